@@ -1,0 +1,36 @@
+# Everything a newcomer needs is Go 1.26 and make; what else is needed is fetched as Go modules.
+GO ?= go
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: all build test race lint bench drill cross explore
+
+all: build
+
+build: ## the binary, in bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/flightd ./cmd/flightd
+
+test: ## every test, once, and once more under the race detector where goroutines meet
+	$(GO) vet ./...
+	$(GO) test ./...
+	$(MAKE) race
+
+race: ## the rooms where goroutines meet; process tests run binaries and gain nothing from it
+	$(GO) test -race ./effect/... ./lease/... ./clusterstore/... ./executor/... ./httpapi/... ./client/... ./node/... ./flightdtest/...
+
+lint: cross ## formatting, vet, staticcheck, pins, and the builds for other systems
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
+	$(GO) mod verify
+	$(GO) run $(STATICCHECK) ./...
+
+cross:
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/flightd
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/flightd
+
+bench: ## the table of docs/performance.md, measured here and now
+	$(GO) run ./bench
+
+drill: build ## kills everything at every point of no return, and counts the effects
+	./bin/flightd drill
+
+explore: ## the rules, explored one command deeper than in the tests
+	FLIGHTD_EXPLORE=deep $(GO) test -run Explor -timeout 60m -v ./flight/...

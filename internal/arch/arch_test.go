@@ -1,0 +1,160 @@
+package arch
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// source is one Go file's imports.
+type source struct {
+	file    string
+	pkg     string // relative to the module
+	test    bool
+	imports []string
+}
+
+func sources(t *testing.T) []source {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	var all []source
+	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && p != root {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), p, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, p)
+		if err != nil {
+			return err
+		}
+		s := source{file: rel, pkg: path.Dir(filepath.ToSlash(rel)), test: strings.HasSuffix(p, "_test.go")}
+		for _, i := range f.Imports {
+			name, err := strconv.Unquote(i.Path.Value)
+			if err != nil {
+				return err
+			}
+			s.imports = append(s.imports, name)
+		}
+		all = append(all, s)
+		return nil
+	})
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
+	return all
+}
+
+// floorBreach says what is wrong with an import of one room by another; "" when nothing is.
+func floorBreach(from, to string) string {
+	a, ok := roomOf(from)
+	if !ok {
+		return fmt.Sprintf("package %s has no floor: give it one in rooms()", from)
+	}
+	b, ok := roomOf(to)
+	switch {
+	case !ok:
+		return fmt.Sprintf("package %s has no floor: give it one in rooms()", to)
+	case a.path == b.path || b.floor < a.floor:
+		return ""
+	}
+	return fmt.Sprintf("%s (floor %d) imports %s (floor %d)", from, a.floor, to, b.floor)
+}
+
+func TestImportsGoDownwards(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test || s.pkg == "internal/arch" {
+			continue // tests may look upwards: into test doubles and neighbours
+		}
+		for _, i := range s.imports {
+			if to, ours := strings.CutPrefix(i, Module+"/"); ours {
+				require.Empty(t, floorBreach(s.pkg, to), s.file)
+			}
+		}
+	}
+}
+
+func TestLibrariesStayInTheirRooms(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, i := range s.imports {
+			for _, f := range fences() {
+				if within(i, f.library) {
+					require.True(t, s.test && f.library == "testing" || mayImport(s.pkg, f), "%s imports %s", s.file, i)
+					break // the first fence that fits is the narrower one
+				}
+			}
+		}
+	}
+}
+
+func mayImport(pkg string, f fence) bool {
+	for _, r := range f.rooms {
+		if within(pkg, r) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestGroundFloorReadsNoClockAndDrawsNoChance(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.pkg != "flight" || s.test {
+			continue
+		}
+		for _, i := range s.imports {
+			require.NotContains(t, []string{"math/rand", "math/rand/v2", "crypto/rand", "os", "net", "sync"}, i, s.file)
+			require.False(t, strings.HasPrefix(i, Module), s.file)
+		}
+	}
+}
+
+func TestClientsStayLight(t *testing.T) {
+	for _, pkg := range light() {
+		out, err := exec.Command("go", "list", "-deps", Module+"/"+pkg).Output()
+		require.NoError(t, err)
+		for dep := range strings.Lines(string(out)) {
+			for _, h := range heavy() {
+				require.False(t, within(strings.TrimSpace(dep), h), "%s pulls in %s", pkg, dep)
+			}
+		}
+	}
+}
+
+func TestPinsOfTheRaftFamily(t *testing.T) {
+	// raft-wal v0.4.0 loses the log, and go mod tidy falls back to it in silence: docs/decisions has the story.
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Path}} {{.Version}}", "all").Output()
+	require.NoError(t, err)
+	graph := string(out)
+	require.Contains(t, graph, "github.com/hashicorp/raft v1.8.0\n")
+	require.Contains(t, graph, "go.etcd.io/etcd/client/v3 v3.7.3\n")
+	require.Contains(t, graph, "go.etcd.io/etcd/server/v3 v3.7.3\n")
+	require.Contains(t, graph, "github.com/cockroachdb/pebble/v2 v2.1.7\n")
+	require.NotContains(t, graph, "github.com/hashicorp/raft-wal ")
+	require.NotContains(t, graph, "github.com/hashicorp/raft-boltdb ")
+}
+
+func TestTheFloorsCanBeBroken(t *testing.T) {
+	require.NotEmpty(t, floorBreach("flight", "lease"))
+	require.NotEmpty(t, floorBreach("lease", "clusterstore"), "neighbours do not see each other")
+	require.NotEmpty(t, floorBreach("executor", "httpapi"))
+	require.NotEmpty(t, floorBreach("executor", "somewhere/new"))
+	require.Empty(t, floorBreach("node", "clusterstore"))
+	require.Empty(t, floorBreach("lease/etcdlease", "lease"))
+}

@@ -1,0 +1,79 @@
+package arch
+
+import "strings"
+
+// Module is the module's path.
+const Module = "github.com/flightd/flightd"
+
+// room is a package, with everything below its folder, and the floor on which it stands.
+type room struct {
+	path  string
+	floor int
+}
+
+// rooms from the ground to the roof. A room may import those on lower floors, and its own subfolders. Two rooms on one
+// floor do not see each other.
+func rooms() []room {
+	return []room{
+		{"flight", 0},
+		{"internal/crashpoint", 0},
+		{"effect", 1},
+		{"lease", 2},
+		{"clusterstore", 2},
+		{"executor", 3},
+		{"internal/wire", 3},
+		{"client", 4},
+		{"saga", 4},
+		{"action", 4},
+		{"httpapi", 5},
+		{"console", 5},
+		{"metrics", 5},
+		{"node", 6},
+		{"drill", 6},
+		{"cmd", 7},
+		{"chaos", 7},
+		{"bench", 7},
+		{"flightdtest", 7},
+	}
+}
+
+// fence keeps a library where it belongs. Only the rooms named may import it, in their code and in their tests.
+type fence struct {
+	library string
+	rooms   []string
+}
+
+func fences() []fence {
+	return []fence{
+		{"go.etcd.io/etcd/server", []string{"lease/etcdlease/etcdtest", "node", "bench"}},
+		{"go.etcd.io/etcd", []string{"lease/etcdlease", "node", "bench"}},
+		{"github.com/hashicorp/raft", []string{"clusterstore", "bench"}},
+		{"github.com/cockroachdb/pebble", []string{"clusterstore", "bench"}},
+		{"github.com/prometheus", []string{"metrics"}},
+		{"github.com/spf13/cobra", []string{"cmd"}},
+		{"testing", []string{"flight/flighttest", "lease/leasetest", "lease/etcdlease/etcdtest", "clusterstore/storetest", "executor/executortest", "flightdtest"}},
+	}
+}
+
+// light are the packages that a client's program is made of: nothing that they import, however far away, may be one of
+// the heavy libraries.
+func light() []string { return []string{"client", "effect", "flight", "internal/wire"} }
+
+// heavy are the libraries that a client does not carry.
+func heavy() []string {
+	return []string{"go.etcd.io/etcd", "github.com/hashicorp/raft", "github.com/cockroachdb/pebble", "google.golang.org/grpc"}
+}
+
+// roomOf finds the room that a package path, relative to the module, belongs to: the one with the longest path.
+func roomOf(path string) (r room, found bool) {
+	for _, c := range rooms() {
+		if within(path, c.path) && len(c.path) > len(r.path) {
+			r, found = c, true
+		}
+	}
+	return r, found
+}
+
+func within(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, folder+"/")
+}
