@@ -1,0 +1,255 @@
+package flight
+
+import "slices"
+
+// report takes the outcome of an attempt (invariant I3): from the newest one, until the flight is terminal. Every
+// other report is kept as evidence and changes nothing else.
+func (t *turn) report(c *Report) Decision {
+	f := t.flight()
+	if f == nil {
+		return Missing
+	}
+	a := f.Newest()
+	if c.Generation != f.Generation || a == nil || a.Token() != c.Token {
+		return t.fence(c)
+	}
+	if repeated := a.Reported&bit(c.Outcome) != 0; repeated && t.sameReport(c) {
+		return Accepted
+	}
+	if f.State.Terminal() {
+		return t.fence(c)
+	}
+	t.accept(c)
+	return Accepted
+}
+
+// sameReport reports whether a report of an outcome that was reported before says nothing new.
+func (t *turn) sameReport(c *Report) bool {
+	r := t.flight().Receipt
+	if !c.Outcome.Final() || r == nil {
+		return !c.Outcome.Final() || !t.flight().State.Terminal()
+	}
+	return r.Source == FromReport && r.SameEffect(c.Outcome, text(c.ExternalID), c.Body.Digest)
+}
+
+func (t *turn) accept(c *Report) {
+	wasOpen := t.newest().Open()
+	if wasOpen {
+		t.close(c.Outcome)
+	}
+	a := t.newest()
+	a.Outcome, a.Error = c.Outcome, text(c.Error)
+	a.Reported |= bit(c.Outcome)
+	t.note(EventReported, Event{Attempt: a.Number, Outcome: c.Outcome, Note: text(firstOf(c.Error, c.ExternalID))})
+	switch c.Outcome {
+	case Succeeded:
+		t.land(receiptOf(c))
+	case Refused:
+		t.acceptRefused(c, wasOpen)
+	case NotDone:
+		t.undoubt()
+		t.afterNotDone(wasOpen, c)
+	default:
+		t.doubt()
+		if f := t.flight(); wasOpen || f.State == Queued || f.State == Scheduled {
+			t.settleDoubt(t.delay(c.RetryAfter))
+		}
+	}
+}
+
+// acceptRefused: the provider's no ends the flight, unless an earlier attempt may have succeeded and this answer says
+// nothing about that one. It does where the provider honours our key: then the answer is to all attempts alike.
+func (t *turn) acceptRefused(c *Report, wasOpen bool) {
+	t.undoubt()
+	f := t.edit()
+	honoured := f.Policy.Saga || f.Policy.Recovery == Resend && f.WithinWindow(t.header.Now)
+	if !f.Tainted() || honoured {
+		t.land(receiptOf(c))
+		return
+	}
+	if wasOpen || f.State == Queued || f.State == Scheduled {
+		t.escalate("the newest attempt was refused, but an earlier one may have happened")
+	}
+}
+
+// afterNotDone: the newest attempt surely did nothing.
+func (t *turn) afterNotDone(wasOpen bool, c *Report) {
+	f := t.edit()
+	doubted := f.State == InDoubt || f.Looking()
+	if wasOpen || doubted && !f.Tainted() {
+		t.tryAgain(t.delay(c.RetryAfter))
+	}
+}
+
+func receiptOf(c *Report) Receipt {
+	return Receipt{Outcome: c.Outcome, ExternalID: c.ExternalID, Body: c.Body, Attempt: c.Token.Number, Source: FromReport}
+}
+
+// fence keeps a late report as evidence. The same report twice is one piece of evidence.
+func (t *turn) fence(c *Report) Decision {
+	e := Evidence{Token: c.Token, Generation: c.Generation, Outcome: c.Outcome, ExternalID: text(c.ExternalID), Digest: c.Body.Digest,
+		At: t.header.Now, Error: text(c.Error)}
+	known := slices.ContainsFunc(t.flight().Evidence, func(k Evidence) bool {
+		return k.Token == e.Token && k.Generation == e.Generation && k.Outcome == e.Outcome && k.ExternalID == e.ExternalID && k.Digest == e.Digest
+	})
+	if known {
+		return Fenced
+	}
+	t.keep(e)
+	t.note(EventFencedReport, Event{Generation: e.Generation, Attempt: c.Token.Number, Outcome: c.Outcome, Note: firstOf(e.Error, e.ExternalID)})
+	if e.Outcome == Succeeded {
+		t.compare(&e)
+	}
+	return Fenced
+}
+
+// keep adds a piece of evidence. Where there is no room it is counted; but one of success, which may be of a second
+// effect, takes the place of one that is not.
+func (t *turn) keep(e Evidence) {
+	f := t.edit()
+	if len(f.Evidence) < MaxEvidence {
+		f.Evidence = append(slices.Clip(f.Evidence), e)
+		return
+	}
+	f.EvidenceMore++
+	other := slices.IndexFunc(f.Evidence, func(k Evidence) bool { return k.Outcome != Succeeded })
+	if e.Outcome == Succeeded && other >= 0 {
+		f.Evidence = slices.Clone(f.Evidence)
+		f.Evidence[other] = e
+	}
+}
+
+// compare raises overlap where a late report of success names another effect than the one recorded, or one where none
+// should be.
+func (t *turn) compare(e *Evidence) {
+	state, receipt := t.endOf(e.Generation)
+	switch {
+	case !state.Terminal():
+		return // nothing to compare it with yet: land and finish will
+	case receipt != nil && receipt.SameEffect(e.Outcome, e.ExternalID, e.Digest):
+		return
+	}
+	t.edit().Overlap = true
+	t.note(EventOverlap, Event{Generation: e.Generation, Attempt: e.Token.Number, Outcome: e.Outcome, Note: e.ExternalID})
+}
+
+// endOf is how a generation ended; a state that is not terminal when it has not.
+func (t *turn) endOf(generation uint32) (State, *Receipt) {
+	f := t.flight()
+	if generation == f.Generation {
+		if f.State == Expired {
+			return f.Was, f.Receipt
+		}
+		return f.State, f.Receipt
+	}
+	for i := range f.Past {
+		if p := &f.Past[i]; p.Generation == generation {
+			return p.State, p.Receipt
+		}
+	}
+	return Absent, nil
+}
+
+// abandon: nothing was sent, nor will be.
+func (t *turn) abandon(c *Abandon) Decision {
+	if c.Token.IsZero() {
+		return t.abandonNonce(c)
+	}
+	f := t.flight()
+	if a := f.Newest(); f == nil || a == nil || c.Generation != f.Generation || a.Token() != c.Token {
+		return Fenced
+	}
+	t.dropNewest(c)
+	return Accepted
+}
+
+func (t *turn) abandonNonce(c *Abandon) Decision {
+	if f := t.flight(); f != nil {
+		if a := f.Newest(); a != nil && a.Nonce == c.Nonce && a.Claim.Session == c.Session {
+			t.dropNewest(c)
+			return Accepted
+		}
+	}
+	switch {
+	case t.isSpent(c.Session, c.Nonce) || c.NotAfter < t.header.Now:
+		return Accepted
+	case c.NotAfter > t.header.Now.Add(MaxOpenLife):
+		return Precluded // such an Open is no Open yet, and nothing is remembered for longer than one can live
+	}
+	f := t.edit()
+	f.Spent = append(slices.Clip(t.stillSpent(f.Spent)), SpentNonce{Session: c.Session, Nonce: c.Nonce, Until: c.NotAfter})
+	return Accepted
+}
+
+// dropNewest ends the newest attempt as one that sent nothing, and counts no retry for it.
+func (t *turn) dropNewest(c *Abandon) {
+	f := t.flight()
+	a := f.Newest()
+	if f.State.Terminal() || a.Reported != 0 || !a.Open() && !a.Lost {
+		return
+	}
+	wasOpen := a.Open()
+	if wasOpen {
+		t.close(NotDone)
+	}
+	a = t.newest()
+	a.Outcome, a.Error = NotDone, text(c.Error)
+	a.Reported |= bit(NotDone)
+	t.uncount()
+	t.note(EventAbandoned, Event{Attempt: a.Number, Outcome: NotDone, Note: text(c.Error)})
+	t.undoubt()
+	f = t.edit()
+	if doubted := f.State == InDoubt || f.Looking(); wasOpen || doubted && !f.Tainted() {
+		t.tryAgain(0)
+	}
+}
+
+// uncount takes back one counted attempt. A person may have taken all of them back before.
+func (t *turn) uncount() {
+	if f := t.edit(); f.Counted > 0 {
+		f.Counted--
+	}
+}
+
+// verdict is the answer of a look-up to the probe that was sent out last.
+func (t *turn) verdict(c *Verdict) Decision {
+	f := t.flight()
+	if t.absent() || f.State.Terminal() {
+		return t.standing()
+	}
+	if c.Generation != f.Generation || !f.Looking() || f.Probe.Number != c.Probe || f.Probe.Claim == (Claim{}) {
+		return Fenced
+	}
+	number := f.Newest().Number
+	t.note(EventVerdict, Event{Attempt: number, Note: c.Result.String()})
+	switch c.Result {
+	case Happened:
+		t.land(Receipt{Outcome: Succeeded, ExternalID: c.ExternalID, Body: c.Body, Attempt: number, Source: FromLookup})
+	case DidNotHappen:
+		t.clear()
+		t.tryAgain(0)
+	default:
+		t.lookAgain()
+	}
+	return Accepted
+}
+
+// lookAgain: the look-up could not find out.
+func (t *turn) lookAgain() {
+	f := t.edit()
+	tries := f.Probe.Tries + 1
+	if tries >= f.Policy.lookTries() {
+		t.hold("look-ups could not find out whether the effect happened")
+		return
+	}
+	t.probe(Probe{NotBefore: t.header.Now.Add(lookBackoff(tries)), Tries: tries})
+}
+
+func bit(o Outcome) uint8 { return 1 << o }
+
+func firstOf(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

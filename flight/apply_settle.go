@@ -1,0 +1,191 @@
+package flight
+
+func (t *turn) cancel(c *Cancel) Decision {
+	f := t.flight()
+	switch {
+	case t.absent():
+		return Missing
+	case f.State == StateCancelled && c.Generation == f.Generation:
+		return Accepted
+	case f.State.Terminal() || c.Generation != f.Generation:
+		return Precluded
+	case f.Cancel != nil:
+		return Accepted // the first one stands
+	}
+	f = t.edit()
+	f.Cancel = &Mark{Who: text(c.Who), Why: text(c.Why), At: t.header.Now}
+	started := f.AttemptCount > 0 && f.Policy.Saga
+	switch {
+	case f.State == Waiting && !f.Wake.Callback, started && f.State == Scheduled:
+		f.NotBefore, f.Wake = 0, nil
+		t.enqueue() // a saga must be driven back
+	case f.OpenAttempt() != nil, f.Looking(), f.State == InDoubt, started:
+	case f.Tainted():
+		t.escalate("cancelled while an effect of unknown outcome may have happened")
+	default:
+		t.finish(StateCancelled, f.Cancel.Why)
+		return Accepted
+	}
+	t.note(EventCancelRequested, Event{Who: f.Cancel.Who, Note: f.Cancel.Why})
+	return Accepted
+}
+
+// resolve is a person's word about a doubt. It counts only for the version that the person had seen.
+func (t *turn) resolve(c *Resolve) Decision {
+	f := t.flight()
+	switch {
+	case t.absent():
+		return Missing
+	case c.Generation != f.Generation:
+		return Precluded
+	case f.Settled != nil && f.Settled.Verb == c.Verb && f.Settled.Version == c.Version:
+		return Accepted // a repeat
+	case f.State != InDoubt || f.Version != c.Version:
+		return Precluded
+	}
+	mark := Mark{Who: text(c.Who), Why: text(c.Why), At: t.header.Now}
+	number := f.AttemptNumber()
+	f = t.edit()
+	f.Settled = &Settlement{Verb: c.Verb, Version: c.Version, Mark: mark}
+	t.note(EventResolved, Event{Attempt: number, Who: mark.Who, Note: resolution(c.Verb, mark.Why)})
+	switch c.Verb {
+	case Happened:
+		t.land(Receipt{Outcome: Succeeded, ExternalID: c.ExternalID, Body: c.Body, Attempt: number, Source: FromPerson})
+	case DidNotHappen:
+		t.clear()
+		f.Counted = 0 // a person allows a fresh start, whatever the retry policy says
+		if f.Cancel != nil && !f.Policy.Saga {
+			t.finish(StateCancelled, f.Cancel.Why)
+		} else {
+			t.again(0)
+		}
+	case Fail:
+		t.finish(StateFailed, resolution(c.Verb, mark.Why))
+	default:
+		t.after, t.events = nil, nil
+		return Precluded
+	}
+	return Accepted
+}
+
+func resolution(v Verb, why string) string {
+	if why == "" {
+		return v.String()
+	}
+	return v.String() + ": " + why
+}
+
+// decide is the answer to an approval. The first one in the log stands.
+func (t *turn) decide(c *Decide) Decision {
+	f := t.flight()
+	switch {
+	case t.absent():
+		return Missing
+	case c.Generation != f.Generation || c.Fingerprint != f.Fingerprint:
+		return Precluded
+	case f.Settled != nil && f.Settled.Verb == c.Verb && f.Settled.Version == c.Version:
+		return Accepted // a repeat
+	case f.State != AwaitingApproval || f.Version != c.Version:
+		return Precluded
+	case c.Verb != Approved && c.Verb != Rejected:
+		return Precluded
+	}
+	mark := Mark{Who: text(c.Who), Why: text(c.Why), At: t.header.Now}
+	t.edit().Settled = &Settlement{Verb: c.Verb, Version: c.Version, Mark: mark}
+	if c.Verb == Approved {
+		t.note(EventApproved, Event{Who: mark.Who, Note: mark.Why})
+		t.enqueue()
+		return Accepted
+	}
+	t.note(EventRejected, Event{Who: mark.Who, Note: mark.Why})
+	t.finish(StateCancelled, resolution(c.Verb, mark.Why))
+	return Accepted
+}
+
+// retry reopens a flight that ended without a receipt.
+func (t *turn) retry(c *Retry) Decision {
+	f := t.flight()
+	switch {
+	case t.absent():
+		return Missing
+	case f.Generation == c.Generation+1:
+		return Accepted // a repeat
+	case f.Generation != c.Generation || !f.Reopenable():
+		return Precluded
+	}
+	mark := Mark{Who: text(c.Who), Why: text(c.Why), At: t.header.Now}
+	f = t.edit()
+	next := t.nextGeneration(mark)
+	next.Fingerprint, next.Input, next.InputFrom, next.Policy = f.Fingerprint, f.Input, f.InputFrom, f.Policy
+	next.CreatedAt = t.header.Now
+	if next.Policy.Saga {
+		next.Phase = Forward
+	}
+	t.note(EventRetried, Event{Who: mark.Who, Note: mark.Why})
+	t.enqueue()
+	return Accepted
+}
+
+// free lets whoever comes run the effect again.
+func (t *turn) free(c *Free) Decision {
+	f := t.flight()
+	switch {
+	case f == nil:
+		return Missing
+	case f.Generation == c.Generation+1:
+		return Accepted // a repeat
+	case f.Generation != c.Generation || !f.State.Terminal() || f.Sealed:
+		return Precluded
+	}
+	mark := Mark{Who: text(c.Who), Why: text(c.Why), At: t.header.Now}
+	t.nextGeneration(mark)
+	t.note(EventFreed, Event{Who: mark.Who, Note: mark.Why})
+	return Accepted
+}
+
+// expire leaves a tombstone (invariant I4): just what still guards the key.
+func (t *turn) expire(c *Expire) Decision {
+	f := t.flight()
+	switch {
+	case t.absent():
+		return Missing
+	case f.Generation != c.Generation:
+		return Precluded
+	case f.State == Expired:
+		return Accepted
+	case !f.State.Terminal() || t.header.Now < f.ExpiresAt():
+		return Precluded
+	case t.saga != nil && t.saga.State != Expired:
+		return Precluded // receipts of steps live as long as their saga
+	}
+	f = t.edit()
+	tomb := &Flight{ID: f.ID, Generation: f.Generation, State: Expired, Was: f.State, Fence: f.Fence, Fingerprint: f.Fingerprint,
+		Overlap: f.Overlap, Sealed: f.Sealed, Spent: t.spentOf(f)}
+	if r := f.Receipt; r != nil {
+		tomb.Receipt = &Receipt{Outcome: r.Outcome, Body: Blob{Digest: r.Body.Digest}}
+	}
+	t.after = tomb
+	t.note(EventExpired, Event{})
+	return Accepted
+}
+
+func (t *turn) bootstrap(c *Bootstrap) Decision {
+	if t.header.Deployment == "" {
+		t.header.Deployment, t.header.Secret = c.Deployment, c.Secret
+		t.header.LeaseEpoch, t.header.StoreEpoch = 1, 1
+	}
+	return Accepted
+}
+
+func (t *turn) raiseEpoch(c *RaiseEpoch) Decision {
+	switch t.header.LeaseEpoch {
+	case c.From + 1:
+		return Accepted // a repeat
+	case c.From:
+		t.header.LeaseEpoch++
+		t.header.MaxRevision = 0
+		t.header.EpochHold = max(t.header.EpochHold, t.header.Now.Add(c.Hold))
+		return Accepted
+	}
+	return Precluded
+}

@@ -1,0 +1,111 @@
+package flight_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+)
+
+func benchCommands() (*flight.Open, *flight.Report) {
+	input, receipt := make([]byte, 256), make([]byte, 256)
+	open := &flight.Open{Key: soloKey, Submission: flight.Submission{Fingerprint: flight.FingerprintBytes(input),
+		Input:  flight.NewBlob("application/json", input, flight.MaxInput),
+		Policy: flight.Policy{Recovery: flight.Resend, AttemptTimeout: 30 * time.Second, Retention: flight.DefaultRetention}},
+		Claim: flight.Claim{Epoch: 1, Revision: 123456, Session: "s-0123456789abcdef"}, Nonce: nonce1,
+		NotAfter: start.Add(15 * time.Second), Owner: "host-1:4711", StoreEpoch: 1}
+	report := &flight.Report{Key: soloKey, Generation: 1, Token: flight.Token{Epoch: 1, Revision: 123456, Number: 1},
+		Outcome: flight.Succeeded, ExternalID: "T-9", Body: flight.NewBlob("application/json", receipt, flight.MaxReceiptBody)}
+	return open, report
+}
+
+// BenchmarkApply is a whole flight of a new key: opened and reported.
+func BenchmarkApply(b *testing.B) {
+	open, report := benchCommands()
+	b.ReportAllocs()
+	for b.Loop() {
+		v, _ := flight.Apply(flight.View{Header: testHeader}, open)
+		if _, r := flight.Apply(v, report); r.Decision != flight.Accepted {
+			b.Fatal(r.Decision)
+		}
+	}
+}
+
+func BenchmarkEncode(b *testing.B) {
+	open, report := benchCommands()
+	for name, c := range map[string]flight.Command{"open": open, "report": report} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			var buf []byte
+			for b.Loop() {
+				var err error
+				if buf, err = flight.Encode(c); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(len(buf)), "bytes")
+		})
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	open, report := benchCommands()
+	for name, c := range map[string]flight.Command{"open": open, "report": report} {
+		buf, err := flight.Encode(c)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := flight.Decode(buf); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkRecord is a finished flight as it is stored, without the bytes of input and receipt.
+func BenchmarkRecord(b *testing.B) {
+	open, report := benchCommands()
+	v, _ := flight.Apply(flight.View{Header: testHeader}, open)
+	v, _ = flight.Apply(v, report)
+	f := *v.Flight
+	r := *f.Receipt
+	r.Body = r.Body.WithoutData()
+	f.Input, f.Receipt = f.Input.WithoutData(), &r
+	buf, err := flight.EncodeRecord(&f)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("encode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := flight.EncodeRecord(&f); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(len(buf)), "bytes")
+	})
+	b.Run("decode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := flight.DecodeRecord(buf, new(flight.Flight)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkCanonicalJSON(b *testing.B) {
+	input := []byte(`{"request_id":"req-7","customer":{"id":"c-1","name":"Ann"},"lines":[{"sku":"a","count":2,"price":"12.50"},{"sku":"b","count":1,"price":"3.10"}],"trace_id":"0af7651916cd43dd8448eb211c80319c"}`)
+	ignore := []string{"/trace_id"}
+	b.ReportAllocs()
+	b.SetBytes(int64(len(input)))
+	for b.Loop() {
+		if _, err := flight.FingerprintJSON(input, ignore); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

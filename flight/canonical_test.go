@@ -1,0 +1,174 @@
+package flight_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/flightd/flightd/flight"
+)
+
+func TestCanonicalJSON_OneSpelling(t *testing.T) {
+	for in, want := range map[string]string{
+		` { "b" : 1 , "a" : [ true , null , "x" ] } `:                                 `{"a":[true,null,"x"],"b":1}`,
+		`{"\u20ac":1,"\r":2,"1":3,"\ud83d\ude00":4,"\ufb33":5,"\u0080":6,"\u00f6":7}`: "{\"\\r\":2,\"1\":3,\"\u0080\":6,\"ö\":7,\"€\":1,\"😀\":4,\"\ufb33\":5}",
+		`"\u0041\/\"\\\b\f\n\r\t\u001f"`:                                              `"A/\"\\\b\f\n\r\t\u001f"`,
+		`[1.0,1e0,1,10e-1,0.1e1]`:                                                     `[1,1,1,1,1]`,
+		`[0.1,1e21,1e-7,123.456,1E+2]`:                                                `[0.1,1e+21,1e-7,123.456,100]`,
+		`[-0,0,-0.0,0e5,-0e-999999999999999999999]`:                                   `[0,0,0,0,0]`,
+		`[9007199254740992,-9007199254740992]`:                                        `[9007199254740992,-9007199254740992]`,
+		`5e-324`:                                                                      `5e-324`,
+		`1.7976931348623157e308`:                                                      `1.7976931348623157e+308`,
+		`{}`:                                                                          `{}`,
+		"[]\r\n\t ":                                                                   `[]`,
+		`""`:                                                                          `""`,
+	} {
+		if got, err := flight.CanonicalJSON([]byte(in)); err != nil || string(got) != want {
+			t.Errorf("%s\n is %s,\nwant %s: %v", in, got, want, err)
+		}
+	}
+}
+
+// TestCanonicalJSON_RefusesWhatTwoReadersCouldTakeForDifferentThings is the door of RFC 7493; the numbers are those
+// that canonical JSON would merge with others.
+func TestCanonicalJSON_RefusesWhatTwoReadersCouldTakeForDifferentThings(t *testing.T) {
+	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	for _, in := range []string{
+		``, ` `, `{`, `[1,`, `[1 2]`, `{"a"}`, `{"a":}`, `{"a":1,}`, `[1,]`, `{a:1}`, `{'a':1}`, `{1:2}`, `tru`, `nul`, `True`, `NaN`, `Infinity`, `-`, `+1`,
+		`01`, `-01`, `1.`, `.5`, `1e`, `1e+`, `0x1`, `1_000`, `1 x`, `{} {}`, `[]]`, "\ufeff{}", "\v1", `// x`, "[1]\x00",
+		`{"a":1,"a":1}`, `{"a":1,"\u0061":2}`, `[{"b":{"x":1,"x":2}}]`,
+		`"\ud800"`, `"\udc00"`, `"\ud800\ud800"`, `"\ud800x"`, `"\udc00\ud800"`, `{"\ud800":1}`, `"\ufffe"`, `"\uffff"`, `"\ufdd0"`, `"\ud83f\udfff"`, "\"\uffff\"",
+		"\"\xff\"", "\"\xc0\x80\"", "\"\xed\xa0\x80\"", "\"\xf5\x80\x80\x80\"", "{\"\xff\":1}", "\"\x01\"", "\"\n\"", `"\x41"`, `"\u12"`, `"\u12g4"`, `"\u+123"`, `"a`, `"\`, `"\u`,
+		`9007199254740993`, `-9007199254740993`, `9007199254740994`, `12345678901234567890`, `[1,{"id":100000000000000000000}]`,
+		`9007199254740993.0`, `1.00000000000000001`, `0.1000000000000000055511151231257827`, `1e400`, `-1e400`, `1e-400`, `1e99999999999999999999`, `1e-99999999999999999999`, `2.5e-324`,
+		deep(129), strings.Repeat("[", 100_000), strings.Repeat(`{"a":`, 129) + "1" + strings.Repeat("}", 129),
+	} {
+		got, err := flight.CanonicalJSON([]byte(in))
+		var invalid *flight.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != "input" || invalid.Detail == "" || got != nil {
+			t.Errorf("%.60q is %s: %v", in, got, err)
+		}
+		if _, err := flight.FingerprintJSON([]byte(in), []string{"/a", "/b"}); err == nil {
+			t.Errorf("%.60q has a fingerprint", in)
+		}
+	}
+	if _, err := flight.CanonicalJSON([]byte(deep(128))); err != nil {
+		t.Errorf("a depth of 128: %v", err)
+	}
+}
+
+func TestCanonicalJSON_SaysWhere(t *testing.T) {
+	_, err := flight.CanonicalJSON([]byte(`{"order":{"li/nes":[{"id":1},{"id":9007199254740993}]}}`))
+	if err == nil || !strings.Contains(err.Error(), "at /order/li~1nes/1/id: ") {
+		t.Errorf("the error does not say where: %v", err)
+	}
+}
+
+func TestFingerprint_LeavesOutWhatItIsTold(t *testing.T) {
+	sum := func(in string, ignore ...string) flight.Fingerprint {
+		t.Helper()
+		fp, err := flight.FingerprintJSON([]byte(in), ignore)
+		if err != nil {
+			t.Fatalf("%s without %q: %v", in, ignore, err)
+		}
+		return fp
+	}
+	same := [][2]flight.Fingerprint{
+		{sum(`{"a":1,"b":2}`), sum(` {"b":2.0,"a":1} `)},
+		{sum(`{"a":1,"t":"x"}`, "/t"), sum(`{"t":"y","a":1}`, "/t")},
+		{sum(`{"a":1,"t":"x"}`, "/t"), sum(`{"a":1}`)},
+		{sum(`{"a":{"t":1,"u":2}}`, "/a/t"), sum(`{"a":{"u":2}}`, "/none", "/a/none", "/a/u/x")},
+		{sum(`{"a":[{"t":1},{"t":2}]}`, "/a/1"), sum(`{"a":[{"t":1}]}`)},
+		{sum(`{"a":[0,1,2]}`, "/a/0", "/a/2"), sum(`{"a":[1]}`)},
+		{sum(`{"a/b":1,"c~d":2,"":3,"e":4}`, "/a~1b", "/c~0d", "/"), sum(`{"e":4}`)},
+		{sum(`{"a":{"t":1}}`, "/a", "/a/t"), sum(`{}`)},
+		{sum(`{"\u0061":1,"b":2}`, "/a"), sum(`{"b":2}`)},
+	}
+	for i, pair := range same {
+		if pair[0] != pair[1] {
+			t.Errorf("pair %d differs", i)
+		}
+	}
+	if sum(`{"a":1}`) == sum(`{"a":2}`) || sum(`[]`) == sum(`{}`) || sum(`{"a":[0,1]}`, "/a/01") == sum(`{"a":[0]}`) || sum(`"1"`) == sum(`1`) {
+		t.Error("what differs has one fingerprint")
+	}
+	if sum(`{"b":2, "a":1}`) != flight.FingerprintBytes([]byte(`{"a":1,"b":2}`)) || sum(`{}`) == flight.NoFingerprint {
+		t.Error("the fingerprint is not that of the canonical spelling")
+	}
+	for _, pointer := range []string{"", "a", "#/a", "/a~", "/a~2b", "/~"} {
+		if _, err := flight.FingerprintJSON([]byte(`{"a":1}`), []string{pointer}); err == nil {
+			t.Errorf("the pointer %q was taken", pointer)
+		}
+	}
+}
+
+func TestDifferingFields(t *testing.T) {
+	for _, c := range []struct {
+		a, b   string
+		ignore []string
+		want   []string
+	}{
+		{`{"a":1,"b":{"c":[1,2],"d":"x"}}`, `{"b":{"d":"y","c":[1,3]},"a":1.0}`, nil, []string{"/b/c/1", "/b/d"}},
+		{`{"a":1}`, `{"b":1}`, nil, []string{"/a", "/b"}},
+		{`{"a":[1,2,3]}`, `{"a":[1]}`, nil, []string{"/a/1"}},
+		{`{"a":{}}`, `{"a":[]}`, nil, []string{"/a"}},
+		{`1`, `2`, nil, []string{""}},
+		{`{"a/b":{"c~d":1}}`, `{"a/b":{"c~d":2}}`, nil, []string{"/a~1b/c~0d"}},
+		{`{"t":1,"a":1}`, `{"t":2,"a":1}`, []string{"/t"}, nil},
+		{`{"t":1,"a":1}`, `{"t":2,"a":2}`, []string{"/t"}, []string{"/a"}},
+		{`{"a":1}`, `{"a":`, nil, nil},
+		{`{"a":1}`, `{"a":2}`, []string{"bad"}, nil},
+	} {
+		if got := flight.DifferingFields([]byte(c.a), []byte(c.b), c.ignore); !slices.Equal(got, c.want) {
+			t.Errorf("%s and %s without %q differ at %q, want %q", c.a, c.b, c.ignore, got, c.want)
+		}
+	}
+	many := func(n string) []byte { return []byte("[" + strings.Repeat(n+",", 99) + n + "]") }
+	if got := flight.DifferingFields(many("1"), many("2"), nil); len(got) != 16 || got[15] != "/15" {
+		t.Errorf("a hundred differences: %q", got)
+	}
+}
+
+func FuzzCanonicalJSON(f *testing.F) {
+	for _, s := range []string{`{"b":[1,2.5e3,{"c":null}],"a":"\u20ac\ud83d\ude00"}`, `{"a":1,"a":2}`, `"\ud800"`, `9007199254740993`, `-0`, `1e-7`,
+		`1.00000000000000001`, "[\"\xff\"]", `[[[]]]`, `{"":{"~":1,"/":2}}`, `0.000001`, `123456789012345680000.5`, ` true `} {
+		f.Add([]byte(s), "/a")
+	}
+	f.Fuzz(func(t *testing.T, in []byte, pointer string) {
+		canonical, err := flight.CanonicalJSON(in)
+		if err != nil {
+			return
+		}
+		if !json.Valid(in) {
+			t.Fatalf("%q is no JSON, and was taken", in)
+		}
+		again, err := flight.CanonicalJSON(canonical)
+		if err != nil || !bytes.Equal(canonical, again) {
+			t.Fatalf("%q is not its own canonical spelling: %q, %v", canonical, again, err)
+		}
+		if !sameValue(t, in, canonical) {
+			t.Fatalf("%q changed its meaning to %q", in, canonical)
+		}
+		if d := flight.DifferingFields(in, canonical, nil); len(d) > 0 {
+			t.Fatalf("%q differs from its canonical spelling at %q", in, d)
+		}
+		one, err1 := flight.FingerprintJSON(in, []string{pointer})
+		two, err2 := flight.FingerprintJSON(canonical, []string{pointer})
+		if one != two || (err1 == nil) != (err2 == nil) {
+			t.Fatalf("%q without %q: %v and %v, %v and %v", in, pointer, one, two, err1, err2)
+		}
+	})
+}
+
+// sameValue compares by the standard library's reading, which knows names, strings and doubles.
+func sameValue(t *testing.T, a, b []byte) bool {
+	var x, y any
+	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {
+		t.Fatal(err)
+	}
+	return reflect.DeepEqual(x, y)
+}

@@ -1,0 +1,184 @@
+package flight
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// CodecVersion is the first byte of every encoded command and record of this version.
+const CodecVersion = 1
+
+// ErrNewerCodec is returned for bytes that a newer flightd wrote: a node that reads them must not go on, and it has
+// applied nothing of them.
+var ErrNewerCodec = errors.New("flight: written by a newer version of flightd")
+
+var encMode, decMode = codecModes()
+
+func codecModes() (cbor.UserBufferEncMode, cbor.DecMode) {
+	opts := cbor.CoreDetEncOptions()
+	enc, err := opts.UserBufferEncMode()
+	if err != nil {
+		panic(err)
+	}
+	dec, err := cbor.DecOptions{
+		DupMapKey:         cbor.DupMapKeyEnforcedAPF,
+		IndefLength:       cbor.IndefLengthForbidden,
+		ExtraReturnErrors: cbor.ExtraDecErrorUnknownField,
+		MaxNestedLevels:   16,
+	}.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return enc, dec
+}
+
+// The heads of CBOR text strings (RFC 8949, section 3.1) of up to 23, 255 and 65,535 bytes.
+const (
+	cborText   = 0x60
+	cborText8  = 0x78
+	cborText16 = 0x79
+)
+
+// MarshalCBOR writes the key as a text string.
+func (k Key) MarshalCBOR() ([]byte, error) {
+	n := len(k.full)
+	b := make([]byte, 0, n+3)
+	switch {
+	case n < cborText8-cborText:
+		b = append(b, cborText+byte(n))
+	case n <= 0xff:
+		b = append(b, cborText8, byte(n))
+	default: // a key is never longer than four of its parts
+		b = append(b, cborText16, byte(n>>8), byte(n))
+	}
+	return append(b, k.full...), nil
+}
+
+// UnmarshalCBOR reads a text string and checks that it is a key.
+func (k *Key) UnmarshalCBOR(b []byte) error {
+	var s string
+	switch n := len(b); {
+	case n > 0 && int(b[0]) == cborText+n-1 && b[0] < cborText8:
+		s = string(b[1:])
+	case n > 1 && b[0] == cborText8 && int(b[1]) == n-2:
+		s = string(b[2:])
+	default:
+		if err := decMode.Unmarshal(b, &s); err != nil {
+			return err
+		}
+	}
+	return k.parse(s)
+}
+
+// Encode writes a command: version, kind, then CBOR with integer keys (RFC 8949, core deterministic encoding).
+func Encode(c Command) ([]byte, error) {
+	b, err := encode(c, CodecVersion, byte(c.kind()))
+	if err != nil {
+		return nil, fmt.Errorf("flight: encode command %d: %w", c.kind(), err)
+	}
+	return b, nil
+}
+
+// encode writes v behind its head into one piece of memory.
+func encode(v any, head ...byte) ([]byte, error) {
+	const usual = 512 // most commands and records are shorter, but for the bytes that they carry
+	buf := bytes.NewBuffer(append(make([]byte, 0, usual), head...))
+	if err := encMode.MarshalToBuffer(v, buf); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), nil
+}
+
+// Decode reads what Encode wrote. It refuses anything else, without having changed anything.
+func Decode(b []byte) (Command, error) {
+	if len(b) < 2 {
+		return nil, errors.New("flight: a command has at least two bytes")
+	}
+	if b[0] != CodecVersion {
+		return nil, fmt.Errorf("%w: command of codec version %d", ErrNewerCodec, b[0])
+	}
+	c := newCommand(kind(b[1]))
+	if c == nil {
+		return nil, fmt.Errorf("%w: command of kind %d", ErrNewerCodec, b[1])
+	}
+	if err := decMode.Unmarshal(b[2:], c); err != nil {
+		return nil, fmt.Errorf("flight: decode command of kind %d: %w", b[1], err)
+	}
+	if c.Target().IsZero() && c.kind() < kindBootstrap {
+		return nil, fmt.Errorf("flight: a command of kind %d names no key", b[1])
+	}
+	return c, nil
+}
+
+func newCommand(k kind) Command {
+	switch k {
+	case kindSubmit:
+		return new(Submit)
+	case kindOpen:
+		return new(Open)
+	case kindReport:
+		return new(Report)
+	case kindAbandon:
+		return new(Abandon)
+	case kindRecover:
+		return new(Recover)
+	case kindVerdict:
+		return new(Verdict)
+	case kindSuspend:
+		return new(Suspend)
+	case kindWakeUp:
+		return new(WakeUp)
+	case kindCancel:
+		return new(Cancel)
+	case kindResolve:
+		return new(Resolve)
+	case kindDecide:
+		return new(Decide)
+	case kindRetry:
+		return new(Retry)
+	case kindFree:
+		return new(Free)
+	case kindSeal:
+		return new(Seal)
+	case kindTurn:
+		return new(Turn)
+	case kindExpire:
+		return new(Expire)
+	case kindBootstrap:
+		return new(Bootstrap)
+	case kindRaiseEpoch:
+		return new(RaiseEpoch)
+	case kindTick:
+		return new(Tick)
+	}
+	return nil
+}
+
+// record is anything of ours that is stored by itself.
+type record interface{ *Flight | *Header | *Event }
+
+// EncodeRecord writes a flight, a header or an event as it is stored: version, then CBOR.
+func EncodeRecord[R record](r R) ([]byte, error) {
+	b, err := encode(r, CodecVersion)
+	if err != nil {
+		return nil, fmt.Errorf("flight: encode %T: %w", r, err)
+	}
+	return b, nil
+}
+
+// DecodeRecord reads what EncodeRecord wrote into r.
+func DecodeRecord[R record](b []byte, r R) error {
+	if len(b) == 0 {
+		return errors.New("flight: an empty record")
+	}
+	if b[0] != CodecVersion {
+		return fmt.Errorf("%w: record of codec version %d", ErrNewerCodec, b[0])
+	}
+	if err := decMode.Unmarshal(b[1:], r); err != nil {
+		return fmt.Errorf("flight: decode %T: %w", r, err)
+	}
+	return nil
+}

@@ -1,0 +1,267 @@
+package flight_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/flightd/flightd/flight"
+)
+
+var updateGolden = flag.Bool("update", false, "write the golden files anew")
+
+// everyCommand is one of each kind, in the order of their numbers.
+func everyCommand() []flight.Command {
+	return []flight.Command{new(flight.Submit), new(flight.Open), new(flight.Report), new(flight.Abandon), new(flight.Recover),
+		new(flight.Verdict), new(flight.Suspend), new(flight.WakeUp), new(flight.Cancel), new(flight.Resolve), new(flight.Decide),
+		new(flight.Retry), new(flight.Free), new(flight.Seal), new(flight.Turn), new(flight.Expire), new(flight.Bootstrap),
+		new(flight.RaiseEpoch), new(flight.Tick)}
+}
+
+// filler sets every field, down to the last, to a value of its own.
+type filler int
+
+func (n *filler) fill(v reflect.Value) {
+	*n++
+	if v.Type() == reflect.TypeFor[flight.Key]() {
+		v.Set(reflect.ValueOf(stepKey))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		n.fill(v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			n.fill(v.Field(i))
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		n.fill(v.Index(0))
+		n.fill(v.Index(1))
+	case reflect.Array:
+		for i := range v.Len() {
+			v.Index(i).SetUint(uint64(*n+filler(i)) % 251)
+		}
+	case reflect.String:
+		v.SetString(fmt.Sprintf("text %d", *n))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Uint8:
+		v.SetUint(uint64(*n%200) + 1)
+	case reflect.Uint32, reflect.Uint64:
+		v.SetUint(uint64(*n) * 1001)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(int64(*n) * 1_000_003)
+	default:
+		panic("no value for " + v.Type().String())
+	}
+}
+
+func filled[T any](v *T) *T {
+	n := filler(0)
+	n.fill(reflect.ValueOf(v).Elem())
+	return v
+}
+
+func TestCodec_EveryFieldOfEveryCommandComesBack(t *testing.T) {
+	for _, c := range everyCommand() {
+		n := filler(0)
+		n.fill(reflect.ValueOf(c).Elem())
+		for _, full := range []bool{false, true} {
+			want := c
+			if !full && !c.Target().IsZero() { // all zero but the key
+				want = reflect.New(reflect.TypeOf(c).Elem()).Interface().(flight.Command)
+				reflect.ValueOf(want).Elem().FieldByName("Key").Set(reflect.ValueOf(soloKey))
+			}
+			b, err := flight.Encode(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := flight.Decode(b); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%T reads as %+v, want %+v: %v", want, got, want, err)
+			}
+		}
+	}
+}
+
+// TestCodec_Golden holds version 1 of the codec to its bytes: what it wrote once must be read for ever. If this test
+// fails, the format was changed by accident; a wanted change is a new field with a new number, and then -update.
+func TestCodec_Golden(t *testing.T) {
+	var now strings.Builder
+	for _, c := range everyCommand() {
+		n := filler(0)
+		n.fill(reflect.ValueOf(c).Elem())
+		b, err := flight.Encode(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&now, "%s %s\n", strings.TrimPrefix(fmt.Sprintf("%T", c), "*flight."), hex.EncodeToString(b))
+	}
+	golden(t, "testdata/commands_v1.golden", now.String())
+
+	now.Reset()
+	f, err1 := flight.EncodeRecord(filled(new(flight.Flight)))
+	h, err2 := flight.EncodeRecord(filled(new(flight.Header)))
+	e, err3 := flight.EncodeRecord(filled(new(flight.Event)))
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(&now, "Flight %x\nHeader %x\nEvent %x\n", f, h, e)
+	golden(t, "testdata/records_v1.golden", now.String())
+}
+
+func golden(t *testing.T, file, now string) {
+	t.Helper()
+	if *updateGolden {
+		if err := os.WriteFile(file, []byte(now), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != now {
+		t.Errorf("%s does not hold what is written now:\n%s", file, now)
+	}
+}
+
+// TestCodec_GoldenIsStillRead reads the golden bytes with today's code.
+func TestCodec_GoldenIsStillRead(t *testing.T) {
+	text, err := os.ReadFile("testdata/commands_v1.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := everyCommand()
+	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+		name, digits, _ := strings.Cut(line, " ")
+		b, err := hex.DecodeString(digits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := filler(0)
+		n.fill(reflect.ValueOf(all[i]).Elem())
+		if got, err := flight.Decode(b); err != nil || !reflect.DeepEqual(got, all[i]) {
+			t.Errorf("%s reads as %+v: %v", name, got, err)
+		}
+	}
+}
+
+func TestCodec_RefusesWhatItCannotRead(t *testing.T) {
+	tick, err := flight.Encode(&flight.Tick{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := flight.Encode(&flight.Seal{Key: soloKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(at int, to byte) []byte { b := bytes.Clone(good); b[at] = to; return b }
+	for name, c := range map[string]struct {
+		bytes []byte
+		newer bool
+	}{
+		"nothing":              {nil, false},
+		"one byte":             {[]byte{1}, false},
+		"another version":      {change(0, 2), true},
+		"another kind":         {change(1, 99), true},
+		"kind zero":            {change(1, 0), true},
+		"cut off":              {good[:len(good)-1], false},
+		"something behind":     {append(bytes.Clone(tick), 0), false},
+		"no key":               {[]byte{1, 14, 0xa0}, false},
+		"null":                 {[]byte{1, 14, 0xf6}, false},
+		"a bad key":            {[]byte{1, 14, 0xa1, 1, 0x63, 'a', '/', 'b'}, false},
+		"a field that is new":  {[]byte{1, 19, 0xa1, 1, 1}, false},
+		"a field twice":        {[]byte{1, 18, 0xa2, 1, 1, 1, 2}, false},
+		"of indefinite length": {[]byte{1, 19, 0xbf, 0xff}, false},
+	} {
+		if got, err := flight.Decode(c.bytes); err == nil || errors.Is(err, flight.ErrNewerCodec) != c.newer {
+			t.Errorf("%s: read as %+v, %v", name, got, err)
+		}
+	}
+	if err := flight.DecodeRecord(nil, new(flight.Flight)); err == nil {
+		t.Error("an empty record was read")
+	}
+	if err := flight.DecodeRecord([]byte{2, 0xa0}, new(flight.Header)); !errors.Is(err, flight.ErrNewerCodec) {
+		t.Errorf("a record of version 2: %v", err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, c := range everyCommand() {
+		n := filler(0)
+		n.fill(reflect.ValueOf(c).Elem())
+		b, err := flight.Encode(c)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+		f.Add(b[:len(b)/2])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := flight.Decode(b)
+		if err != nil {
+			return
+		}
+		once, err := flight.Encode(c)
+		if err != nil {
+			t.Fatalf("what was read cannot be written: %v", err)
+		}
+		again, err := flight.Decode(once)
+		if err != nil {
+			t.Fatalf("what was written cannot be read: %v", err)
+		}
+		twice, err := flight.Encode(again)
+		if err != nil || !bytes.Equal(once, twice) {
+			t.Fatalf("a command has two spellings: %x and %x: %v", once, twice, err)
+		}
+		// Whatever it says, the rules answer it, and keep what they keep.
+		w := newWorld(soloKey)
+		w.keys[0] = c.Target()
+		if _, _, err := w.step(c); err != nil {
+			t.Fatalf("%+v: %v", c, err)
+		}
+	})
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	one, err1 := flight.EncodeRecord(filled(new(flight.Flight)))
+	two, err2 := flight.EncodeRecord(filled(new(flight.Header)))
+	three, err3 := flight.EncodeRecord(filled(new(flight.Event)))
+	if err := errors.Join(err1, err2, err3); err != nil {
+		f.Fatal(err)
+	}
+	for _, b := range [][]byte{one, two, three, {1, 0xa0}, {1}, {}} {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		recordStays(t, b, new(flight.Flight), new(flight.Flight))
+		recordStays(t, b, new(flight.Header), new(flight.Header))
+		recordStays(t, b, new(flight.Event), new(flight.Event))
+	})
+}
+
+func recordStays[R interface {
+	*flight.Flight | *flight.Header | *flight.Event
+}](t *testing.T, b []byte, r, again R) {
+	if flight.DecodeRecord(b, r) != nil {
+		return
+	}
+	once, err := flight.EncodeRecord(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := flight.DecodeRecord(once, again); err != nil {
+		t.Fatal(err)
+	}
+	if twice, err := flight.EncodeRecord(again); err != nil || !bytes.Equal(once, twice) {
+		t.Fatalf("a record has two spellings: %x and %x: %v", once, twice, err)
+	}
+}

@@ -1,0 +1,240 @@
+package flight
+
+import "time"
+
+// Command is one proposal to the ledger. Every command touches one key (or the header alone), names what it means to
+// change, and may be repeated without harm (invariant I10).
+type Command interface {
+	// Target is the key that the command touches; the zero Key for commands about the header.
+	Target() Key
+	kind() kind
+}
+
+// Submission is what a caller wants done: it makes the flight of an absent key.
+type Submission struct {
+	Fingerprint Fingerprint `cbor:"1,keyasint,omitzero"`
+	Input       Blob        `cbor:"2,keyasint,omitzero"`
+	Policy      Policy      `cbor:"3,keyasint,omitzero"`
+	Driver      Token       `cbor:"4,keyasint,omitzero"` // of a saga's step: the token of the driver that starts it
+}
+
+// Submit makes a flight without running it.
+type Submit struct {
+	Key        Key        `cbor:"1,keyasint"`
+	Submission Submission `cbor:"2,keyasint"`
+}
+
+// Open asks for permission to start the effect: the point after which a crash leaves a doubt. It carries the
+// submission, so that a new key costs one command.
+type Open struct {
+	Key        Key        `cbor:"1,keyasint"`
+	Submission Submission `cbor:"2,keyasint"`
+	Claim      Claim      `cbor:"3,keyasint"`
+	Nonce      Nonce      `cbor:"4,keyasint"`
+	NotAfter   Time       `cbor:"5,keyasint"` // ledger time past which it opens nothing; at most MaxOpenLife ahead
+	Owner      string     `cbor:"6,keyasint,omitempty"`
+	StoreEpoch uint32     `cbor:"7,keyasint,omitempty"` // of the ledger that the claimer knew
+}
+
+// Report brings the outcome of an attempt.
+type Report struct {
+	Key        Key           `cbor:"1,keyasint"`
+	Generation uint32        `cbor:"2,keyasint"`
+	Token      Token         `cbor:"3,keyasint"`
+	Outcome    Outcome       `cbor:"4,keyasint"`
+	ExternalID string        `cbor:"5,keyasint,omitempty"`
+	Body       Blob          `cbor:"6,keyasint,omitzero"`
+	Error      string        `cbor:"7,keyasint,omitempty"`
+	RetryAfter time.Duration `cbor:"8,keyasint,omitempty"` // asked for by the provider
+}
+
+// Abandon says that nothing was or will be sent: by the token of an attempt, or, where the answer to an Open was never
+// seen, by session and nonce; that Open then opens nothing if it comes later.
+type Abandon struct {
+	Key        Key       `cbor:"1,keyasint"`
+	Generation uint32    `cbor:"2,keyasint,omitempty"` // with a token
+	Token      Token     `cbor:"3,keyasint,omitzero"`
+	Session    SessionID `cbor:"4,keyasint,omitempty"` // with a nonce
+	Nonce      Nonce     `cbor:"5,keyasint,omitzero"`
+	NotAfter   Time      `cbor:"6,keyasint,omitempty"` // of the Open that is meant
+	Error      string    `cbor:"7,keyasint,omitempty"`
+}
+
+// Recover says that the holder of the open attempt is gone: Claim, made after its end, proves it. No caller is needed.
+type Recover struct {
+	Key   Key   `cbor:"1,keyasint"`
+	Claim Claim `cbor:"2,keyasint"`
+}
+
+// Verdict is what a look-up found out.
+type Verdict struct {
+	Key        Key    `cbor:"1,keyasint"`
+	Generation uint32 `cbor:"2,keyasint"`
+	Probe      uint32 `cbor:"3,keyasint"`
+	Result     Verb   `cbor:"4,keyasint,omitempty"` // Happened or DidNotHappen; NoVerb: it could not find out
+	ExternalID string `cbor:"5,keyasint,omitempty"`
+	Body       Blob   `cbor:"6,keyasint,omitzero"`
+}
+
+// Suspend puts a saga to sleep, or hands an attempt over to a callback.
+type Suspend struct {
+	Key        Key    `cbor:"1,keyasint"`
+	Generation uint32 `cbor:"2,keyasint"`
+	Token      Token  `cbor:"3,keyasint"`
+	Wake       Wake   `cbor:"4,keyasint"`
+}
+
+// WakeUp ends the sleep of a saga, or the patience with a callback whose time is over.
+type WakeUp struct {
+	Key        Key    `cbor:"1,keyasint"`
+	Generation uint32 `cbor:"2,keyasint"`
+}
+
+// Cancel asks that the effect should not happen any more.
+type Cancel struct {
+	Key        Key    `cbor:"1,keyasint"`
+	Generation uint32 `cbor:"2,keyasint"`
+	Who        string `cbor:"3,keyasint,omitempty"`
+	Why        string `cbor:"4,keyasint,omitempty"`
+}
+
+// Resolve settles a flight in doubt by the word of a person who looked at the version named.
+type Resolve struct {
+	Key        Key     `cbor:"1,keyasint"`
+	Generation uint32  `cbor:"2,keyasint"`
+	Version    Version `cbor:"3,keyasint"`
+	Verb       Verb    `cbor:"4,keyasint"` // Happened, DidNotHappen or Fail
+	ExternalID string  `cbor:"5,keyasint,omitempty"`
+	Body       Blob    `cbor:"6,keyasint,omitzero"`
+	Who        string  `cbor:"7,keyasint,omitempty"`
+	Why        string  `cbor:"8,keyasint,omitempty"`
+}
+
+// Decide is a person's answer to a flight that awaits approval: Verb is Approved or Rejected. It is bound to what the
+// person saw: generation, fingerprint and version.
+type Decide struct {
+	Key         Key         `cbor:"1,keyasint"`
+	Generation  uint32      `cbor:"2,keyasint"`
+	Fingerprint Fingerprint `cbor:"3,keyasint,omitzero"`
+	Version     Version     `cbor:"4,keyasint"`
+	Verb        Verb        `cbor:"5,keyasint"`
+	Who         string      `cbor:"6,keyasint,omitempty"`
+	Why         string      `cbor:"7,keyasint,omitempty"`
+}
+
+// Retry lets a flight that ended without a receipt run again, as a new generation with the same input and policy.
+type Retry struct {
+	Key        Key    `cbor:"1,keyasint"`
+	Generation uint32 `cbor:"2,keyasint"` // the one that ended
+	Who        string `cbor:"3,keyasint,omitempty"`
+	Why        string `cbor:"4,keyasint,omitempty"`
+}
+
+// Free lets the effect of a key run again, for whoever comes: the next generation is absent, the fence stays.
+type Free struct {
+	Key        Key    `cbor:"1,keyasint"`
+	Generation uint32 `cbor:"2,keyasint"` // the one to end
+	Who        string `cbor:"3,keyasint,omitempty"`
+	Why        string `cbor:"4,keyasint,omitempty"`
+}
+
+// Seal makes sure that a key that was never opened never is: a step that a saga will not start.
+type Seal struct {
+	Key Key `cbor:"1,keyasint"`
+}
+
+// Turn flips a saga from forward to undoing, once and for ever: from then on no forward step opens.
+type Turn struct {
+	Key        Key    `cbor:"1,keyasint"`
+	Generation uint32 `cbor:"2,keyasint"`
+	Token      Token  `cbor:"3,keyasint"` // of the driver's attempt
+}
+
+// Expire turns a finished flight whose retention is over into a tombstone.
+type Expire struct {
+	Key        Key    `cbor:"1,keyasint"`
+	Generation uint32 `cbor:"2,keyasint"`
+}
+
+// Bootstrap names the deployment and gives it its secret, once; a repeat changes nothing.
+type Bootstrap struct {
+	Deployment string `cbor:"1,keyasint"`
+	Secret     []byte `cbor:"2,keyasint"`
+}
+
+// RaiseEpoch accepts an etcd that has lost its past: claims of the old epoch are void, and for the time of Hold
+// nothing of theirs is taken over, because an attempt of theirs may still be in the air.
+type RaiseEpoch struct {
+	From uint32        `cbor:"1,keyasint"` // the epoch to leave
+	Hold time.Duration `cbor:"2,keyasint"` // the longest TTL, time-out and settle delay together
+	Who  string        `cbor:"3,keyasint,omitempty"`
+	Why  string        `cbor:"4,keyasint,omitempty"`
+}
+
+// Tick carries nothing but the leader's time, so that a quiet ledger's clock goes on.
+type Tick struct{}
+
+type kind uint8
+
+// The numbers of the commands in version 1 of the codec. They are for ever.
+const (
+	kindSubmit     kind = 1
+	kindOpen       kind = 2
+	kindReport     kind = 3
+	kindAbandon    kind = 4
+	kindRecover    kind = 5
+	kindVerdict    kind = 6
+	kindSuspend    kind = 7
+	kindWakeUp     kind = 8
+	kindCancel     kind = 9
+	kindResolve    kind = 10
+	kindDecide     kind = 11
+	kindRetry      kind = 12
+	kindFree       kind = 13
+	kindSeal       kind = 14
+	kindTurn       kind = 15
+	kindExpire     kind = 16
+	kindBootstrap  kind = 17
+	kindRaiseEpoch kind = 18
+	kindTick       kind = 19
+)
+
+func (c *Submit) Target() Key     { return c.Key }
+func (c *Open) Target() Key       { return c.Key }
+func (c *Report) Target() Key     { return c.Key }
+func (c *Abandon) Target() Key    { return c.Key }
+func (c *Recover) Target() Key    { return c.Key }
+func (c *Verdict) Target() Key    { return c.Key }
+func (c *Suspend) Target() Key    { return c.Key }
+func (c *WakeUp) Target() Key     { return c.Key }
+func (c *Cancel) Target() Key     { return c.Key }
+func (c *Resolve) Target() Key    { return c.Key }
+func (c *Decide) Target() Key     { return c.Key }
+func (c *Retry) Target() Key      { return c.Key }
+func (c *Free) Target() Key       { return c.Key }
+func (c *Seal) Target() Key       { return c.Key }
+func (c *Turn) Target() Key       { return c.Key }
+func (c *Expire) Target() Key     { return c.Key }
+func (c *Bootstrap) Target() Key  { return Key{} }
+func (c *RaiseEpoch) Target() Key { return Key{} }
+func (c *Tick) Target() Key       { return Key{} }
+
+func (c *Submit) kind() kind     { return kindSubmit }
+func (c *Open) kind() kind       { return kindOpen }
+func (c *Report) kind() kind     { return kindReport }
+func (c *Abandon) kind() kind    { return kindAbandon }
+func (c *Recover) kind() kind    { return kindRecover }
+func (c *Verdict) kind() kind    { return kindVerdict }
+func (c *Suspend) kind() kind    { return kindSuspend }
+func (c *WakeUp) kind() kind     { return kindWakeUp }
+func (c *Cancel) kind() kind     { return kindCancel }
+func (c *Resolve) kind() kind    { return kindResolve }
+func (c *Decide) kind() kind     { return kindDecide }
+func (c *Retry) kind() kind      { return kindRetry }
+func (c *Free) kind() kind       { return kindFree }
+func (c *Seal) kind() kind       { return kindSeal }
+func (c *Turn) kind() kind       { return kindTurn }
+func (c *Expire) kind() kind     { return kindExpire }
+func (c *Bootstrap) kind() kind  { return kindBootstrap }
+func (c *RaiseEpoch) kind() kind { return kindRaiseEpoch }
+func (c *Tick) kind() kind       { return kindTick }

@@ -1,0 +1,2 @@
+// Package flight is the ground floor.
+package flight

@@ -1,0 +1,408 @@
+package flight
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of what a flight keeps; see API.md 4a.
+const (
+	// MaxInput is the greatest length of an input in bytes.
+	MaxInput = 256 << 10
+	// MaxReceiptBody is how many bytes of a receipt's body are kept; a longer one is shortened and marked so.
+	MaxReceiptBody = 64 << 10
+	// MaxEvidence is how many fenced reports a flight keeps in full; later ones are counted.
+	MaxEvidence = 16
+	// MaxAttempts is how many attempts a flight keeps in full, the newest ones; the history has them all.
+	MaxAttempts = 16
+	// MaxText is the greatest length in bytes of an error, a reason, a name or an external id in the ledger.
+	MaxText = 1024
+)
+
+// Time is ledger time: milliseconds since 1970 as the leader stamped them into the log. It never goes back.
+type Time int64
+
+// At gives t as a time in UTC.
+func (t Time) At() time.Time { return time.UnixMilli(int64(t)).UTC() }
+
+// Add gives the moment d later, to the millisecond, rounded up so that a delay is never cut short.
+func (t Time) Add(d time.Duration) Time {
+	t += Time(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		t++
+	}
+	return t
+}
+
+// Until is the time from now to t; negative when t has passed.
+func (t Time) Until(now Time) time.Duration { return time.Duration(t-now) * time.Millisecond }
+
+// Version is the position in the log of the command that last changed a flight: raft index, and place in the entry.
+type Version struct {
+	Index uint64 `cbor:"1,keyasint,omitempty"`
+	Pos   uint32 `cbor:"2,keyasint,omitempty"`
+}
+
+// String gives the version as ETag and event id show it: 8123.4.
+func (v Version) String() string {
+	return strconv.FormatUint(v.Index, 10) + "." + strconv.FormatUint(uint64(v.Pos), 10)
+}
+
+// ParseVersion reads what Version.String wrote. Errors are *InvalidError.
+func ParseVersion(s string) (Version, error) {
+	index, pos, ok := strings.Cut(s, ".")
+	i, err1 := strconv.ParseUint(index, 10, 64)
+	p, err2 := strconv.ParseUint(pos, 10, 32)
+	v := Version{Index: i, Pos: uint32(p)}
+	if !ok || err1 != nil || err2 != nil || v.String() != s {
+		return Version{}, &InvalidError{Field: "version", Detail: "a version reads like 8123.4"}
+	}
+	return v, nil
+}
+
+// Digest is a SHA-256 sum.
+type Digest [sha256.Size]byte
+
+// String gives the digest as sha256: and hex.
+func (d Digest) String() string { return "sha256:" + hex.EncodeToString(d[:]) }
+
+// IsZero reports whether no digest was taken.
+func (d Digest) IsZero() bool { return d == Digest{} }
+
+// Blob is a body of bytes: a flight's input or a receipt's body. The bytes themselves are not part of a flight's
+// record; the ledger keeps them beside it and gives them back only to a reader who asks.
+type Blob struct {
+	ContentType string `cbor:"1,keyasint,omitempty"`
+	Size        int    `cbor:"2,keyasint,omitempty"` // full length in bytes, also when shortened
+	Kept        int    `cbor:"3,keyasint,omitempty"` // how many of them are kept
+	Digest      Digest `cbor:"4,keyasint,omitzero"`  // over all Size bytes
+	Data        []byte `cbor:"5,keyasint,omitempty"` // the kept bytes; nil where a record is read without them
+}
+
+// NewBlob takes the digest of data and keeps at most limit bytes of it. It keeps data itself, not a copy.
+func NewBlob(contentType string, data []byte, limit int) Blob {
+	b := Blob{ContentType: contentType, Size: len(data), Digest: sha256.Sum256(data), Data: data}
+	if len(data) > limit {
+		b.Data = data[:limit:limit]
+	}
+	b.Kept = len(b.Data)
+	return b
+}
+
+// Truncated reports whether only the first Kept bytes are left.
+func (b Blob) Truncated() bool { return b.Kept < b.Size }
+
+// WithoutData is the blob as a flight's record holds it.
+func (b Blob) WithoutData() Blob { b.Data = nil; return b }
+
+// Policy is what was declared for a flight by its first caller. It never changes.
+type Policy struct {
+	Recovery       Recovery      `cbor:"1,keyasint,omitempty"`
+	AttemptTimeout time.Duration `cbor:"2,keyasint,omitempty"` // 0: an attempt may take as long as it likes
+	SettleDelay    time.Duration `cbor:"3,keyasint,omitempty"` // from the loss of an attempt to the first look-up
+	ProviderWindow time.Duration `cbor:"4,keyasint,omitempty"` // how long the provider remembers our key; 0: for ever
+	Lookup         bool          `cbor:"5,keyasint,omitempty"` // the provider can be asked, whatever the recovery
+	LookTries      int           `cbor:"6,keyasint,omitempty"` // look-ups of unknown result until a person is needed; 0: DefaultLookTries
+	Retry          RetryPolicy   `cbor:"7,keyasint,omitzero"`
+	Retention      time.Duration `cbor:"8,keyasint,omitempty"` // from the end of the flight to its tombstone; 0: DefaultRetention
+	Approval       bool          `cbor:"9,keyasint,omitempty"`
+	RunAfter       time.Duration `cbor:"10,keyasint,omitempty"` // from submission to the first attempt
+	Saga           bool          `cbor:"11,keyasint,omitempty"` // the flight's handler is the saga driver
+}
+
+// Defaults of a policy; API.md 4a is the one place.
+const (
+	DefaultRetention = 30 * 24 * time.Hour
+	DefaultLookTries = 8
+	// PauseBound is how long after its time-out a request may still leave a machine that was frozen.
+	PauseBound = 15 * time.Second
+)
+
+// CanLookUp reports whether the provider can be asked what happened.
+func (p Policy) CanLookUp() bool { return p.Lookup || p.Recovery == Verify }
+
+// RetryPolicy says how often an effect that surely did not happen is tried again by itself. The zero policy is that of
+// caller-run flights: the flight is free to be opened again at once, by whoever comes.
+type RetryPolicy struct {
+	Attempts   int           `cbor:"1,keyasint,omitempty"` // in one generation, the first one included
+	MinBackoff time.Duration `cbor:"2,keyasint,omitempty"`
+	MaxBackoff time.Duration `cbor:"3,keyasint,omitempty"`
+	Within     time.Duration `cbor:"4,keyasint,omitempty"` // from the first attempt; 0: no bound
+}
+
+// Declared reports whether there is a policy at all.
+func (r RetryPolicy) Declared() bool { return r.Attempts > 0 }
+
+// Attempt is one try at the effect, under one claim.
+type Attempt struct {
+	Number   uint32  `cbor:"1,keyasint,omitempty"`
+	Claim    Claim   `cbor:"2,keyasint,omitzero"`
+	Nonce    Nonce   `cbor:"3,keyasint,omitzero"`
+	Owner    string  `cbor:"4,keyasint,omitempty"` // host:pid or the like, for people
+	OpenedAt Time    `cbor:"5,keyasint,omitempty"`
+	ClosedAt Time    `cbor:"6,keyasint,omitempty"` // 0 while it is open
+	Outcome  Outcome `cbor:"7,keyasint,omitempty"`
+	Lost     bool    `cbor:"8,keyasint,omitempty"` // concluded to be lost, not reported
+	Doubt    bool    `cbor:"9,keyasint,omitempty"` // its unknown outcome taints the flight
+	Reported uint8   `cbor:"10,keyasint,omitempty"`
+	Error    string  `cbor:"11,keyasint,omitempty"`
+}
+
+// Token is the attempt's fencing token.
+func (a *Attempt) Token() Token {
+	return Token{Epoch: a.Claim.Epoch, Revision: a.Claim.Revision, Number: a.Number}
+}
+
+// Open reports whether the attempt has not ended.
+func (a *Attempt) Open() bool { return a.ClosedAt == 0 }
+
+// Nonce is chosen at random by a caller, one per open that it wants, so that a repeat is known for one.
+type Nonce [16]byte
+
+// Receipt is the stored first outcome of a flight. It never changes.
+type Receipt struct {
+	Outcome    Outcome `cbor:"1,keyasint,omitempty"` // Succeeded or Refused
+	ExternalID string  `cbor:"2,keyasint,omitempty"` // the id of the external object, always whole
+	Body       Blob    `cbor:"3,keyasint,omitzero"`
+	At         Time    `cbor:"4,keyasint,omitempty"`
+	Attempt    uint32  `cbor:"5,keyasint,omitempty"`
+	Source     Source  `cbor:"6,keyasint,omitempty"`
+}
+
+// Source says how the ledger learned of an effect.
+type Source uint8
+
+// The sources of a receipt.
+const (
+	FromReport Source = iota // the attempt reported it
+	FromLookup               // a look-up at the provider found it
+	FromPerson               // a person attached it
+)
+
+var sourceNames = [...]string{"report", "lookup", "person"}
+
+func (s Source) String() string {
+	if int(s) < len(sourceNames) {
+		return sourceNames[s]
+	}
+	return "invalid"
+}
+
+// SameEffect reports whether two receipts name one external effect: by their external ids where both have one, else
+// by their digests (invariant I3).
+func (r *Receipt) SameEffect(outcome Outcome, externalID string, digest Digest) bool {
+	if outcome != r.Outcome {
+		return false
+	}
+	if r.ExternalID != "" && externalID != "" {
+		return r.ExternalID == externalID
+	}
+	return r.Body.Digest == digest
+}
+
+// Evidence is a report that came too late to be accepted. It is kept and shown, and never overwrites anything.
+type Evidence struct {
+	Token      Token   `cbor:"1,keyasint,omitzero"`
+	Generation uint32  `cbor:"2,keyasint,omitempty"`
+	Outcome    Outcome `cbor:"3,keyasint,omitempty"`
+	ExternalID string  `cbor:"4,keyasint,omitempty"`
+	Digest     Digest  `cbor:"5,keyasint,omitzero"`
+	At         Time    `cbor:"6,keyasint,omitempty"`
+	Error      string  `cbor:"7,keyasint,omitempty"`
+}
+
+// Probe is a look-up that is due: somebody must ask the provider and bring a verdict.
+type Probe struct {
+	Number    uint32 `cbor:"1,keyasint,omitempty"` // rises with every look and with every new looker
+	NotBefore Time   `cbor:"2,keyasint,omitempty"` // until then an effect may not show yet
+	Tries     int    `cbor:"3,keyasint,omitempty"` // look-ups of unknown result so far
+	Claim     Claim  `cbor:"4,keyasint,omitzero"`  // who was sent to look; zero: nobody yet
+}
+
+// Mark is who asked for something, when and why.
+type Mark struct {
+	Who string `cbor:"1,keyasint,omitempty"`
+	Why string `cbor:"2,keyasint,omitempty"`
+	At  Time   `cbor:"3,keyasint,omitempty"`
+}
+
+// Settlement is what a person decided, kept so that a repeat of the decision gets the same answer.
+type Settlement struct {
+	Verb    Verb    `cbor:"1,keyasint,omitempty"`
+	Version Version `cbor:"2,keyasint,omitzero"` // of the flight that the person had seen
+	Mark    Mark    `cbor:"3,keyasint,omitzero"`
+}
+
+// Verb is what a person, or a look-up, says about an effect in doubt, or about an approval.
+type Verb uint8
+
+// The verbs of Resolve, and of Approve and Reject.
+const (
+	NoVerb Verb = iota
+	Happened
+	DidNotHappen
+	Fail
+	Approved
+	Rejected
+)
+
+var verbNames = [...]string{"", "happened", "did_not_happen", "fail", "approved", "rejected"}
+
+func (v Verb) String() string {
+	if int(v) < len(verbNames) {
+		return verbNames[v]
+	}
+	return "invalid"
+}
+
+// Wake is what a flight in state Waiting waits for.
+type Wake struct {
+	At       Time `cbor:"1,keyasint,omitempty"` // a saga wakes then; a callback is overdue then; 0: only when told
+	Callback bool `cbor:"2,keyasint,omitempty"` // the attempt stays the newest one, without a lease
+}
+
+// Phase is the one-way mark of a saga.
+type Phase uint8
+
+// The phases of a saga. NoPhase is every other flight's.
+const (
+	NoPhase Phase = iota
+	Forward
+	Undoing
+)
+
+// SpentNonce is a nonce that can open nothing any more. It is kept until no Open that carries it can be valid.
+type SpentNonce struct {
+	Session SessionID `cbor:"1,keyasint,omitempty"`
+	Nonce   Nonce     `cbor:"2,keyasint,omitzero"`
+	Until   Time      `cbor:"3,keyasint,omitempty"`
+}
+
+// Past is what stays of an earlier generation of a key.
+type Past struct {
+	Generation uint32   `cbor:"1,keyasint,omitempty"`
+	State      State    `cbor:"2,keyasint,omitempty"`
+	Receipt    *Receipt `cbor:"3,keyasint,omitempty"`
+	EndedBy    Mark     `cbor:"4,keyasint,omitzero"`
+}
+
+// Flight is the durable record of one key. Values are immutable once the ledger handed them out: Apply copies.
+//
+// A tombstone is a Flight in state Expired that keeps only what still guards the key: ID, generation, fence,
+// fingerprint, and the receipt's outcome and digest.
+type Flight struct {
+	ID           ID           `cbor:"1,keyasint"`
+	Key          Key          `cbor:"2,keyasint,omitzero"` // zero in a tombstone
+	Generation   uint32       `cbor:"3,keyasint,omitempty"`
+	State        State        `cbor:"4,keyasint,omitempty"`
+	Version      Version      `cbor:"5,keyasint,omitzero"`
+	Fingerprint  Fingerprint  `cbor:"6,keyasint,omitzero"`
+	Input        Blob         `cbor:"7,keyasint,omitzero"`
+	Policy       Policy       `cbor:"8,keyasint,omitzero"`
+	Fence        Token        `cbor:"9,keyasint,omitzero"`   // of the newest attempt of any generation
+	Attempts     []Attempt    `cbor:"10,keyasint,omitempty"` // of this generation, newest last, at most MaxAttempts
+	AttemptCount uint32       `cbor:"11,keyasint,omitempty"` // of this generation, all of them
+	Counted      uint32       `cbor:"12,keyasint,omitempty"` // attempts that the retry policy counts
+	Doubts       uint32       `cbor:"13,keyasint,omitempty"` // attempts of unknown outcome that nobody has cleared
+	FirstSend    Time         `cbor:"14,keyasint,omitempty"` // of the generation's first attempt: the provider window starts
+	NotBefore    Time         `cbor:"15,keyasint,omitempty"` // of a scheduled flight
+	Probe        *Probe       `cbor:"16,keyasint,omitempty"` // set exactly while the flight is looking
+	Probes       uint32       `cbor:"17,keyasint,omitempty"` // number of the last probe
+	Cancel       *Mark        `cbor:"18,keyasint,omitempty"` // somebody wants it cancelled
+	Receipt      *Receipt     `cbor:"19,keyasint,omitempty"`
+	CreatedAt    Time         `cbor:"20,keyasint,omitempty"`
+	FinishedAt   Time         `cbor:"21,keyasint,omitempty"`
+	Evidence     []Evidence   `cbor:"22,keyasint,omitempty"` // at most MaxEvidence
+	EvidenceMore uint32       `cbor:"23,keyasint,omitempty"` // fenced reports beyond those kept
+	Overlap      bool         `cbor:"24,keyasint,omitempty"` // evidence of a second effect was seen
+	Spent        []SpentNonce `cbor:"25,keyasint,omitempty"`
+	Past         []Past       `cbor:"26,keyasint,omitempty"`
+	Settled      *Settlement  `cbor:"27,keyasint,omitempty"`
+	Wake         *Wake        `cbor:"28,keyasint,omitempty"` // set exactly in state Waiting
+	Phase        Phase        `cbor:"29,keyasint,omitempty"`
+	Sealed       bool         `cbor:"30,keyasint,omitempty"`
+	Cause        string       `cbor:"31,keyasint,omitempty"` // why it is in doubt, failed or cancelled
+	InputFrom    uint32       `cbor:"32,keyasint,omitempty"` // the generation that brought the input, and beside which its bytes are kept
+	Was          State        `cbor:"33,keyasint,omitempty"` // of a tombstone: how the flight had ended
+}
+
+// Tainted reports whether an effect of this generation may have happened without anybody knowing.
+func (f *Flight) Tainted() bool { return f.Doubts > 0 }
+
+// Newest is the newest attempt of this generation, nil when there is none. It must not be changed.
+func (f *Flight) Newest() *Attempt {
+	if f == nil || len(f.Attempts) == 0 {
+		return nil
+	}
+	return &f.Attempts[len(f.Attempts)-1]
+}
+
+// AttemptNumber is the number of the newest attempt of this generation, 0 when there is none.
+func (f *Flight) AttemptNumber() uint32 {
+	if a := f.Newest(); a != nil {
+		return a.Number
+	}
+	return 0
+}
+
+// OpenAttempt is the attempt that is open, nil when there is none (invariant I1: there is at most one).
+func (f *Flight) OpenAttempt() *Attempt {
+	if a := f.Newest(); a != nil && a.Open() {
+		return a
+	}
+	return nil
+}
+
+// Looking reports whether the flight waits for the verdict of a look-up.
+func (f *Flight) Looking() bool { return f != nil && f.Probe != nil }
+
+// Reopenable reports whether a person may let the flight run again: it ended without a receipt.
+func (f *Flight) Reopenable() bool {
+	return (f.State == StateFailed || f.State == StateCancelled) && f.Receipt == nil && !f.Sealed
+}
+
+// ExpiresAt is when the retention of a finished flight ends; 0 while it is not finished.
+func (f *Flight) ExpiresAt() Time {
+	if f.FinishedAt == 0 {
+		return 0
+	}
+	return f.FinishedAt.Add(f.Policy.retention())
+}
+
+func (p Policy) retention() time.Duration {
+	if p.Retention > 0 {
+		return p.Retention
+	}
+	return DefaultRetention
+}
+
+// WithinWindow reports whether the provider still surely knows our key at the given moment.
+func (f *Flight) WithinWindow(now Time) bool {
+	w := f.Policy.ProviderWindow
+	return w == 0 || f.FirstSend == 0 || now < f.FirstSend.Add(w)
+}
+
+// Header is the part of the ledger that every command sees.
+type Header struct {
+	Deployment  string  `cbor:"1,keyasint,omitempty"` // made once at the first bootstrap
+	Secret      []byte  `cbor:"2,keyasint,omitempty"` // seals fencing tokens
+	LeaseEpoch  uint32  `cbor:"3,keyasint,omitempty"` // raised by an operator after etcd lost its past
+	StoreEpoch  uint32  `cbor:"4,keyasint,omitempty"` // raised by every restore of the ledger
+	MaxRevision int64   `cbor:"5,keyasint,omitempty"` // the highest etcd revision of the current epoch that a command showed
+	Now         Time    `cbor:"6,keyasint,omitempty"` // stamped by the leader, never falls
+	EpochHold   Time    `cbor:"7,keyasint,omitempty"` // until then nothing of an older lease epoch is taken over
+	Version     Version `cbor:"8,keyasint,omitzero"`  // of the command being applied
+}
+
+// IdempotencyKey is what travels with every attempt of a generation, so that the provider can tell a resend from a
+// second intent: 64 characters, the same for every attempt, without any trace of attempt, time or token.
+func (h *Header) IdempotencyKey(k Key, generation uint32) string {
+	sum := sha256.New()
+	for _, part := range [...]string{h.Deployment, k.String(), strconv.FormatUint(uint64(generation), 10)} {
+		sum.Write([]byte(strconv.Itoa(len(part)) + ":" + part))
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}

@@ -1,0 +1,216 @@
+package flighttest_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/flightd/flightd/flight"
+	. "github.com/flightd/flightd/flight/flighttest"
+)
+
+// ledger is Apply over a few keys, spoken to in the words of the model.
+type ledger struct {
+	header  flight.Header
+	flights map[string]*flight.Flight
+}
+
+func newLedger() *ledger {
+	return &ledger{header: flight.Header{LeaseEpoch: 1, StoreEpoch: 1, Now: 1000}, flights: map[string]*flight.Flight{}}
+}
+
+func (l *ledger) do(t *testing.T, o Op) Result {
+	k := flight.MustKey("test/model/" + o.Key)
+	f := l.flights[o.Key]
+	g, version, probe := uint32(1), flight.Version{}, uint32(0)
+	if f != nil {
+		g, version, probe = f.Generation, f.Version, f.Probes
+	}
+	var c flight.Command
+	switch o.Kind {
+	case OpOpen:
+		c = &flight.Open{Key: k, Submission: flight.Submission{Policy: flight.Policy{Recovery: o.Recovery, SettleDelay: time.Millisecond}},
+			Claim: o.Claim, Nonce: o.Nonce, NotAfter: l.header.Now.Add(time.Second), StoreEpoch: 1}
+	case OpReport:
+		c = &flight.Report{Key: k, Generation: g, Token: o.Token, Outcome: o.Outcome, ExternalID: o.Effect}
+	case OpAbandon:
+		c = &flight.Abandon{Key: k, Generation: g, Token: o.Token}
+	case OpVerdict:
+		c = &flight.Verdict{Key: k, Generation: g, Probe: probe, Result: o.Verb, ExternalID: o.Effect}
+	case OpResolve:
+		c = &flight.Resolve{Key: k, Generation: g, Version: version, Verb: o.Verb, ExternalID: o.Effect}
+	case OpGet:
+		return show(f, flight.Accepted)
+	}
+	l.header.Version.Index++
+	l.header.Now += 2
+	before := flight.View{Header: l.header, Flight: f}
+	after, reply := flight.Apply(before, c)
+	if err := Check(before, c, after, reply); err != nil {
+		t.Fatal(err)
+	}
+	l.header, l.flights[o.Key] = after.Header, after.Flight
+	result := show(after.Flight, reply.Decision)
+	result.Token = reply.Token
+	return result
+}
+
+func show(f *flight.Flight, d flight.Decision) Result {
+	result := Result{Decision: d}
+	if f != nil {
+		result.State = f.State
+		if f.Receipt != nil {
+			result.Effect = f.Receipt.ExternalID
+		}
+	}
+	return result
+}
+
+// history is what clients of a sound ledger may have seen: answers come late or never, and a command without an answer
+// may have been applied or lost.
+func history(t *testing.T, r *rand.Rand, keys, each int) []porcupine.Operation {
+	l := newLedger()
+	tokens := map[string][]flight.Token{}
+	revision := int64(10)
+	var all []porcupine.Operation
+	for at := int64(0); at < int64(keys*each); at++ {
+		k := r.IntN(keys)
+		o := Op{Key: fmt.Sprint(k), Kind: OpKind(1 + r.IntN(6)), Recovery: flight.Recovery(k % 3)}
+		o.Verb = flight.Verb(1 + r.IntN(3))
+		if o.Kind == OpVerdict {
+			o.Verb = flight.Verb(r.IntN(3))
+		}
+		o.Outcome = flight.Outcome(1 + r.IntN(4))
+		if known := tokens[o.Key]; len(known) > 0 {
+			o.Token = known[len(known)-1-min(r.IntN(3)/2, len(known)-1)]
+		} else {
+			o.Kind = OpOpen
+		}
+		if o.Kind == OpOpen {
+			revision++
+			o.Claim = flight.Claim{Epoch: 1, Revision: revision - int64(r.IntN(4)/3), Session: flight.SessionID(fmt.Sprint(r.IntN(2)))}
+			o.Nonce = flight.Nonce{byte(at >> 16), byte(at >> 8), byte(at)}
+		}
+		if o.Kind == OpReport && o.Outcome == flight.Succeeded || o.Verb == flight.Happened && (o.Kind == OpVerdict || o.Kind == OpResolve) {
+			o.Effect = fmt.Sprint("effect ", r.IntN(2))
+		}
+		op := porcupine.Operation{ClientId: int(at), Input: o, Call: 10*at - r.Int64N(25), Return: 10*at + r.Int64N(25)}
+		silent := r.IntN(10) == 0
+		if silent {
+			op.Output, op.Return = Result{}, Never
+		}
+		if !silent || r.IntN(2) == 0 {
+			result := l.do(t, o)
+			if result.Decision == flight.Proceed {
+				tokens[o.Key] = append(tokens[o.Key], result.Token)
+			}
+			if !silent {
+				op.Output = result
+			}
+		}
+		all = append(all, op)
+	}
+	return all
+}
+
+func TestModel_AcceptsWhatASoundLedgerAnswers(t *testing.T) {
+	for seed := range uint64(2000) {
+		h := history(t, rand.New(rand.NewPCG(seed, 1)), 3, 25)
+		if porcupine.CheckOperationsTimeout(Model(), h, time.Minute) != porcupine.Ok {
+			t.Fatalf("seed %d: a sound history of %d operations was refused", seed, len(h))
+		}
+	}
+}
+
+func TestModel_CatchesWhatMayNotBe(t *testing.T) {
+	claim := func(revision int64) flight.Claim { return flight.Claim{Epoch: 1, Revision: revision, Session: "A"} }
+	token := func(revision int64, number uint32) flight.Token {
+		return flight.Token{Epoch: 1, Revision: revision, Number: number}
+	}
+	open := func(revision int64, nonce byte) Op {
+		return Op{Kind: OpOpen, Claim: claim(revision), Nonce: flight.Nonce{nonce}}
+	}
+	resendOpen := func(revision int64, nonce byte) Op { o := open(revision, nonce); o.Recovery = flight.Resend; return o }
+	report := func(tk flight.Token, o flight.Outcome, effect string) Op {
+		return Op{Kind: OpReport, Token: tk, Outcome: o, Effect: effect}
+	}
+	proceed := func(tk flight.Token) Result {
+		return Result{Decision: flight.Proceed, Token: tk, State: flight.Running}
+	}
+	accepted := Result{Decision: flight.Accepted}
+	done := func(d flight.Decision, effect string) Result {
+		return Result{Decision: d, State: flight.StateSucceeded, Effect: effect}
+	}
+	get := Op{Kind: OpGet}
+	type step struct {
+		op     Op
+		result Result
+	}
+	one, two := token(10, 1), token(20, 2)
+	for _, c := range []struct {
+		name  string
+		good  bool
+		steps []step
+	}{
+		{"a whole life", true, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), done(flight.Accepted, "x")}, {open(20, 2), done(flight.Replay, "x")}, {get, done(flight.Accepted, "x")}}},
+		{"a lost report is found", true, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, done(flight.Accepted, "x")}}},
+		{"a lost report is not found yet", true, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, Result{Decision: flight.Accepted, State: flight.Running}}}},
+		{"a lost report is found and lost again", false, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, done(flight.Accepted, "x")}, {get, Result{Decision: flight.Accepted, State: flight.Running}}}},
+		{"a late report is accepted", false, []step{{resendOpen(10, 1), proceed(one)}, {resendOpen(20, 2), proceed(two)}, {report(one, flight.Succeeded, "x"), done(flight.Accepted, "x")}}},
+		{"a late report is fenced", true, []step{{resendOpen(10, 1), proceed(one)}, {resendOpen(20, 2), proceed(two)}, {report(one, flight.Succeeded, "x"), Result{Decision: flight.Fenced, State: flight.Running}}}},
+		{"the newest report is fenced", false, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{Decision: flight.Fenced}}}},
+		{"a receipt changes", false, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {get, done(flight.Accepted, "y")}}},
+		{"a second receipt is accepted", false, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {report(one, flight.Succeeded, "y"), accepted}}},
+		{"a receipt is lost", false, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {open(20, 2), proceed(two)}}},
+		{"a replay from nowhere", false, []step{{open(10, 1), done(flight.Replay, "x")}}},
+		{"two proceed under hold", false, []step{{open(10, 1), proceed(one)}, {open(20, 2), proceed(two)}}},
+		{"two proceed with one token", false, []step{{resendOpen(10, 1), proceed(one)}, {resendOpen(20, 2), proceed(one)}}},
+		{"two proceed under hold, one unheard", false, []step{{open(10, 1), Result{}}, {open(20, 2), proceed(two)}}},
+		{"a token falls", false, []step{{resendOpen(20, 1), proceed(token(20, 1))}, {resendOpen(10, 2), proceed(token(10, 2))}}},
+		{"a repeat proceeds", true, []step{{open(10, 1), proceed(one)}, {open(10, 1), proceed(one)}}},
+		{"a person allows another", true, []step{{open(10, 1), proceed(one)}, {Op{Kind: OpResolve, Verb: flight.DidNotHappen}, accepted}, {open(20, 2), proceed(two)}}},
+		{"a person is not heard and another proceeds", true, []step{{open(10, 1), proceed(one)}, {Op{Kind: OpResolve, Verb: flight.DidNotHappen}, Result{}}, {open(20, 2), proceed(two)}}},
+		{"a person overrides a receipt", false, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {Op{Kind: OpResolve, Verb: flight.Happened, Effect: "y"}, accepted}}},
+		{"an unknown outcome is forgotten", false, []step{{open(10, 1), proceed(one)}, {report(one, flight.Unknown, ""), accepted}, {open(20, 2), proceed(two)}}},
+		{"not done frees the flight", true, []step{{open(10, 1), proceed(one)}, {report(one, flight.NotDone, ""), accepted}, {open(20, 2), proceed(two)}}},
+		{"an abandoned attempt frees the flight", true, []step{{open(10, 1), proceed(one)}, {Op{Kind: OpAbandon, Token: one}, accepted}, {open(20, 2), proceed(two)}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var h []porcupine.Operation
+			for i, s := range c.steps {
+				op := porcupine.Operation{ClientId: i, Input: s.op, Output: s.result, Call: int64(10 * i), Return: int64(10*i + 5)}
+				if s.result == (Result{}) {
+					op.Return = Never
+				}
+				h = append(h, op)
+			}
+			if good := porcupine.CheckOperations(Model(), h); good != c.good {
+				t.Errorf("linearizable: %v, want %v", good, c.good)
+			}
+		})
+	}
+}
+
+func TestModel_KeysAreJudgedApart(t *testing.T) {
+	open := func(key string, revision int64) porcupine.Operation {
+		return porcupine.Operation{Input: Op{Key: key, Kind: OpOpen, Claim: flight.Claim{Epoch: 1, Revision: revision}},
+			Output: Result{Decision: flight.Proceed, Token: flight.Token{Epoch: 1, Revision: revision, Number: 1}}, Call: revision, Return: revision + 1}
+	}
+	if !porcupine.CheckOperations(Model(), []porcupine.Operation{open("a", 1), open("b", 2)}) {
+		t.Error("two keys stood in each other's way")
+	}
+}
+
+func BenchmarkModel(b *testing.B) {
+	var t testing.T
+	h := history(&t, rand.New(rand.NewPCG(1, 1)), 2000, 15)
+	for b.Loop() {
+		if !porcupine.CheckOperations(Model(), h) {
+			b.Fatal("refused")
+		}
+	}
+	b.ReportMetric(float64(len(h)), "operations")
+}

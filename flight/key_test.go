@@ -1,0 +1,196 @@
+package flight_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/flightd/flightd/flight"
+)
+
+func TestKey_Parts(t *testing.T) {
+	k := flight.MustKey("billing/book-trip/cases/order-42#hotel.undo")
+	saga := flight.MustKey("billing/book-trip/cases/order-42")
+	for _, c := range []struct{ what, got, want string }{
+		{"namespace", k.Namespace(), "billing"}, {"name", k.Name(), "book-trip"}, {"id", k.BusinessID(), "cases/order-42"},
+		{"step", k.StepName(), "hotel.undo"}, {"saga", k.Saga().String(), saga.String()}, {"whole", k.String(), "billing/book-trip/cases/order-42#hotel.undo"},
+		{"id of a saga", saga.BusinessID(), "cases/order-42"}, {"step of a saga", saga.StepName(), ""},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s is %q, want %q", c.what, c.got, c.want)
+		}
+	}
+	if !k.IsStep() || !k.IsUndo() || saga.IsStep() || saga.IsUndo() || k.Saga() != saga || !saga.Saga().IsZero() {
+		t.Error("a step, an undo and a saga are not told apart")
+	}
+	var none flight.Key
+	if none.Namespace()+none.Name()+none.BusinessID()+none.String() != "" || !none.IsZero() {
+		t.Error("the zero key names something")
+	}
+	if _, err := k.Step("more"); err == nil {
+		t.Error("a step got a step")
+	}
+}
+
+func TestKey_BadOnesAreRefusedWithTheirField(t *testing.T) {
+	long := strings.Repeat("a", 256)
+	for text, field := range map[string]string{
+		"": "key", "a": "key", "a/b": "key", "/b/c": "namespace", "a//c": "name", "a/b/": "id",
+		"a b/c/d": "namespace", "a/b%20/c": "name", "a/./c": "name", "../b/c": "namespace", "ä/b/c": "namespace",
+		"a/b/c//d": "id", "a/b/./c": "id", "a/b/c/..": "id", "a/b/c d": "id", "a/b/ä": "id", "a/b/\x00": "id", "a/b/c\n": "id", "a/b/\x7f": "id",
+		"a/b/%": "id", "a/b/%2": "id", "a/b/%zz": "id", "a/b/%c3": "id", "a/b/%41": "id", "a/b/%2F": "id",
+		"a/b/c#": "step", "a/b/c#d#e": "step", "a/b/c#d/e": "step", "a/b/c#..": "step",
+		long + "/b/c": "namespace", "a/" + long + "/c": "name", "a/b/" + long: "id", "a/b/c#" + long: "step",
+	} {
+		_, err := flight.ParseKey(text)
+		var invalid *flight.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("%q: %v, want the field %s", text, err, field)
+		}
+	}
+	for _, text := range []string{"a/b/c", "A.b_c-9/x/y/z", "a/b/%23", "a/b/%25", "a/b/%20%C3%A4", "a/b/~!$&'()*+,;=:@", "a/b/..c",
+		strings.Repeat("a", 255) + "/" + strings.Repeat("b", 255) + "/" + strings.Repeat("c", 255) + "#" + strings.Repeat("d", 255)} {
+		if k, err := flight.ParseKey(text); err != nil || k.String() != text {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func FuzzParseKey(f *testing.F) {
+	for _, s := range []string{"a/b/c", "billing/book-trip/order-42#hotel.undo", "a/b/%23/x", "a/b/c#", "", "//", "a/b/%", "ä/ö/ü"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		k, err := flight.ParseKey(s)
+		if err != nil {
+			if !k.IsZero() {
+				t.Fatalf("%q was refused, and is %v", s, k)
+			}
+			return
+		}
+		if k.String() != s {
+			t.Fatalf("%q reads as %q", s, k)
+		}
+		again, err := flight.NewKey(k.Namespace(), k.Name(), k.BusinessID())
+		if err == nil && k.IsStep() {
+			again, err = again.Step(k.StepName())
+		}
+		if err != nil || again != k {
+			t.Fatalf("%q is not its parts: %v, %v", s, again, err)
+		}
+		if id, err := flight.ParseID(k.FlightID().String()); err != nil || id != k.FlightID() {
+			t.Fatalf("the id of %q reads as %v: %v", s, id, err)
+		}
+	})
+}
+
+func FuzzParseID(f *testing.F) {
+	id := soloKey.FlightID().String()
+	for _, s := range []string{id, strings.ToUpper(id), id[:len(id)-1], id[:len(id)-1] + "7", id[:10] + "\n" + id[10:], "fl_", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if id, err := flight.ParseID(s); err == nil && id.String() != s {
+			t.Fatalf("%q and %q are one id", s, id)
+		}
+	})
+}
+
+func FuzzParseVersion(f *testing.F) {
+	for _, s := range []string{"8123.4", "0.0", "1", "1.", ".1", "01.2", "+1.2", "18446744073709551615.4294967295", "1.4294967296", "1.2.3"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if v, err := flight.ParseVersion(s); err == nil && v.String() != s {
+			t.Fatalf("%q and %q are one version", s, v)
+		}
+	})
+}
+
+func TestToken_SealedOnesSortByAgeAndBelongToOneFlight(t *testing.T) {
+	secret, id := []byte("secret"), soloKey.FlightID()
+	tokens := []flight.Token{{Epoch: 1, Revision: 9, Number: 1}, {Epoch: 1, Revision: 9, Number: 2}, {Epoch: 1, Revision: 10, Number: 3},
+		{Epoch: 1, Revision: 1 << 40, Number: 4}, {Epoch: 2, Revision: 1, Number: 1000}}
+	var sealed []string
+	for _, token := range tokens {
+		s := token.Seal(secret, id, 3, sessA)
+		got, generation, err := flight.OpenSeal(s, secret, id)
+		if err != nil || got != token || generation != 3 {
+			t.Errorf("%v opens as %v of generation %d: %v", token, got, generation, err)
+		}
+		sealed = append(sealed, s)
+		if _, _, err := flight.OpenSeal(s, []byte("other"), id); err == nil {
+			t.Error("a token of another deployment was taken")
+		}
+		if _, _, err := flight.OpenSeal(s, secret, stepKey.FlightID()); err == nil {
+			t.Error("a token of another flight was taken")
+		}
+		for i := range s {
+			forged := []byte(s)
+			forged[i] ^= 1
+			if _, _, err := flight.OpenSeal(string(forged), secret, id); err == nil {
+				t.Errorf("a token changed at %d was taken", i)
+			}
+		}
+	}
+	if !slices.IsSorted(sealed) {
+		t.Errorf("sealed tokens do not sort by age: %q", sealed)
+	}
+	if a, b := tokens[0].Seal(secret, id, 1, sessA), tokens[0].Seal(secret, id, 1, sessB); a == b {
+		t.Error("tokens of two sessions are the same")
+	}
+}
+
+func FuzzOpenSeal(f *testing.F) {
+	secret, id := []byte("secret"), soloKey.FlightID()
+	good := flight.Token{Epoch: 1, Revision: 10, Number: 3}.Seal(secret, id, 1, sessA)
+	for _, s := range []string{good, strings.ToUpper(good), good[1:], good + "0", strings.Replace(good, ".", ":", 1), ".", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if _, _, err := flight.OpenSeal(s, secret, id); err == nil && s != good && strings.EqualFold(s, good) {
+			t.Fatalf("%q is a second spelling of %q", s, good)
+		}
+	})
+}
+
+func TestOutcomeOfHTTP(t *testing.T) {
+	want := map[flight.Outcome][]int{
+		flight.Succeeded: {200, 201, 204, 299},
+		flight.Refused:   {400, 402, 405, 406, 410, 413, 415, 422},
+		flight.NotDone:   {300, 301, 302, 304, 307, 308, 401, 403, 404, 407, 421, 425, 426, 429, 431},
+		flight.Unknown:   {0, 100, 199, 408, 409, 411, 412, 418, 423, 424, 451, 500, 502, 503, 504, 599, 600},
+	}
+	for outcome, statuses := range want {
+		for _, status := range statuses {
+			if got := flight.HTTPOutcome(status); got != outcome {
+				t.Errorf("%d is %v, want %v", status, got, outcome)
+			}
+		}
+	}
+}
+
+func TestWordsReadBackAndBadOnesAreRefused(t *testing.T) {
+	for o := flight.Succeeded; o <= flight.Unknown; o++ {
+		if got, err := flight.ParseOutcome(o.String()); err != nil || got != o {
+			t.Errorf("%v reads as %v: %v", o, got, err)
+		}
+	}
+	for s := flight.Scheduled; s <= flight.Expired; s++ {
+		if got, err := flight.ParseState(s.String()); err != nil || got != s {
+			t.Errorf("%v reads as %v: %v", s, got, err)
+		}
+	}
+	for r := flight.Hold; r <= flight.Verify; r++ {
+		if got, err := flight.ParseRecovery(r.String()); err != nil || got != r {
+			t.Errorf("%v reads as %v: %v", r, got, err)
+		}
+	}
+	_, err1 := flight.ParseOutcome("")
+	_, err2 := flight.ParseState("absent")
+	_, err3 := flight.ParseRecovery("retry")
+	if err1 == nil || err2 == nil || err3 == nil {
+		t.Errorf("words that are none: %v, %v, %v", err1, err2, err3)
+	}
+}

@@ -1,0 +1,290 @@
+package flight_test
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// wanderer walks a world at random for longer than the exhaustive test can: rising claims, a new nonce for every open,
+// more attempts and evidence than a flight keeps, many generations, and any earlier command once more at any time.
+type wanderer struct {
+	*rapid.T
+	w        *world
+	policy   map[flight.Key]flight.Policy
+	said     []flight.Command
+	revision int64
+	nonces   uint16
+}
+
+func drawPolicy(t *rapid.T) flight.Policy {
+	p := flight.Policy{
+		Recovery:       rapid.SampledFrom([]flight.Recovery{flight.Hold, flight.Resend, flight.Resend, flight.Verify}).Draw(t, "recovery"),
+		AttemptTimeout: rapid.SampledFrom([]time.Duration{0, time.Second}).Draw(t, "time-out"),
+		SettleDelay:    rapid.SampledFrom([]time.Duration{0, settle}).Draw(t, "settle"),
+		ProviderWindow: rapid.SampledFrom([]time.Duration{0, window, 10 * window}).Draw(t, "window"),
+		Lookup:         rapid.Bool().Draw(t, "lookup"),
+		LookTries:      rapid.IntRange(0, 3).Draw(t, "tries"),
+		Retention:      rapid.SampledFrom([]time.Duration{time.Second, retains, 10 * retains}).Draw(t, "retention"),
+		Approval:       rapid.IntRange(0, 5).Draw(t, "approval") == 0,
+		RunAfter:       rapid.SampledFrom([]time.Duration{0, 0, time.Second}).Draw(t, "run after"),
+	}
+	if n := rapid.SampledFrom([]int{0, 1, 3, 30}).Draw(t, "attempts"); n > 0 {
+		p.Retry = flight.RetryPolicy{Attempts: n, MinBackoff: time.Second, MaxBackoff: 8 * time.Second,
+			Within: rapid.SampledFrom([]time.Duration{0, window, 10 * window}).Draw(t, "within")}
+	}
+	return p
+}
+
+func TestProperty_LongLivesKeepTheInvariants(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		v := &wanderer{T: rt, w: newWorld(soloKey), policy: map[flight.Key]flight.Policy{soloKey: drawPolicy(rt)}, revision: 10}
+		v.wander(400)
+	})
+}
+
+func TestProperty_SagasKeepTheInvariants(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		saga := flight.Policy{Saga: true, Retention: retains, Retry: flight.RetryPolicy{Attempts: rapid.IntRange(0, 2).Draw(rt, "attempts")}}
+		v := &wanderer{T: rt, w: newWorld(sagaKey, stepKey, undoKey), revision: 10,
+			policy: map[flight.Key]flight.Policy{sagaKey: saga, stepKey: drawPolicy(rt), undoKey: drawPolicy(rt)}}
+		v.wander(400)
+	})
+}
+
+func (v *wanderer) wander(steps int) {
+	for range steps {
+		c := v.command()
+		before := v.record(c)
+		next, _, err := v.w.step(c)
+		if err != nil {
+			v.Fatalf("%s: %v", describe(c), err)
+		}
+		if after := v.record(c); !bytes.Equal(before, after) {
+			v.Fatalf("%s: Apply changed the flight that it was given", describe(c))
+		}
+		v.said = append(v.said, c)
+		v.w = next
+		v.roundTrip(c)
+	}
+}
+
+func (v *wanderer) record(c flight.Command) []byte {
+	f := v.w.view(c.Target()).Flight
+	if f == nil {
+		return nil
+	}
+	b, err := flight.EncodeRecord(f)
+	if err != nil {
+		v.Fatal(err)
+	}
+	return b
+}
+
+// roundTrip stores and reads what stands now, and the command that led there.
+func (v *wanderer) roundTrip(c flight.Command) {
+	if b := v.record(c); b != nil {
+		f := new(flight.Flight)
+		if err := flight.DecodeRecord(b, f); err != nil {
+			v.Fatal(err)
+		}
+		if again, err := flight.EncodeRecord(f); err != nil || !bytes.Equal(b, again) {
+			v.Fatalf("a stored flight reads differently: %v", err)
+		}
+	}
+	if _, ok := c.(*tick); ok {
+		return
+	}
+	b, err := flight.Encode(c)
+	if err != nil {
+		v.Fatal(err)
+	}
+	if read, err := flight.Decode(b); err != nil || !reflect.DeepEqual(read, c) {
+		v.Fatalf("%s reads as %s: %v", describe(c), describe(read), err)
+	}
+}
+
+func (v *wanderer) command() flight.Command {
+	if len(v.said) > 0 && rapid.IntRange(0, 9).Draw(v.T, "again") == 0 {
+		return rapid.SampledFrom(v.said).Draw(v.T, "said before")
+	}
+	i := rapid.IntRange(0, len(v.w.keys)-1).Draw(v.T, "key")
+	k := v.w.keys[i]
+	g := uint32(1)
+	if f := v.w.flights[i]; f != nil {
+		g = f.Generation
+	}
+	if rapid.Bool().Draw(v.T, "onward") {
+		return v.onward(k, i)
+	}
+	switch rapid.IntRange(0, 15).Draw(v.T, "verb") {
+	case 0, 1, 2:
+		return v.open(k)
+	case 3, 4, 5, 6:
+		return v.report(k, i)
+	case 7, 8:
+		return v.time()
+	case 9:
+		v.revision += int64(rapid.IntRange(0, 3).Draw(v.T, "newer"))
+		return &flight.Recover{Key: k, Claim: v.claim()}
+	case 10:
+		return v.byPerson(k, i, g)
+	case 11:
+		return v.verdict(k, i, g)
+	case 12:
+		return v.sleep(k, i, g)
+	case 13:
+		return v.abandon(k, i)
+	case 14:
+		return rapid.SampledFrom([]flight.Command{
+			&flight.Submit{Key: k, Submission: v.submission(k)}, &flight.Expire{Key: k, Generation: g},
+			&flight.Expire{Key: k, Generation: g}, &flight.WakeUp{Key: k, Generation: g}, &flight.Free{Key: k, Generation: g, Who: "ann"},
+		}).Draw(v.T, "other")
+	}
+	if rapid.IntRange(0, 9).Draw(v.T, "rare") > 0 {
+		return v.time()
+	}
+	return rapid.SampledFrom([]flight.Command{&flight.Seal{Key: k}, &flight.Bootstrap{Deployment: "other"},
+		&flight.RaiseEpoch{From: v.w.header.LeaseEpoch, Hold: window}}).Draw(v.T, "rarest")
+}
+
+// onward is what a flight needs in order not to stay where it is.
+func (v *wanderer) onward(k flight.Key, i int) flight.Command {
+	f := v.w.flights[i]
+	if f == nil || f.State == flight.Absent || f.State == flight.Queued {
+		v.revision++
+		v.nonces++
+		claim := flight.Claim{Epoch: v.w.header.LeaseEpoch, Revision: v.revision, Session: sessA}
+		return &flight.Open{Key: k, Submission: v.submission(k), Claim: claim, Nonce: flight.Nonce{byte(v.nonces >> 8), byte(v.nonces)},
+			NotAfter: v.w.header.Now.Add(time.Second), StoreEpoch: 1}
+	}
+	switch {
+	case f.State == flight.InDoubt:
+		return &flight.Resolve{Key: k, Generation: f.Generation, Version: f.Version, Verb: flight.DidNotHappen, Who: "ann"}
+	case f.State == flight.AwaitingApproval:
+		return &flight.Decide{Key: k, Generation: f.Generation, Fingerprint: f.Fingerprint, Version: f.Version, Verb: flight.Approved}
+	case f.State == flight.Expired || f.State.Terminal() && rapid.Bool().Draw(v.T, "free"):
+		return &flight.Free{Key: k, Generation: f.Generation, Who: "ann"}
+	case f.State.Terminal():
+		return &flight.Expire{Key: k, Generation: f.Generation}
+	case f.State == flight.Waiting:
+		return &flight.WakeUp{Key: k, Generation: f.Generation}
+	case f.Probe != nil && f.Probe.NotBefore <= v.w.header.Now && f.Probe.Claim == (flight.Claim{}):
+		return &flight.Recover{Key: k, Claim: flight.Claim{Epoch: v.w.header.LeaseEpoch, Revision: v.revision, Session: sessA}}
+	case f.Probe != nil && f.Probe.NotBefore <= v.w.header.Now:
+		return v.verdict(k, i, f.Generation)
+	case f.OpenAttempt() != nil:
+		return v.report(k, i)
+	}
+	return v.time()
+}
+
+func (v *wanderer) claim() flight.Claim {
+	return flight.Claim{Epoch: v.w.header.LeaseEpoch - uint32(rapid.IntRange(0, 20).Draw(v.T, "older epoch")/20),
+		Revision: v.revision - int64(rapid.IntRange(0, 9).Draw(v.T, "stale")/7),
+		Session:  rapid.SampledFrom([]flight.SessionID{sessA, sessB}).Draw(v.T, "session")}
+}
+
+func (v *wanderer) submission(k flight.Key) flight.Submission {
+	s := flight.Submission{Fingerprint: fp1, Policy: v.policy[k], Input: bodies["x"]}
+	if rapid.IntRange(0, 9).Draw(v.T, "fingerprint") == 0 {
+		s.Fingerprint = rapid.SampledFrom([]flight.Fingerprint{fp2, flight.NoFingerprint}).Draw(v.T, "other fingerprint")
+	}
+	if k.IsStep() && len(v.w.issued[0]) > 0 {
+		s.Driver = v.newest(0).token
+	}
+	return s
+}
+
+func (v *wanderer) open(k flight.Key) flight.Command {
+	v.revision += int64(rapid.IntRange(0, 2).Draw(v.T, "newer"))
+	v.nonces++
+	life := time.Duration(rapid.IntRange(-2, 61).Draw(v.T, "life")) * time.Second
+	return &flight.Open{Key: k, Submission: v.submission(k), Claim: v.claim(), Nonce: flight.Nonce{byte(v.nonces >> 8), byte(v.nonces)},
+		NotAfter: v.w.header.Now.Add(life), Owner: "host:1", StoreEpoch: 1}
+}
+
+// newest is the attempt that was opened last, mostly; else any of those before.
+func (v *wanderer) newest(i int) attemptRef {
+	refs := v.w.issued[i]
+	if rapid.IntRange(0, 3).Draw(v.T, "old attempt") == 0 {
+		return rapid.SampledFrom(refs).Draw(v.T, "attempt")
+	}
+	return refs[len(refs)-1]
+}
+
+func (v *wanderer) report(k flight.Key, i int) flight.Command {
+	if len(v.w.issued[i]) == 0 {
+		return v.open(k)
+	}
+	o := rapid.SampledFrom([]flight.Outcome{flight.Succeeded, flight.Refused, flight.NotDone, flight.NotDone, flight.NotDone,
+		flight.Unknown, flight.Unknown, flight.Unknown}).Draw(v.T, "outcome")
+	id := ""
+	if o == flight.Succeeded {
+		id = rapid.SampledFrom([]string{"x", "y"}).Draw(v.T, "effect")
+	}
+	r := reportOf(k, v.newest(i), o, id)
+	r.RetryAfter = time.Duration(rapid.IntRange(0, 20).Draw(v.T, "retry after")/18) * time.Second
+	return r
+}
+
+func (v *wanderer) abandon(k flight.Key, i int) flight.Command {
+	for j := len(v.said) - 1; j >= 0; j-- {
+		if o, ok := v.said[j].(*flight.Open); ok && o.Key == k && rapid.Bool().Draw(v.T, "by nonce") {
+			return &flight.Abandon{Key: k, Session: o.Claim.Session, Nonce: o.Nonce, NotAfter: o.NotAfter, Error: "gone"}
+		}
+	}
+	if len(v.w.issued[i]) == 0 {
+		v.nonces++
+		return &flight.Abandon{Key: k, Session: sessA, Nonce: flight.Nonce{byte(v.nonces >> 8), byte(v.nonces)}, NotAfter: v.w.header.Now.Add(time.Second)}
+	}
+	at := v.newest(i)
+	return &flight.Abandon{Key: k, Generation: at.generation, Token: at.token}
+}
+
+func (v *wanderer) time() flight.Command {
+	return &tick{by: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, settle, 16 * time.Second, window, retains, 10 * retains}).Draw(v.T, "time")}
+}
+
+func (v *wanderer) byPerson(k flight.Key, i int, g uint32) flight.Command {
+	version := flight.Version{}
+	if f := v.w.flights[i]; f != nil && rapid.IntRange(0, 5).Draw(v.T, "stale page") > 0 {
+		version = f.Version
+	}
+	verb := rapid.SampledFrom([]flight.Verb{flight.Happened, flight.DidNotHappen, flight.DidNotHappen, flight.Fail, flight.Approved}).Draw(v.T, "verb of a person")
+	return rapid.SampledFrom([]flight.Command{
+		&flight.Cancel{Key: k, Generation: g, Who: "ann", Why: "enough"},
+		&flight.Resolve{Key: k, Generation: g, Version: version, Verb: verb, ExternalID: "y", Body: bodies["y"], Who: "ann", Why: "saw it"},
+		&flight.Resolve{Key: k, Generation: g, Version: version, Verb: verb, ExternalID: "x", Body: bodies["x"], Who: "bob"},
+		&flight.Decide{Key: k, Generation: g, Fingerprint: fp1, Version: version, Verb: flight.Approved, Who: "ann"},
+		&flight.Decide{Key: k, Generation: g, Fingerprint: fp1, Version: version, Verb: rapid.SampledFrom([]flight.Verb{flight.Approved, flight.Rejected}).Draw(v.T, "decision"), Who: "ann"},
+		&flight.Retry{Key: k, Generation: g, Who: "ann"},
+	}).Draw(v.T, "person")
+}
+
+func (v *wanderer) verdict(k flight.Key, i int, g uint32) flight.Command {
+	f := v.w.flights[i]
+	if f == nil || f.Probe == nil {
+		return &flight.Recover{Key: k, Claim: v.claim()}
+	}
+	return &flight.Verdict{Key: k, Generation: g, Probe: f.Probe.Number - uint32(rapid.IntRange(0, 5).Draw(v.T, "stale")/5),
+		Result:     rapid.SampledFrom([]flight.Verb{flight.Happened, flight.DidNotHappen, flight.NoVerb, flight.NoVerb}).Draw(v.T, "found"),
+		ExternalID: "x", Body: bodies["x"]}
+}
+
+func (v *wanderer) sleep(k flight.Key, i int, g uint32) flight.Command {
+	if len(v.w.issued[i]) == 0 {
+		return v.open(k)
+	}
+	at := v.newest(i)
+	if i == 0 && len(v.w.keys) > 1 && rapid.Bool().Draw(v.T, "turn") {
+		return &flight.Turn{Key: k, Generation: at.generation, Token: at.token}
+	}
+	wake := flight.Wake{At: v.w.header.Now.Add(settle), Callback: rapid.Bool().Draw(v.T, "callback")}
+	return &flight.Suspend{Key: k, Generation: g, Token: at.token, Wake: wake}
+}
