@@ -1,0 +1,162 @@
+package etcdlease_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/etcdlease"
+	"github.com/flightd/flightd/lease/etcdlease/etcdtest"
+)
+
+// noLedger is a guard that knows nothing.
+type noLedger struct{}
+
+func (noLedger) Epoch() uint32      { return 1 }
+func (noLedger) MaxRevision() int64 { return 0 }
+
+func newBoot() (b lease.Boot) {
+	_, _ = rand.Read(b[:])
+	return b
+}
+
+// BenchmarkClaim measures claims by many callers over the in-process client, with and without releases, each key once.
+func BenchmarkClaim(b *testing.B) {
+	for _, callers := range []int{1, 64, 256} {
+		for _, release := range []bool{false, true} {
+			b.Run(fmt.Sprintf("callers=%d/release=%t", callers, release), func(b *testing.B) {
+				benchClaim(b, callers, release, etcdlease.Tuning{})
+			})
+		}
+	}
+}
+
+// BenchmarkTuning shows what lanes and batch sizes do at 256 callers.
+func BenchmarkTuning(b *testing.B) {
+	for _, lanes := range []int{1, 2, 3, 4} {
+		for _, size := range []int{30, 60, 100} {
+			b.Run(fmt.Sprintf("lanes=%d/size=%d", lanes, size), func(b *testing.B) {
+				benchClaim(b, 256, true, etcdlease.Tuning{Lanes: lanes, BatchSize: size})
+			})
+		}
+	}
+}
+
+func benchClaim(b *testing.B, callers int, release bool, tuning etcdlease.Tuning) {
+	server := etcdtest.Start(b)
+	client := server.InProcess(b)
+	var batches, ops atomic.Int64
+	desk, err := etcdlease.New(etcdlease.Config{
+		Client: client, Deployment: "bench", Boot: newBoot(), Guard: noLedger{}, Tuning: tuning,
+		Events: lease.Events{Committed: func(n int, _ time.Duration, _ error) { batches.Add(1); ops.Add(int64(n)) }},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := context.Background()
+	session, err := desk.NewSession(ctx, lease.Spec{Owner: "bench:1", Kept: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	keys := make([]flight.Key, b.N)
+	for i := range keys {
+		keys[i] = flight.MustKey(fmt.Sprintf("bench/charge-card/order-%d", i))
+	}
+	runtime.GC()
+	b.ReportAllocs()
+	b.ResetTimer()
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(b.N); i = next.Add(1) - 1 {
+				l, err := session.Acquire(ctx, keys[i])
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				if release {
+					l.Release()
+				}
+			}
+		})
+	}
+	all.Wait()
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "claims/s")
+	b.ReportMetric(float64(ops.Load())/float64(max(batches.Load(), 1)), "ops/batch")
+	if err := desk.Close(ctx); err != nil {
+		b.Error(err)
+	}
+}
+
+// BenchmarkSteady claims and releases at full rate with the Compactor at work, and shows what stays in memory and on
+// disk: run it with -benchtime 30s and longer ones and compare. The tuned server keeps fewer raft entries in memory,
+// each of which is a batch of claims here, and compacts in larger steps.
+func BenchmarkSteady(b *testing.B) {
+	for _, tuned := range []bool{false, true} {
+		b.Run(fmt.Sprintf("tuned=%t", tuned), func(b *testing.B) { benchSteady(b, tuned) })
+	}
+}
+
+func benchSteady(b *testing.B, tuned bool) {
+	server := etcdtest.StartTuned(b, func(cfg *embed.Config) {
+		if tuned {
+			cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = 1000, 200
+			cfg.CompactionBatchLimit, cfg.CompactionSleepInterval = 10_000, time.Millisecond
+		}
+	})
+	desk, err := etcdlease.New(etcdlease.Config{Client: server.InProcess(b), Deployment: "bench", Boot: newBoot(), Guard: noLedger{}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	admin := server.InProcess(b)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); (&etcdlease.Compactor{Client: admin}).Run(ctx) }()
+	session, err := desk.NewSession(ctx, lease.Spec{Owner: "bench:1", Kept: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range 256 {
+		all.Go(func() {
+			for i := next.Add(1); i <= int64(b.N); i = next.Add(1) {
+				l, err := session.Acquire(ctx, flight.MustKey(fmt.Sprintf("bench/charge-card/order-%d", i)))
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				l.Release()
+			}
+		})
+	}
+	all.Wait()
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "claims/s")
+	status, err := admin.Status(ctx, "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var mem runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&mem)
+	b.ReportMetric(float64(status.DbSize)/1e6, "MB-file")
+	b.ReportMetric(float64(mem.HeapAlloc)/1e6, "MB-heap")
+	stop()
+	<-ended
+	if err := desk.Close(context.Background()); err != nil {
+		b.Error(err)
+	}
+}

@@ -1,0 +1,104 @@
+package etcdlease_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/etcdlease"
+	"github.com/flightd/flightd/lease/etcdlease/etcdtest"
+	"github.com/flightd/flightd/lease/leasetest"
+)
+
+// holderSocket and holderPrefix tell a second process of this test binary that it is the holder.
+const (
+	holderSocket = "FLIGHTD_TEST_HOLDER_SOCKET"
+	holderPrefix = "FLIGHTD_TEST_HOLDER_PREFIX"
+)
+
+// TestHolderProcess is the other process of TestFrozenProcess: it claims a key and prints its trust whenever it is
+// asked. In an ordinary run it has nothing to do.
+func TestHolderProcess(t *testing.T) {
+	socket := os.Getenv(holderSocket)
+	if socket == "" {
+		return
+	}
+	desk, err := etcdlease.New(etcdlease.Config{
+		Client: etcdtest.DialSocket(t, socket), Prefix: os.Getenv(holderPrefix), Deployment: leasetest.Deployment,
+		Boot: newBoot(), Guard: noLedger{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := acquire(t, session(t, desk, 2*time.Second), key("1"))
+	in := bufio.NewScanner(os.Stdin)
+	for fmt.Println("trust", int64(l.Trust())); in.Scan(); {
+		fmt.Println("trust", int64(l.Trust()))
+	}
+	_ = desk.Close(t.Context())
+}
+
+// TestFrozenProcess stops a real process that holds a key (SIGSTOP), lets its lease expire and another claim the key,
+// and wakes it: the first thing it can say is that it believes in nothing.
+func TestFrozenProcess(t *testing.T) {
+	server := etcdtest.Start(t)
+	st := newStage(t, server)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestHolderProcess$")
+	cmd.Env = append(os.Environ(), holderSocket+"="+server.Socket(), holderPrefix+"="+st.prefix)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	if trust := readTrust(t, lines); trust <= 0 {
+		t.Fatalf("the holder starts with trust %v", trust)
+	}
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	desk := st.open(t, server.InProcess(t), leasetest.Options{})
+	heir := acquire(t, session(t, desk, lease.DefaultTTL), key("1"))
+	if _, err := fmt.Fprintln(in, "awake?"); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if trust := readTrust(t, lines); trust > 0 {
+		t.Errorf("the holder wakes up and trusts its lease for %v, while %+v holds the key", trust, heir.Claim())
+	}
+}
+
+func readTrust(t *testing.T, lines *bufio.Scanner) time.Duration {
+	t.Helper()
+	for lines.Scan() {
+		if word, ok := strings.CutPrefix(lines.Text(), "trust "); ok {
+			n, err := strconv.ParseInt(word, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return time.Duration(n)
+		}
+	}
+	t.Fatal("the holder ended")
+	return 0
+}

@@ -1,0 +1,132 @@
+package etcdlease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+)
+
+func TestGoodVersions(t *testing.T) {
+	for v, want := range map[string]bool{
+		"3.7.3": true, "3.7.1": true, "3.7.0": false, "3.6.14": true, "3.6.13": false, "3.6.5": false, "3.5.99": false,
+		"3.8.0": true, "4.0.0": true, "2.3.8": false, "3.7.1-rc.0": false, "3.7.2-rc.0": true, "": false, "new": false,
+	} {
+		if got := goodVersion(v); got != want {
+			t.Errorf("version %q: %v", v, got)
+		}
+	}
+}
+
+func TestDueCompaction(t *testing.T) {
+	var s CompactorSettings
+	s.defaults()
+	start := time.Now()
+	at := func(revision int64, after time.Duration) mark { return mark{revision, start.Add(after)} }
+	for _, c := range []struct {
+		name            string
+		last, seen, now mark
+		want            bool
+	}{
+		{"nothing new", at(100, 0), at(100, 9*time.Second), at(100, 10*time.Second), false},
+		{"too early", at(100, 0), at(200, time.Second), at(300, 2*time.Second), false},
+		{"time is up", at(100, 0), at(200, 4*time.Second), at(300, 5*time.Second), true},
+		{"much has gathered", at(100, 0), at(50_000, time.Second), at(100_100, 2*time.Second), true},
+		{"much has gathered, all of it new", at(100, 0), at(100, time.Second), at(200_000, 2*time.Second), false},
+	} {
+		if got := dueCompaction(s, c.last, c.seen, c.now); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+func TestDueDefrag(t *testing.T) {
+	const mb = 1 << 20
+	for _, c := range []struct {
+		size, inUse, worth int64
+		want               bool
+	}{{100 * mb, 49 * mb, 64 * mb, true}, {100 * mb, 51 * mb, 64 * mb, false}, {50 * mb, mb, 64 * mb, false}} {
+		if got := dueDefrag(c.size, c.inUse, c.worth); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+func TestStampsReadAsWritten(t *testing.T) {
+	for _, v := range []string{"", "flightd 2 1 d", "flightd 1 x d", "flightd 1 1"} {
+		if s, err := parseStamp(v); err == nil {
+			t.Errorf("%q reads as %+v", v, s)
+		}
+	}
+}
+
+func TestFlatBatchesKeepToTheLimit(t *testing.T) {
+	r := newRegistry(nil, "p/")
+	batch := func(sessions int) []*lease.Op {
+		ops := make([]*lease.Op, 100)
+		for i := range ops {
+			id := flight.SessionID(fmt.Sprint("s", i%sessions))
+			ops[i] = &lease.Op{Kind: lease.OpClaim, Key: fmt.Sprint(i), Session: id, Lease: 1, Value: "v"}
+		}
+		return ops
+	}
+	for sessions, fits := range map[int]bool{1: true, 27: true, 28: false, 100: false} {
+		flat := r.flat(lease.Stamp{Deployment: "d"}, batch(sessions))
+		if (flat != nil) != fits {
+			t.Errorf("100 claims of %d sessions go flat: %v", sessions, flat != nil)
+		}
+		if flat != nil && (len(flat.cmps) != 101+sessions || len(flat.ops) != 100) {
+			t.Errorf("100 claims of %d sessions are %d comparisons and %d operations", sessions, len(flat.cmps), len(flat.ops))
+		}
+	}
+}
+
+// noLeader is a server that refuses every renewal at once, as one that is shutting down may.
+type noLeader struct {
+	pb.UnimplementedLeaseServer
+	calls atomic.Int32
+}
+
+func (s *noLeader) LeaseKeepAlive(pb.Lease_LeaseKeepAliveServer) error {
+	s.calls.Add(1)
+	return status.Error(codes.Unavailable, "the server is shutting down")
+}
+
+// The library's own renewal repeats a failed try at once and for ever; the keeper decides when to try again.
+func TestRenewalIsTriedOnce(t *testing.T) {
+	listen, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var leases noLeader
+	server := grpc.NewServer()
+	pb.RegisterLeaseServer(server, &leases)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listen) }()
+	defer func() { server.Stop(); <-served }()
+	client, err := Dial(clientv3.Config{Endpoints: []string{listen.Addr().String()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := newRegistry(client, "p/").Renew(ctx, 1); err == nil || errors.Is(err, lease.ErrLost) {
+		t.Errorf("got %v", err)
+	}
+	if n := leases.calls.Load(); n != 1 {
+		t.Errorf("one renewal asked %d times", n)
+	}
+}

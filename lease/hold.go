@@ -1,0 +1,69 @@
+package lease
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// hold is a claim that somebody in this process holds: the Lease of this package.
+type hold struct {
+	term   *term
+	key    flight.Key
+	claim  flight.Claim
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	over   atomic.Bool // released, or lost with its term
+}
+
+// newHold makes the hold of a claim that was just made. It takes over the turn on the key, except when the term has
+// ended meanwhile: then there is no hold, and the turn stays with the caller.
+func newHold(t *term, key flight.Key, revision int64) (*hold, error) {
+	h := &hold{term: t, key: key, claim: flight.Claim{Epoch: t.epoch, Revision: revision, Session: t.id}}
+	// Not a child of a context of the term: that would cost every claim a place in one shared map. The term cancels.
+	h.ctx, h.cancel = context.WithCancelCause(context.Background())
+	t.desk.slots.occupy(key, h) // before add: from there on the end of the term may take the hold away again
+	if err := t.add(h); err != nil {
+		h.cancel(err)
+		return nil, err
+	}
+	return h, nil
+}
+
+// Claim implements Lease.
+func (h *hold) Claim() flight.Claim { return h.claim }
+
+// Context implements Lease.
+func (h *hold) Context() context.Context { return h.ctx }
+
+// Trust implements Lease.
+func (h *hold) Trust() time.Duration {
+	if h.over.Load() {
+		return 0
+	}
+	return h.term.trust()
+}
+
+// Release implements Lease.
+func (h *hold) Release() { h.giveUp(ErrReleased) }
+
+// giveUp ends the hold for that cause and lets the key go in the background.
+func (h *hold) giveUp(cause error) {
+	if h.over.Swap(true) {
+		return
+	}
+	h.cancel(cause)
+	h.term.drop(h)
+	h.term.desk.letGo(h)
+}
+
+// lose ends the hold with its term: there is nothing to let go, the key dies with the etcd lease.
+func (h *hold) lose(cause error) {
+	if h.over.Swap(true) {
+		return
+	}
+	h.cancel(cause)
+	h.term.desk.slots.leave(h.key)
+}

@@ -1,0 +1,454 @@
+package leasetest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/leasetest"
+)
+
+// In these tests time is virtual: a wait of an hour costs nothing.
+
+const ttl = 15 * time.Second
+
+func key(id string) flight.Key { return flight.MustKey("test/charge/" + id) }
+
+func kept(t *testing.T, f *leasetest.Fake) lease.Session {
+	t.Helper()
+	s, err := f.NewSession(t.Context(), lease.Spec{TTL: ttl, Owner: "a:1", Kept: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func take(t *testing.T, s lease.Session, k flight.Key) lease.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	l, err := s.Acquire(ctx, k)
+	if err != nil {
+		t.Fatalf("acquire %s: %v", k, err)
+	}
+	return l
+}
+
+func bubble(t *testing.T, o leasetest.Options, run func(t *testing.T, f *leasetest.Fake)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { run(t, leasetest.New(t, o)) })
+}
+
+func TestLostAnswerIsSettledByReading(t *testing.T) {
+	won := make(chan int, 10)
+	events := lease.Events{Ambiguous: func(_, w int, _ error) { won <- w }}
+	bubble(t, leasetest.Options{Events: events}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		f.LoseAnswers(1)
+		l, err := s.TryAcquire(t.Context(), key("1"))
+		if n := <-won; err != nil || n != 1 {
+			t.Fatalf("the claim landed, its answer was lost: %v, %d won", err, n)
+		}
+		all, err := f.Claims(t.Context())
+		if err != nil || len(all) != 1 || all[0].Claim != l.Claim() {
+			t.Fatalf("claims %+v, %v; want %+v", all, err, l.Claim())
+		}
+		f.LoseAnswers(1)
+		l.Release()
+		if next := take(t, s, key("1")); next.Claim().Compare(l.Claim()) <= 0 {
+			t.Fatalf("claimed again: %+v after %+v", next.Claim(), l.Claim())
+		}
+	})
+}
+
+func TestLostAnswerOfARefusedClaim(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s, theirs := kept(t, f), f.HoldElsewhere(t, key("1"), "b:1")
+		f.LoseAnswers(1)
+		if _, err := s.TryAcquire(t.Context(), key("1")); !errors.Is(err, lease.ErrUnavailable) {
+			t.Fatalf("refused, and the answer was lost: %v", err)
+		}
+		var held *lease.HeldError
+		if _, err := s.TryAcquire(t.Context(), key("1")); !errors.As(err, &held) || held.Claim != theirs.Claim() || held.Owner != "b:1" {
+			t.Fatalf("the next try: %v", err)
+		}
+	})
+}
+
+// A claim that nobody believed in lands after all: it must not lock its key.
+func TestClaimThatLandsLateIsRemoved(t *testing.T) {
+	strays := make(chan flight.Key, 10)
+	t.Run("by the patrol", func(t *testing.T) {
+		events := lease.Events{Stray: func(k flight.Key, _ flight.Claim) { strays <- k }}
+		bubble(t, leasetest.Options{Events: events}, func(t *testing.T, f *leasetest.Fake) {
+			s := kept(t, f)
+			f.Delay()
+			if _, err := s.TryAcquire(t.Context(), key("1")); !errors.Is(err, lease.ErrUnavailable) {
+				t.Fatalf("got %v", err)
+			}
+			time.Sleep(20 * time.Second)
+			f.LandLate()
+			take(t, kept(t, f.Peer(t, leasetest.Options{})), key("1"))
+			if k := <-strays; k != key("1") {
+				t.Errorf("stray %s was removed", k)
+			}
+		})
+	})
+	t.Run("by the next caller", func(t *testing.T) {
+		bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+			s := kept(t, f)
+			f.Delay()
+			_, _ = s.TryAcquire(t.Context(), key("1"))
+			f.LandLate()
+			began := time.Now()
+			if _, err := s.TryAcquire(t.Context(), key("1")); err != nil {
+				t.Fatal(err)
+			}
+			if waited := time.Since(began); waited > 0 {
+				t.Errorf("waited %v for a stray of its own", waited)
+			}
+		})
+	})
+	t.Run("its caller left", func(t *testing.T) {
+		bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+			s := kept(t, f)
+			synctest.Wait()
+			f.Freeze()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := s.TryAcquire(ctx, key("1")); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("got %v", err)
+			}
+			f.Thaw()
+			time.Sleep(5 * time.Second)
+			if all, err := f.Claims(t.Context()); err != nil || len(all) != 0 {
+				t.Fatalf("claims %+v, %v", all, err)
+			}
+			take(t, s, key("1"))
+		})
+	})
+}
+
+func TestHazard19_WatchLost(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s, theirs := kept(t, f), f.HoldElsewhere(t, key("1"), "b:1")
+		f.LoseHints()
+		got := make(chan lease.Lease)
+		go func() {
+			l, err := s.Acquire(t.Context(), key("1"))
+			if err != nil {
+				t.Error(err)
+			}
+			got <- l
+		}()
+		synctest.Wait()
+		theirs.Release()
+		began := time.Now()
+		<-got
+		if waited := time.Since(began); waited > 2*time.Second {
+			t.Errorf("without hints the key was noticed after %v", waited)
+		}
+	})
+}
+
+// The monotonic clock stands still while the machine is suspended: no timer fires, and yet trust is gone.
+func TestHazard27_SuspendedMachineStopsToBelieve(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		l := take(t, kept(t, f), key("1"))
+		if l.Trust() <= 0 {
+			t.Fatal("no trust at the start")
+		}
+		f.Suspend(time.Hour)
+		if trust := l.Trust(); trust > 0 {
+			t.Errorf("after an hour of suspension the lease is trusted for %v", trust)
+		}
+	})
+}
+
+// A renewal that is answered slowly prolongs trust from the moment when it was sent.
+func TestSlowAnswersStretchNothing(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		l := take(t, s, key("1"))
+		f.Slow(4 * time.Second)
+		trust, err := s.Renew(t.Context())
+		if whole := ttl - lease.Margin(ttl); err != nil || trust != whole || l.Trust() != whole-4*time.Second {
+			t.Errorf("trust %v from the sending, %v now, %v; want %v and 4s less", trust, l.Trust(), err, whole)
+		}
+	})
+}
+
+func TestFrozenHolder(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		l := take(t, s, key("1"))
+		old := s.ID()
+		f.Freeze()
+		heir := take(t, kept(t, f.Peer(t, leasetest.Options{})), key("1"))
+		if l.Trust() > 0 || context.Cause(l.Context()) == nil {
+			t.Fatalf("the key went to %+v while its holder trusted it for %v", heir.Claim(), l.Trust())
+		}
+		time.Sleep(3 * ttl)
+		f.Thaw()
+		again := take(t, s, key("2"))
+		if again.Claim().Session == old || l.Trust() > 0 {
+			t.Fatalf("thawed, it goes on as %+v; the old lease is trusted for %v", again.Claim(), l.Trust())
+		}
+		if heir.Trust() <= 0 {
+			t.Error("the heir lost the key to the one that thawed")
+		}
+	})
+}
+
+// Past local expiry nothing is sent for the lost lease, or etcd would keep the key locked for a holder that does
+// nothing.
+func TestHazard15_NoRenewalAfterLocalExpiry(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		l := take(t, s, key("1"))
+		f.Partition(leasetest.CutAnswers)
+		<-l.Context().Done()
+		lost := time.Now()
+		take(t, kept(t, f.Peer(t, leasetest.Options{})), key("1"))
+		if waited := time.Since(lost); waited > time.Second {
+			t.Errorf("the lost lease was revoked after %v", waited)
+		}
+		sent := f.Renewals()
+		if _, err := s.Renew(t.Context()); !errors.Is(err, lease.ErrLost) {
+			t.Errorf("renewing what is lost: %v", err)
+		}
+		time.Sleep(10 * ttl)
+		if more := f.Renewals() - sent; more > 0 {
+			t.Errorf("%d renewals were sent after the lease was given up", more)
+		}
+	})
+}
+
+// A lease that comes back to life with a backup is not believed in by who lost it.
+func TestHazard21_ALostLeaseIsNotTakenUpAgain(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		l := take(t, s, key("1"))
+		f.Partition(leasetest.CutRequests)
+		<-l.Context().Done()
+		f.Partition(leasetest.CutNothing) // before etcd noticed anything: the lease still lives there
+		next := take(t, s, key("1"))
+		if next.Claim().Session == l.Claim().Session || next.Claim().Revision <= l.Claim().Revision || l.Trust() > 0 {
+			t.Errorf("%+v after %+v, trusted for %v", next.Claim(), l.Claim(), l.Trust())
+		}
+	})
+}
+
+func TestReleaseIsTriedUntilItLands(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		l := take(t, s, key("1"))
+		f.Partition(leasetest.CutRequests)
+		l.Release()
+		time.Sleep(7 * time.Second) // the first try and the reading after it are given up
+		f.Partition(leasetest.CutNothing)
+		if _, err := s.TryAcquire(t.Context(), key("1")); err != nil {
+			t.Fatalf("the session lives, its release was lost: %v", err)
+		}
+		_ = s.Close(t.Context())
+		take(t, kept(t, f.Peer(t, leasetest.Options{})), key("1"))
+	})
+}
+
+func TestCloseWaitsForReleases(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s, err := f.NewSession(t.Context(), lease.Spec{TTL: ttl, Owner: "remote"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := take(t, s, key("1"))
+		f.Freeze()
+		l.Release()
+		closed := make(chan error, 1)
+		go func() { closed <- f.Close(context.Background()) }()
+		time.Sleep(time.Second)
+		select {
+		case <-closed:
+			t.Fatal("closed before the release was done")
+		default:
+		}
+		f.Thaw()
+		if err := <-closed; err != nil {
+			t.Fatal(err)
+		}
+		if all, err := f.Peer(t, leasetest.Options{}).Claims(t.Context()); err != nil || len(all) != 0 {
+			t.Errorf("claims %+v, %v", all, err)
+		}
+	})
+}
+
+// Whatever gathers while a batch is on its way goes out together.
+func TestClaimsAreCommittedInGroups(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		synctest.Wait()
+		f.Freeze()
+		const callers = 300
+		before := f.Commits()
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() { take(t, s, key(fmt.Sprint(i))) })
+		}
+		synctest.Wait()
+		f.Thaw()
+		all.Wait()
+		if batches := f.Commits() - before; batches > 8 {
+			t.Errorf("%d claims went out in %d batches", callers, batches)
+		}
+	})
+}
+
+// A session that carries very many claims spreads them over several etcd leases.
+func TestHazard18_ClaimsAreSpread(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		bySession := map[flight.SessionID]int{}
+		for i := range 2500 {
+			bySession[take(t, s, key(fmt.Sprint(i))).Claim().Session]++
+		}
+		if len(bySession) != 2 {
+			t.Errorf("2500 claims stand on %d leases: %v", len(bySession), bySession)
+		}
+	})
+}
+
+func TestPooledSessionCostsNoWrite(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		remote := lease.Spec{TTL: ttl, Owner: "remote"}
+		if _, err := f.NewSession(t.Context(), remote); err != nil { // fills the pool
+			t.Fatal(err)
+		}
+		time.Sleep(10 * ttl) // and the pool stays fresh
+		before := f.World.Revision()
+		s, err := f.NewSession(t.Context(), remote)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := take(t, s, key("1"))
+		if wrote := f.World.Revision() - before; wrote != 1 || l.Trust() < ttl/3 {
+			t.Errorf("the first open wrote %d times, trust %v", wrote, l.Trust())
+		}
+	})
+}
+
+// The ledger learns of a revision between our request and its answer: that is no regression.
+func TestRevisionsLearntMeanwhileAreNoRegression(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		f.Slow(time.Second)
+		done := make(chan error, 1)
+		go func() { _, err := s.TryAcquire(t.Context(), key("1")); done <- err }()
+		time.Sleep(500 * time.Millisecond)
+		f.Slow(0)
+		f.World.SetRevision(f.World.Revision() + 5) // others go on
+		f.Ledger.Saw(f.World.Revision())
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// An etcd that lost its past and then overtakes what was known is still another one.
+func TestHazard20_RefusalLastsThoughTheRevisionCatchesUp(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		f.Ledger.Saw(f.World.Revision() + 10)
+		if _, err := s.TryAcquire(t.Context(), key("1")); !errors.Is(err, lease.ErrRegressed) {
+			t.Fatal(err)
+		}
+		f.World.SetRevision(f.World.Revision() + 100)
+		time.Sleep(time.Hour)
+		if _, err := s.TryAcquire(t.Context(), key("1")); !errors.Is(err, lease.ErrRegressed) {
+			t.Fatalf("an hour later: %v", err)
+		}
+	})
+}
+
+// A remote session is renewed through another node. This one does not know, and must not take its claims for strays.
+func TestRemoteClaimsAreNobodysStrays(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		remote, err := f.NewSession(t.Context(), lease.Spec{TTL: ttl, Owner: "remote"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := take(t, remote, key("1"))
+		other := f.Peer(t, leasetest.Options{})
+		for range 10 {
+			there, err := other.Session(t.Context(), remote.ID())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := there.Renew(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(ttl / 3)
+		}
+		if l.Trust() > 0 {
+			t.Fatal("the first node trusts a session that it has not renewed")
+		}
+		var held *lease.HeldError
+		if _, err := kept(t, f).TryAcquire(t.Context(), key("1")); !errors.As(err, &held) || held.Claim != l.Claim() {
+			t.Fatalf("got %v, want held by %+v", err, l.Claim())
+		}
+		again, err := f.Session(t.Context(), remote.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := again.TryAcquire(t.Context(), key("1")); !errors.As(err, &held) {
+			t.Fatalf("the session itself, found again: %v", err)
+		}
+		if err := f.Remove(t.Context(), key("1"), l.Claim()); err != nil {
+			t.Fatal(err)
+		}
+		take(t, again, key("1"))
+	})
+}
+
+// What removes a claim may be asked twice at once, and beside its release.
+func TestRemovalsOfOneKeyInOneBatch(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		l := take(t, s, key("1"))
+		synctest.Wait()
+		f.Freeze()
+		var all sync.WaitGroup
+		all.Go(func() { take(t, s, key("2")) }) // something on its way, so that the rest gathers
+		synctest.Wait()
+		for range 5 {
+			all.Go(func() {
+				if err := f.Remove(t.Context(), key("1"), l.Claim()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Go(func() { take(t, s, key("1")) })
+		synctest.Wait()
+		f.Thaw()
+		all.Wait()
+	})
+}
+
+// A life of the node buries earlier ones, not itself.
+func TestHazard36_ALifeDoesNotBuryItself(t *testing.T) {
+	boot := lease.Boot{1}
+	bubble(t, leasetest.Options{Node: "n1", Boot: boot}, func(t *testing.T, f *leasetest.Fake) {
+		l := take(t, kept(t, f), key("1"))
+		f.Peer(t, leasetest.Options{Node: "n1", Boot: boot})
+		f.Peer(t, leasetest.Options{Node: "n2"})
+		time.Sleep(ttl)
+		if l.Trust() <= 0 {
+			t.Error(context.Cause(l.Context()))
+		}
+	})
+}
