@@ -1,0 +1,103 @@
+package clusterstore
+
+import (
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// Clock is where a store gets its time from.
+type Clock struct {
+	Wall func() time.Time     // for people; may jump in both directions
+	Mono func() time.Duration // since some moment; never jumps
+}
+
+func machineClock() Clock {
+	start := time.Now()
+	return Clock{Wall: time.Now, Mono: func() time.Duration { return time.Since(start) }}
+}
+
+// slewShare is the share of the elapsed time by which the ledger's time may differ from the monotonic clock while it
+// approaches the wall clock: one twentieth. Ledger time never advances faster than 1.05 times real time.
+const slewShare = 20
+
+// slew is the ledger's time after elapsed of monotonic time, given what it was and what the wall clock says now: as
+// much later as has elapsed, bent gently towards the wall clock. It never goes back, and a wall clock that jumps moves
+// it by a twentieth of the elapsed time at most. All three are nanoseconds, since 1970 or of duration.
+func slew(was, elapsed, wall int64) int64 {
+	if elapsed <= 0 {
+		return was
+	}
+	free := was + elapsed
+	bend := elapsed / slewShare
+	return free + max(-bend, min(wall-free, bend))
+}
+
+// ledgerClock is the leader's: monotonic time on top of the ledger's, from the start of its leadership on.
+type ledgerClock struct {
+	source Clock
+
+	mu      sync.Mutex
+	started bool
+	now     int64         // nanoseconds since 1970
+	at      time.Duration // on the monotonic clock, when that was
+	jump    int64         // by how much the wall clock set it forward at the start
+	jumped  time.Duration // on the monotonic clock, when
+}
+
+// settleTime is how long a leader that jumped forward at its start lets nothing expire that only the jump made due, so
+// that a machine that starts with a wrong clock does not throw receipts away before anybody can see it. A jump that is
+// shorter does no more than that time would.
+const settleTime = time.Hour
+
+// lead starts the clock at the ledger's time, or sets it forward to it. A jump needs a majority, and a lone voter is
+// one: when its process starts, the clock starts at the wall clock where that is later. From then on the wall clock
+// only bends it. It answers the time it starts at.
+func (c *ledgerClock) lead(ledger flight.Time, alone bool) flight.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tickLocked()
+	c.now = max(c.now, nanoseconds(ledger))
+	if wall := c.source.Wall().UnixNano(); alone && !c.started {
+		c.started = true
+		c.jump, c.jumped = max(0, wall-c.now), c.at
+		c.now += c.jump
+	}
+	return milliseconds(c.now)
+}
+
+// read gives the ledger's time now.
+func (c *ledgerClock) read() flight.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tickLocked()
+	return milliseconds(c.now)
+}
+
+func (c *ledgerClock) tickLocked() {
+	mono := c.source.Mono()
+	c.now = slew(c.now, int64(mono-c.at), c.source.Wall().UnixNano())
+	c.at = max(c.at, mono)
+}
+
+// expiryHorizon is the moment up to which retentions count as over.
+func (c *ledgerClock) expiryHorizon() flight.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tickLocked()
+	if c.jump > int64(settleTime) && c.at-c.jumped < settleTime {
+		return milliseconds(c.now - c.jump)
+	}
+	return milliseconds(c.now)
+}
+
+// forget makes nothing of the jump: the ledger is new and nothing in it can expire by it.
+func (c *ledgerClock) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.jump = 0
+}
+
+func nanoseconds(t flight.Time) int64   { return int64(t) * int64(time.Millisecond) }
+func milliseconds(ns int64) flight.Time { return flight.Time(ns / int64(time.Millisecond)) }

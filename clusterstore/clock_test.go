@@ -1,0 +1,97 @@
+package clusterstore
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// levers is a clock whose hands a test moves.
+type levers struct {
+	wall time.Time
+	mono time.Duration
+}
+
+func (l *levers) clock() Clock {
+	return Clock{Wall: func() time.Time { return l.wall }, Mono: func() time.Duration { return l.mono }}
+}
+
+func (l *levers) pass(d time.Duration) { l.wall, l.mono = l.wall.Add(d), l.mono+d }
+
+func TestSlewNeverJumps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		was := rapid.Int64Range(0, 1<<61).Draw(t, "was")
+		elapsed := rapid.Int64Range(-1<<40, 1<<50).Draw(t, "elapsed")
+		wall := rapid.Int64Range(0, 1<<62).Draw(t, "wall")
+		now := slew(was, elapsed, wall)
+		require.GreaterOrEqual(t, now, was, "it never goes back")
+		real := max(elapsed, 0)
+		require.LessOrEqual(t, now-was, real+real/slewShare, "at most 1.05 times as fast as real time")
+		require.GreaterOrEqual(t, now-was, real-real/slewShare)
+		if free := was + real; wall >= free-real/slewShare && wall <= free+real/slewShare && elapsed > 0 {
+			require.Equal(t, wall, now, "a small difference is made up for at once")
+		}
+	})
+}
+
+func TestHazard25_WallClockJumpsAhead(t *testing.T) {
+	l := &levers{wall: time.UnixMilli(1_000_000)}
+	c := &ledgerClock{source: l.clock()}
+	start := c.lead(0, true)
+	require.Equal(t, flight.Time(1_000_000), start)
+	l.wall = l.wall.Add(10 * 365 * 24 * time.Hour)
+	l.pass(time.Minute)
+	require.Equal(t, start.Add(63*time.Second), c.read(), "a minute is 63 seconds at most, whatever the wall clock says")
+	require.Equal(t, c.read(), c.lead(0, true), "leading again in the same process is no start")
+}
+
+func TestHazard26_WallClockJumpsBack(t *testing.T) {
+	l := &levers{wall: time.UnixMilli(1_000_000_000)}
+	c := &ledgerClock{source: l.clock()}
+	start := c.lead(0, true)
+	l.wall = time.UnixMilli(5)
+	require.Equal(t, start, c.read())
+	l.pass(time.Minute)
+	require.Equal(t, start.Add(57*time.Second), c.read())
+	require.Equal(t, flight.Time(2_000_000_000), c.lead(2_000_000_000, false), "the ledger's time is never undercut")
+}
+
+func TestStartWithAWrongClockExpiresNothingAtOnce(t *testing.T) {
+	l := &levers{wall: time.UnixMilli(1_000_000).Add(365 * 24 * time.Hour)}
+	c := &ledgerClock{source: l.clock()}
+	c.lead(1_000_000, true)
+	require.Equal(t, flight.Time(1_000_000), c.expiryHorizon())
+	l.pass(settleTime / 2)
+	require.Equal(t, flight.Time(1_000_000).Add(settleTime/2), c.expiryHorizon())
+	l.pass(settleTime)
+	require.Equal(t, c.read(), c.expiryHorizon())
+	short := &ledgerClock{source: l.clock()}
+	now := short.lead(flight.Time(l.wall.Add(-time.Minute).UnixMilli()), true)
+	require.Equal(t, now, short.expiryHorizon(), "a short stop holds nothing up")
+}
+
+// The ledger as a whole: a wall clock that jumps while it runs makes no retention end, in either direction.
+func TestHazard25_JumpExpiresNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &levers{wall: time.UnixMilli(1_700_000_000_000)}
+		cfg := memConfig(vfs.NewMem())
+		cfg.Clock = l.clock()
+		s := openStore(t, cfg)
+		fly(t, s, 1)
+		before := s.Now()
+		l.wall = l.wall.Add(20 * 365 * 24 * time.Hour)
+		n, err := s.Expire(t.Context(), 10)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		l.wall = time.UnixMilli(0)
+		require.GreaterOrEqual(t, s.Now(), before)
+		fly(t, s, 2)
+		require.GreaterOrEqual(t, s.Header().Now, before)
+	})
+}

@@ -1,0 +1,388 @@
+package clusterstore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/errors/oserror"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// flew are the receipts that somebody was told of.
+type flew struct {
+	mu       sync.Mutex
+	receipts map[int]flight.Receipt
+}
+
+func (f *flew) add(n int, r flight.Reply) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.receipts == nil {
+		f.receipts = make(map[int]flight.Receipt)
+	}
+	f.receipts[n] = *r.Flight.Receipt
+}
+
+// requireFlew checks that every acknowledged receipt is there as it was, bytes included.
+func requireFlew(t *testing.T, s *Store, known *flew) {
+	t.Helper()
+	for n, want := range known.receipts {
+		f, err := s.Flight(testKey(n).FlightID())
+		require.NoError(t, err)
+		require.NotNil(t, f, "flight %d is lost", n)
+		require.Equal(t, want, *f.Receipt)
+		body, err := s.Body(f.ID, f.Generation, Receipt)
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf(`{"id":%d}`, n), string(body))
+	}
+}
+
+// dump reads all rows of a ledger's state.
+func dump(t *testing.T, s *Store) map[string]string {
+	t.Helper()
+	s.machine.flush()
+	rows := make(map[string]string)
+	require.NoError(t, s.state.scan([]byte{0}, []byte{255}, func(key, value []byte) (bool, error) {
+		rows[string(key)] = string(value)
+		return true, nil
+	}))
+	return rows
+}
+
+// requireConsistent checks that indexes, counts and flights of a state say the same.
+func requireConsistent(t *testing.T, s *Store) {
+	t.Helper()
+	rows := dump(t, s)
+	want := make(map[string]bool)
+	var counts [flight.Expired + 1]int64
+	for key, value := range rows {
+		if key[0] != flightRows || key[ownKind] != recordRow {
+			continue
+		}
+		var f flight.Flight
+		require.NoError(t, flight.DecodeRecord([]byte(value), &f))
+		counts[f.State]++
+		for _, place := range [][]byte{liveKey(&f), listKey(&f), expiryKey(&f)} {
+			if place != nil {
+				want[string(place)] = true
+			}
+		}
+	}
+	got := make(map[string]bool)
+	for key := range rows {
+		if strings.ContainsAny(key[:1], "lce") {
+			got[key] = true
+		}
+	}
+	require.Equal(t, want, got)
+	require.Equal(t, counts, s.machine.meta.Counts)
+}
+
+// A crash at any moment, with any part of what was not synced: what was acknowledged is there, the state is a prefix
+// of the log, and the ledger goes on. Five lives in a row.
+func TestCrashAtAnyMoment(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	for round := range uint64(12) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, round))
+			fs := vfs.NewCrashableMem()
+			known := new(flew)
+			for life := range 5 {
+				fs = liveAndCrash(t, fs, known, rng, life*1000)
+			}
+			s := openStore(t, memConfig(fs))
+			requireFlew(t, s, known)
+			requireConsistent(t, s)
+		})
+	}
+}
+
+// liveAndCrash runs a ledger under load and gives the file system as a crash in the middle leaves it.
+func liveAndCrash(t *testing.T, fs *vfs.MemFS, known *flew, rng *rand.Rand, from int) *vfs.MemFS {
+	cfg := memConfig(fs)
+	cfg.Log = LogConfig{SnapshotBytes: uint64(2000 + rng.IntN(60_000)), Trailing: uint64(1 + rng.IntN(20))}
+	s, err := Open(context.Background(), cfg)
+	require.NoError(t, err)
+	requireFlew(t, s, known)
+	requireConsistent(t, s)
+	stop := make(chan struct{})
+	var callers sync.WaitGroup
+	for w := range 8 {
+		callers.Go(func() {
+			for i := from + w; ; i += 8 {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				known.add(i, fly(t, s, i))
+				if i%3 == 0 {
+					time.Sleep(time.Duration(i%7) * 20 * time.Millisecond) // so that turns are written, too
+				}
+				if i >= from+900 {
+					return
+				}
+			}
+		})
+	}
+	time.Sleep(time.Duration(rng.IntN(900)) * time.Millisecond)
+	known.mu.Lock() // nobody is told anything between the crash and the count of what was told
+	crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+	told := make(map[int]flight.Receipt, len(known.receipts))
+	for n, r := range known.receipts {
+		told[n] = r
+	}
+	known.mu.Unlock()
+	close(stop)
+	callers.Wait()
+	require.NoError(t, s.Close(context.Background()))
+	known.receipts = told
+	return crashed
+}
+
+// ended is a ledger that was closed, with its files.
+func ended(t *testing.T, cfg Config, flights int) *flew {
+	t.Helper()
+	s, err := Open(context.Background(), cfg)
+	require.NoError(t, err)
+	known := new(flew)
+	for n := range flights {
+		known.add(n, fly(t, s, n))
+	}
+	require.NoError(t, s.Close(context.Background()))
+	return known
+}
+
+func TestLogTruncatedAtEveryByteOfItsLastRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewCrashableMem()
+		s, err := Open(context.Background(), memConfig(fs))
+		require.NoError(t, err)
+		known := new(flew)
+		for n := range 20 {
+			known.add(n, fly(t, s, n))
+		}
+		s.machine.flush()
+		before := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
+		name := newestIn(t, before, "ledger/log", ".log")
+		short, err := readFile(before, name)
+		require.NoError(t, err)
+		fly(t, s, 20)
+		fly(t, s, 21)
+		after := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
+		long, err := readFile(after, name)
+		require.NoError(t, err)
+		require.NoError(t, s.Close(context.Background()))
+		for cut := len(short); cut < len(long); cut += 3 {
+			copied := vfs.NewMem()
+			_, err := vfs.Clone(before, copied, "ledger", "ledger")
+			require.NoError(t, err)
+			require.NoError(t, writeSynced(copied, name, long[:cut]))
+			again, err := Open(context.Background(), memConfig(copied))
+			require.NoError(t, err, "cut at %d", cut)
+			requireFlew(t, again, known)
+			requireConsistent(t, again)
+			require.NoError(t, again.Close(context.Background()))
+		}
+	})
+}
+
+func newestIn(t *testing.T, fs vfs.FS, dir, suffix string) string {
+	t.Helper()
+	names, err := fs.List(dir)
+	require.NoError(t, err)
+	newest := ""
+	for _, name := range names {
+		if strings.HasSuffix(name, suffix) {
+			newest = max(newest, name)
+		}
+	}
+	require.NotEmpty(t, newest)
+	return fs.PathJoin(dir, newest)
+}
+
+// Entries that were durable and applied are gone from the log's end: nobody can tell what else is. Refused.
+func TestLogShorterThanTheState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		s, err := Open(context.Background(), memConfig(fs))
+		require.NoError(t, err)
+		fly(t, s, 1)
+		index, _ := s.Applied()
+		require.NoError(t, s.log.DeleteRange(index, index))
+		require.NoError(t, s.Close(context.Background()))
+		_, err = Open(context.Background(), memConfig(fs))
+		require.ErrorIs(t, err, ErrDamaged)
+		require.ErrorContains(t, err, "the log ends at entry")
+	})
+}
+
+func TestStateDirectoryDeleted(t *testing.T) {
+	removeState := func(t *testing.T, fs vfs.FS) {
+		require.NoError(t, fs.RemoveAll("ledger/"+stateName(1)))
+	}
+	t.Run("before the first snapshot: the whole log is applied again", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			fs := vfs.NewMem()
+			known := ended(t, memConfig(fs), 50)
+			removeState(t, fs)
+			s := openStore(t, memConfig(fs))
+			requireFlew(t, s, known)
+			requireConsistent(t, s)
+		})
+	})
+	t.Run("after a snapshot: it is restored, and the rest of the log is applied", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			fs, known := compacted(t)
+			removeState(t, fs)
+			s := openStore(t, memConfig(fs))
+			requireFlew(t, s, known)
+			requireConsistent(t, s)
+			first, _ := s.log.FirstIndex()
+			require.Greater(t, first, uint64(1), "the log alone would not have been enough")
+			require.Equal(t, stateName(2), s.state.name)
+		})
+	})
+	t.Run("after a snapshot that is gone, too: refused", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			fs, _ := compacted(t)
+			removeState(t, fs)
+			require.NoError(t, fs.RemoveAll("ledger/"+snapshotDir))
+			_, err := Open(context.Background(), memConfig(fs))
+			require.ErrorIs(t, err, ErrDamaged)
+			require.ErrorContains(t, err, "neither in the state, nor in a readable snapshot, nor in the log")
+		})
+	})
+	t.Run("after a snapshot that cannot be read: refused", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			fs, _ := compacted(t)
+			removeState(t, fs)
+			names, err := fs.List("ledger/" + snapshotDir)
+			require.NoError(t, err)
+			require.Len(t, names, 1)
+			dir := fs.PathJoin("ledger", snapshotDir, names[0], checkpointDir)
+			spoil(t, fs, newestIn(t, fs, dir, ".sst"))
+			_, err = Open(context.Background(), memConfig(fs))
+			require.ErrorIs(t, err, ErrDamaged)
+		})
+	})
+}
+
+// compacted is a ledger whose log no longer holds its beginning.
+func compacted(t *testing.T) (vfs.FS, *flew) {
+	t.Helper()
+	fs := vfs.NewMem()
+	cfg := memConfig(fs)
+	cfg.Log.Trailing = 5
+	s, err := Open(context.Background(), cfg)
+	require.NoError(t, err)
+	known := new(flew)
+	for n := range 60 {
+		known.add(n, fly(t, s, n))
+		if n == 40 {
+			s.machine.flush()
+			require.NoError(t, s.state.db.Flush()) // so that there are tables to be linked
+			require.NoError(t, s.takeSnapshot())
+		}
+	}
+	require.NoError(t, s.Close(context.Background()))
+	return fs, known
+}
+
+// spoil changes a byte in the middle of a file.
+func spoil(t *testing.T, fs vfs.FS, name string) {
+	t.Helper()
+	b, err := readFile(fs, name)
+	require.NoError(t, err)
+	changed := bytes.Clone(b)
+	for i := range 16 {
+		changed[len(changed)*i/17] ^= 0x5a
+	}
+	require.NoError(t, writeSynced(fs, name, changed))
+}
+
+func TestLogDirectoryDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		ended(t, memConfig(fs), 5)
+		require.NoError(t, fs.RemoveAll("ledger/"+logDir))
+		_, err := Open(context.Background(), memConfig(fs))
+		require.ErrorIs(t, err, ErrDamaged)
+		require.ErrorContains(t, err, "forgotten its votes")
+	})
+}
+
+// A block that does not have its checksum is never taken for data: the start is refused, or the read is.
+func TestCorruptedBlock(t *testing.T) {
+	t.Run("of the state", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			fs := vfs.NewMem()
+			ended(t, memConfig(fs), 50)
+			spoil(t, fs, newestIn(t, fs, "ledger/"+stateName(1), ".sst"))
+			s, err := Open(context.Background(), memConfig(fs))
+			if err == nil {
+				_, err = s.Flight(testKey(1).FlightID())
+				require.NoError(t, s.Close(context.Background()))
+			}
+			require.Error(t, err)
+			require.False(t, oserror.IsNotExist(err))
+		})
+	})
+	t.Run("of the log", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			fs := vfs.NewMem()
+			s, err := Open(context.Background(), memConfig(fs))
+			require.NoError(t, err)
+			for n := range 200 {
+				fly(t, s, n)
+			}
+			require.NoError(t, s.Close(context.Background()))
+			require.NoError(t, fs.RemoveAll("ledger/"+stateName(1))) // so that all of the log is needed
+			spoilMiddle(t, fs, newestIn(t, fs, "ledger/"+logDir, ".log"))
+			_, err = Open(context.Background(), memConfig(fs))
+			require.ErrorIs(t, err, ErrDamaged)
+		})
+	})
+}
+
+func spoilMiddle(t *testing.T, fs vfs.FS, name string) {
+	t.Helper()
+	b, err := readFile(fs, name)
+	require.NoError(t, err)
+	changed := bytes.Clone(b)
+	changed[len(changed)/2] ^= 0x5a
+	require.NoError(t, writeSynced(fs, name, changed))
+}
+
+// What the leader applies without reading its own entry, and what a replay reads from the log, is the same to a byte.
+func TestReplayMakesTheSameRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		s, err := Open(context.Background(), memConfig(fs))
+		require.NoError(t, err)
+		everything(t, s)
+		want := dump(t, s)
+		require.NoError(t, s.Close(context.Background()))
+		require.NoError(t, fs.RemoveAll("ledger/"+stateName(1)))
+		again, err := Open(context.Background(), memConfig(fs))
+		require.NoError(t, err)
+		got := dump(t, again)
+		require.NoError(t, again.Close(context.Background()))
+		for _, rows := range []map[string]string{want, got} { // a start adds an entry of its own
+			delete(rows, string(singleRow(metaRow)))
+			delete(rows, string(singleRow(headerRow)))
+		}
+		require.Equal(t, want, got)
+	})
+}

@@ -1,0 +1,204 @@
+package clusterstore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/cockroachdb/errors/oserror"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/uuid"
+)
+
+// What stands in the data directory.
+const (
+	lockFile     = "LOCK"
+	identityFile = "IDENTITY"
+	currentFile  = "CURRENT" // names the directory of the state
+	logDir       = "log"
+	statePrefix  = "state-"
+	snapshotDir  = "snapshots"
+	spoolDir     = "spool"
+	tempPrefix   = "tmp-"
+)
+
+// layoutFormat is the version of the data directory as a whole.
+const layoutFormat = 1
+
+// identity says whose directory it is.
+type identity struct {
+	Format  int    `json:"format"`
+	Node    string `json:"node"`
+	Cluster string `json:"cluster"`
+}
+
+// identify reads whose directory it is, or makes it ours when it is empty. A node that lost its directory comes back
+// as another node: one that forgot its vote could vote twice.
+func identify(cfg *Config) (identity, error) {
+	var id identity
+	b, err := readFile(cfg.FS, cfg.FS.PathJoin(cfg.Dir, identityFile))
+	if oserror.IsNotExist(err) {
+		return newIdentity(cfg)
+	}
+	if err != nil {
+		return id, fmt.Errorf("clusterstore: read %s: %w", identityFile, err)
+	}
+	if err := json.Unmarshal(b, &id); err != nil || id.Node == "" || id.Cluster == "" {
+		return id, fmt.Errorf("%w: %s cannot be read", ErrDamaged, identityFile)
+	}
+	switch {
+	case id.Format > layoutFormat:
+		return id, fmt.Errorf("%w: data directory of format %d, this version reads up to %d", ErrNewer, id.Format, layoutFormat)
+	case cfg.NodeID != "" && cfg.NodeID != id.Node:
+		return id, fmt.Errorf("%w: %s belongs to node %s, not %s", ErrForeign, cfg.Dir, id.Node, cfg.NodeID)
+	case cfg.ClusterID != "" && cfg.ClusterID != id.Cluster:
+		return id, fmt.Errorf("%w: %s belongs to cluster %s, not %s", ErrForeign, cfg.Dir, id.Cluster, cfg.ClusterID)
+	}
+	return id, nil
+}
+
+// newIdentity marks an empty directory. It is written before anything else: data without it was tampered with.
+func newIdentity(cfg *Config) (identity, error) {
+	id := identity{Format: layoutFormat, Node: cfg.NodeID, Cluster: cfg.ClusterID}
+	names, err := cfg.FS.List(cfg.Dir)
+	if err != nil {
+		return id, fmt.Errorf("clusterstore: list %s: %w", cfg.Dir, err)
+	}
+	for _, name := range names {
+		if name == logDir || strings.HasPrefix(name, statePrefix) {
+			return id, fmt.Errorf("%w: %s holds a ledger, but its file %s is gone", ErrDamaged, cfg.Dir, identityFile)
+		}
+	}
+	if id.Node == "" {
+		id.Node = uuid.NewString()
+	}
+	if id.Cluster == "" {
+		id.Cluster = uuid.NewString()
+	}
+	b, err := json.Marshal(id)
+	if err != nil {
+		return id, fmt.Errorf("clusterstore: encode %s: %w", identityFile, err)
+	}
+	return id, writeFile(cfg.FS, cfg.Dir, identityFile, append(b, '\n'))
+}
+
+// lockDir makes sure that no other process has the directory open.
+func lockDir(cfg *Config) (io.Closer, error) {
+	if err := makeDir(cfg.FS, cfg.Dir); err != nil {
+		return nil, err
+	}
+	lock, err := cfg.FS.Lock(cfg.FS.PathJoin(cfg.Dir, lockFile))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrLocked, cfg.Dir, err)
+	}
+	return lock, nil
+}
+
+// makeDir makes a directory that a crash does not take back: its name, and those of the parents that it needed, are
+// synced. They are synced also where it is there already, because the process that made it may have died before.
+func makeDir(fs vfs.FS, dir string) error {
+	parents := []string{fs.PathDir(dir)}
+	for {
+		last := parents[len(parents)-1]
+		if _, err := fs.Stat(last); err == nil || fs.PathDir(last) == last {
+			break
+		}
+		parents = append(parents, fs.PathDir(last))
+	}
+	if err := fs.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("clusterstore: make %s: %w", dir, err)
+	}
+	for _, parent := range parents {
+		if err := syncDir(fs, parent); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// currentState reads which directory holds the state, and removes what an interrupted restore left beside it.
+func currentState(cfg *Config) (string, error) {
+	b, err := readFile(cfg.FS, cfg.FS.PathJoin(cfg.Dir, currentFile))
+	name := strings.TrimSpace(string(b))
+	switch {
+	case oserror.IsNotExist(err):
+		name = stateName(1)
+		if err := writeFile(cfg.FS, cfg.Dir, currentFile, []byte(name+"\n")); err != nil {
+			return "", err
+		}
+	case err != nil:
+		return "", fmt.Errorf("clusterstore: read %s: %w", currentFile, err)
+	case stateNumber(name) == 0:
+		return "", fmt.Errorf("%w: %s names no state", ErrDamaged, currentFile)
+	}
+	names, err := cfg.FS.List(cfg.Dir)
+	if err != nil {
+		return "", fmt.Errorf("clusterstore: list %s: %w", cfg.Dir, err)
+	}
+	for _, other := range names {
+		if strings.HasPrefix(other, statePrefix) && other != name {
+			if err := cfg.FS.RemoveAll(cfg.FS.PathJoin(cfg.Dir, other)); err != nil {
+				return "", fmt.Errorf("clusterstore: remove %s: %w", other, err)
+			}
+		}
+	}
+	return name, nil
+}
+
+func stateName(n int) string { return fmt.Sprintf("%s%06d", statePrefix, n) }
+
+// stateNumber is the number in the name of a state's directory; 0 when it is no such name.
+func stateNumber(name string) int {
+	var n int
+	if _, err := fmt.Sscanf(name, statePrefix+"%06d", &n); err != nil || stateName(n) != name {
+		return 0
+	}
+	return n
+}
+
+// writeFile replaces a file as a whole: after a crash it is there with the old content or with the new one, and once
+// this returned it has the new one.
+func writeFile(fs vfs.FS, dir, name string, content []byte) error {
+	temp := fs.PathJoin(dir, tempPrefix+name)
+	if err := writeSynced(fs, temp, content); err != nil {
+		return fmt.Errorf("clusterstore: write %s: %w", name, err)
+	}
+	if err := fs.Rename(temp, fs.PathJoin(dir, name)); err != nil {
+		return fmt.Errorf("clusterstore: write %s: %w", name, err)
+	}
+	return syncDir(fs, dir)
+}
+
+func writeSynced(fs vfs.FS, path string, content []byte) error {
+	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return fmt.Errorf("clusterstore: sync %s: %w", dir, err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("clusterstore: sync %s: %w", dir, err)
+	}
+	return nil
+}
+
+func readFile(fs vfs.FS, path string) (b []byte, err error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return io.ReadAll(f)
+}

@@ -1,0 +1,191 @@
+package clusterstore
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// Query says which flights a list shows. A zero field asks for nothing in particular.
+type Query struct {
+	States    []flight.State
+	Namespace string
+	Name      string      // of the action
+	Prefix    string      // of the full key
+	Since     flight.Time // created then or later
+	After     Cursor      // go on behind this place
+	Limit     int         // flights on a page, at most; 0: 50, and never more than 500
+}
+
+// Cursor is a place in a list: newest first by creation, then by id. It stays right whatever is written: what was
+// created since stands before it, what was removed is missing behind it. The zero Cursor is before everything.
+type Cursor struct {
+	Created flight.Time
+	ID      flight.ID
+}
+
+// IsZero reports whether the cursor is before everything.
+func (c Cursor) IsZero() bool { return c == Cursor{} }
+
+// Page is a part of a list. More says that there may be more behind Next, also when the page is short or empty: one
+// page looks at a bounded number of flights.
+type Page struct {
+	Flights []*flight.Flight
+	Next    Cursor
+	More    bool
+}
+
+// Bounds of a page.
+const (
+	pageLimit    = 50
+	pageMax      = 500
+	pageExamined = 10_000
+)
+
+// List reads a page of flights as this node has them. Tombstones, freed keys and keys never submitted are in no list.
+func (s *Store) List(q Query) (Page, error) {
+	if q.Limit <= 0 {
+		q.Limit = pageLimit
+	}
+	q.Limit = min(q.Limit, pageMax)
+	s.machine.flush()
+	if q.liveOnly() {
+		return s.listLive(q)
+	}
+	return s.listAll(q)
+}
+
+// liveOnly reports whether the index of living flights holds all that is asked for: these are few, in a ledger of
+// millions.
+func (q *Query) liveOnly() bool {
+	return len(q.States) > 0 && !slices.ContainsFunc(q.States, func(s flight.State) bool {
+		return s == flight.Absent || s.Terminal()
+	})
+}
+
+// listAll walks the list index, newest first. The key stands in it, so that only flights whose key fits are read.
+func (s *Store) listAll(q Query) (Page, error) {
+	from := singleRow(listRow)
+	if !q.After.IsZero() {
+		from = append(placeKey(listRow, ^uint64(q.After.Created), q.After.ID), 0)
+	}
+	to := singleRow(listRow + 1)
+	if q.Since > 0 {
+		to = placeKey(listRow, ^uint64(q.Since-1), flight.ID{})
+	}
+	var page Page
+	for examined := 0; examined < pageExamined; {
+		places, n, last, err := s.keysThatFit(&q, from, to)
+		if err != nil {
+			return Page{}, err
+		}
+		examined += n
+		if done, err := s.fill(&page, &q, places); done || err != nil {
+			return page, err
+		}
+		if n < listChunk {
+			page.More = false
+			return page, nil
+		}
+		at, id, err := splitPlace(last)
+		if err != nil {
+			return Page{}, err
+		}
+		page.Next, page.More = Cursor{Created: flight.Time(^at), ID: id}, true
+		from = append(last, 0)
+	}
+	return page, nil
+}
+
+// listChunk is how many rows are read before flights are: the database is not held longer.
+const listChunk = 512
+
+// keysThatFit reads up to listChunk rows of the list index and answers which of them have a key that is asked for.
+func (s *Store) keysThatFit(q *Query, from, to []byte) (fit []Cursor, n int, last []byte, err error) {
+	err = s.state.scan(from, to, func(key, value []byte) (bool, error) {
+		at, id, err := splitPlace(key)
+		if err != nil {
+			return false, err
+		}
+		n++
+		last = append(last[:0], key...)
+		if q.keyFits(string(value)) {
+			fit = append(fit, Cursor{Created: flight.Time(^at), ID: id})
+		}
+		return n < listChunk, nil
+	})
+	return fit, n, last, err
+}
+
+// fill reads flights into the page until it is full.
+func (s *Store) fill(page *Page, q *Query, places []Cursor) (full bool, err error) {
+	for _, at := range places {
+		if len(page.Flights) == q.Limit {
+			page.More = true
+			return true, nil
+		}
+		f, err := s.Flight(at.ID)
+		if err != nil {
+			return false, err
+		}
+		page.Next = at
+		if f != nil && listKey(f) != nil && q.stateFits(f.State) {
+			page.Flights = append(page.Flights, f)
+		}
+	}
+	return false, nil
+}
+
+// listLive sorts the living flights, newest first.
+func (s *Store) listLive(q Query) (Page, error) {
+	var fit []*flight.Flight
+	var after LivePlace
+	for {
+		chunk, next, err := s.Live(after, listChunk)
+		if err != nil {
+			return Page{}, err
+		}
+		for _, f := range chunk {
+			if q.stateFits(f.State) && f.CreatedAt >= q.Since && q.keyFits(f.Key.String()) && q.After.before(f) {
+				fit = append(fit, f)
+			}
+		}
+		if len(chunk) < listChunk {
+			break
+		}
+		after = next
+	}
+	slices.SortFunc(fit, newestFirst)
+	page := Page{Flights: fit, More: len(fit) > q.Limit}
+	if page.More {
+		page.Flights = fit[:q.Limit:q.Limit]
+	}
+	if n := len(page.Flights); n > 0 {
+		page.Next = Cursor{Created: page.Flights[n-1].CreatedAt, ID: page.Flights[n-1].ID}
+	}
+	return page, nil
+}
+
+func newestFirst(a, b *flight.Flight) int {
+	return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(string(a.ID[:]), string(b.ID[:])))
+}
+
+// before reports whether a flight stands behind the cursor.
+func (c Cursor) before(f *flight.Flight) bool {
+	return c.IsZero() || newestFirst(&flight.Flight{CreatedAt: c.Created, ID: c.ID}, f) < 0
+}
+
+func (q *Query) stateFits(s flight.State) bool {
+	return len(q.States) == 0 || slices.Contains(q.States, s)
+}
+
+func (q *Query) keyFits(key string) bool {
+	if !strings.HasPrefix(key, q.Prefix) {
+		return false
+	}
+	namespace, rest, _ := strings.Cut(key, "/")
+	name, _, _ := strings.Cut(rest, "/")
+	return (q.Namespace == "" || namespace == q.Namespace) && (q.Name == "" || name == q.Name)
+}

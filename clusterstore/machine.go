@@ -1,0 +1,166 @@
+package clusterstore
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// machine is raft's state machine: it applies committed entries by the rules of package flight. Raft calls it from one
+// goroutine; readers see what it has published.
+//
+// What it applied it first keeps in memory, where readers and later commands find it, and writes it to the state a
+// little later in one batch: a flight that was opened and reported within that time costs one record, and no mark that
+// it is alive. Nothing is lost by that: the log is what is durable, the state says in the same batch how far it is,
+// and a start applies the rest again.
+//
+// Applying cannot fail: an error here means that this node can no longer be what the others are, so it dies. It reads
+// no clock and draws no chance: time comes with the entry.
+type machine struct {
+	cfg     *Config
+	state   *state
+	cache   *cache
+	waiters *waiters
+	pending *pendingPackets
+	marks   *marks
+	snaps   *snapshots
+
+	mu      sync.Mutex    // held while entries are applied, and while turns change their place
+	written *sync.Cond    // of mu: writing became nil
+	meta    meta          // as of the last entry applied
+	header  flight.Header // as of the last entry applied
+	turn    *turn         // what was applied and is not being written yet
+	writing *turn         // what is being written; nil: nothing. Nobody changes it
+	dirty   chan struct{} // something was applied
+	filled  chan struct{} // turn is full
+
+	view  atomic.Pointer[view]
+	shown atomic.Pointer[shown]
+}
+
+// shown is what readers see of the machine itself.
+type shown struct {
+	header flight.Header
+	meta   meta
+}
+
+func newMachine(cfg *Config, s *state, snaps *snapshots) *machine {
+	m := &machine{cfg: cfg, state: s, snaps: snaps, cache: newCache(cfg.Memory.Flights), waiters: new(waiters),
+		pending: new(pendingPackets), marks: new(marks), dirty: make(chan struct{}, 1), filled: make(chan struct{}, 1)}
+	m.written = sync.NewCond(&m.mu)
+	m.turn = newTurn(m)
+	m.view.Store(&view{now: m.turn.own})
+	return m
+}
+
+// load takes over what the state holds; the first time and after a restore.
+func (m *machine) load() (err error) {
+	if m.meta, err = m.state.loadMeta(); err != nil {
+		return err
+	}
+	if m.header, err = m.state.loadHeader(); err != nil {
+		return err
+	}
+	m.publish()
+	return nil
+}
+
+func (m *machine) publish() {
+	m.shown.Store(&shown{header: m.header, meta: m.meta})
+	m.marks.reach(m.meta.Applied)
+}
+
+// Apply applies one entry.
+func (m *machine) Apply(entry *raft.Log) any { return m.ApplyBatch([]*raft.Log{entry})[0] }
+
+// ApplyBatch applies entries, shows what they did to readers, and answers who proposed them. If the process dies
+// before that is in the state, the entries are applied again at the next start.
+func (m *machine) ApplyBatch(entries []*raft.Log) []any {
+	start := time.Now()
+	done, commands, err := m.apply(entries)
+	if err != nil {
+		m.cfg.Guard.Kill(fmt.Errorf("clusterstore: committed entries cannot be applied: %w", err))
+	}
+	for _, p := range done {
+		p.deliver()
+	}
+	if f := m.cfg.Events.Applied; f != nil && commands > 0 {
+		f(len(entries), commands, time.Since(start))
+	}
+	return make([]any, len(entries))
+}
+
+func (m *machine) apply(entries []*raft.Log) (done []*packet, commands int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.makeRoomLocked()
+	before := m.turn.commands
+	for _, entry := range entries {
+		if entry.Index <= m.meta.Applied {
+			continue // its effects are in: a replay
+		}
+		if err := m.turn.entry(entry, &done); err != nil {
+			return nil, 0, fmt.Errorf("entry %d: %w", entry.Index, err)
+		}
+	}
+	m.turn.show()
+	m.publish()
+	m.turn.wake()
+	select {
+	case m.dirty <- struct{}{}:
+	default: // it knows
+	}
+	return done, m.turn.commands - before, nil
+}
+
+// read gives a flight as it stands, from memory where possible. It is for readers; the machine has slots.
+func (m *machine) read(id flight.ID) (*flight.Flight, error) {
+	f, writes := m.cache.get(id)
+	if f != nil {
+		return f, nil
+	}
+	if own, ok := m.view.Load().find(id); ok && own.now != nil {
+		return own.now, nil
+	}
+	f, err := m.state.flight(id)
+	if err != nil || f == nil {
+		return nil, err
+	}
+	m.cache.fill(id, f, writes)
+	return f, nil
+}
+
+// marks lets readers wait until an index was applied.
+type marks struct {
+	mu      sync.Mutex
+	applied uint64
+	reached chan struct{} // closed at the next progress; nil while nobody waits
+}
+
+func (m *marks) reach(index uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.applied = index
+	if m.reached != nil {
+		close(m.reached)
+		m.reached = nil
+	}
+}
+
+// wait gives a channel that is closed at the next progress; nil when index was applied.
+func (m *marks) wait(index uint64) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.applied >= index {
+		return nil
+	}
+	if m.reached == nil {
+		m.reached = make(chan struct{})
+	}
+	return m.reached
+}

@@ -1,0 +1,272 @@
+package clusterstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/google/uuid"
+	"github.com/hashicorp/raft"
+
+	"github.com/flightd/flightd/clusterstore/pebblelog"
+	"github.com/flightd/flightd/flight"
+)
+
+// Open starts the ledger in cfg.Dir and returns when it takes proposals: this node leads, has applied all that is in
+// its log, and the deployment has its name and its secret. An empty directory becomes a new ledger.
+//
+// It refuses a directory that another process has open (ErrLocked), that belongs to another node or cluster
+// (ErrForeign), that a newer version wrote (ErrNewer), and one that has lost something that was durable and that what
+// is left does not make up for (ErrDamaged); the message says which and what to do.
+func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
+	cfg, err = cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{cfg: cfg, notify: make(chan bool, 16), snapshot: make(chan struct{}, 1), closing: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+		}
+	}()
+	if s.lock, err = lockDir(&s.cfg); err != nil {
+		return nil, err
+	}
+	if err := s.openFiles(); err != nil {
+		return nil, err
+	}
+	restore, err := s.examine()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.startRaft(restore); err != nil {
+		return nil, err
+	}
+	if s.cfg.peers != nil {
+		return s, nil // others may lead
+	}
+	if err := s.settle(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// openFiles opens log, state, snapshots and spool, and checks that they are ours.
+func (s *Store) openFiles() error {
+	id, err := identify(&s.cfg)
+	if err != nil {
+		return err
+	}
+	s.cfg.NodeID, s.cfg.ClusterID = id.Node, id.Cluster
+	s.blocks = pebble.NewCache(s.cfg.Memory.cache())
+	if s.log, err = pebblelog.Open(s.cfg.FS.PathJoin(s.cfg.Dir, logDir), pebblelog.Options(s.pebbleOptions())); err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	stateOpts := func() *pebble.Options { return stateOptions(s.pebbleOptions()) }
+	if s.state, err = openState(&s.cfg, stateOpts); err != nil {
+		return err
+	}
+	if s.snaps, err = openSnapshots(&s.cfg, id.Cluster, stateOpts); err != nil {
+		return err
+	}
+	if s.spool, err = openSpool(&s.cfg); err != nil {
+		return err
+	}
+	s.disk = diskGuard{cfg: &s.cfg}
+	s.clock = &ledgerClock{source: s.cfg.Clock}
+	s.machine = newMachine(&s.cfg, s.state, s.snaps)
+	if err := s.machine.load(); err != nil {
+		return err
+	}
+	return s.claimState()
+}
+
+// pebbleOptions are what both databases share.
+func (s *Store) pebbleOptions() *pebble.Options {
+	o := &pebble.Options{FS: s.cfg.FS, Cache: s.blocks, Logger: pebbleLog{log: s.cfg.Logger, kill: s.cfg.Guard.Kill}}
+	o.EventListener = &pebble.EventListener{DataCorruption: s.corrupted}
+	o.MemTableSize, o.MemTableStopWritesThreshold = s.cfg.Memory.MemTable, memTables
+	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
+	return o
+}
+
+// corrupted is told of a block without its checksum. Whoever needs the block gets an error; the state machine dies of
+// one, a reader does not.
+func (s *Store) corrupted(info pebble.DataCorruptionInfo) {
+	s.cfg.Logger.Error("clusterstore: a block on disk is damaged", "file", info.Path, "error", info.Details.Error())
+}
+
+// claimState makes a new state this node's, and refuses another's.
+func (s *Store) claimState() error {
+	m := &s.machine.meta
+	if m.Cluster == "" {
+		m.Format, m.Cluster, m.Node = stateFormat, s.cfg.ClusterID, s.cfg.NodeID
+		s.machine.publish()
+		return nil
+	}
+	if m.Cluster != s.cfg.ClusterID || m.Node != s.cfg.NodeID {
+		return fmt.Errorf("%w: the state in %s is of node %s of cluster %s, the directory of node %s of cluster %s",
+			ErrForeign, s.cfg.Dir, m.Node, m.Cluster, s.cfg.NodeID, s.cfg.ClusterID)
+	}
+	return nil
+}
+
+// examine finds out whether state, snapshot and log fit together, before raft, which could only panic.
+func (s *Store) examine() (restore bool, err error) {
+	found, err := s.standing()
+	if err != nil {
+		return false, err
+	}
+	if restore, err = plan(found); err != nil {
+		return false, err
+	}
+	if found.Applied > found.Snapshot+bootReplay {
+		if err := s.bootSnapshot(); err != nil {
+			return false, err
+		}
+	}
+	base := max(found.Applied, found.Snapshot)
+	if err := s.log.Scan(base+1, func(*raft.Log) error { return nil }); err != nil {
+		return false, fmt.Errorf("%w: the raft log behind entry %d: %w", ErrDamaged, base, err)
+	}
+	return restore, nil
+}
+
+func (s *Store) standing() (standing, error) {
+	m := s.machine.meta
+	found := standing{Applied: m.Applied, AppliedTerm: m.Term}
+	list, err := s.snaps.List()
+	if err != nil {
+		return found, err
+	}
+	if len(list) > 0 {
+		found.Snapshot = list[0].Index
+	}
+	found.First, _ = s.log.FirstIndex() // it has no error
+	found.Last, _ = s.log.LastIndex()   // it has no error
+	found.Termed, err = s.log.Termed()
+	if err != nil || m.Applied < found.First || m.Applied > found.Last || m.Applied == 0 {
+		return found, err
+	}
+	var entry raft.Log
+	err = s.log.GetLog(m.Applied, &entry)
+	found.TermAtApplied = entry.Term
+	if errors.Is(err, raft.ErrLogNotFound) {
+		return found, nil // a hole that a restore left
+	}
+	if err != nil {
+		return found, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return found, nil
+}
+
+// bootReplay is how many entries raft may read again at a start though their effects are in the state.
+const bootReplay = 64
+
+// bootSnapshot takes a snapshot of the state as it is found, so that raft starts behind it and a restart takes the
+// same time however long the log is.
+func (s *Store) bootSnapshot() error {
+	m := s.machine.meta
+	sink, err := s.snaps.begin(snapshotMeta{Index: m.Applied, Term: m.Term, Configuration: m.Config, ConfigurationIndex: m.ConfigIndex})
+	if err != nil {
+		return err
+	}
+	point, err := s.machine.Snapshot()
+	if err != nil {
+		return errors.Join(err, sink.Cancel())
+	}
+	defer point.Release()
+	if err := point.Persist(sink); err != nil {
+		return errors.Join(err, sink.Cancel())
+	}
+	return sink.Close()
+}
+
+// startRaft starts raft and those who serve it.
+func (s *Store) startRaft(restore bool) error {
+	transport, voters := s.neighbours()
+	guarded := &guardedLog{LogStore: s.log, limit: s.cfg.Guard.Stall, bark: s.stalled, grown: s.logGrew}
+	if last, _ := s.log.LastIndex(); last == 0 && s.machine.meta.Applied == 0 {
+		list, err := s.snaps.List()
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			if err := s.log.Bootstrap(raft.Configuration{Servers: voters}); err != nil {
+				return err
+			}
+		}
+	}
+	conf := s.raftConfig(restore)
+	r, err := raft.NewRaft(conf, s.machine, guarded, s.log, s.snaps, transport)
+	if err != nil {
+		return fmt.Errorf("%w: raft cannot start: %w", ErrDamaged, err)
+	}
+	s.raft = r
+	s.packer = &packer{raft: r, now: s.clock.read, pending: s.machine.pending}
+	s.workers.Add(3)
+	go s.flushes()
+	go s.watchLeadership()
+	go s.takeSnapshots()
+	s.spool.resume(s)
+	return nil
+}
+
+// soloTimeout is the election time-out of a lone voter: nobody else can be leader, so there is nothing to wait for.
+const soloTimeout = 25 * time.Millisecond
+
+func (s *Store) raftConfig(restore bool) *raft.Config {
+	c := raft.DefaultConfig()
+	c.LocalID = raft.ServerID(s.cfg.NodeID)
+	c.Logger = raftLogger(s.cfg.Logger)
+	c.NotifyCh = s.notify
+	c.NoSnapshotRestoreOnStart = !restore
+	c.ShutdownOnRemove = false
+	c.NoLegacyTelemetry = true
+	c.MaxAppendEntries = 64
+	c.TrailingLogs = s.cfg.Log.Trailing
+	c.SnapshotThreshold = math.MaxUint64 >> 1 // by size of the log, see takeSnapshots
+	c.SnapshotInterval = time.Hour
+	if s.cfg.peers == nil {
+		c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = soloTimeout, soloTimeout, soloTimeout
+	}
+	return c
+}
+
+// neighbours is how to reach the other voters; a lone one reaches nobody.
+func (s *Store) neighbours() (raft.Transport, []raft.Server) {
+	if p := s.cfg.peers; p != nil {
+		return p.transport, p.voters
+	}
+	address := raft.ServerAddress(s.cfg.NodeID)
+	_, transport := raft.NewInmemTransport(address)
+	return transport, []raft.Server{{ID: raft.ServerID(s.cfg.NodeID), Address: address}}
+}
+
+// settle waits until this node leads and names the deployment, once.
+func (s *Store) settle(ctx context.Context) error {
+	for s.leading.Load() == nil {
+		next := s.leads.next()
+		if s.leading.Load() != nil {
+			break
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return fmt.Errorf("clusterstore: the ledger did not come up: %w", context.Cause(ctx))
+		}
+	}
+	if s.Header().Deployment != "" {
+		return nil
+	}
+	secret := make([]byte, 32)
+	if _, err := rand.Read(secret); err != nil {
+		return fmt.Errorf("clusterstore: make a secret: %w", err)
+	}
+	_, err := s.Propose(ctx, &flight.Bootstrap{Deployment: uuid.NewString(), Secret: secret})
+	return err
+}

@@ -1,0 +1,182 @@
+package pebblelog_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/clusterstore/pebblelog"
+	"github.com/flightd/flightd/clusterstore/storetest"
+)
+
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf(format, args...))
+}
+
+func options(fs vfs.FS) *pebble.Options {
+	return pebblelog.Options(&pebble.Options{FS: fs, Logger: quiet{}, MemTableSize: 1 << 20})
+}
+
+func TestConformance(t *testing.T) {
+	storetest.LogStore(t, func(t *testing.T) storetest.Log {
+		s, err := pebblelog.Open("log", options(vfs.NewMem()))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		return s
+	})
+}
+
+// The exam itself is held against raft's own store, so that it asks for nothing that raft does not.
+func TestConformanceOfRaftsOwn(t *testing.T) {
+	storetest.LogStore(t, func(*testing.T) storetest.Log { return ownStore{raft.NewInmemStore()} })
+}
+
+// ownStore answers as a store that knows "not found" must, which raft's own does not for numbers, and finds its ends
+// anew where its own arithmetic supposes that the log has no hole.
+type ownStore struct{ *raft.InmemStore }
+
+func (o ownStore) GetUint64(key []byte) (uint64, error) {
+	n, err := o.InmemStore.GetUint64(key)
+	if err == nil && n == 0 {
+		err = errors.New("not found")
+	}
+	return n, err
+}
+
+func (o ownStore) FirstIndex() (uint64, error) {
+	first, err := o.InmemStore.FirstIndex()
+	last, _ := o.LastIndex()
+	for ; first < last && errors.Is(o.GetLog(first, new(raft.Log)), raft.ErrLogNotFound); first++ {
+	}
+	return first, err
+}
+
+func TestReopen(t *testing.T) {
+	fs := vfs.NewMem()
+	s, err := pebblelog.Open("log", options(fs))
+	require.NoError(t, err)
+	require.NoError(t, s.Bootstrap(raft.Configuration{Servers: []raft.Server{{ID: "a", Address: "a"}}}))
+	require.Error(t, s.Bootstrap(raft.Configuration{}), "a log is bootstrapped once")
+	require.NoError(t, s.StoreLogs(storetest.Entries(2, 9, 1)))
+	require.NoError(t, s.DeleteRange(1, 3))
+	require.NoError(t, s.Close())
+	s, err = pebblelog.Open("log", options(fs))
+	require.NoError(t, err)
+	first, _ := s.FirstIndex()
+	last, _ := s.LastIndex()
+	require.Equal(t, []uint64{4, 9}, []uint64{first, last})
+	termed, err := s.Termed()
+	require.NoError(t, err)
+	require.True(t, termed)
+	require.NoError(t, s.Close())
+}
+
+func TestScanFindsHoles(t *testing.T) {
+	s, err := pebblelog.Open("log", options(vfs.NewMem()))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	require.NoError(t, s.StoreLogs(storetest.Entries(1, 9, 1)))
+	seen := 0
+	require.NoError(t, s.Scan(3, func(e *raft.Log) error { seen++; return nil }))
+	require.Equal(t, 7, seen)
+	require.NoError(t, s.DeleteRange(5, 6))
+	require.ErrorContains(t, s.Scan(3, func(*raft.Log) error { return nil }), "entry 5 is missing")
+}
+
+// Whatever a crash leaves of unsynced blocks: what StoreLogs acknowledged is there, and nothing is half there.
+func TestCrashKeepsWhatWasStored(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	for round := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, round))
+		fs := vfs.NewCrashableMem()
+		s, err := pebblelog.Open("log", options(fs))
+		require.NoError(t, err)
+		next := uint64(1)
+		for range rng.IntN(30) {
+			batch := storetest.Entries(next, next+rng.Uint64N(20), 1)
+			require.NoError(t, s.StoreLogs(batch))
+			next += uint64(len(batch))
+		}
+		crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+		require.NoError(t, s.Close())
+		requireWhole(t, crashed, next-1)
+	}
+}
+
+func requireWhole(t *testing.T, fs vfs.FS, last uint64) {
+	t.Helper()
+	s, err := pebblelog.Open("log", options(fs))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	got, _ := s.LastIndex()
+	require.Equal(t, last, got)
+	count := uint64(0)
+	require.NoError(t, s.Scan(1, func(e *raft.Log) error {
+		count++
+		require.Equal(t, fmt.Sprintf("entry %d of term 1", count), string(e.Data))
+		return nil
+	}))
+	require.Equal(t, last, count)
+}
+
+// A log that is cut anywhere in its last record ends at the record before: the cut write is gone as a whole.
+func TestTruncatedAtEveryByte(t *testing.T) {
+	fs := vfs.NewMem()
+	s, err := pebblelog.Open("log", options(fs))
+	require.NoError(t, err)
+	require.NoError(t, s.StoreLogs(storetest.Entries(1, 5, 1)))
+	name := walOf(t, fs)
+	before := content(t, fs, name)
+	require.NoError(t, s.StoreLogs(storetest.Entries(6, 8, 1)))
+	whole := content(t, fs, name)
+	for cut := len(before); cut < len(whole); cut++ {
+		copied := vfs.NewMem()
+		_, err := vfs.Clone(fs, copied, "log", "log")
+		require.NoError(t, err)
+		f, err := copied.Create(name, vfs.WriteCategoryUnspecified)
+		require.NoError(t, err)
+		_, err = f.Write(whole[:cut])
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		requireWhole(t, copied, 5)
+	}
+	require.NoError(t, s.Close())
+}
+
+func walOf(t *testing.T, fs vfs.FS) string {
+	names, err := fs.List("log")
+	require.NoError(t, err)
+	newest := ""
+	for _, name := range names {
+		if strings.HasSuffix(name, ".log") && name > newest {
+			newest = name
+		}
+	}
+	require.NotEmpty(t, newest)
+	return fs.PathJoin("log", newest)
+}
+
+func content(t *testing.T, fs vfs.FS, name string) []byte {
+	info, err := fs.Stat(name)
+	require.NoError(t, err)
+	f, err := fs.Open(name)
+	require.NoError(t, err)
+	b := make([]byte, info.Size())
+	_, err = f.ReadAt(b, 0)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	return b
+}

@@ -1,0 +1,182 @@
+package clusterstore
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+func TestPlan(t *testing.T) {
+	for name, c := range map[string]struct {
+		found   standing
+		restore bool
+		damaged string
+	}{
+		"new":                              {found: standing{}},
+		"bootstrapped":                     {found: standing{First: 1, Last: 1, Termed: true}},
+		"goes on":                          {found: standing{Applied: 9, AppliedTerm: 2, TermAtApplied: 2, First: 1, Last: 12, Termed: true}},
+		"state lost, log whole":            {found: standing{First: 1, Last: 12, Termed: true}},
+		"state lost, snapshot there":       {found: standing{Snapshot: 8, First: 5, Last: 12, Termed: true}, restore: true},
+		"state behind the snapshot":        {found: standing{Applied: 5, Snapshot: 8, First: 5, Last: 12, Termed: true}, restore: true},
+		"state ahead of the snapshot":      {found: standing{Applied: 9, Snapshot: 8, First: 9, Last: 12, Termed: true}},
+		"snapshot installed, log empty":    {found: standing{Snapshot: 8, Termed: true}, restore: true},
+		"state and snapshot, log empty":    {found: standing{Applied: 8, Snapshot: 8, Termed: true}},
+		"state lost, log cut in front":     {found: standing{First: 5, Last: 12, Termed: true}, damaged: "entries 1 to 4"},
+		"snapshot lost, state behind":      {found: standing{Applied: 3, First: 5, Last: 12, Termed: true}, damaged: "entries 4 to 4"},
+		"log database lost":                {found: standing{Applied: 9}, damaged: "forgotten its votes"},
+		"log database lost, snapshot":      {found: standing{Snapshot: 9}, damaged: "forgotten its votes"},
+		"log cut behind what was applied":  {found: standing{Applied: 9, First: 1, Last: 8, Termed: true}, damaged: "ends at entry 8"},
+		"log emptied behind what was used": {found: standing{Applied: 9, Snapshot: 8, Termed: true}, damaged: "ends at entry 0"},
+		"log of another history":           {found: standing{Applied: 9, AppliedTerm: 3, TermAtApplied: 2, First: 1, Last: 12, Termed: true}, damaged: "same history"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			restore, err := plan(c.found)
+			if c.damaged != "" {
+				require.ErrorIs(t, err, ErrDamaged)
+				require.ErrorContains(t, err, c.damaged)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.restore, restore)
+		})
+	}
+}
+
+// What raft says about an entry, and whether that is a "no". A test of raft's own list: what is new in it is unknown.
+func TestHazard28_OnlyThreeErrorsAreADefiniteNo(t *testing.T) {
+	require.NoError(t, verdict(nil))
+	require.ErrorIs(t, verdict(raft.ErrNotLeader), ErrNotLeader)
+	require.ErrorIs(t, verdict(raft.ErrEnqueueTimeout), ErrUnavailable)
+	require.ErrorIs(t, verdict(raft.ErrLeadershipTransferInProgress), ErrUnavailable)
+	for _, err := range []error{raft.ErrLeadershipLost, raft.ErrRaftShutdown, raft.ErrAbortedByRestore, io.ErrUnexpectedEOF, errors.New("new in raft")} {
+		require.True(t, ambiguous(verdict(err)), err)
+		require.ErrorIs(t, verdict(err), err)
+	}
+}
+
+func sampleEntry(t testing.TB) []byte {
+	b := appendHead(nil, 1234)
+	for _, c := range []flight.Command{&flight.Tick{}, &flight.Retry{Key: testKey(1), Generation: 2}, &flight.Seal{Key: testKey(2)}} {
+		data, err := flight.Encode(c)
+		require.NoError(t, err)
+		b = appendCommand(b, data)
+	}
+	return b
+}
+
+func TestEntry(t *testing.T) {
+	b := sampleEntry(t)
+	stamp, commands, err := decodeEntry(b)
+	require.NoError(t, err)
+	require.Equal(t, flight.Time(1234), stamp)
+	require.Equal(t, []flight.Command{&flight.Tick{}, &flight.Retry{Key: testKey(1), Generation: 2}, &flight.Seal{Key: testKey(2)}}, commands)
+	whole := 0
+	for cut := range len(b) {
+		if _, _, err := decodeEntry(b[:cut]); err == nil {
+			whole++ // between two commands
+		}
+	}
+	require.Equal(t, 3, whole)
+	_, _, err = decodeEntry([]byte{2})
+	require.ErrorIs(t, err, ErrNewer)
+	newer := appendCommand(appendHead(nil, 1), []byte{flight.CodecVersion + 1, 1})
+	_, _, err = decodeEntry(newer)
+	require.ErrorIs(t, err, ErrNewer)
+}
+
+func FuzzDecodeEntry(f *testing.F) {
+	f.Add(sampleEntry(f))
+	f.Add([]byte{1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		stamp, commands, err := decodeEntry(b)
+		if err != nil {
+			return
+		}
+		again := appendHead(nil, stamp)
+		for _, c := range commands {
+			data, err := flight.Encode(c)
+			require.NoError(t, err)
+			again = appendCommand(again, data)
+		}
+		_, twice, err := decodeEntry(again)
+		require.NoError(t, err)
+		require.Equal(t, commands, twice)
+	})
+}
+
+func sampleStream(t *testing.T) []byte {
+	var b bytes.Buffer
+	w, err := newRowWriter(&b, streamHead{Cluster: "c", Applied: 7})
+	require.NoError(t, err)
+	require.NoError(t, w.row([]byte("a"), []byte("one")))
+	require.NoError(t, w.row([]byte("b"), nil))
+	require.NoError(t, w.end())
+	return b.Bytes()
+}
+
+func readStream(b []byte) (map[string]string, streamHead, error) {
+	r, head, err := newRowReader(bytes.NewReader(b))
+	rows := make(map[string]string)
+	for err == nil {
+		var key, value []byte
+		if key, value, err = r.next(); err == nil {
+			rows[string(key)] = string(value)
+		}
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return rows, head, err
+}
+
+// A stream that was cut or changed anywhere is refused.
+func TestStreamOfRows(t *testing.T) {
+	b := sampleStream(t)
+	rows, head, err := readStream(b)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"a": "one", "b": ""}, rows)
+	require.Equal(t, uint64(7), head.Applied)
+	for i := range b {
+		_, _, err := readStream(b[:i])
+		require.Error(t, err, "cut at %d", i)
+		changed := bytes.Clone(b)
+		changed[i] ^= 0x20
+		_, _, err = readStream(changed)
+		require.Error(t, err, "changed at %d", i)
+	}
+	newer := bytes.Replace(b, []byte(`"format":1`), []byte(`"format":2`), 1)
+	_, _, err = readStream(newer)
+	require.ErrorIs(t, err, ErrNewer)
+}
+
+func TestCacheIsBoundedAndNeverStale(t *testing.T) {
+	c := newCache(1000)
+	ids := make([]flight.ID, 5000)
+	for i := range ids {
+		ids[i] = testKey(i).FlightID()
+		c.put(ids[i], &flight.Flight{Generation: uint32(i)})
+	}
+	held := 0
+	for i := range c.shards {
+		held += len(c.shards[i].young) + len(c.shards[i].old)
+	}
+	require.LessOrEqual(t, held, 1000)
+	f, _ := c.get(ids[4999])
+	require.Equal(t, uint32(4999), f.Generation)
+
+	id := testKey(90_000).FlightID()
+	_, writes := c.get(id)
+	c.put(id, &flight.Flight{Generation: 2})
+	for i := range 5000 { // until it is dropped again
+		c.put(testKey(100_000+i).FlightID(), &flight.Flight{})
+	}
+	c.fill(id, &flight.Flight{Generation: 1}, writes)
+	f, _ = c.get(id)
+	require.Nil(t, f, "what was read before a write is not remembered after it")
+}

@@ -1,0 +1,164 @@
+package clusterstore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/hashicorp/raft"
+)
+
+// checkpoint is a state as of one index: hard links to the files of the database, taken on the machine's goroutine,
+// so that it holds exactly what was applied then. It is nobody's yet: Persist gives it to a snapshot.
+type checkpoint struct {
+	snaps *snapshots
+	dir   string
+	meta  meta
+	start time.Time
+}
+
+// Snapshot takes a checkpoint. Everything applied so far is durable when it returns, in the state as well as in the
+// checkpoint: raft may drop the log behind it.
+func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
+	m.flush()
+	c := &checkpoint{snaps: m.snaps, dir: m.snaps.temp(), meta: m.meta, start: time.Now()}
+	if err := m.state.db.Checkpoint(c.dir, pebble.WithFlushedWAL()); err != nil {
+		return nil, fmt.Errorf("clusterstore: checkpoint at entry %d: %w", m.meta.Applied, err)
+	}
+	return c, nil
+}
+
+// Persist makes the checkpoint part of the snapshot that raft has begun.
+//
+// If the process dies before the sink is closed, the old snapshot and the whole log are there. After it the new
+// snapshot is, and the log is dropped behind it by raft alone.
+func (c *checkpoint) Persist(sink raft.SnapshotSink) error {
+	ours, ok := sink.(*snapshotSink)
+	if !ok {
+		return fmt.Errorf("clusterstore: a checkpoint cannot go into a %T", sink)
+	}
+	if c.meta.Applied < ours.meta.Index {
+		return fmt.Errorf("clusterstore: the checkpoint is of entry %d, the snapshot would be of %d", c.meta.Applied, ours.meta.Index)
+	}
+	return ours.adopt(c.dir)
+}
+
+// Release removes a checkpoint that became part of nothing.
+func (c *checkpoint) Release() {
+	if err := c.snaps.cfg.FS.RemoveAll(c.dir); err != nil {
+		c.snaps.cfg.Logger.Warn("clusterstore: remove a checkpoint", "dir", c.dir, "error", err)
+	}
+}
+
+// Restore replaces the state by the rows of a snapshot. The new state is built beside the old one and takes its place
+// when it is whole and durable.
+//
+// If the process dies before CURRENT is renamed, the old state is there and raft restores again. After it the new one
+// is; what is left of the other is removed at the next start.
+func (m *machine) Restore(from io.ReadCloser) error {
+	m.flush() // so that nobody writes into the old state any more
+	name := stateName(stateNumber(m.state.name) + 1)
+	db, err := m.build(name, from)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(m.cfg.FS, m.cfg.Dir, currentFile, []byte(name+"\n")); err != nil {
+		return errors.Join(err, db.Close())
+	}
+	if err := m.state.replace(db, name); err != nil {
+		return err
+	}
+	m.cache.clear()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.load(); err != nil {
+		return err
+	}
+	m.waiters.wakeAll()
+	return nil
+}
+
+// build makes a state of the rows that come.
+func (m *machine) build(name string, from io.Reader) (_ *pebble.DB, err error) {
+	rows, head, err := newRowReader(from)
+	if err != nil {
+		return nil, err
+	}
+	if head.Cluster != m.meta.Cluster && m.meta.Cluster != "" {
+		return nil, fmt.Errorf("%w: the snapshot is of cluster %s, this is %s", ErrForeign, head.Cluster, m.meta.Cluster)
+	}
+	dir := m.cfg.FS.PathJoin(m.cfg.Dir, name)
+	if err := m.cfg.FS.RemoveAll(dir); err != nil {
+		return nil, fmt.Errorf("clusterstore: restore: %w", err)
+	}
+	db, err := pebble.Open(dir, m.state.options())
+	if err != nil {
+		return nil, fmt.Errorf("clusterstore: restore: %w", err)
+	}
+	if err := m.copyRows(db, rows); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	if err := db.Flush(); err != nil {
+		return nil, errors.Join(fmt.Errorf("clusterstore: restore: %w", err), db.Close())
+	}
+	return db, nil
+}
+
+// restoreBatch is how many bytes of rows are written at once.
+const restoreBatch = 1 << 20
+
+func (m *machine) copyRows(db *pebble.DB, rows *rowReader) error {
+	batch := db.NewBatch()
+	defer func() { _ = batch.Close() }() // frees memory; commits have their own errors
+	for {
+		key, value, err := rows.next()
+		if errors.Is(err, io.EOF) {
+			return batch.Commit(pebble.NoSync)
+		}
+		if err != nil {
+			return err
+		}
+		if key[0] == metaRow {
+			if value, err = m.adoptMeta(value); err != nil {
+				return err
+			}
+		}
+		if err := batch.Set(key, value, nil); err != nil {
+			return err
+		}
+		if batch.Len() < restoreBatch {
+			continue
+		}
+		if err := batch.Commit(pebble.NoSync); err != nil {
+			return err
+		}
+		batch.Reset()
+	}
+}
+
+// adoptMeta makes another node's state this node's.
+func (m *machine) adoptMeta(value []byte) ([]byte, error) {
+	var theirs meta
+	if err := decodeMeta(value, &theirs); err != nil {
+		return nil, err
+	}
+	theirs.Node = m.cfg.NodeID
+	return encodeMeta(&theirs)
+}
+
+// replace puts a new database in the place of the old one, which nobody reads any more when this returns.
+func (s *state) replace(db *pebble.DB, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, oldName := s.db, s.name
+	s.db, s.name = db, name
+	if err := old.Close(); err != nil {
+		return fmt.Errorf("clusterstore: close the replaced state: %w", err)
+	}
+	if err := s.cfg.FS.RemoveAll(s.cfg.FS.PathJoin(s.cfg.Dir, oldName)); err != nil {
+		return fmt.Errorf("clusterstore: remove the replaced state: %w", err)
+	}
+	return nil
+}

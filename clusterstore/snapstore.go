@@ -1,0 +1,265 @@
+package clusterstore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
+)
+
+// A snapshot is a directory: a small file that says what it is, and either a checkpoint of this node's state or the
+// stream of rows that another node sent. The small file is written last, and the directory gets its name after that:
+// a directory with its name is whole. The newest one is kept.
+const (
+	snapshotMetaFile = "meta.json"
+	checkpointDir    = "checkpoint"
+	rowsFile         = "rows"
+)
+
+const snapshotFormat = 1
+
+// snapshotMeta is the small file.
+type snapshotMeta struct {
+	Format             int    `json:"format"`
+	Cluster            string `json:"cluster"`
+	Index              uint64 `json:"index"`
+	Term               uint64 `json:"term"`
+	Configuration      []byte `json:"configuration"`
+	ConfigurationIndex uint64 `json:"configuration_index"`
+}
+
+func (m *snapshotMeta) raft(id string) *raft.SnapshotMeta {
+	return &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, ID: id, Index: m.Index, Term: m.Term,
+		Configuration: raft.DecodeConfiguration(m.Configuration), ConfigurationIndex: m.ConfigurationIndex}
+}
+
+// snapshots is raft's snapshot store.
+type snapshots struct {
+	cfg     *Config
+	cluster string
+	options func() *pebble.Options
+	dir     string
+
+	mu      sync.Mutex
+	serial  int
+	reading map[string]int // snapshots that somebody reads: they stay until the next one
+}
+
+func openSnapshots(cfg *Config, cluster string, options func() *pebble.Options) (*snapshots, error) {
+	s := &snapshots{cfg: cfg, cluster: cluster, options: options, dir: cfg.FS.PathJoin(cfg.Dir, snapshotDir), reading: make(map[string]int)}
+	if err := makeDir(cfg.FS, s.dir); err != nil {
+		return nil, err
+	}
+	names, err := cfg.FS.List(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("clusterstore: list %s: %w", s.dir, err)
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, tempPrefix) {
+			if err := cfg.FS.RemoveAll(s.path(name)); err != nil {
+				return nil, fmt.Errorf("clusterstore: remove %s: %w", name, err)
+			}
+		}
+	}
+	return s, nil
+}
+
+func (s *snapshots) path(parts ...string) string {
+	return s.cfg.FS.PathJoin(append([]string{s.dir}, parts...)...)
+}
+
+// temp is a new name in the directory, for something that is not whole.
+func (s *snapshots) temp() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serial++
+	return s.path(fmt.Sprintf("%s%d", tempPrefix, s.serial))
+}
+
+// Create begins a snapshot.
+func (s *snapshots) Create(_ raft.SnapshotVersion, index, term uint64, c raft.Configuration, configIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+	return s.begin(snapshotMeta{Index: index, Term: term, Configuration: raft.EncodeConfiguration(c), ConfigurationIndex: configIndex})
+}
+
+func (s *snapshots) begin(m snapshotMeta) (*snapshotSink, error) {
+	m.Format, m.Cluster = snapshotFormat, s.cluster
+	sink := &snapshotSink{snaps: s, temp: s.temp(), meta: m, start: time.Now(),
+		name: fmt.Sprintf("%020d-%020d-%x", m.Index, m.Term, time.Now().UnixNano())}
+	if err := s.cfg.FS.MkdirAll(sink.temp, 0o700); err != nil {
+		return nil, fmt.Errorf("clusterstore: begin a snapshot: %w", err)
+	}
+	return sink, nil
+}
+
+// List gives the snapshots, newest first. One that cannot be read is left out, and said in the log.
+func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
+	names, err := s.cfg.FS.List(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("clusterstore: list %s: %w", s.dir, err)
+	}
+	slices.Sort(names)
+	slices.Reverse(names)
+	var all []*raft.SnapshotMeta
+	for _, name := range names {
+		if strings.HasPrefix(name, tempPrefix) {
+			continue
+		}
+		m, err := s.readMeta(name)
+		if errors.Is(err, ErrNewer) || errors.Is(err, ErrForeign) {
+			return nil, err
+		}
+		if err != nil {
+			s.cfg.Logger.Error("clusterstore: a snapshot cannot be read", "snapshot", name, "error", err)
+			continue
+		}
+		all = append(all, m.raft(name))
+	}
+	return all, nil
+}
+
+func (s *snapshots) readMeta(name string) (m snapshotMeta, err error) {
+	b, err := readFile(s.cfg.FS, s.path(name, snapshotMetaFile))
+	if err != nil {
+		return m, fmt.Errorf("clusterstore: read snapshot %s: %w", name, err)
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		return m, fmt.Errorf("%w: snapshot %s: %w", ErrDamaged, name, err)
+	}
+	if m.Format > snapshotFormat {
+		return m, fmt.Errorf("%w: snapshot %s of format %d", ErrNewer, name, m.Format)
+	}
+	if m.Cluster != s.cluster {
+		return m, fmt.Errorf("%w: snapshot %s is of cluster %s, not %s", ErrForeign, name, m.Cluster, s.cluster)
+	}
+	return m, nil
+}
+
+// Open gives a snapshot as a stream of rows of known length.
+func (s *snapshots) Open(name string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	m, err := s.readMeta(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := m.raft(name)
+	if info, err := s.cfg.FS.Stat(s.path(name, rowsFile)); err == nil {
+		f, err := s.cfg.FS.Open(s.path(name, rowsFile))
+		if err != nil {
+			return nil, nil, fmt.Errorf("clusterstore: open snapshot %s: %w", name, err)
+		}
+		out.Size = info.Size()
+		return out, f, nil
+	}
+	r, size, err := s.streamCheckpoint(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	out.Size = size
+	return out, r, nil
+}
+
+// retire removes all snapshots but the one named and those that somebody reads.
+func (s *snapshots) retire(keep string) error {
+	names, err := s.cfg.FS.List(s.dir)
+	if err != nil {
+		return fmt.Errorf("clusterstore: list %s: %w", s.dir, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		if name == keep || strings.HasPrefix(name, tempPrefix) || s.reading[name] > 0 {
+			continue
+		}
+		if err := s.cfg.FS.RemoveAll(s.path(name)); err != nil {
+			return fmt.Errorf("clusterstore: remove snapshot %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// snapshotSink is a snapshot in the making.
+type snapshotSink struct {
+	snaps *snapshots
+	temp  string
+	name  string
+	meta  snapshotMeta
+	start time.Time
+	rows  vfs.File // what another node sends
+	ended bool
+}
+
+func (k *snapshotSink) ID() string { return k.name }
+
+// adopt takes a checkpoint of this node's state as the content.
+func (k *snapshotSink) adopt(dir string) error {
+	fs := k.snaps.cfg.FS
+	if err := fs.Rename(dir, fs.PathJoin(k.temp, checkpointDir)); err != nil {
+		return fmt.Errorf("clusterstore: keep a checkpoint: %w", err)
+	}
+	return nil
+}
+
+// Write takes a part of the stream that another node sends.
+func (k *snapshotSink) Write(b []byte) (int, error) {
+	if k.rows == nil {
+		f, err := k.snaps.cfg.FS.Create(k.snaps.cfg.FS.PathJoin(k.temp, rowsFile), vfs.WriteCategoryUnspecified)
+		if err != nil {
+			return 0, fmt.Errorf("clusterstore: receive a snapshot: %w", err)
+		}
+		k.rows = f
+	}
+	return k.rows.Write(b)
+}
+
+// Close makes the snapshot whole, durable and the newest one.
+func (k *snapshotSink) Close() error {
+	if k.ended {
+		return nil
+	}
+	k.ended = true
+	err := k.finish()
+	if f := k.snaps.cfg.Events.Snapshot; f != nil {
+		f(k.meta.Index, time.Since(k.start), err)
+	}
+	return err
+}
+
+func (k *snapshotSink) finish() error {
+	fs := k.snaps.cfg.FS
+	if k.rows != nil {
+		if err := errors.Join(k.rows.Sync(), k.rows.Close()); err != nil {
+			return fmt.Errorf("clusterstore: finish a snapshot: %w", err)
+		}
+	}
+	b, err := json.Marshal(k.meta)
+	if err != nil {
+		return fmt.Errorf("clusterstore: finish a snapshot: %w", err)
+	}
+	if err := writeFile(fs, k.temp, snapshotMetaFile, b); err != nil {
+		return err
+	}
+	if err := fs.Rename(k.temp, k.snaps.path(k.name)); err != nil {
+		return fmt.Errorf("clusterstore: finish a snapshot: %w", err)
+	}
+	if err := syncDir(fs, k.snaps.dir); err != nil {
+		return err
+	}
+	return k.snaps.retire(k.name)
+}
+
+// Cancel forgets the snapshot. Raft also calls it after a Close that failed.
+func (k *snapshotSink) Cancel() error {
+	k.ended = true
+	var err error
+	if k.rows != nil {
+		err = k.rows.Close()
+	}
+	return errors.Join(err, k.snaps.cfg.FS.RemoveAll(k.temp))
+}

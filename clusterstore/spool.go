@@ -1,0 +1,253 @@
+package clusterstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// spool keeps reports that the ledger has not taken yet: one file each, fsynced, proposed until it is committed, also
+// after a restart. A report is all that is known of an effect that happened, so it must not depend on a process.
+type spool struct {
+	cfg *Config
+	dir string
+
+	mu   sync.Mutex
+	kept map[string]*flight.Report // by file
+}
+
+// A file of the spool is this, a checksum of the rest, and an encoded report.
+const (
+	spoolMagic  = "FDR1"
+	spoolSuffix = ".report"
+	spoolBad    = ".damaged"
+	spoolHead   = len(spoolMagic) + 4
+)
+
+func openSpool(cfg *Config) (*spool, error) {
+	p := &spool{cfg: cfg, dir: cfg.FS.PathJoin(cfg.Dir, spoolDir), kept: make(map[string]*flight.Report)}
+	if err := makeDir(cfg.FS, p.dir); err != nil {
+		return nil, err
+	}
+	names, err := cfg.FS.List(p.dir)
+	if err != nil {
+		return nil, fmt.Errorf("clusterstore: list %s: %w", p.dir, err)
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, spoolSuffix) || strings.HasPrefix(name, tempPrefix) {
+			continue
+		}
+		report, err := p.load(name)
+		if err != nil {
+			p.putAside(name, err)
+			continue
+		}
+		p.kept[name] = report
+	}
+	return p, nil
+}
+
+func (p *spool) load(name string) (*flight.Report, error) {
+	b, err := readFile(p.cfg.FS, p.cfg.FS.PathJoin(p.dir, name))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) < spoolHead || string(b[:len(spoolMagic)]) != spoolMagic ||
+		binary.BigEndian.Uint32(b[len(spoolMagic):]) != crc32.Checksum(b[spoolHead:], castagnoli()) {
+		return nil, errors.New("clusterstore: a spooled report does not have its checksum")
+	}
+	c, err := flight.Decode(b[spoolHead:])
+	if err != nil {
+		return nil, err
+	}
+	report, ok := c.(*flight.Report)
+	if !ok {
+		return nil, fmt.Errorf("clusterstore: a %T in the spool of reports", c)
+	}
+	return report, nil
+}
+
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+// putAside keeps a file that cannot be read for a person to look at, and says so.
+func (p *spool) putAside(name string, why error) {
+	fs := p.cfg.FS
+	if err := fs.Rename(fs.PathJoin(p.dir, name), fs.PathJoin(p.dir, name+spoolBad)); err != nil {
+		why = errors.Join(why, err)
+	}
+	p.cfg.Logger.Error("clusterstore: a spooled report cannot be read", "file", name, "error", why)
+	if f := p.cfg.Events.SpoolDamaged; f != nil {
+		f(name, why)
+	}
+}
+
+// keep writes a report to disk. When it returns without error the report outlives this process.
+func (p *spool) keep(r *flight.Report, data []byte) (name string, err error) {
+	sum := sha256.Sum256(data)
+	id := r.Key.FlightID()
+	name = hex.EncodeToString(id[:]) + "-" + hex.EncodeToString(sum[:8]) + spoolSuffix
+	b := binary.BigEndian.AppendUint32([]byte(spoolMagic), crc32.Checksum(data, castagnoli()))
+	if err := writeFile(p.cfg.FS, p.dir, name, append(b, data...)); err != nil {
+		return "", fmt.Errorf("clusterstore: spool a report: %w", err)
+	}
+	p.mu.Lock()
+	p.kept[name] = r
+	p.mu.Unlock()
+	if f := p.cfg.Events.Spooled; f != nil {
+		f(r.Key)
+	}
+	return name, nil
+}
+
+// drop removes a report that is committed. If the process dies before it, the report is proposed once more, which
+// changes nothing.
+func (p *spool) drop(name string) {
+	p.mu.Lock()
+	r := p.kept[name]
+	delete(p.kept, name)
+	p.mu.Unlock()
+	if err := p.cfg.FS.Remove(p.cfg.FS.PathJoin(p.dir, name)); err != nil {
+		p.cfg.Logger.Warn("clusterstore: remove a spooled report", "file", name, "error", err)
+	}
+	if f := p.cfg.Events.Unspooled; f != nil && r != nil {
+		f(r.Key)
+	}
+}
+
+// resume proposes what an earlier process left.
+func (p *spool) resume(s *Store) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, r := range p.kept {
+		s.workers.Add(1)
+		go func() {
+			defer s.workers.Done()
+			s.carry(r, name, nil)
+		}()
+	}
+}
+
+// Spooled is how many reports wait on this node's disk to be committed.
+func (s *Store) Spooled() int {
+	s.spool.mu.Lock()
+	defer s.spool.mu.Unlock()
+	return len(s.spool.kept)
+}
+
+// Report brings the outcome of an attempt into the ledger. If that takes longer than Guard.Patience, or ctx ends, the
+// report is written to this node's disk and proposed until it is committed, also by a later process. ctx then ends
+// only the wait: the error is ErrPending. ErrTooLarge and ErrClosed say that nothing was kept.
+func (s *Store) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
+	data, err := s.encode(r)
+	if err != nil {
+		return flight.Reply{}, err
+	}
+	p := &proposal{command: r, data: data, done: make(chan error, 1)}
+	if s.leading.Load() == nil {
+		p.done <- s.notLeading()
+	} else if err := s.packer.enqueue(p); err != nil {
+		return flight.Reply{}, err
+	}
+	patience := time.NewTimer(s.cfg.Guard.Patience)
+	defer patience.Stop()
+	select {
+	case err := <-p.done:
+		if err == nil {
+			return p.reply, nil
+		}
+		if errors.Is(err, ErrClosed) {
+			return flight.Reply{}, err
+		}
+		p.done <- err // for the carrier
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	return s.reportLater(ctx, p, r)
+}
+
+// reportLater spools a report that could not be committed at once and waits for it as long as ctx allows.
+func (s *Store) reportLater(ctx context.Context, p *proposal, r *flight.Report) (flight.Reply, error) {
+	name, err := s.spool.keep(r, p.data)
+	if err != nil {
+		s.cfg.Logger.Error("clusterstore: a report could not be spooled", "key", r.Key.String(), "error", err)
+	}
+	carried := make(chan flight.Reply, 1)
+	select {
+	case <-s.closing:
+		return flight.Reply{}, s.pending(name)
+	default:
+	}
+	s.workers.Add(1)
+	go func() {
+		defer s.workers.Done()
+		if reply, ok := s.carry(r, name, p); ok {
+			carried <- reply
+		}
+		close(carried)
+	}()
+	select {
+	case reply, ok := <-carried:
+		if !ok {
+			return flight.Reply{}, s.pending(name)
+		}
+		return reply, nil
+	case <-ctx.Done():
+		return flight.Reply{}, s.pending(name)
+	}
+}
+
+// pending says what became of a report whose caller waits no longer.
+func (s *Store) pending(name string) error {
+	if name == "" {
+		return &AmbiguousError{Cause: errors.New("the report is neither known to be committed nor in the spool")}
+	}
+	return ErrPending
+}
+
+// carry proposes a report until it is committed or the store closes. first is the try that is already on its way.
+func (s *Store) carry(r *flight.Report, name string, first *proposal) (flight.Reply, bool) {
+	ctx, cancel := s.lifetime()
+	defer cancel()
+	var reply flight.Reply
+	err := error(ErrNotLeader)
+	if first != nil {
+		reply, err = s.packer.await(ctx, first)
+	}
+	data, encodeErr := flight.Encode(r)
+	if encodeErr != nil {
+		return reply, false // it was decoded or encoded before
+	}
+	for err != nil {
+		leads := s.leads.next()
+		if reply, err = s.try(ctx, r, data); err != nil && !s.pause(ctx, leads) {
+			return reply, false
+		}
+	}
+	if name != "" {
+		s.spool.drop(name)
+	}
+	return reply, true
+}
+
+// lifetime is a context that ends when the store closes.
+func (s *Store) lifetime() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	stop := make(chan struct{})
+	go func() {
+		select {
+		case <-s.closing:
+			cancel()
+		case <-stop:
+		}
+	}()
+	return ctx, func() { close(stop); cancel() }
+}

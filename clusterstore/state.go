@@ -1,0 +1,194 @@
+package clusterstore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// stateFormat is the version of the rows as a whole. A node refuses a state of a newer one before it applies anything.
+const stateFormat = 1
+
+// meta says how far the log was applied to a state, and whose state it is. It is written in the same batch as the
+// effects, so after a crash it tells exactly which effects are there.
+type meta struct {
+	Format      uint                      `cbor:"1,keyasint"`
+	Cluster     string                    `cbor:"2,keyasint"`
+	Node        string                    `cbor:"3,keyasint"`
+	Applied     uint64                    `cbor:"4,keyasint"` // index of the last entry whose effects are in
+	Term        uint64                    `cbor:"5,keyasint"` // its term
+	Config      []byte                    `cbor:"6,keyasint"` // the cluster's members, as raft encodes them
+	ConfigIndex uint64                    `cbor:"7,keyasint"` // of the entry that set them
+	Counts      [flight.Expired + 1]int64 `cbor:"8,keyasint"` // flights by state
+}
+
+// state is the Pebble database that holds the rows. Restore replaces it under the feet of readers.
+type state struct {
+	cfg     *Config
+	options func() *pebble.Options
+
+	mu   sync.RWMutex // held for reading while the database is read, for writing while it is replaced or closed
+	db   *pebble.DB
+	name string // of its directory, as the file CURRENT has it
+}
+
+// stateOptions are what the state wants from Pebble beyond what the process decides.
+func stateOptions(o *pebble.Options) *pebble.Options {
+	o.FormatMajorVersion = pebble.FormatNewest
+	o.L0CompactionThreshold = 4
+	o.L0StopWritesThreshold = 64
+	o.LBaseMaxBytes = 64 << 20
+	o.MaxOpenFiles = 4096
+	for i := range o.Levels {
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most commands ask for a key that was never used
+		o.Levels[i].IndexBlockSize = 256 << 10            // one level of index: a second one costs every read
+		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
+	}
+	o.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression } // soon written again
+	return o
+}
+
+func openState(cfg *Config, options func() *pebble.Options) (*state, error) {
+	s := &state{cfg: cfg, options: options}
+	name, err := currentState(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.name = name
+	s.db, err = pebble.Open(cfg.FS.PathJoin(cfg.Dir, name), options())
+	if err != nil {
+		return nil, fmt.Errorf("%w: the state cannot be opened: %w", ErrDamaged, err)
+	}
+	return s, nil
+}
+
+func (s *state) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db == nil {
+		return nil
+	}
+	err := errors.Join(s.db.Flush(), s.db.Close())
+	s.db = nil
+	return err
+}
+
+// get reads one row and hands its bytes to use, which must not keep them. It answers false when there is none.
+func (s *state) get(key []byte, use func([]byte) error) (bool, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.db == nil {
+		return false, ErrClosed
+	}
+	value, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("clusterstore: read a row of kind %c: %w", key[0], err)
+	}
+	return true, errors.Join(use(value), closer.Close())
+}
+
+// scan visits the rows in [from, to) until visit returns false. visit must not keep the bytes.
+func (s *state) scan(from, to []byte, visit func(key, value []byte) (more bool, err error)) (err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.db == nil {
+		return ErrClosed
+	}
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return fmt.Errorf("clusterstore: scan rows of kind %c: %w", from[0], err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for valid := it.First(); valid; valid = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return fmt.Errorf("clusterstore: scan rows of kind %c: %w", from[0], err)
+		}
+		more, err := visit(it.Key(), value)
+		if err != nil || !more {
+			return err
+		}
+	}
+	return it.Error()
+}
+
+// flight reads a flight; nil when there is none.
+func (s *state) flight(id flight.ID) (*flight.Flight, error) {
+	var f *flight.Flight
+	_, err := s.get(recordKey(id), func(b []byte) error {
+		f = new(flight.Flight)
+		return flight.DecodeRecord(b, f)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// probe looks up many flights of which few exist, as the state was when it was made: new keys, one after the other.
+// Unlike a plain read it asks the filters of the lowest level, too, where nearly all rows are.
+type probe struct{ it *pebble.Iterator }
+
+func (s *state) newProbe() (*probe, error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
+	if err != nil {
+		return nil, fmt.Errorf("clusterstore: probe the state: %w", err)
+	}
+	return &probe{it: it}, nil
+}
+
+// flight reads a flight; nil when there is none.
+func (p *probe) flight(id flight.ID) (*flight.Flight, error) {
+	key := recordKey(id)
+	if !p.it.SeekPrefixGE(key) || !bytes.Equal(p.it.Key(), key) {
+		return nil, p.it.Error()
+	}
+	b, err := p.it.ValueAndErr()
+	if err != nil {
+		return nil, err
+	}
+	f := new(flight.Flight)
+	return f, flight.DecodeRecord(b, f)
+}
+
+// close ends a probe; the nil probe was never made.
+func (p *probe) close() error {
+	if p == nil {
+		return nil
+	}
+	return p.it.Close()
+}
+
+// loadMeta reads how far the state is; the zero meta when it is new.
+func (s *state) loadMeta() (m meta, err error) {
+	_, err = s.get(singleRow(metaRow), func(b []byte) error { return decodeMeta(b, &m) })
+	return m, err
+}
+
+func (s *state) loadHeader() (h flight.Header, err error) {
+	_, err = s.get(singleRow(headerRow), func(b []byte) error { return flight.DecodeRecord(b, &h) })
+	return h, err
+}
+
+func decodeMeta(b []byte, m *meta) error {
+	if err := cbor.Unmarshal(b, m); err != nil {
+		return fmt.Errorf("%w: the state's meta row: %w", ErrDamaged, err)
+	}
+	if m.Format > stateFormat {
+		return fmt.Errorf("%w: state of format %d, this version reads up to %d", ErrNewer, m.Format, stateFormat)
+	}
+	return nil
+}
+
+func encodeMeta(m *meta) ([]byte, error) { return cbor.Marshal(m) }

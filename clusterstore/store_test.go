@@ -1,0 +1,86 @@
+package clusterstore
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// openStore opens a store that the test closes.
+func openStore(tb testing.TB, cfg Config) *Store {
+	tb.Helper()
+	s, err := Open(context.Background(), cfg)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, s.Close(context.Background())) })
+	return s
+}
+
+func memConfig(fs vfs.FS) Config {
+	return Config{Dir: "ledger", FS: fs, Memory: Memory{BlockCache: 4 << 20, MemTable: 1 << 20, Flights: 4096}}
+}
+
+func testKey(n int) flight.Key { return flight.MustKey(fmt.Sprintf("test/charge/order-%d", n)) }
+
+func nonce(n int) (out flight.Nonce) {
+	binary.BigEndian.PutUint64(out[:], uint64(n))
+	return out
+}
+
+// openOf is an Open of key n as its first caller sends it.
+func openOf(s *Store, key flight.Key, n int) *flight.Open {
+	input := []byte(fmt.Sprintf(`{"amount":%d,"currency":"EUR"}`, n))
+	blob := flight.NewBlob("application/json", input, flight.MaxInput)
+	return &flight.Open{Key: key,
+		Submission: flight.Submission{Fingerprint: flight.Fingerprint(blob.Digest), Input: blob, Policy: flight.Policy{AttemptTimeout: 30 * time.Second}},
+		Claim:      flight.Claim{Epoch: s.Header().LeaseEpoch, Revision: int64(n + 1), Session: "session-a"},
+		Nonce:      nonce(n), NotAfter: s.Now().Add(20 * time.Second), Owner: "host:1", StoreEpoch: s.Header().StoreEpoch}
+}
+
+func reportOf(key flight.Key, token flight.Token, body string) *flight.Report {
+	return &flight.Report{Key: key, Generation: 1, Token: token, Outcome: flight.Succeeded, ExternalID: "ext-" + body,
+		Body: flight.NewBlob("application/json", []byte(body), flight.MaxReceiptBody)}
+}
+
+// fly opens and reports one flight.
+func fly(tb testing.TB, s *Store, n int) flight.Reply {
+	tb.Helper()
+	key := testKey(n)
+	opened, err := s.Propose(context.Background(), openOf(s, key, n))
+	require.NoError(tb, err)
+	require.Equal(tb, flight.Proceed, opened.Decision)
+	reported, err := s.Report(context.Background(), reportOf(key, opened.Token, fmt.Sprintf(`{"id":%d}`, n)))
+	require.NoError(tb, err)
+	require.Equal(tb, flight.Accepted, reported.Decision)
+	return reported
+}
+
+func TestOneFlight(t *testing.T) {
+	s := openStore(t, memConfig(vfs.NewMem()))
+	fly(t, s, 7)
+	f, err := s.Flight(testKey(7).FlightID())
+	require.NoError(t, err)
+	require.Equal(t, flight.StateSucceeded, f.State)
+	require.Nil(t, f.Input.Data)
+	require.Nil(t, f.Receipt.Body.Data)
+	input, err := s.Body(f.ID, f.Generation, Input)
+	require.NoError(t, err)
+	require.Equal(t, `{"amount":7,"currency":"EUR"}`, string(input))
+	receipt, err := s.Body(f.ID, f.Generation, Receipt)
+	require.NoError(t, err)
+	require.Equal(t, `{"id":7}`, string(receipt))
+	history, err := s.History(f.ID)
+	require.NoError(t, err)
+	require.Len(t, history, 3)
+	live, _, err := s.Live(LivePlace{}, 10)
+	require.NoError(t, err)
+	require.Empty(t, live)
+	require.NoError(t, s.Barrier(context.Background()))
+	require.Equal(t, int64(1), s.Counts()[flight.StateSucceeded])
+}

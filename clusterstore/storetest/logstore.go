@@ -1,0 +1,154 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/stretchr/testify/require"
+)
+
+// Log is what raft keeps its entries and its stable values in.
+type Log interface {
+	raft.LogStore
+	raft.StableStore
+}
+
+// LogStore is the exam for every log and stable store: open makes an empty one, which the test closes if it can be
+// closed.
+func LogStore(t *testing.T, open func(t *testing.T) Log) {
+	for name, exam := range map[string]func(*testing.T, Log){
+		"empty": examEmpty, "entries": examEntries, "truncate": examTruncate, "overwrite": examOverwrite,
+		"hole": examHole, "large": examLarge, "stable": examStable,
+	} {
+		t.Run(name, func(t *testing.T) { exam(t, open(t)) })
+	}
+}
+
+// Entries makes entries from..to whose data tells which they are.
+func Entries(from, to, term uint64) []*raft.Log {
+	var all []*raft.Log
+	for i := from; i <= to; i++ {
+		all = append(all, &raft.Log{Index: i, Term: term, Type: raft.LogCommand, Data: fmt.Appendf(nil, "entry %d of term %d", i, term)})
+	}
+	return all
+}
+
+func requireEnds(t *testing.T, s Log, first, last uint64) {
+	t.Helper()
+	f, err := s.FirstIndex()
+	require.NoError(t, err)
+	l, err := s.LastIndex()
+	require.NoError(t, err)
+	require.Equal(t, []uint64{first, last}, []uint64{f, l})
+}
+
+func requireEntry(t *testing.T, s Log, want *raft.Log) {
+	t.Helper()
+	var got raft.Log
+	require.NoError(t, s.GetLog(want.Index, &got))
+	require.True(t, want.AppendedAt.Equal(got.AppendedAt))
+	got.AppendedAt = want.AppendedAt
+	require.Equal(t, *want, got)
+}
+
+func examEmpty(t *testing.T, s Log) {
+	requireEnds(t, s, 0, 0)
+	require.ErrorIs(t, s.GetLog(1, new(raft.Log)), raft.ErrLogNotFound)
+	require.NoError(t, s.StoreLogs(nil))
+	requireEnds(t, s, 0, 0)
+}
+
+func examEntries(t *testing.T, s Log) {
+	one := &raft.Log{Index: 5, Term: 2, Type: raft.LogConfiguration, Data: []byte{0, 1, 255}, Extensions: []byte("x"),
+		AppendedAt: time.Unix(1700000000, 123456789)}
+	require.NoError(t, s.StoreLog(one))
+	requireEnds(t, s, 5, 5)
+	requireEntry(t, s, one)
+	more := Entries(6, 40, 3)
+	require.NoError(t, s.StoreLogs(more))
+	requireEnds(t, s, 5, 40)
+	for _, e := range more {
+		requireEntry(t, s, e)
+	}
+	require.ErrorIs(t, s.GetLog(4, new(raft.Log)), raft.ErrLogNotFound)
+	require.ErrorIs(t, s.GetLog(41, new(raft.Log)), raft.ErrLogNotFound)
+	var kept raft.Log
+	require.NoError(t, s.GetLog(6, &kept))
+	require.NoError(t, s.GetLog(7, new(raft.Log)))
+	require.Equal(t, more[0].Data, kept.Data, "what was read stays as it was")
+}
+
+func examTruncate(t *testing.T, s Log) {
+	require.NoError(t, s.StoreLogs(Entries(1, 20, 1)))
+	require.NoError(t, s.DeleteRange(1, 5))
+	requireEnds(t, s, 6, 20)
+	require.ErrorIs(t, s.GetLog(5, new(raft.Log)), raft.ErrLogNotFound)
+	require.NoError(t, s.DeleteRange(16, 20))
+	requireEnds(t, s, 6, 15)
+	require.ErrorIs(t, s.GetLog(16, new(raft.Log)), raft.ErrLogNotFound)
+	next := Entries(16, 18, 2)
+	require.NoError(t, s.StoreLogs(next))
+	requireEnds(t, s, 6, 18)
+	requireEntry(t, s, next[2])
+	require.NoError(t, s.DeleteRange(6, 18))
+	requireEnds(t, s, 0, 0)
+	require.NoError(t, s.StoreLogs(Entries(30, 31, 4)))
+	requireEnds(t, s, 30, 31)
+}
+
+func examOverwrite(t *testing.T, s Log) {
+	require.NoError(t, s.StoreLogs(Entries(1, 3, 1)))
+	again := Entries(3, 4, 2)
+	require.NoError(t, s.StoreLogs(again))
+	requireEnds(t, s, 1, 4)
+	requireEntry(t, s, again[0])
+}
+
+func examHole(t *testing.T, s Log) {
+	require.NoError(t, s.StoreLogs(Entries(1, 3, 1)))
+	require.NoError(t, s.StoreLogs(Entries(10, 11, 2)))
+	requireEnds(t, s, 1, 11)
+	require.ErrorIs(t, s.GetLog(5, new(raft.Log)), raft.ErrLogNotFound)
+	require.NoError(t, s.DeleteRange(1, 3))
+	requireEnds(t, s, 10, 11)
+}
+
+func examLarge(t *testing.T, s Log) {
+	e := &raft.Log{Index: 1, Term: 1, Data: make([]byte, 3<<20)}
+	for i := range e.Data {
+		e.Data[i] = byte(i * 7)
+	}
+	require.NoError(t, s.StoreLogs([]*raft.Log{e}))
+	requireEntry(t, s, e)
+}
+
+func examStable(t *testing.T, s Log) {
+	number, err := s.GetUint64([]byte("term"))
+	requireNotFound(t, err)
+	require.Zero(t, number)
+	value, err := s.Get([]byte("vote"))
+	requireNotFound(t, err)
+	require.Empty(t, value)
+	require.NoError(t, s.SetUint64([]byte("term"), 1<<63+5))
+	require.NoError(t, s.Set([]byte("vote"), []byte("node-2")))
+	require.NoError(t, s.Set([]byte("vote"), []byte("node-3")))
+	number, err = s.GetUint64([]byte("term"))
+	require.NoError(t, err)
+	require.Equal(t, uint64(1<<63+5), number)
+	value, err = s.Get([]byte("vote"))
+	require.NoError(t, err)
+	require.Equal(t, "node-3", string(value))
+	requireEnds(t, s, 0, 0)
+}
+
+// requireNotFound holds a store to the text that raft compares.
+func requireNotFound(t *testing.T, err error) {
+	t.Helper()
+	if err == nil {
+		err = errors.New("none")
+	}
+	require.Equal(t, "not found", err.Error())
+}

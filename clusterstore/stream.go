@@ -1,0 +1,157 @@
+package clusterstore
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"io"
+)
+
+// A stream of rows carries a state to another node or into a backup: a line that says what it is, the rows, their
+// count, and a SHA-256 sum over all of it. Nothing of a stream counts before its sum was checked.
+const (
+	streamMagic  = "flightd-ledger-rows"
+	streamFormat = 1
+	maxRow       = 64 << 20 // no row is longer; a length beyond it is damage
+)
+
+// streamHead is the first line of a stream, as JSON.
+type streamHead struct {
+	Magic   string `json:"magic"`
+	Format  int    `json:"format"`
+	Cluster string `json:"cluster"`
+	Applied uint64 `json:"applied"`
+}
+
+// rowWriter writes a stream.
+type rowWriter struct {
+	out  *bufio.Writer
+	sum  hash.Hash
+	rows uint64
+}
+
+func newRowWriter(w io.Writer, head streamHead) (*rowWriter, error) {
+	r := &rowWriter{out: bufio.NewWriterSize(w, 256<<10), sum: sha256.New()}
+	head.Magic, head.Format = streamMagic, streamFormat
+	line, err := json.Marshal(head)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.write(append(line, '\n'))
+}
+
+func (r *rowWriter) write(b []byte) error {
+	r.sum.Write(b)
+	_, err := r.out.Write(b)
+	return err
+}
+
+// row adds one row. Its key is not empty: an empty one ends the rows.
+func (r *rowWriter) row(key, value []byte) error {
+	r.rows++
+	var lengths [2 * binary.MaxVarintLen64]byte
+	b := binary.AppendUvarint(lengths[:0], uint64(len(key)))
+	b = binary.AppendUvarint(b, uint64(len(value)))
+	if err := r.write(b); err != nil {
+		return err
+	}
+	if err := r.write(key); err != nil {
+		return err
+	}
+	return r.write(value)
+}
+
+// end completes the stream.
+func (r *rowWriter) end() error {
+	if err := r.write(binary.AppendUvarint([]byte{0, 0}, r.rows)); err != nil {
+		return err
+	}
+	if _, err := r.out.Write(r.sum.Sum(nil)); err != nil {
+		return err
+	}
+	return r.out.Flush()
+}
+
+// rowReader reads what a rowWriter wrote.
+type rowReader struct {
+	in   *bufio.Reader
+	sum  hash.Hash
+	rows uint64
+}
+
+// newRowReader reads the first line and refuses what this version cannot read.
+func newRowReader(in io.Reader) (*rowReader, streamHead, error) {
+	r := &rowReader{in: bufio.NewReaderSize(in, 256<<10), sum: sha256.New()}
+	var head streamHead
+	line, err := r.in.ReadBytes('\n')
+	if err != nil {
+		return nil, head, fmt.Errorf("%w: a stream of rows without its first line: %w", ErrDamaged, err)
+	}
+	r.sum.Write(line)
+	if err := json.Unmarshal(line, &head); err != nil || head.Magic != streamMagic {
+		return nil, head, fmt.Errorf("%w: this is no stream of ledger rows", ErrDamaged)
+	}
+	if head.Format > streamFormat {
+		return nil, head, fmt.Errorf("%w: stream of rows of format %d", ErrNewer, head.Format)
+	}
+	return r, head, nil
+}
+
+// next reads one row; io.EOF after the last one, when count and sum are right.
+func (r *rowReader) next() (key, value []byte, err error) {
+	klen, err := r.length()
+	if err != nil {
+		return nil, nil, err
+	}
+	vlen, err := r.length()
+	if err != nil {
+		return nil, nil, err
+	}
+	if klen == 0 {
+		return nil, nil, r.finish()
+	}
+	both := make([]byte, klen+vlen)
+	if _, err := io.ReadFull(r.in, both); err != nil {
+		return nil, nil, cutOff(err)
+	}
+	r.sum.Write(both)
+	r.rows++
+	return both[:klen:klen], both[klen:], nil
+}
+
+func (r *rowReader) finish() error {
+	rows, err := r.length()
+	if err != nil {
+		return err
+	}
+	want := r.sum.Sum(nil)
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(r.in, got); err != nil {
+		return cutOff(err)
+	}
+	if rows != r.rows || !bytes.Equal(got, want) {
+		return fmt.Errorf("%w: a stream of rows does not have its checksum", ErrDamaged)
+	}
+	return io.EOF
+}
+
+// length reads one number and takes it into the sum.
+func (r *rowReader) length() (uint64, error) {
+	n, err := binary.ReadUvarint(r.in)
+	if err != nil {
+		return 0, cutOff(err)
+	}
+	if n > maxRow {
+		return 0, fmt.Errorf("%w: a stream of rows has a row of %d bytes", ErrDamaged, n)
+	}
+	r.sum.Write(binary.AppendUvarint(nil, n))
+	return n, nil
+}
+
+func cutOff(err error) error {
+	return fmt.Errorf("%w: a stream of rows is cut off: %w", ErrDamaged, err)
+}

@@ -1,0 +1,311 @@
+package clusterstore
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// A turn holds this many flights or bytes of bodies and history at most, then it must be written.
+const (
+	turnFlights = 2048
+	turnBytes   = 4 << 20
+)
+
+// turn is what was applied since the last write to the state began: the flights that changed, the rows they bring
+// along, and the way back to how the state has them.
+type turn struct {
+	m        *machine
+	slots    map[flight.ID]*slot
+	fresh    []*slot // those that the current call of ApplyBatch touched
+	commands int
+	bytes    int
+	moved    bool // an entry was applied
+	own      *ownRows
+	probe    *probe
+}
+
+// slot is a flight during a turn.
+type slot struct {
+	id      flight.ID
+	before  *flight.Flight // as the state has it when the turn is written
+	now     *flight.Flight
+	changed bool
+	fresh   bool
+	rows    []row // bodies and history, in the order in which they came
+}
+
+// row is one row to be written, or deleted.
+type row struct {
+	key, value []byte
+	gone       bool
+}
+
+func newTurn(m *machine) *turn {
+	return &turn{m: m, slots: make(map[flight.ID]*slot), own: &ownRows{byID: make(map[flight.ID]ownRow)}}
+}
+
+func (t *turn) full() bool { return len(t.slots) >= turnFlights || t.bytes >= turnBytes }
+
+// entry applies one log entry.
+func (t *turn) entry(e *raft.Log, done *[]*packet) error {
+	t.moved = true
+	t.m.meta.Applied, t.m.meta.Term = e.Index, e.Term
+	switch e.Type {
+	case raft.LogConfiguration:
+		t.m.meta.Config, t.m.meta.ConfigIndex = e.Data, e.Index
+		return nil
+	case raft.LogCommand:
+		return t.packet(e, done)
+	}
+	return nil
+}
+
+// packet applies the commands of an entry. What this process packed itself it need not read again.
+func (t *turn) packet(e *raft.Log, done *[]*packet) error {
+	p := t.m.pending.take(e.Data)
+	if p == nil {
+		stamp, commands, err := decodeEntry(e.Data)
+		if err != nil {
+			return err
+		}
+		p = unpacked(stamp, commands)
+	} else {
+		*done = append(*done, p)
+	}
+	t.m.header.Now = max(t.m.header.Now, p.stamp)
+	for i, one := range p.proposals {
+		var err error
+		if one.reply, err = t.command(one.command, flight.Version{Index: e.Index, Pos: uint32(i)}); err != nil {
+			return err
+		}
+	}
+	t.commands += len(p.proposals)
+	return nil
+}
+
+// command applies one command.
+func (t *turn) command(c flight.Command, at flight.Version) (flight.Reply, error) {
+	t.m.header.Version = at
+	view := flight.View{Header: t.m.header}
+	key := c.Target()
+	var s *slot
+	var err error
+	if !key.IsZero() {
+		if s, err = t.slot(key.FlightID()); err != nil {
+			return flight.Reply{}, err
+		}
+		view.Flight = s.now
+	}
+	if key.IsStep() {
+		saga, err := t.slot(key.Saga().FlightID())
+		if err != nil {
+			return flight.Reply{}, err
+		}
+		view.Saga = saga.now
+	}
+	after, reply := flight.Apply(view, c)
+	t.m.header = after.Header
+	if s != nil {
+		err = t.take(s, after.Flight, &reply, at)
+	}
+	return reply, err
+}
+
+// slot gives a flight as it stands: in this turn, in the one that is being written, or in the state.
+func (t *turn) slot(id flight.ID) (*slot, error) {
+	if s := t.slots[id]; s != nil {
+		return s, nil
+	}
+	s := &slot{id: id}
+	if w := t.m.writing; w != nil && w.slots[id] != nil {
+		s.before = w.slots[id].now
+	} else if s.before, _ = t.m.cache.get(id); s.before == nil {
+		var err error
+		if s.before, err = t.lookUp(id); err != nil {
+			return nil, err
+		}
+	}
+	s.now = s.before
+	t.slots[id] = s
+	return s, nil
+}
+
+// lookUp reads a flight from the state. The turns before this one are written, but for the one that is being written.
+func (t *turn) lookUp(id flight.ID) (*flight.Flight, error) {
+	if t.probe == nil {
+		var err error
+		if t.probe, err = t.m.state.newProbe(); err != nil {
+			return nil, err
+		}
+	}
+	return t.probe.flight(id)
+}
+
+// take takes the outcome of one command into the turn.
+func (t *turn) take(s *slot, f *flight.Flight, reply *flight.Reply, at flight.Version) error {
+	if !s.fresh {
+		s.fresh = true
+		t.fresh = append(t.fresh, s)
+	}
+	old := s.now
+	if reply.Changed {
+		t.count(old, f)
+		t.takeBodies(s, old, f)
+		s.changed, s.now = true, f
+		if f.State == flight.Expired && old != nil && old.State != flight.Expired {
+			return t.bury(s, old)
+		}
+	}
+	if len(reply.Events) == 0 {
+		return nil
+	}
+	value, err := encodeEvents(nil, reply.Events)
+	if err != nil {
+		return err
+	}
+	t.set(s, historyKey(s.id, at), value)
+	return nil
+}
+
+func (t *turn) count(old, f *flight.Flight) {
+	if old != nil {
+		t.m.meta.Counts[old.State]--
+	}
+	t.m.meta.Counts[f.State]++
+}
+
+func (t *turn) set(s *slot, key, value []byte) {
+	t.bytes += len(key) + len(value)
+	s.rows = append(s.rows, row{key: key, value: value})
+}
+
+func (t *turn) drop(s *slot, key []byte) { s.rows = append(s.rows, row{key: key, gone: true}) }
+
+// takeBodies moves the bytes that a command brought from its flight into rows of their own. Nobody else has seen this
+// flight yet.
+func (t *turn) takeBodies(s *slot, old, f *flight.Flight) {
+	if len(f.Input.Data) > 0 {
+		t.set(s, bodyKey(f.ID, f.InputFrom, Input), f.Input.Data)
+	}
+	f.Input.Data = nil
+	if old != nil && old.InputFrom != f.InputFrom && old.Input.Kept > 0 {
+		t.drop(s, bodyKey(f.ID, old.InputFrom, Input))
+	}
+	if r := f.Receipt; r != nil && r.Body.Data != nil {
+		if len(r.Body.Data) > 0 {
+			t.set(s, bodyKey(f.ID, f.Generation, Receipt), r.Body.Data)
+		}
+		without := *r
+		without.Body = r.Body.WithoutData()
+		f.Receipt = &without
+	}
+}
+
+// bury drops what a tombstone no longer has: the receipts' bodies of all generations, and the history.
+func (t *turn) bury(s *slot, old *flight.Flight) error {
+	for _, known := range [][]row{s.rows, t.m.writing.rowsOf(s.id)} {
+		for _, r := range known {
+			if !r.gone && r.key[ownKind] == historyRow {
+				t.drop(s, r.key)
+			}
+		}
+	}
+	t.dropReceipt(s, old.Generation, old.Receipt)
+	for _, p := range old.Past {
+		t.dropReceipt(s, p.Generation, p.Receipt)
+	}
+	return t.m.state.scan(ownKey(s.id, historyRow), ownKey(s.id, historyRow+1), func(key, _ []byte) (bool, error) {
+		t.drop(s, bytes.Clone(key))
+		return true, nil
+	})
+}
+
+func (t *turn) dropReceipt(s *slot, generation uint32, r *flight.Receipt) {
+	if r != nil && r.Body.Kept > 0 {
+		t.drop(s, bodyKey(s.id, generation, Receipt))
+	}
+}
+
+// rowsOf is what a turn writes of a flight beside its record. The nil turn writes nothing.
+func (t *turn) rowsOf(id flight.ID) []row {
+	if t == nil || t.slots[id] == nil {
+		return nil
+	}
+	return t.slots[id].rows
+}
+
+// show lets readers see what the entries did.
+func (t *turn) show() {
+	t.own.mu.Lock()
+	for _, s := range t.fresh {
+		t.own.byID[s.id] = ownRow{now: s.now, rows: slices.Clip(s.rows)}
+	}
+	t.own.mu.Unlock()
+	for _, s := range t.fresh {
+		if s.changed {
+			t.m.cache.put(s.id, s.now)
+		}
+	}
+}
+
+// wake wakes those who wait for what changed. Header, flights and index are shown by then.
+func (t *turn) wake() {
+	for _, s := range t.fresh {
+		s.fresh = false
+		t.m.waiters.wake(s.id)
+	}
+	t.fresh = t.fresh[:0]
+}
+
+// ownRows is what readers see of a turn.
+type ownRows struct {
+	mu   sync.RWMutex
+	byID map[flight.ID]ownRow
+}
+
+// ownRow is a flight that the state does not hold like this yet, and the rows that come with it.
+type ownRow struct {
+	now  *flight.Flight
+	rows []row
+}
+
+func (o *ownRows) find(id flight.ID) (ownRow, bool) {
+	if o == nil {
+		return ownRow{}, false
+	}
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	r, ok := o.byID[id]
+	return r, ok
+}
+
+// view is what is newer than the state: what is collected, and what is being written.
+type view struct {
+	now, writing *ownRows
+}
+
+// find gives a flight where it is newer than in the state.
+func (v *view) find(id flight.ID) (ownRow, bool) {
+	if r, ok := v.now.find(id); ok {
+		return r, true
+	}
+	return v.writing.find(id)
+}
+
+// row finds one row where it is newer than in the state. found without value: it is deleted.
+func (v *view) row(id flight.ID, key []byte) (value []byte, found bool) {
+	for _, own := range []*ownRows{v.now, v.writing} {
+		r, _ := own.find(id)
+		for i := len(r.rows) - 1; i >= 0; i-- {
+			if bytes.Equal(r.rows[i].key, key) {
+				return r.rows[i].value, true
+			}
+		}
+	}
+	return nil, false
+}
