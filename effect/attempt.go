@@ -1,0 +1,77 @@
+package effect
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// Attempt is one try at an effect, as its handler sees it.
+type Attempt struct {
+	spec  Spec
+	marks atomic.Uint32
+}
+
+// Spec is what an attempt carries; whoever runs handlers fills it in.
+type Spec struct {
+	Key            flight.Key
+	Number         uint32
+	IdempotencyKey string
+	FencingToken   string
+	Input          flight.Blob     // as first submitted, with its data: send this, not your own
+	Recovery       flight.Recovery // what happens about an unknown outcome
+	Previous       *flight.Attempt // the attempt before, nil for a first one
+	LeaseLost      <-chan struct{} // closed when the right to start effects is lost
+	MayStart       func() error    // nil while an effect may still be started
+	Context        context.Context // the attempt's own
+}
+
+const (
+	markWatched uint32 = 1 << iota // Transport or Sending is in use: silence means that nothing left
+	markSent                       // the effect may have left
+)
+
+// NewAttempt makes the attempt that spec describes.
+func NewAttempt(spec Spec) *Attempt { return &Attempt{spec: spec} }
+
+// Key is the flight's key.
+func (a *Attempt) Key() flight.Key { return a.spec.Key }
+
+// Number is the attempt's number: it rises by one with every attempt of the key.
+func (a *Attempt) Number() uint32 { return a.spec.Number }
+
+// IdempotencyKey is the key to pass to the provider: the same for every attempt of this intent.
+func (a *Attempt) IdempotencyKey() string { return a.spec.IdempotencyKey }
+
+// FencingToken is an opaque string that sorts by age. A store of your own that remembers the greatest one it saw, and
+// refuses smaller ones, shuts out every attempt that is over.
+func (a *Attempt) FencingToken() string { return a.spec.FencingToken }
+
+// Input is the input as it was first submitted; a resend must send exactly this.
+func (a *Attempt) Input() []byte { return a.spec.Input.Data }
+
+// Previous is the attempt before this one; nil for the first.
+func (a *Attempt) Previous() *flight.Attempt { return a.spec.Previous }
+
+// LeaseLost is closed when the right to start an effect is lost. One that has started is left to finish.
+func (a *Attempt) LeaseLost() <-chan struct{} { return a.spec.LeaseLost }
+
+// Watch says that Transport or Sending will note the effect's start: until then every error means not_done.
+func (a *Attempt) Watch() { a.marks.Or(markWatched) }
+
+// Sending is called right before the effect leaves. It returns an error, and the effect must not be started, when the
+// right to start it is lost. An error that the handler returns before this call means not_done, one after it unknown.
+func (a *Attempt) Sending() error {
+	a.Watch()
+	if a.spec.MayStart != nil {
+		if err := a.spec.MayStart(); err != nil {
+			return NotDone(err)
+		}
+	}
+	a.marks.Or(markSent)
+	return nil
+}
+
+// Sent reports whether the effect may have left.
+func (a *Attempt) Sent() bool { return a.marks.Load() != markWatched }

@@ -1,0 +1,18 @@
+// Package effect holds what a handler and its caller see of flightd, whether the executor runs in the same process or
+// behind HTTP: the call, the attempt that travels with the effect, the result, and the errors that say what a person
+// or a program may do next.
+//
+// It stands just above package flight and pulls in neither etcd nor raft, so that a client stays small.
+//
+// # From an error to an outcome
+//
+// A handler's error does not say that nothing happened. Which outcome it means is decided by [Classify] from one
+// question: may the effect have left? Transport and Sending note the moment before it does:
+//
+//	the handler returned            nothing noted     Transport or Sending in use,   noted
+//	                                                  but nothing noted
+//	nil                             succeeded         succeeded                      succeeded
+//	Refused(err)                    refused           refused                        refused
+//	NotDone(err)                    not_done          not_done                       not_done
+//	any other error, or a panic     unknown           not_done                       unknown
+package effect

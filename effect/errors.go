@@ -1,0 +1,150 @@
+package effect
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// refusedError and notDoneError carry the class that a handler gives its error.
+type (
+	refusedError struct{ err error }
+	notDoneError struct{ err error }
+)
+
+// Refused marks an error as the provider's no: the effect did not happen and never will. It ends the flight.
+func Refused(err error) error { return &refusedError{err} }
+
+// NotDone marks an error as harmless: the effect surely did not happen this time.
+func NotDone(err error) error { return &notDoneError{err} }
+
+func (e *refusedError) Error() string { return e.err.Error() }
+func (e *refusedError) Unwrap() error { return e.err }
+func (e *notDoneError) Error() string { return e.err.Error() }
+func (e *notDoneError) Unwrap() error { return e.err }
+
+// Classify says which outcome a handler's error means; the table stands in the package comment.
+func Classify(err error, at *Attempt) flight.Outcome {
+	var refused *refusedError
+	var notDone *notDoneError
+	switch {
+	case err == nil:
+		return flight.Succeeded
+	case errors.As(err, &refused):
+		return flight.Refused
+	case errors.As(err, &notDone):
+		return flight.NotDone
+	case !at.Sent():
+		return flight.NotDone
+	}
+	return flight.Unknown
+}
+
+// Declined says that the flight is over and the provider's answer was no; Result has the receipt. A repeat gets the
+// same; another try is a new intent with an id of its own.
+type Declined struct {
+	Result Result
+}
+
+func (e *Declined) Error() string {
+	return fmt.Sprintf("%s was refused by the provider: %s", e.Result.Key, e.Result.Answer.Body)
+}
+
+// Failed says that the flight ended without a receipt: its retries are spent, or it was cancelled. A person may let it
+// run again with `flightd flights retry`.
+type Failed struct {
+	Key   flight.Key
+	State flight.State // failed or cancelled
+	Cause string
+}
+
+func (e *Failed) Error() string { return fmt.Sprintf("%s is %s: %s", e.Key, e.State, e.Cause) }
+
+// InDoubt says that the effect may have happened, and that nobody may act before a person has said so.
+type InDoubt struct {
+	Key     flight.Key
+	Version flight.Version
+	Cause   string
+}
+
+func (e *InDoubt) Error() string {
+	return fmt.Sprintf("%s is in doubt: %s; settle it with `flightd doubt resolve %s --happened --receipt @FILE | --did-not-happen | --fail`",
+		e.Key, e.Cause, e.Key)
+}
+
+// Conflict says that the key belongs to another input. Nothing was run; a repeat fails alike.
+type Conflict struct {
+	Key    flight.Key
+	Fields []string // JSON pointers of what differs, where both inputs are JSON
+}
+
+func (e *Conflict) Error() string {
+	return fmt.Sprintf("%s was first used with another input (fields that differ: %v); if they are generated, leave them out of the fingerprint; if the intent differs, use another id", e.Key, e.Fields)
+}
+
+// Busy says that somebody else is at it, and that the wait was over before they were. Asking again is safe.
+type Busy struct {
+	Key        flight.Key
+	State      flight.State
+	RetryAfter time.Duration
+}
+
+func (e *Busy) Error() string { return fmt.Sprintf("%s is %s elsewhere; ask again", e.Key, e.State) }
+
+// Unapproved says that no effect may start before a person has approved it.
+type Unapproved struct {
+	Key flight.Key
+}
+
+func (e *Unapproved) Error() string { return fmt.Sprintf("%s waits for an approval", e.Key) }
+
+// Expired says that the flight is over and its receipt's retention, too: the effect is not run again.
+type Expired struct {
+	Key     flight.Key
+	Outcome flight.State
+	Digest  flight.Digest
+}
+
+func (e *Expired) Error() string {
+	return fmt.Sprintf("%s ended as %s; its receipt is no longer kept", e.Key, e.Outcome)
+}
+
+// Fenced says that the caller's right is over: a newer attempt was opened, or its session is gone. What it reported is
+// kept as evidence.
+type Fenced struct {
+	Key flight.Key
+}
+
+func (e *Fenced) Error() string {
+	return fmt.Sprintf("%s: this attempt is over, a newer one or a decision has taken its place; the report is kept as evidence", e.Key)
+}
+
+// Unavailable says that flightd cannot decide now: no leader, no etcd, draining. No effect was started; asking again
+// is safe.
+type Unavailable struct {
+	Code  string // no_leader, lease_unavailable, draining
+	Cause error
+}
+
+func (e *Unavailable) Error() string { return e.Code + ": " + e.Cause.Error() }
+func (e *Unavailable) Unwrap() error { return e.Cause }
+
+// Unrecorded says that the effect ran but its outcome is not yet in the ledger. It is in the report spool and will be
+// recorded; Result has what the handler returned.
+type Unrecorded struct {
+	Result Result
+	Cause  error
+}
+
+func (e *Unrecorded) Error() string {
+	return fmt.Sprintf("%s ran; its outcome is not recorded yet and stays in the report spool: %v", e.Result.Key, e.Cause)
+}
+func (e *Unrecorded) Unwrap() error { return e.Cause }
+
+// ErrLeaseLost is the cause with which an effect may not be started any more.
+var ErrLeaseLost = errors.New("the lease is lost: the effect must not be started")
+
+// ErrClosed is returned by a Doer that was closed.
+var ErrClosed = errors.New("closed")

@@ -1,0 +1,185 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+)
+
+// cancelWatch is how long an attempt runs before anybody looks whether somebody wants it cancelled: short ones are
+// over before a person could.
+const cancelWatch = 200 * time.Millisecond
+
+var (
+	// errCancelled is the cause of an attempt's context when somebody asked for the flight's cancellation.
+	errCancelled = errors.New("executor: cancellation was requested")
+	// errNoStart marks the errors with which this package keeps a handler from starting an effect.
+	errNoStart = errors.New("executor: the effect must not be started")
+	errHung    = errors.New("executor: the handler did not return after its time-out")
+)
+
+// act performs the effect of an open attempt and reports it.
+func (ex *Executor) act(t *trip, reply flight.Reply) (step, effect.Result, error) {
+	t.fences = 0
+	if ex.cfg.Events.Opened != nil {
+		ex.cfg.Events.Opened(t.call.Key, reply.Token.Number)
+	}
+	input, err := ex.input(&t.call.Submission, reply.Flight)
+	// 6. Trust, once more, as late as can be. An attempt that may not start says so, and leaves no doubt.
+	if err != nil || t.right.Trust() <= 0 || ex.service.Err() != nil {
+		return ex.turnBack(t, reply, err)
+	}
+	t.start()
+	defer t.stop()
+	ex.cfg.Crash(beforeSend)
+	// From here on the effect may have happened. If the process dies before the report is committed or spooled, the
+	// recovery policy decides what becomes of that.
+	end := ex.perform(t, reply, input)
+	ex.cfg.Crash(beforeReport)
+	// 7. The outcome is on its way into the ledger, and survives this process if it can be written anywhere at all.
+	return ex.land(t, reply, end)
+}
+
+// turnBack ends an attempt of which nothing was sent, before anything else happens to the key: a claim that is newer
+// than that of an open attempt would turn it into a doubt.
+func (ex *Executor) turnBack(t *trip, reply flight.Reply, inputErr error) (step, effect.Result, error) {
+	right := t.right
+	t.right = nil
+	switch err := ex.abandon(reply, right, "the right to start was lost before the effect was sent"); {
+	case inputErr != nil:
+		return landed, effect.Result{}, &effect.Unavailable{Code: "no_leader", Cause: inputErr}
+	case err != nil:
+		return landed, effect.Result{}, ex.unavailable(t.call.Key, err)
+	case ex.service.Err() != nil:
+		return landed, effect.Result{}, effect.ErrClosed
+	}
+	return claimAnew, effect.Result{}, nil
+}
+
+// ending is how a handler ended.
+type ending struct {
+	outcome flight.Outcome
+	answer  effect.Answer
+	err     error
+}
+
+// perform runs the handler under the attempt's own context. A handler that hangs beyond its time-out is taken to be
+// of unknown outcome; what it reports later counts as long as nothing newer was opened.
+func (ex *Executor) perform(t *trip, reply flight.Reply, input flight.Blob) ending {
+	f := reply.Flight
+	ctx, stop := ex.attemptContext(t.right, f)
+	at := effect.NewAttempt(effect.Spec{
+		Key: f.Key, Number: reply.Token.Number, Input: input, Recovery: f.Policy.Recovery, Previous: previous(f), Context: ctx,
+		IdempotencyKey: ex.idempotencyKey(f), FencingToken: ex.seal(f, reply.Token),
+		LeaseLost: t.right.Context().Done(), MayStart: mayStart(ctx, t.right),
+	})
+	if f.Policy.AttemptTimeout <= 0 {
+		defer stop()
+		return ex.handle(ctx, at, t.handler)
+	}
+	done := make(chan ending, 1)
+	ex.crew.enterMore() // the trip itself is aboard, so this one is let in
+	go func() {
+		defer ex.crew.leave()
+		end := ending{outcome: flight.Unknown, err: errGone}
+		defer func() { done <- end }() // also when the handler ends this goroutine
+		defer stop()
+		end = ex.handle(ctx, at, t.handler)
+	}()
+	hung := time.NewTimer(f.Policy.AttemptTimeout + ex.cfg.HungAfter)
+	defer hung.Stop()
+	select {
+	case end := <-done:
+		return end
+	case <-hung.C:
+		ex.reportLate(reply, done)
+		return ending{outcome: flight.Unknown, err: errHung}
+	}
+}
+
+// mayStart is asked right before an effect leaves. An attempt that is over may start none, whatever its handler still
+// does: another one may be open.
+func mayStart(ctx context.Context, right lease.Lease) func() error {
+	return func() error {
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", errNoStart, context.Cause(ctx))
+		case right.Trust() <= 0:
+			return fmt.Errorf("%w: %w", errNoStart, effect.ErrLeaseLost)
+		}
+		return nil
+	}
+}
+
+// handle calls the handler. A panic in it is an error like any other: the effect may have happened.
+func (ex *Executor) handle(ctx context.Context, at *effect.Attempt, h effect.Handler) (end ending) {
+	defer func() {
+		if p := recover(); p != nil {
+			end.err = fmt.Errorf("the handler panicked: %v", p)
+		}
+		end.outcome = classify(end.err, at)
+		ex.cfg.Crash(afterEffect)
+	}()
+	end.answer, end.err = h(ctx, at)
+	return end
+}
+
+// classify is effect.Classify, but for a handler that sent one request and was kept from another: that the second one
+// was not done says nothing about the first.
+func classify(err error, at *effect.Attempt) flight.Outcome {
+	outcome := effect.Classify(err, at)
+	if outcome == flight.NotDone && errors.Is(err, errNoStart) && at.Sent() {
+		return flight.Unknown
+	}
+	return outcome
+}
+
+// attemptContext is the attempt's context: it ends by time-out, by a cancel, by Close, and by loss of the lease only
+// under verify, whose look-up needs a bound on when the effect may still happen. stop must be called.
+func (ex *Executor) attemptContext(right lease.Lease, f *flight.Flight) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ex.life)
+	untime := func() {}
+	if d := f.Policy.AttemptTimeout; d > 0 {
+		var untimed context.CancelFunc
+		ctx, untimed = context.WithTimeout(ctx, d)
+		untime = untimed
+	}
+	unlink := func() bool { return true }
+	if f.Policy.Recovery == flight.Verify {
+		unlink = context.AfterFunc(right.Context(), func() { cancel(effect.ErrLeaseLost) })
+	}
+	watched := make(chan struct{})
+	watch := time.AfterFunc(cancelWatch, func() {
+		defer close(watched)
+		ex.watchCancel(ctx, f, cancel)
+	})
+	return ctx, func() {
+		cancel(context.Canceled)
+		untime()
+		unlink()
+		if !watch.Stop() {
+			<-watched
+		}
+	}
+}
+
+// watchCancel cancels the attempt when somebody asks for it. It ends with the attempt's context.
+func (ex *Executor) watchCancel(ctx context.Context, f *flight.Flight, cancel context.CancelCauseFunc) {
+	seen := f.Version
+	for {
+		now, err := ex.cfg.Ledger.Wait(ctx, f.ID, seen)
+		if err != nil || now == nil {
+			return
+		}
+		if now.Cancel != nil && now.Generation == f.Generation {
+			cancel(errCancelled)
+			return
+		}
+		seen = now.Version
+	}
+}

@@ -1,0 +1,375 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/lease/leasetest"
+)
+
+var errReset = errors.New("connection reset")
+
+func TestWhatAHandlerSees(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call := callOf("1", `{"amount":42}`, flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 2}})
+		var keys, tokens []string
+		_, err := fd.Do(t.Context(), call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+			keys, tokens = append(keys, at.IdempotencyKey()), append(tokens, at.FencingToken())
+			require.Equal(t, call.Key, at.Key())
+			require.Equal(t, `{"amount":42}`, string(at.Input()))
+			require.EqualValues(t, len(keys), at.Number())
+			require.NoError(t, at.Sending())
+			if at.Number() == 1 {
+				require.Nil(t, at.Previous())
+				return effect.Answer{}, errReset
+			}
+			require.Equal(t, flight.Unknown, at.Previous().Outcome)
+			return effect.Answer{}, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, keys[0], keys[1], "a resend carries the same key")
+		require.Len(t, keys[0], 64)
+		require.Less(t, tokens[0], tokens[1], "tokens sort by age")
+	})
+}
+
+// A deploy changes what the caller would send: later attempts send what was first submitted, under the same key.
+func TestHazard31_TheFirstInputStands(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		p := flight.Policy{Recovery: flight.Resend}
+		before, after := callOf("1", `{"note":"old words"}`, p), callOf("1", `{"note":"new words"}`, p)
+		before.Submission.Fingerprint, after.Submission.Fingerprint = flight.NoFingerprint, flight.NoFingerprint
+		_, err := fd.Do(t.Context(), before, func(context.Context, *effect.Attempt) (effect.Answer, error) { return effect.Answer{}, errReset })
+		require.Equal(t, flight.Unknown, requireAs[*effect.Unsettled](t, err).Outcome)
+		_, err = fd.Do(t.Context(), after, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+			require.Equal(t, `{"note":"old words"}`, string(at.Input()))
+			return effect.Answer{}, nil
+		})
+		require.NoError(t, err)
+
+		none := effect.Call{Key: keyOf("2"), Submission: flight.Submission{Policy: p}}
+		_, err = fd.Do(t.Context(), none, func(context.Context, *effect.Attempt) (effect.Answer, error) { return effect.Answer{}, errReset })
+		require.Error(t, err)
+		none.Submission.Input = after.Submission.Input
+		_, err = fd.Do(t.Context(), none, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+			require.Empty(t, at.Input(), "the first one brought none")
+			return effect.Answer{}, nil
+		})
+		require.NoError(t, err)
+	})
+}
+
+func TestOutcomesWithoutARetryPolicy(t *testing.T) {
+	for name, c := range map[string]struct {
+		recovery flight.Recovery
+		err      error
+		state    flight.State
+	}{
+		"not done":           {flight.Hold, effect.NotDone(errReset), flight.Queued},
+		"unknown under hold": {flight.Hold, errReset, flight.InDoubt},
+		"unknown, resend":    {flight.Resend, errReset, flight.Queued},
+		"refused":            {flight.Hold, effect.Refused(errReset), flight.StateFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+				call := callOf("1", `{}`, flight.Policy{Recovery: c.recovery})
+				h, n := failing(c.err)
+				_, err := fd.Do(t.Context(), call, h)
+				require.Error(t, err)
+				require.EqualValues(t, 1, n.Load())
+				require.Equal(t, c.state, fd.Flight(call.Key).State)
+			})
+		})
+	}
+}
+
+func TestPanicsAreOfUnknownOutcome(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+			call := callOf("1", `{}`, flight.Policy{AttemptTimeout: timeout})
+			_, err := fd.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) { panic("boom") })
+			requireAs[*effect.InDoubt](t, err)
+			require.Contains(t, fd.Flight(call.Key).Newest().Error, "boom")
+
+			call = callOf("2", `{}`, flight.Policy{AttemptTimeout: timeout})
+			_, err = fd.Do(t.Context(), call, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+				at.Watch() // and nothing was sent
+				panic("boom")
+			})
+			require.Equal(t, flight.NotDone, requireAs[*effect.Unsettled](t, err).Outcome)
+		})
+	}
+}
+
+// A handler that ends its goroutine, as a failed require in a test does, leaves nobody waiting.
+func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+			call := callOf("1", `{}`, flight.Policy{AttemptTimeout: timeout})
+			_, err := fd.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+				runtime.Goexit()
+				return effect.Answer{}, nil
+			})
+			require.Error(t, err)
+			asleep(t, time.Minute)
+			require.Equal(t, flight.InDoubt, fd.Flight(call.Key).State)
+		})
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call := callOf("1", `{}`, flight.Policy{AttemptTimeout: 10 * time.Second})
+		began := time.Now()
+		_, err := fd.Do(t.Context(), call, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
+			<-ctx.Done()
+			return effect.Answer{}, ctx.Err()
+		})
+		requireAs[*effect.InDoubt](t, err)
+		require.Equal(t, 10*time.Second, time.Since(began))
+	})
+}
+
+// A handler that does not end with its context is given up after the grace; what it reports later still counts while
+// nothing newer was opened, and it may start nothing any more.
+func TestHazard16_AHandlerThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, g := callOf("1", `{}`, flight.Policy{AttemptTimeout: 10 * time.Second}), newGate()
+		began := time.Now()
+		first := do(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+			answer, err := g.handle(ctx, at)
+			require.Error(t, at.Sending(), "its time is over")
+			return answer, err
+		})
+		<-g.in
+		requireAs[*effect.InDoubt](t, (<-first).err)
+		require.Equal(t, 25*time.Second, time.Since(began))
+		claims, err := fd.Leases.Claims(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, claims, "the key is let go")
+		g.out <- nil
+		synctest.Wait()
+		f := fd.Flight(call.Key)
+		require.Equal(t, flight.StateSucceeded, f.State, "it settled its own doubt")
+		require.EqualValues(t, 1, f.AttemptCount)
+	})
+}
+
+// Under resend the next attempt opens while the hung one still hangs: it is fenced, and cannot start a second effect.
+func TestHazard16_AHungHandlerIsFenced(t *testing.T) {
+	var fenced atomic.Int32
+	bubbleWith(t, flightdtest.Options{Events: executor.Events{Fenced: func(flight.Key, uint32) { fenced.Add(1) }}},
+		func(t *testing.T, fd *flightdtest.Flightd) {
+			p := flight.Policy{Recovery: flight.Resend, AttemptTimeout: 10 * time.Second, Retry: flight.RetryPolicy{Attempts: 3}}
+			call, g := callOf("1", `{}`, p), newGate()
+			done := do(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+				if at.Number() > 1 {
+					return effect.Answer{ExternalID: "ch_1"}, nil
+				}
+				at.Watch()
+				answer, err := g.handle(ctx, at)
+				if late := at.Sending(); late != nil {
+					return effect.Answer{}, late
+				}
+				return answer, err
+			})
+			<-g.in
+			got := <-done
+			require.NoError(t, got.err)
+			require.EqualValues(t, 2, got.result.Attempt)
+			g.out <- nil
+			synctest.Wait()
+			require.EqualValues(t, 1, fenced.Load())
+			require.Len(t, fd.Flight(call.Key).Evidence, 1)
+			require.Equal(t, flight.NotDone, fd.Flight(call.Key).Evidence[0].Outcome)
+		})
+}
+
+// The first of two requests went out, the second was kept back: that says nothing about the first.
+func TestASecondRequestThatMayNotStart(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call := callOf("1", `{}`, flight.Policy{})
+		_, err := fd.Do(t.Context(), call, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+			require.NoError(t, at.Sending())
+			fd.Leases.Suspend(time.Minute)
+			err := at.Sending()
+			require.ErrorIs(t, err, effect.ErrLeaseLost)
+			return effect.Answer{}, fmt.Errorf("second request: %w", err)
+		})
+		requireAs[*effect.InDoubt](t, err)
+	})
+}
+
+func TestRetries(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		p := flight.Policy{Retry: flight.RetryPolicy{Attempts: 3, MinBackoff: time.Second, MaxBackoff: time.Minute}}
+		h, n := failing(effect.NotDone(errReset), effect.RetryAfter(effect.NotDone(errReset), 45*time.Second))
+		began := time.Now()
+		result, err := fd.Do(t.Context(), callOf("1", `{}`, p), h)
+		require.NoError(t, err)
+		require.EqualValues(t, 3, result.Attempt)
+		require.GreaterOrEqual(t, time.Since(began), 45*time.Second+500*time.Millisecond, "Retry-After and backoff")
+		require.Less(t, time.Since(began), 48*time.Second)
+		require.EqualValues(t, 3, n.Load())
+
+		h, n = failing(effect.NotDone(errReset), effect.NotDone(errReset), effect.NotDone(errReset))
+		_, err = fd.Do(t.Context(), callOf("2", `{}`, p), h)
+		require.Equal(t, flight.StateFailed, requireAs[*effect.Failed](t, err).State)
+		require.EqualValues(t, 3, n.Load())
+	})
+}
+
+// A provider that replays a stored 500 for our key: the retries are spent, and still nobody knows.
+func TestHazard33_AnErrorThatIsReplayed(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		p := flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 3, MinBackoff: time.Second}}
+		h, n := failing(errReset, errReset, errReset, errReset)
+		_, err := fd.Do(t.Context(), callOf("1", `{}`, p), h)
+		requireAs[*effect.InDoubt](t, err)
+		require.EqualValues(t, 3, n.Load())
+	})
+}
+
+// Past the provider's window its memory of our key may be gone: no resend by itself.
+func TestHazard32_TheProvidersWindow(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend, ProviderWindow: time.Hour})
+		h, n := failing(errReset)
+		_, err := fd.Do(t.Context(), call, h)
+		requireAs[*effect.Unsettled](t, err)
+		fd.Ledger.Advance(time.Hour)
+		_, err = fd.Do(t.Context(), call, h)
+		requireAs[*effect.InDoubt](t, err)
+		require.EqualValues(t, 1, n.Load())
+	})
+}
+
+func TestCancelWhileItRuns(t *testing.T) {
+	for name, c := range map[string]struct {
+		end   error
+		state flight.State
+	}{
+		"it stopped in time": {effect.NotDone(errReset), flight.StateCancelled},
+		"it had happened":    {nil, flight.StateSucceeded},
+		"nobody knows":       {errReset, flight.InDoubt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+				call, in := callOf("1", `{}`, flight.Policy{Retry: flight.RetryPolicy{Attempts: 5}}), make(chan struct{})
+				done := do(t.Context(), fd, call, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
+					close(in)
+					<-ctx.Done()
+					return effect.Answer{}, c.end
+				})
+				<-in
+				asleep(t, 50*time.Millisecond)
+				fd.Cancel(t, call.Key, "changed our mind")
+				<-done
+				require.Equal(t, c.state, fd.Flight(call.Key).State)
+			})
+		})
+	}
+}
+
+// Trust is looked at right before the send: between Open and handler the machine was suspended.
+func TestHazard02_07_27_TrustIsLostBeforeTheSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fd *flightdtest.Flightd
+		slept := false
+		fd = flightdtest.Open(t, flightdtest.Options{Configure: func(cfg *executor.Config) {
+			cfg.Crash = func(point string) {
+				if point == "after-open" && !slept {
+					slept = true
+					fd.Leases.Suspend(time.Minute)
+				}
+			}
+		}})
+		call, c := callOf("1", `{}`, flight.Policy{}), new(counted)
+		result, err := fd.Do(t.Context(), call, c.handle)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, c.n.Load())
+		require.EqualValues(t, 2, result.Attempt, "the first attempt was given up unsent")
+		require.False(t, fd.Flight(call.Key).Tainted())
+		kinds := []flight.EventKind{}
+		for _, e := range fd.Ledger.History(call.Key) {
+			kinds = append(kinds, e.Kind)
+		}
+		require.NotContains(t, kinds, flight.EventLost, "and it left no doubt, not even for a moment")
+		require.Contains(t, kinds, flight.EventAbandoned)
+	})
+}
+
+// etcd is away for longer than two TTLs in mid-effect. The effect finishes and is recorded; under verify its context
+// ends with the lease, because the look-up needs a bound.
+func TestHazard13_EtcdIsAwayInMidEffect(t *testing.T) {
+	for _, recovery := range recoveries {
+		t.Run(recovery.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+				call, g := callOf("1", `{}`, flight.Policy{Recovery: recovery, AttemptTimeout: time.Hour}), newGate()
+				call.LookUp = lookAt(&provider{say: t.Logf})
+				var ended error
+				done := do(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+					require.NoError(t, at.Sending())
+					answer, err := g.handle(ctx, at)
+					<-at.LeaseLost()
+					require.ErrorIs(t, at.Sending(), effect.ErrLeaseLost)
+					ended = context.Cause(ctx)
+					return answer, err
+				})
+				<-g.in
+				fd.Leases.Partition(leasetest.CutRequests)
+				asleep(t, 35*time.Second)
+				_, err := fd.Do(t.Context(), callOf("2", `{}`, flight.Policy{}), never(t))
+				require.Equal(t, "lease_unavailable", requireAs[*effect.Unavailable](t, err).Code)
+				g.out <- nil
+				got := <-done
+				require.NoError(t, got.err)
+				require.Equal(t, flight.StateSucceeded, fd.Flight(call.Key).State)
+				require.EqualValues(t, 1, fd.Flight(call.Key).AttemptCount)
+				if recovery == flight.Verify {
+					require.ErrorIs(t, ended, effect.ErrLeaseLost)
+				} else {
+					require.NoError(t, ended)
+				}
+				again, err := fd.Do(t.Context(), call, never(t))
+				require.NoError(t, err, "receipts are answered without etcd")
+				require.Equal(t, effect.Replayed, again.Source)
+			})
+		})
+	}
+}
+
+// A receipt over the limit is never a failed attempt.
+func TestReceiptsOverTheLimitAreShortened(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, body := callOf("1", `{}`, flight.Policy{}), make([]byte, flight.MaxReceiptBody+1000)
+		for i := range body {
+			body[i] = byte(i)
+		}
+		whole := flight.NewBlob("", body, len(body))
+		for _, source := range []effect.Source{effect.Executed, effect.Replayed} {
+			result, err := fd.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+				return effect.Answer{ExternalID: "ch_1", Body: body}, nil
+			})
+			require.NoError(t, err)
+			require.Equal(t, source, result.Source)
+			require.True(t, result.Truncated)
+			require.Equal(t, whole.Digest, result.Digest)
+			require.Equal(t, len(body), result.Size)
+			require.Equal(t, body[:flight.MaxReceiptBody], result.Answer.Body)
+			require.Equal(t, "ch_1", result.Answer.ExternalID)
+		}
+	})
+}

@@ -1,0 +1,138 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+)
+
+// The sites are the rows of the table in doc.go.
+var sites = [...]string{"before-claim", "after-claim", "after-open", "before-send", "during-effect", "after-effect",
+	"before-report", "after-report", "before-release"}
+
+const during = "during-effect"
+
+// TestHazard03_04_CrashSites kills the process at each point of no return, under each recovery, and lets the caller come
+// back through another process. The provider judges by its own count.
+func TestHazard03_04_CrashSites(t *testing.T) {
+	for _, site := range sites {
+		t.Run(site, func(t *testing.T) {
+			var told strings.Builder
+			for _, recovery := range recoveries {
+				synctest.Test(t, func(t *testing.T) {
+					fmt.Fprintf(&told, "# %s\n%s\n", recovery, crashAt(t, site, recovery))
+				})
+			}
+			golden(t, "crash/"+site, told.String())
+		})
+	}
+}
+
+func crashAt(t *testing.T, site string, recovery flight.Recovery) string {
+	w := newWorld(t)
+	p := &provider{say: w.script.say, honours: recovery == flight.Resend}
+	call := effect.Call{
+		Key: flight.MustKey("billing/charge/order-42"), LookUp: lookAt(p),
+		Submission: flight.Submission{Policy: policyOf(recovery), Input: flight.NewBlob("", []byte("42 EUR"), flight.MaxInput)},
+	}
+	a := w.crashing("a", site, flightdtest.Options{NoSweeper: true})
+	b := w.node("b", flightdtest.Options{NoSweeper: true})
+
+	caller, goAway := context.WithCancel(t.Context())
+	gone := make(chan struct{})
+	go func() { // dies with a
+		defer close(gone)
+		_, _ = a.Do(caller, call, charge(a, p, site == during))
+	}()
+	synctest.Wait()
+	require.Contains(t, w.script.String(), "a: dies "+site)
+
+	result, err := b.Do(t.Context(), call, charge(b, p, false))
+	w.told("b: Do", result, err)
+	var doubt *effect.InDoubt
+	if errors.As(err, &doubt) {
+		settleByHand(w, b, p, call.Key)
+		result, err = b.Do(t.Context(), call, charge(b, p, false))
+		w.told("b: Do", result, err)
+	}
+	require.NoError(t, err)
+	judge(t, p, b.Flight(call.Key), result)
+	w.script.say("effects: %d", p.effects())
+	told := w.script.String()
+	goAway()
+	<-gone
+	return told
+}
+
+// charge is a handler that acts at the provider; the node may die in the middle of it.
+func charge(n *node, p *provider, dies bool) effect.Handler {
+	return func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+		n.script.say("%s: handler, attempt %d", n.name, at.Number())
+		if string(at.Input()) != "42 EUR" {
+			return effect.Answer{}, fmt.Errorf("input %q", at.Input())
+		}
+		answer := p.act(at)
+		if dies {
+			n.die(during)
+		}
+		return answer, nil
+	}
+}
+
+func lookAt(p *provider) effect.LookUp {
+	return func(_ context.Context, at *effect.Attempt) (flight.Verb, effect.Answer, error) {
+		id, found := p.find(at.IdempotencyKey())
+		if !found {
+			return flight.DidNotHappen, effect.Answer{}, nil
+		}
+		return flight.Happened, effect.Answer{ExternalID: id, Body: []byte(id)}, nil
+	}
+}
+
+// settleByHand is a person who looks at the provider and says what is there.
+func settleByHand(w *world, n *node, p *provider, key flight.Key) {
+	w.t.Helper()
+	id, found := p.find(w.idempotencyKey(key))
+	if found {
+		w.script.say("person: %s is there: it happened", id)
+		n.Resolve(w.t, key, flight.Happened, id, []byte(id))
+		return
+	}
+	w.script.say("person: nothing is there: it did not happen")
+	n.Resolve(w.t, key, flight.DidNotHappen, "", nil)
+}
+
+func (w *world) idempotencyKey(key flight.Key) string {
+	header := w.ledger.Header()
+	return header.IdempotencyKey(key, 1)
+}
+
+// told writes down what a caller was told.
+func (w *world) told(who string, result effect.Result, err error) {
+	if err != nil {
+		w.script.say("%s: %T", who, err)
+		return
+	}
+	w.script.say("%s: %v, %s, attempt %d", who, result.Source, result.Answer.ExternalID, result.Attempt)
+}
+
+// judge holds the end against the table of promises: with any policy here, one effect and its receipt.
+func judge(t *testing.T, p *provider, f *flight.Flight, result effect.Result) {
+	t.Helper()
+	require.Equal(t, 1, p.effects(), "effects at the provider")
+	require.Equal(t, flight.StateSucceeded, f.State)
+	require.NotNil(t, f.Receipt)
+	require.Equal(t, "ch_1", f.Receipt.ExternalID)
+	require.Equal(t, "ch_1", result.Answer.ExternalID)
+	require.Equal(t, "ch_1", string(result.Answer.Body))
+	require.False(t, f.Overlap)
+}

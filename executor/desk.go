@@ -1,0 +1,306 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+)
+
+// Desk serves remote callers, who perform effects themselves: they open a flight, act, and report. All errors are
+// those of package effect, *flight.InvalidError, or the context's.
+type Desk struct {
+	ex     *Executor
+	turns  turnstile
+	guests guests
+	strays sightings
+}
+
+func newDesk(ex *Executor) *Desk { return &Desk{ex: ex} }
+
+// Open asks for permission to perform an effect. Only an answer with flight.Proceed means act.
+//
+// If the process dies before the attempt is committed, nothing happened. If it dies after that, the same session and
+// nonce get the same answer from the next process, as long as the session lives; when it does not, the sweeper finds
+// the attempt's holder gone.
+func (d *Desk) Open(ctx context.Context, req OpenRequest) (OpenAnswer, error) {
+	if err := checkOpen(req); err != nil {
+		return OpenAnswer{}, err
+	}
+	start := time.Now()
+	answer, err := d.open(ctx, req)
+	if d.ex.cfg.Events.Called != nil {
+		d.ex.cfg.Events.Called(req.Key, openWord(answer, err), time.Since(start))
+	}
+	return answer, err
+}
+
+func (d *Desk) open(ctx context.Context, req OpenRequest) (OpenAnswer, error) {
+	v := visit{req: req, id: req.Key.FlightID()}
+	if answer, done, err := d.recall(ctx, v); done {
+		return answer, err
+	}
+	if !d.ex.crew.enter() {
+		return OpenAnswer{}, errDraining()
+	}
+	defer d.ex.crew.leave()
+	patience, cancel := context.WithTimeout(ctx, req.Wait)
+	defer cancel()
+	defer context.AfterFunc(d.ex.service, cancel)()
+	leave, err := d.turns.enter(patience, v.id)
+	if err != nil {
+		return d.busy(ctx, v)
+	}
+	defer leave()
+	if answer, done, err := d.outwait(ctx, patience, v); done {
+		return answer, err
+	}
+	if d.ex.service.Err() != nil {
+		return OpenAnswer{}, errDraining()
+	}
+	g, err := d.sessionFor(ctx, req)
+	if err != nil {
+		return OpenAnswer{}, err
+	}
+	answer, err := d.openAs(ctx, patience, g, v)
+	if err != nil || answer.Decision == flight.Replay || answer.Session != g.session.ID() {
+		d.dismiss(g)
+	}
+	return answer, err
+}
+
+// visit is one open on its way through the desk.
+type visit struct {
+	req OpenRequest
+	id  flight.ID
+}
+
+// mine reports whether the open attempt is the one that this open, or an earlier sending of it, has opened.
+func (v *visit) mine(f *flight.Flight) bool {
+	a := f.OpenAttempt()
+	return a != nil && f.State == flight.Running && a.Nonce == v.req.Nonce && (v.req.Session == "" || a.Claim.Session == v.req.Session)
+}
+
+// looks reports whether this caller's session was sent to look already. It may be told so again: a look changes
+// nothing.
+func (v *visit) looks(f *flight.Flight) bool {
+	return f.Looking() && v.req.Session != "" && f.Probe.Claim.Session == v.req.Session
+}
+
+// final reports whether a flight needs no claim of this caller's any more.
+func (v *visit) final(f *flight.Flight) bool {
+	return isSettled(f) || differs(f, &v.req.Submission) || v.mine(f) || v.looks(f)
+}
+
+func errDraining() error { return &effect.Unavailable{Code: "draining", Cause: effect.ErrClosed} }
+
+// recall answers without a claim: what is settled, and the repeat of an open whose answer got lost.
+func (d *Desk) recall(ctx context.Context, v visit) (answer OpenAnswer, done bool, err error) {
+	f, err := d.ex.cfg.Ledger.Flight(v.id)
+	if err != nil {
+		return answer, true, d.ex.unavailable(v.req.Key, err)
+	}
+	if f == nil || f.State == flight.Absent || !v.final(f) {
+		return answer, false, nil
+	}
+	answer, err = d.finally(ctx, v, f, false)
+	return answer, true, err
+}
+
+// finally answers with a flight that is final for this open.
+func (d *Desk) finally(ctx context.Context, v visit, f *flight.Flight, joined bool) (OpenAnswer, error) {
+	switch {
+	case differs(f, &v.req.Submission):
+	case v.mine(f):
+		return d.again(ctx, v, flight.Reply{Decision: flight.Proceed, Flight: f, Token: f.Newest().Token()}, f.Newest().Claim)
+	case v.looks(f):
+		return d.again(ctx, v, flight.Reply{Decision: flight.Look, Flight: f, Probe: f.Probe.Number}, f.Probe.Claim)
+	}
+	return d.settled(v, f, joined)
+}
+
+// again repeats the answer to an open: it is still true, because its attempt is still open, or the look still wanted.
+func (d *Desk) again(ctx context.Context, v visit, reply flight.Reply, claim flight.Claim) (OpenAnswer, error) {
+	g, err := d.guestOf(ctx, claim.Session)
+	if err != nil {
+		return OpenAnswer{}, err
+	}
+	start := time.Now()
+	trust, err := g.session.Renew(ctx)
+	if err != nil {
+		return OpenAnswer{}, d.lost(ctx, v.req.Key, err)
+	}
+	trust -= time.Since(start)
+	if right := d.guests.rightOf(v.id, reply.Flight.AttemptNumber()); right != nil && right.Claim() == claim {
+		trust = min(trust, right.Trust()) // a claim that was taken away leaves its session alone
+	}
+	return d.grant(v, reply, trust)
+}
+
+// outwait waits for an attempt that is open already, which needs no session of the caller's: its end is a change of
+// the flight, and the sweeper sees to it that a dead holder's attempt ends.
+func (d *Desk) outwait(ctx, patience context.Context, v visit) (answer OpenAnswer, done bool, err error) {
+	free := func(f *flight.Flight) bool { return v.final(f) || f.OpenAttempt() == nil }
+	for {
+		f, _, err := d.ex.await(patience, v.id, free, lastPoll)
+		switch {
+		case err != nil:
+			return answer, true, d.ex.unavailable(v.req.Key, err)
+		case v.final(f):
+			answer, err = d.finally(ctx, v, f, true)
+			return answer, true, err
+		case f.OpenAttempt() == nil:
+			return answer, false, nil
+		case patience.Err() != nil:
+			answer, err = d.busy(ctx, v)
+			return answer, true, err
+		}
+	}
+}
+
+// openAs claims the key for a session and asks the ledger, as often as it answers that it is not yet time.
+func (d *Desk) openAs(ctx, patience context.Context, g guest, v visit) (OpenAnswer, error) {
+	d.ex.cfg.Crash(beforeClaim)
+	right, f, err := d.ex.claim(ctx, patience, waiter{session: g.session, key: v.req.Key, id: v.id, final: v.final, held: d.unstick(ctx, g, v)})
+	switch {
+	case errors.Is(err, errPatience):
+		return d.busy(ctx, v)
+	case err != nil:
+		return OpenAnswer{}, d.lost(ctx, v.req.Key, err)
+	case right == nil:
+		return d.finally(ctx, v, f, true)
+	}
+	d.ex.cfg.Crash(afterClaim)
+	for {
+		if ctx.Err() != nil { // nothing was asked yet, or nothing was opened
+			right.Release()
+			return OpenAnswer{}, context.Cause(ctx)
+		}
+		open := d.ex.newOpen(v.req.Key, v.req.Submission, right)
+		open.Nonce, open.Owner = v.req.Nonce, v.req.Owner
+		reply, err := d.ex.propose(open)
+		if err != nil {
+			return OpenAnswer{}, d.failed(v, open, right, err)
+		}
+		d.ex.cfg.Crash(afterOpen)
+		if wait := d.waitFor(reply); reply.Decision == flight.Busy || wait > 0 {
+			if d.pause(patience, reply, wait) {
+				continue
+			}
+			right.Release()
+			return d.busy(ctx, v)
+		}
+		return d.follow(ctx, g, v, right, reply)
+	}
+}
+
+// failed gives up an Open that the ledger did not answer.
+func (d *Desk) failed(v visit, open *flight.Open, right lease.Lease, err error) error {
+	if errors.Is(err, ErrAmbiguous) {
+		d.ex.abandonOpen(open, right)
+	} else {
+		right.Release()
+	}
+	return d.ex.unavailable(v.req.Key, err)
+}
+
+// waitFor is how much of a settle delay this process must still wait before it lets anybody look.
+func (d *Desk) waitFor(reply flight.Reply) time.Duration {
+	if reply.Decision == flight.Look || reply.Decision == flight.Busy {
+		return d.ex.settle.remaining(reply.Flight)
+	}
+	return 0
+}
+
+// pause waits for what the ledger said, and reports whether it is worth asking again within the caller's patience.
+func (d *Desk) pause(patience context.Context, reply flight.Reply, wait time.Duration) bool {
+	wait = max(wait, reply.Wait)
+	if wait <= 0 {
+		wait = jitter(firstPoll)
+	}
+	if deadline, ok := patience.Deadline(); ok && time.Until(deadline) < wait {
+		return false
+	}
+	d.ex.waitChange(patience, reply.Flight.ID, reply.Flight.Version, wait)
+	return patience.Err() == nil
+}
+
+// settled answers with a flight that nobody is about to fly.
+func (d *Desk) settled(v visit, f *flight.Flight, joined bool) (OpenAnswer, error) {
+	err := d.ex.standing(f, v.req.Key, &v.req.Submission)
+	var failed *effect.Failed
+	if err != nil && !errors.As(err, &failed) {
+		return OpenAnswer{}, err
+	}
+	return OpenAnswer{Decision: flight.Replay, Flight: f, Joined: joined, PolicyDiffers: f.Policy != v.req.Submission.Policy}, nil
+}
+
+// busy says that the wait is over, or that the caller has gone, or that everybody has to.
+func (d *Desk) busy(ctx context.Context, v visit) (OpenAnswer, error) {
+	switch {
+	case ctx.Err() != nil:
+		return OpenAnswer{}, context.Cause(ctx)
+	case d.ex.service.Err() != nil:
+		return OpenAnswer{}, errDraining()
+	}
+	state := flight.Running
+	if f, err := d.ex.cfg.Ledger.Flight(v.id); err == nil && f != nil && f.State != flight.Absent {
+		state = f.State
+	}
+	return OpenAnswer{}, &effect.Busy{Key: v.req.Key, State: state, RetryAfter: lastPoll}
+}
+
+// lost gives an error of the lease side the class that callers know.
+func (d *Desk) lost(ctx context.Context, key flight.Key, err error) error {
+	switch {
+	case errors.Is(err, lease.ErrLost):
+		return &effect.LeaseLost{Key: key}
+	case errors.Is(err, lease.ErrClosed), d.ex.service.Err() != nil:
+		return errDraining()
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	var invalid *flight.InvalidError
+	if errors.As(err, &invalid) {
+		return err
+	}
+	return &effect.Unavailable{Code: "lease_unavailable", Cause: err}
+}
+
+func checkOpen(req OpenRequest) error {
+	switch {
+	case req.Key.IsZero():
+		return &flight.InvalidError{Field: "id", Detail: "the open names no key"}
+	case req.Nonce == (flight.Nonce{}):
+		return &flight.InvalidError{Field: "nonce", Detail: "an open needs a nonce: 16 random bytes, new for every open that is wanted, the same for every repeat of it"}
+	}
+	if err := checkInput(&req.Submission); err != nil {
+		return err
+	}
+	return checkTTL(req.TTL)
+}
+
+func checkTTL(ttl time.Duration) error {
+	if ttl != 0 && (ttl < lease.MinTTL || ttl > lease.MaxTTL || ttl%time.Second != 0) {
+		return &flight.InvalidError{Field: "ttl_ms", Detail: fmt.Sprintf("it is %v; allowed are whole seconds from %v to %v", ttl, lease.MinTTL, lease.MaxTTL)}
+	}
+	return nil
+}
+
+func openWord(a OpenAnswer, err error) string {
+	switch {
+	case err != nil:
+		return resultWord(effect.Result{}, err)
+	case a.Decision == flight.Proceed:
+		return "proceed"
+	case a.Decision == flight.Look:
+		return "verify"
+	case a.Joined:
+		return effect.Joined.String()
+	}
+	return effect.Replayed.String()
+}

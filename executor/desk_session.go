@@ -1,0 +1,161 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+)
+
+// NewSession makes a session for a caller that keeps it for many flights and renews it itself.
+func (d *Desk) NewSession(ctx context.Context, ttl time.Duration, owner string) (SessionAnswer, error) {
+	if err := checkTTL(ttl); err != nil {
+		return SessionAnswer{}, err
+	}
+	if d.ex.service.Err() != nil {
+		return SessionAnswer{}, errDraining()
+	}
+	start := time.Now()
+	g, err := d.newGuest(ctx, ttl, owner, false)
+	if err != nil {
+		return SessionAnswer{}, err
+	}
+	trust, err := g.session.Renew(ctx)
+	if err != nil {
+		return SessionAnswer{}, d.lost(ctx, flight.Key{}, err)
+	}
+	d.guests.enter(g)
+	return SessionAnswer{Session: g.session.ID(), Trust: trust - time.Since(start), RenewEvery: g.ttl / renewals}, nil
+}
+
+// Renew prolongs a session. nonces, where it is not nil, are the opens that the caller awaits or holds. An attempt of
+// the session that is not among them is abandoned, if it was open when the renewal before this one was served: then
+// the caller sent that open before it sent this renewal, and no longer wants it. A younger one it may not have listed
+// yet, because an open can overtake a renewal on the way.
+func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce) (SessionAnswer, error) {
+	start := time.Now()
+	g, err := d.guestOf(ctx, id)
+	if err != nil {
+		return SessionAnswer{}, err
+	}
+	trust, err := g.session.Renew(ctx)
+	if err != nil {
+		if errors.Is(err, lease.ErrLost) {
+			d.guests.forget(id)
+		}
+		return SessionAnswer{}, d.lost(ctx, flight.Key{}, err)
+	}
+	flights, before := d.guests.renew(id, start)
+	answer := SessionAnswer{Session: id, Trust: trust - time.Since(start), RenewEvery: d.guests.renewEvery(id, trust)}
+	for flightID, b := range flights {
+		f, err := d.ex.cfg.Ledger.Flight(flightID)
+		switch a := f.OpenAttempt(); {
+		case err != nil:
+		case a == nil || a.Number != b.attempt:
+			d.leftOver(f, flightID, b)
+		case nonces != nil && b.at.Before(before) && !slices.Contains(nonces, b.nonce):
+			d.unwanted(f)
+		case f.Cancel != nil:
+			answer.CancelRequested = append(answer.CancelRequested, flightID)
+		}
+	}
+	return answer, nil
+}
+
+// leftOver lets go of a claim whose attempt ended without a report to this process, unless its holder looks.
+func (d *Desk) leftOver(f *flight.Flight, id flight.ID, b boarded) {
+	if b.right != nil && f.Looking() && f.Probe.Claim == b.right.Claim() {
+		return
+	}
+	if _, b, known := d.guests.leave(id, b.attempt); known && b.right != nil {
+		b.right.Release()
+	}
+}
+
+// unwanted abandons an attempt that its caller does not hold: the answer to its open was lost and is not awaited.
+func (d *Desk) unwanted(f *flight.Flight) {
+	a := f.Newest()
+	d.ex.background(func(ctx context.Context) {
+		_, err := d.ex.cfg.Ledger.Propose(ctx, &flight.Abandon{Key: f.Key, Generation: f.Generation, Token: a.Token(), Error: "its caller does not hold it"})
+		if err == nil {
+			d.letGo(f, a.Token())
+		}
+	}, func() {})
+}
+
+// CloseSession ends a session. Its claims go; what is still open under it is a matter of recovery.
+func (d *Desk) CloseSession(ctx context.Context, id flight.SessionID) error {
+	g, err := d.guestOf(ctx, id)
+	var lost *effect.LeaseLost
+	switch {
+	case errors.As(err, &lost):
+		return nil // that is what was wanted
+	case err != nil:
+		return err
+	}
+	d.guests.forget(id)
+	if err := g.session.Close(ctx); err != nil && !errors.Is(err, lease.ErrLost) {
+		return d.lost(ctx, flight.Key{}, err)
+	}
+	return nil
+}
+
+// sessionFor is the caller's session, or one for this flight alone.
+func (d *Desk) sessionFor(ctx context.Context, req OpenRequest) (guest, error) {
+	if req.Session == "" {
+		return d.newGuest(ctx, req.TTL, req.Owner, true)
+	}
+	return d.guestOf(ctx, req.Session)
+}
+
+func (d *Desk) newGuest(ctx context.Context, ttl time.Duration, owner string, oneShot bool) (guest, error) {
+	if ttl == 0 {
+		ttl = lease.DefaultTTL
+	}
+	session, err := d.ex.cfg.Leases.NewSession(ctx, lease.Spec{TTL: ttl, Owner: owner})
+	if err != nil {
+		return guest{}, d.lost(ctx, flight.Key{}, err)
+	}
+	return guest{session: session, ttl: ttl, oneShot: oneShot}, nil
+}
+
+// guestOf finds a session, also one that a process before this one made. What was opened under it then is found in
+// the ledger.
+func (d *Desk) guestOf(ctx context.Context, id flight.SessionID) (guest, error) {
+	if g, known := d.guests.find(id, time.Now()); known {
+		return g, nil
+	}
+	session, err := d.ex.cfg.Leases.Session(ctx, id)
+	if err != nil {
+		return guest{}, d.lost(ctx, flight.Key{}, err)
+	}
+	trust, err := session.Renew(ctx)
+	if err != nil {
+		return guest{}, d.lost(ctx, flight.Key{}, err)
+	}
+	open, err := d.ex.openAttempts()
+	if err != nil {
+		return guest{}, d.ex.unavailable(flight.Key{}, err)
+	}
+	g := guest{session: session, ttl: trust + lease.Margin(trust)}
+	d.guests.enter(g)
+	for _, f := range open {
+		if f.Newest().Claim.Session == id {
+			d.guests.reboard(g, f)
+		}
+	}
+	return g, nil
+}
+
+// dismiss ends a session that was made for one flight, in the background.
+func (d *Desk) dismiss(g guest) {
+	if !g.oneShot {
+		return
+	}
+	d.guests.forget(g.session.ID())
+	d.ex.background(func(ctx context.Context) { _ = g.session.Close(ctx) }, func() {})
+}

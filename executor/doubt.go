@@ -1,0 +1,194 @@
+package executor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// lookTimeout bounds a look-up whose flight declares no attempt time-out.
+const lookTimeout = 30 * time.Second
+
+// lookUp asks the provider what happened and brings the verdict.
+func (ex *Executor) lookUp(t *trip, reply flight.Reply) (step, effect.Result, error) {
+	f := reply.Flight
+	if t.call.LookUp == nil {
+		return landed, effect.Result{}, &effect.InDoubt{Key: t.call.Key, Version: f.Version,
+			Cause: "an effect of unknown outcome must be looked up at the provider, and this caller brings no look-up"}
+	}
+	if wait := ex.settle.remaining(f); wait > 0 { // by this process's own clock, from its own observation
+		return openAgain, effect.Result{}, ex.pause(t, flight.Reply{Flight: f, Wait: wait})
+	}
+	verb, answer := ex.ask(t.call, f)
+	ctx, cancel := context.WithTimeout(context.Background(), ex.cfg.TTL/2)
+	defer cancel()
+	// A look-up changes nothing at the provider: if the process dies before its verdict is recorded, the next one asks
+	// again.
+	verdict, err := ex.insist(ctx, &flight.Verdict{
+		Key: f.Key, Generation: f.Generation, Probe: reply.Probe, Result: verb,
+		ExternalID: answer.ExternalID, Body: flight.NewBlob(answer.ContentType, answer.Body, flight.MaxReceiptBody),
+	})
+	if err != nil {
+		return landed, effect.Result{}, ex.unavailable(t.call.Key, err)
+	}
+	ex.settle.forget(f.ID)
+	if isSettled(verdict.Flight) {
+		result, err := ex.answer(verdict.Flight, &t.call, effect.Replayed)
+		return landed, result, err
+	}
+	if t.interest.Err() != nil {
+		return landed, effect.Result{}, context.Cause(t.interest)
+	}
+	return openAgain, effect.Result{}, nil
+}
+
+// finding is what a look-up found out.
+type finding struct {
+	verb   flight.Verb
+	answer effect.Answer
+}
+
+// ask calls the caller's look-up. Whatever goes wrong with it means that it could not find out: an error, a panic, a
+// verb that is none, or that it does not return.
+func (ex *Executor) ask(call effect.Call, f *flight.Flight) (flight.Verb, effect.Answer) {
+	timeout := f.Policy.AttemptTimeout
+	if timeout <= 0 {
+		timeout = lookTimeout
+	}
+	input, err := ex.input(&call.Submission, f)
+	if err != nil {
+		return flight.NoVerb, effect.Answer{}
+	}
+	ctx, cancel := context.WithTimeout(ex.life, timeout)
+	found := make(chan finding, 1)
+	ex.crew.enterMore() // the trip itself is aboard, so this one is let in
+	go func() {
+		defer ex.crew.leave()
+		defer cancel()
+		var it finding
+		defer func() { // also when the look-up ends this goroutine
+			if recover() != nil {
+				it = finding{}
+			}
+			found <- it
+		}()
+		it = lookOnce(ctx, call.LookUp, ex.looker(ctx, f, input))
+	}()
+	hung := time.NewTimer(timeout + ex.cfg.HungAfter)
+	defer hung.Stop()
+	select {
+	case it := <-found:
+		return it.verb, it.answer
+	case <-hung.C:
+		return flight.NoVerb, effect.Answer{}
+	}
+}
+
+// looker is the attempt in doubt, as a look-up sees it.
+func (ex *Executor) looker(ctx context.Context, f *flight.Flight, input flight.Blob) *effect.Attempt {
+	newest := *f.Newest()
+	return effect.NewAttempt(effect.Spec{
+		Key: f.Key, Number: newest.Number, Input: input, Recovery: f.Policy.Recovery, Previous: &newest, Context: ctx,
+		IdempotencyKey: ex.idempotencyKey(f), FencingToken: ex.seal(f, newest.Token()),
+	})
+}
+
+func lookOnce(ctx context.Context, look effect.LookUp, at *effect.Attempt) finding {
+	verb, answer, err := look(ctx, at)
+	if err != nil || verb != flight.Happened && verb != flight.DidNotHappen {
+		return finding{}
+	}
+	return finding{verb, answer}
+}
+
+// pause waits as long as the ledger said that it is not worth asking again, or for a change of the flight.
+func (ex *Executor) pause(t *trip, reply flight.Reply) error {
+	wait := reply.Wait
+	if f := reply.Flight; f.Looking() {
+		wait = max(wait, ex.settle.remaining(f))
+	}
+	if wait <= 0 {
+		wait = jitter(firstPoll)
+	}
+	ex.waitChange(t.interest, t.id, version(reply.Flight), wait)
+	if t.interest.Err() != nil {
+		return context.Cause(t.interest)
+	}
+	return nil
+}
+
+// settling measures settle delays by this process's own monotonic clock, from the moment at which it first saw that an
+// attempt was lost. The ledger's time may only lengthen them (DESIGN.md 3, Time).
+type settling struct {
+	mu   sync.Mutex
+	seen map[flight.ID]settle
+}
+
+type settle struct {
+	attempt uint32
+	until   time.Time
+}
+
+// muchSettling is how many delays are kept before those that are long over are dropped: flights that others settled.
+const muchSettling = 1024
+
+// settleDelay is how long after the loss of an attempt its effect may still show.
+func settleDelay(p flight.Policy) time.Duration {
+	if p.SettleDelay > 0 {
+		return p.SettleDelay
+	}
+	return p.AttemptTimeout + flight.PauseBound
+}
+
+// observe starts the delay of the flight's newest attempt, unless it runs already or has been over before: later looks
+// at the same attempt wait only for their backoff, which is the ledger's.
+func (s *settling) observe(f *flight.Flight) {
+	if f.Looking() && f.Probe.Tries == 0 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.observeLocked(f)
+	}
+}
+
+func (s *settling) observeLocked(f *flight.Flight) time.Duration {
+	known, ok := s.seen[f.ID]
+	if !ok || known.attempt != f.AttemptNumber() {
+		if s.seen == nil {
+			s.seen = make(map[flight.ID]settle)
+		}
+		known = settle{attempt: f.AttemptNumber(), until: time.Now().Add(settleDelay(f.Policy))}
+		s.pruneLocked()
+		s.seen[f.ID] = known
+	}
+	return time.Until(known.until)
+}
+
+func (s *settling) pruneLocked() {
+	if len(s.seen) < muchSettling {
+		return
+	}
+	for id, known := range s.seen {
+		if time.Since(known.until) > flight.MaxOpenLife {
+			delete(s.seen, id)
+		}
+	}
+}
+
+// remaining is how much of the delay is left.
+func (s *settling) remaining(f *flight.Flight) time.Duration {
+	if !f.Looking() || f.Probe.Tries > 0 {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.observeLocked(f)
+}
+
+func (s *settling) forget(id flight.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.seen, id)
+}

@@ -1,0 +1,265 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+)
+
+// Config is what an executor needs of its neighbours. Ledger, Memory and Leases have no default.
+type Config struct {
+	Ledger Ledger
+	Memory Memory
+	Leases lease.Service
+	Events Events
+	// Owner says in claims and attempts who this is, for people; empty: host:pid.
+	Owner string
+	// TTL is how long claims outlive this process; 0: lease.DefaultTTL. An Open that is not answered within half of it
+	// is given up.
+	TTL time.Duration
+	// OpenLife is how long after its proposal an Open may still open an attempt; 0: 30 s.
+	OpenLife time.Duration
+	// ReportWait is how long a caller waits for its outcome to be recorded before it gets *effect.Unrecorded; 0: 10 s.
+	ReportWait time.Duration
+	// HungAfter is how long after the end of its context a handler is believed to return; then its key is let go and
+	// its outcome taken for unknown; 0: 15 s.
+	HungAfter time.Duration
+	// SweepEvery is how often the sweeper looks for dead holders unasked; 0: 2 s.
+	SweepEvery time.Duration
+	// Crash is called at the named points of no return; nil: nothing happens there.
+	Crash func(point string)
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Ledger == nil || c.Memory == nil || c.Leases == nil {
+		return c, errors.New("executor: Config needs Ledger, Memory and Leases")
+	}
+	if c.Owner == "" {
+		host, _ := os.Hostname()
+		c.Owner = fmt.Sprintf("%s:%d", host, os.Getpid())
+	}
+	setDefault(&c.TTL, lease.DefaultTTL)
+	setDefault(&c.OpenLife, flight.MaxOpenLife/2)
+	setDefault(&c.ReportWait, 10*time.Second)
+	setDefault(&c.HungAfter, flight.PauseBound)
+	setDefault(&c.SweepEvery, 2*time.Second)
+	if c.OpenLife > flight.MaxOpenLife {
+		return c, fmt.Errorf("executor: OpenLife %v is longer than the ledger allows (%v)", c.OpenLife, flight.MaxOpenLife)
+	}
+	if c.Crash == nil {
+		c.Crash = func(string) {}
+	}
+	return c, nil
+}
+
+func setDefault(d *time.Duration, value time.Duration) {
+	if *d == 0 {
+		*d = value
+	}
+}
+
+// Executor runs effects once. Its methods may be called at once from many goroutines.
+type Executor struct {
+	cfg     Config
+	session lease.Session
+	trips   trips
+	settle  settling
+	overdue overdue
+	desk    *Desk
+	life    context.Context // of effects; ends when Close loses its patience
+	kill    context.CancelCauseFunc
+	service context.Context // of those who wait for others; ends when Close begins
+	drain   context.CancelCauseFunc
+	crew    *crew
+}
+
+// New makes an executor and its session. Run must be called for dead holders to be noticed unasked.
+func New(ctx context.Context, cfg Config) (*Executor, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	session, err := cfg.Leases.NewSession(ctx, lease.Spec{TTL: cfg.TTL, Owner: cfg.Owner, Kept: true})
+	if err != nil {
+		return nil, fmt.Errorf("executor: no session: %w", err)
+	}
+	ex := &Executor{cfg: cfg, session: session, crew: newCrew()}
+	ex.life, ex.kill = context.WithCancelCause(context.Background())
+	ex.service, ex.drain = context.WithCancelCause(ex.life)
+	ex.desk = newDesk(ex)
+	return ex, nil
+}
+
+// Desk is the door for callers who perform effects themselves.
+func (ex *Executor) Desk() *Desk { return ex.desk }
+
+// Do runs h once for the call's key, or gives the receipt of whoever did: the story of one call.
+//
+// The numbers are those of DESIGN.md 4. Dead before 5: nothing happened. Between 5 and 7: the recovery policy decides.
+// After 7: the receipt stands.
+func (ex *Executor) Do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
+	if ex.cfg.Events.Called == nil {
+		return ex.do(ctx, call, h)
+	}
+	start := time.Now()
+	result, err := ex.do(ctx, call, h)
+	ex.cfg.Events.Called(call.Key, resultWord(result, err), time.Since(start))
+	return result, err
+}
+
+func (ex *Executor) do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
+	if err := check(&call, h); err != nil {
+		return effect.Result{}, err
+	}
+	id := call.Key.FlightID()
+	// 3. A receipt found is final. It comes first because it costs nothing.
+	if result, done, err := ex.recall(id, &call); done {
+		return result, err
+	}
+	// 2. Callers of the same key in this process share one trip.
+	t, first := ex.trips.join(ex.service, id, call, h)
+	if !first {
+		return ex.accompany(ctx, t, call)
+	}
+	if !ex.crew.enter() {
+		ex.trips.leave(t)
+		t.end(effect.Result{}, effect.ErrClosed)
+		return effect.Result{}, effect.ErrClosed
+	}
+	go ex.run(t)
+	return t.await(ctx, call.Wait, effect.Executed)
+}
+
+// run flies a trip and tells everybody who waits for it.
+func (ex *Executor) run(t *trip) {
+	defer ex.crew.leave()
+	result, err := effect.Result{}, errGone
+	defer func() { // also when a handler ends this goroutine
+		ex.trips.leave(t)
+		t.end(result, err)
+	}()
+	result, err = ex.fly(t)
+}
+
+// fly is one trip: claim, open, act, report, as often as the rules say. Its interest ends when nobody waits any more;
+// an effect that has started is not bothered by that.
+func (ex *Executor) fly(t *trip) (effect.Result, error) {
+	defer ex.letGo(t)
+	for {
+		// 4. The right to fly.
+		if t.right == nil || t.right.Trust() <= 0 {
+			if settled, err := ex.claimFor(t); settled != nil || err != nil {
+				return ex.settled(t, settled, err)
+			}
+		}
+		// 5. The ledger decides.
+		reply, err := ex.open(t)
+		if err != nil {
+			return effect.Result{}, ex.unavailable(t.call.Key, err)
+		}
+		ex.cfg.Crash(afterOpen)
+		next, result, err := ex.follow(t, reply)
+		if next == landed || err != nil {
+			return result, err
+		}
+		if next == claimAnew {
+			ex.letGo(t)
+		}
+	}
+}
+
+// step is what a trip does after an answer of the ledger.
+type step int
+
+const (
+	landed step = iota
+	openAgain
+	claimAnew
+)
+
+// follow does what the ledger answered to an Open. An error ends the trip, whatever the step.
+func (ex *Executor) follow(t *trip, reply flight.Reply) (step, effect.Result, error) {
+	switch reply.Decision {
+	case flight.Proceed:
+		return ex.act(t, reply)
+	case flight.Look:
+		return ex.lookUp(t, reply)
+	case flight.Busy:
+		return openAgain, effect.Result{}, ex.pause(t, reply)
+	case flight.Fenced:
+		if t.call.Key.IsStep() {
+			return landed, effect.Result{}, &effect.Fenced{Key: t.call.Key}
+		}
+		return claimAnew, effect.Result{}, ex.afterFence(t)
+	}
+	result, err := ex.answer(reply.Flight, &t.call, effect.Replayed)
+	return landed, result, err
+}
+
+// maxFences is how often in a row a fresh claim may be refused by the ledger before somebody is told: then the lease
+// side and the ledger do not agree about epochs or about the time.
+const maxFences = 6
+
+// afterFence pauses before the next claim, longer every time.
+func (ex *Executor) afterFence(t *trip) error {
+	if t.fences++; t.fences >= maxFences {
+		return &effect.Unavailable{Code: "lease_unavailable", Cause: fmt.Errorf("%s: %w", t.call.Key, errRefused)}
+	}
+	if !rest(t.interest, jitter(firstPoll<<t.fences)) {
+		return context.Cause(t.interest)
+	}
+	return nil
+}
+
+// Close lets running effects finish and report, as long as ctx lives, and gives up the session. Whoever waits for
+// somebody else, and every new call, gets effect.ErrClosed. Effects that still run when ctx ends have their context
+// cancelled with that cause and are waited for no longer than Config.HungAfter. When one has not returned even then,
+// Close says so and leaves the session to its time to live: giving up its claims would let a successor act beside it.
+func (ex *Executor) Close(ctx context.Context) error {
+	ex.drain(effect.ErrClosed)
+	home := ex.crew.drain()
+	select {
+	case <-home:
+	case <-ctx.Done():
+		ex.kill(effect.ErrClosed)
+		patience := time.NewTimer(ex.cfg.HungAfter)
+		defer patience.Stop()
+		select {
+		case <-home:
+		case <-patience.C:
+			return fmt.Errorf("executor: an effect did not end with its context; its claim stands until it expires: %w", context.Cause(ctx))
+		}
+	}
+	ex.kill(effect.ErrClosed)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+	defer cancel()
+	return ex.session.Close(ctx)
+}
+
+// closeGrace bounds the last word to etcd.
+const closeGrace = 5 * time.Second
+
+func check(call *effect.Call, h effect.Handler) error {
+	switch {
+	case call.Key.IsZero():
+		return &flight.InvalidError{Field: "key", Detail: "the call names no key"}
+	case h == nil:
+		return &flight.InvalidError{Field: "handler", Detail: "the call brings no handler"}
+	case call.Submission.Policy.CanLookUp() && call.LookUp == nil:
+		return &flight.InvalidError{Field: "look_up", Detail: "recovery verify needs a look-up"}
+	}
+	return checkInput(&call.Submission)
+}
+
+func checkInput(s *flight.Submission) error {
+	if s.Input.Size > flight.MaxInput {
+		return &flight.InvalidError{Field: "input", Detail: fmt.Sprintf("it has %d bytes; at most %d are allowed", s.Input.Size, flight.MaxInput)}
+	}
+	return nil
+}

@@ -1,0 +1,227 @@
+package executor
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+)
+
+// renewals is how many renewals fit into one TTL.
+const renewals = 3
+
+// guest is a session of a remote caller as the desk handles it.
+type guest struct {
+	session lease.Session
+	ttl     time.Duration // where a process before this one made the session, what it is at least
+	oneShot bool          // it was made for one flight and ends with its report
+}
+
+// boarded is an attempt, or a look-up, that was opened for a guest.
+type boarded struct {
+	right   lease.Lease // nil where a process before this one made it
+	attempt uint32
+	nonce   flight.Nonce
+	at      time.Time
+}
+
+// stay is what the desk knows of one guest.
+type stay struct {
+	guest   guest
+	flights map[flight.ID]boarded
+	renewed time.Time // when the last renewal was served; zero: none yet
+	seen    time.Time // when it last came by
+}
+
+// guests are the remote callers that this process has seen, with what they hold. It is a help and no truth: after a
+// restart it is empty, and everything works on what etcd and the ledger know.
+type guests struct {
+	mu        sync.Mutex
+	bySession map[flight.SessionID]*stay
+	byFlight  map[flight.ID]flight.SessionID
+}
+
+// enter notes a guest, if it is not known.
+func (gs *guests) enter(g guest) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	gs.enterLocked(g)
+}
+
+func (gs *guests) enterLocked(g guest) *stay {
+	if gs.bySession == nil {
+		gs.bySession = make(map[flight.SessionID]*stay)
+		gs.byFlight = make(map[flight.ID]flight.SessionID)
+	}
+	s := gs.bySession[g.session.ID()]
+	if s == nil {
+		s = &stay{guest: g, flights: make(map[flight.ID]boarded)}
+		gs.bySession[g.session.ID()] = s
+	}
+	s.seen = time.Now()
+	return s
+}
+
+// board notes what was opened for a guest.
+func (gs *guests) board(g guest, f *flight.Flight, right lease.Lease) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	gs.boardLocked(g, f, right)
+}
+
+func (gs *guests) boardLocked(g guest, f *flight.Flight, right lease.Lease) {
+	a := f.Newest()
+	s := gs.enterLocked(g)
+	s.flights[f.ID] = boarded{right: right, attempt: a.Number, nonce: a.Nonce, at: time.Now()}
+	gs.byFlight[f.ID] = g.session.ID()
+}
+
+// reboard notes what a process before this one opened for a guest, unless this one knows better.
+func (gs *guests) reboard(g guest, f *flight.Flight) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	if s := gs.bySession[g.session.ID()]; s == nil || s.flights[f.ID].attempt != f.AttemptNumber() {
+		gs.boardLocked(g, f, nil)
+	}
+}
+
+// leave forgets what was opened for a flight's attempt, and says what it was.
+func (gs *guests) leave(id flight.ID, attempt uint32) (g guest, b boarded, known bool) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	s := gs.bySession[gs.byFlight[id]]
+	if s == nil || s.flights[id].attempt != attempt {
+		return g, b, false
+	}
+	g, b = s.guest, s.flights[id]
+	delete(s.flights, id)
+	delete(gs.byFlight, id)
+	return g, b, true
+}
+
+// rightOf is the claim of a flight's attempt; nil where this process did not make it.
+func (gs *guests) rightOf(id flight.ID, attempt uint32) lease.Lease {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	s := gs.bySession[gs.byFlight[id]]
+	if s == nil || s.flights[id].attempt != attempt {
+		return nil
+	}
+	return s.flights[id].right
+}
+
+// find gives a guest that is known.
+func (gs *guests) find(id flight.SessionID, now time.Time) (g guest, known bool) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	s := gs.bySession[id]
+	if s == nil {
+		return g, false
+	}
+	s.seen = now
+	return s.guest, true
+}
+
+// renew notes a renewal, and gives what the guest holds and when the renewal before this one was served.
+func (gs *guests) renew(id flight.SessionID, now time.Time) (flights map[flight.ID]boarded, before time.Time) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	s := gs.bySession[id]
+	if s == nil {
+		return nil, time.Time{}
+	}
+	before, s.renewed, s.seen = s.renewed, now, now
+	return maps.Clone(s.flights), before
+}
+
+// forget drops a guest whose session is over.
+func (gs *guests) forget(id flight.SessionID) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	gs.forgetLocked(id)
+}
+
+func (gs *guests) forgetLocked(id flight.SessionID) {
+	s := gs.bySession[id]
+	if s == nil {
+		return
+	}
+	for f := range s.flights {
+		if gs.byFlight[f] == id {
+			delete(gs.byFlight, f)
+		}
+	}
+	delete(gs.bySession, id)
+}
+
+// tidy drops guests that have not come by for more than two TTLs: their sessions are over, or renewed through another
+// node, which then knows them.
+func (gs *guests) tidy(now time.Time) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	for id, s := range gs.bySession {
+		if now.Sub(s.seen) > 2*s.guest.ttl {
+			gs.forgetLocked(id)
+		}
+	}
+}
+
+// renewEvery is how often a guest should renew, when trust is left to it now.
+func (gs *guests) renewEvery(id flight.SessionID, trust time.Duration) time.Duration {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	if s := gs.bySession[id]; s != nil {
+		return s.guest.ttl / renewals
+	}
+	return trust / renewals
+}
+
+// turnstile lets one opener of a key at a time go on to claim it; the others find out what became of it.
+type turnstile struct {
+	mu    sync.Mutex
+	queue map[flight.ID]*turnQueue
+}
+
+type turnQueue struct {
+	turn    chan struct{}
+	waiting int
+}
+
+// enter waits for the turn of this caller until ctx ends. leave must be called once.
+func (ts *turnstile) enter(ctx context.Context, id flight.ID) (leave func(), err error) {
+	ts.mu.Lock()
+	if ts.queue == nil {
+		ts.queue = make(map[flight.ID]*turnQueue)
+	}
+	q := ts.queue[id]
+	if q == nil {
+		q = &turnQueue{turn: make(chan struct{}, 1)}
+		ts.queue[id] = q
+	}
+	q.waiting++
+	ts.mu.Unlock()
+	leave = func() { <-q.turn; ts.drop(id, q) }
+	select {
+	case q.turn <- struct{}{}:
+		return leave, nil
+	default:
+	}
+	select {
+	case q.turn <- struct{}{}:
+		return leave, nil
+	case <-ctx.Done():
+		ts.drop(id, q)
+		return nil, ctx.Err()
+	}
+}
+
+func (ts *turnstile) drop(id flight.ID, q *turnQueue) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if q.waiting--; q.waiting == 0 {
+		delete(ts.queue, id)
+	}
+}

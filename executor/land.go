@@ -1,0 +1,189 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// land reports how the effect ended, and does what the ledger makes of it.
+func (ex *Executor) land(t *trip, opened flight.Reply, end ending) (step, effect.Result, error) {
+	r := reportOf(opened, end)
+	reply, err := ex.report(opened, r)
+	ex.cfg.Crash(afterReport)
+	if err != nil {
+		ex.outlast(t, opened, r, err)
+		return landed, effect.Result{}, &effect.Unrecorded{Result: provisional(opened, end), Cause: err}
+	}
+	f := reply.Flight
+	if reply.Decision != flight.Accepted {
+		if f != nil && f.State.Terminal() {
+			result, err := ex.answer(f, &t.call, effect.Replayed)
+			return landed, result, err
+		}
+		return landed, effect.Result{}, &effect.Fenced{Key: t.call.Key}
+	}
+	switch {
+	case end.outcome.Final() && f.Receipt != nil && f.Receipt.Body.Digest == r.Body.Digest:
+		result, err := ex.receipt(f, r.Body.Data, effect.Executed) // the bytes are at hand
+		return landed, result, err
+	case isSettled(f):
+		result, err := ex.answer(f, &t.call, effect.Executed)
+		return landed, result, err
+	case f.Looking():
+		ex.settle.observe(f)
+		return openAgain, effect.Result{}, nil
+	case f.Policy.Retry.Declared() || f.Policy.Saga:
+		wait := max(0, f.NotBefore.Until(ex.cfg.Memory.Now()))
+		return openAgain, effect.Result{}, ex.pause(t, flight.Reply{Flight: f, Wait: wait})
+	}
+	return landed, effect.Result{}, &effect.Unsettled{Key: f.Key, Outcome: end.outcome, Err: end.err}
+}
+
+// reportOf is what the ledger is told about the end of an attempt.
+func reportOf(opened flight.Reply, end ending) *flight.Report {
+	f := opened.Flight
+	r := &flight.Report{
+		Key: f.Key, Generation: f.Generation, Token: opened.Token, Outcome: end.outcome,
+		ExternalID: end.answer.ExternalID, Body: bodyOf(end),
+	}
+	if end.err != nil {
+		r.Error = end.err.Error()
+		r.RetryAfter = effect.AskedPause(end.err)
+	}
+	return r
+}
+
+// report brings the end of an attempt into the ledger, or into the spool.
+func (ex *Executor) report(opened flight.Reply, r *flight.Report) (flight.Reply, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), ex.cfg.ReportWait)
+	defer cancel()
+	reply, err := ex.cfg.Ledger.Report(ctx, r)
+	if err == nil {
+		ex.tell(reply, opened.Token.Number, r.Outcome)
+	}
+	return reply, err
+}
+
+// reportLate reports a hung handler once it returns after all.
+func (ex *Executor) reportLate(reply flight.Reply, done <-chan ending) {
+	if !ex.crew.enterMore() {
+		return
+	}
+	go func() {
+		defer ex.crew.leave()
+		_, _ = ex.report(reply, reportOf(reply, <-done))
+	}()
+}
+
+// reportHold bounds how long a claim is kept for a report that is on its way into the ledger.
+const reportHold = 10 * time.Minute
+
+// outlast keeps the claim of an effect whose report could not be recorded yet, so that nobody takes it for lost while
+// it is only late. A report that is not in the spool either is brought again and again. It ends with Close: a report
+// that has come nowhere by then is lost with this process, and the recovery policy decides.
+func (ex *Executor) outlast(t *trip, opened flight.Reply, r *flight.Report, why error) {
+	right := t.right
+	t.right = nil
+	if !ex.crew.enterMore() {
+		right.Release()
+		return
+	}
+	t.start()
+	go func() {
+		defer ex.crew.leave()
+		defer t.stop()
+		defer right.Release()
+		for why != nil && !errors.Is(why, ErrPending) && rest(ex.life, lastPoll) {
+			_, why = ex.report(opened, r)
+		}
+		ctx, cancel := context.WithTimeout(ex.service, reportHold)
+		defer cancel()
+		f := opened.Flight
+		for seen := f.Version; f.OpenAttempt() != nil && f.AttemptNumber() == opened.Token.Number; seen = f.Version {
+			var err error
+			if f, err = ex.cfg.Ledger.Wait(ctx, opened.Flight.ID, seen); err != nil || f == nil {
+				return
+			}
+		}
+	}()
+}
+
+// bodyOf is what is kept of an answer. Too long a body is shortened and marked so; it never makes an attempt fail.
+func bodyOf(end ending) flight.Blob {
+	if !end.outcome.Final() {
+		return flight.Blob{}
+	}
+	body := end.answer.Body
+	if end.outcome == flight.Refused && len(body) == 0 && end.err != nil {
+		return flight.NewBlob("text/plain; charset=utf-8", []byte(end.err.Error()), flight.MaxReceiptBody)
+	}
+	return flight.NewBlob(end.answer.ContentType, body, flight.MaxReceiptBody)
+}
+
+// tell passes on what the ledger made of a report.
+func (ex *Executor) tell(reply flight.Reply, number uint32, outcome flight.Outcome) {
+	f := reply.Flight
+	if f == nil {
+		return
+	}
+	if ex.cfg.Events.Closed != nil && reply.Decision == flight.Accepted {
+		var took time.Duration
+		if a := f.Newest(); a != nil && a.Number == number {
+			took = a.ClosedAt.Until(a.OpenedAt)
+		}
+		ex.cfg.Events.Closed(f.Key, number, outcome, took)
+	}
+	if ex.cfg.Events.Fenced != nil && reply.Decision == flight.Fenced {
+		ex.cfg.Events.Fenced(f.Key, number)
+	}
+	for _, e := range reply.Events {
+		if e.Kind == flight.EventOverlap && ex.cfg.Events.Overlap != nil {
+			ex.cfg.Events.Overlap(f.Key)
+		}
+	}
+}
+
+// input is what must be sent: the first caller's, which a later caller's need not be to the letter.
+func (ex *Executor) input(s *flight.Submission, f *flight.Flight) (flight.Blob, error) {
+	b := f.Input
+	switch {
+	case b.Kept == 0:
+		return b, nil
+	case b.Digest == s.Input.Digest && s.Input.Data != nil:
+		return s.Input, nil
+	}
+	data, err := ex.cfg.Memory.Input(f)
+	b.Data = data
+	return b, err
+}
+
+func (ex *Executor) idempotencyKey(f *flight.Flight) string {
+	header := ex.cfg.Memory.Header()
+	return header.IdempotencyKey(f.Key, f.Generation)
+}
+
+func (ex *Executor) seal(f *flight.Flight, token flight.Token) string {
+	return token.Seal(ex.cfg.Memory.Header().Secret, f.ID, f.Generation, f.Newest().Claim.Session)
+}
+
+// previous is a copy of the attempt before the newest one; nil when there is none.
+func previous(f *flight.Flight) *flight.Attempt {
+	if len(f.Attempts) < 2 {
+		return nil
+	}
+	before := f.Attempts[len(f.Attempts)-2]
+	return &before
+}
+
+// provisional is the result of an effect whose outcome is not recorded yet.
+func provisional(opened flight.Reply, end ending) effect.Result {
+	f := opened.Flight
+	return effect.Result{
+		Key: f.Key, FlightID: f.ID, Outcome: end.outcome, Source: effect.Executed, Attempt: opened.Token.Number,
+		Answer: end.answer, Size: len(end.answer.Body),
+	}
+}

@@ -1,0 +1,141 @@
+package executor
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+)
+
+var (
+	errGone    = errors.New("executor: the handler ended its goroutine, so that nobody knows what it did")
+	errRefused = errors.New("the ledger refuses every fresh claim: it is of another epoch, or the ledger's time runs away from ours")
+)
+
+// open asks the ledger for an attempt of the trip's flight.
+func (ex *Executor) open(t *trip) (flight.Reply, error) {
+	open := ex.newOpen(t.call.Key, t.call.Submission, t.right)
+	open.Nonce, open.Owner = newNonce(), ex.cfg.Owner
+	reply, err := ex.propose(open)
+	if errors.Is(err, ErrAmbiguous) {
+		ex.abandonOpen(open, t.right)
+		t.right = nil
+	}
+	return reply, err
+}
+
+func (ex *Executor) newOpen(key flight.Key, s flight.Submission, right lease.Lease) *flight.Open {
+	return &flight.Open{
+		Key: key, Submission: s, Claim: right.Claim(),
+		NotAfter: ex.cfg.Memory.Now().Add(ex.cfg.OpenLife), StoreEpoch: ex.cfg.Memory.Header().StoreEpoch,
+	}
+}
+
+// propose asks until the answer is known, for half a TTL at most: a claim whose holder cannot reach the ledger must
+// not keep others from the key. It does not end with the caller, because an Open whose answer nobody hears is a doubt;
+// asking again for the same nonce is harmless.
+func (ex *Executor) propose(open *flight.Open) (flight.Reply, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), ex.cfg.TTL/2)
+	defer cancel()
+	for {
+		reply, err := ex.cfg.Ledger.Propose(ctx, open)
+		if !errors.Is(err, ErrAmbiguous) || !rest(ctx, jitter(firstPoll)) {
+			return reply, err
+		}
+	}
+}
+
+// abandonOpen makes sure that an Open whose answer was never seen leaves no attempt behind, and only then lets the key
+// go: whoever came before that would take the attempt for one that may have acted. It works in the background; Close
+// waits for it. If the process dies first, the sweeper finds the attempt's holder gone.
+func (ex *Executor) abandonOpen(open *flight.Open, right lease.Lease) {
+	ex.background(func(ctx context.Context) {
+		_, _ = ex.insist(ctx, &flight.Abandon{
+			Key: open.Key, Session: open.Claim.Session, Nonce: open.Nonce, NotAfter: open.NotAfter, Error: "its opener gave up",
+		})
+	}, right.Release)
+}
+
+// abandon ends an attempt of which nothing was sent, and then lets its claim go. If the ledger does not hear of it, the
+// sweeper finds it.
+func (ex *Executor) abandon(reply flight.Reply, right lease.Lease, why string) error {
+	f := reply.Flight
+	command := &flight.Abandon{Key: f.Key, Generation: f.Generation, Token: reply.Token, Error: why}
+	ctx, cancel := context.WithTimeout(context.Background(), ex.cfg.TTL/2)
+	defer cancel()
+	_, err := ex.cfg.Ledger.Propose(ctx, command)
+	if err == nil {
+		right.Release()
+		return nil
+	}
+	ex.background(func(ctx context.Context) { _, _ = ex.insist(ctx, command) }, right.Release)
+	return err
+}
+
+// insist proposes a command until the ledger has answered, or ctx ends.
+func (ex *Executor) insist(ctx context.Context, c flight.Command) (flight.Reply, error) {
+	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
+		reply, err := ex.cfg.Ledger.Propose(ctx, c)
+		if err == nil || !rest(ctx, jitter(pause)) {
+			return reply, err
+		}
+	}
+}
+
+// background runs f for at most the life of an Open, and then, also when there is no time left for f, finally. Close
+// waits for both.
+func (ex *Executor) background(f func(ctx context.Context), finally func()) {
+	if !ex.crew.enterMore() {
+		finally()
+		return
+	}
+	go func() {
+		defer ex.crew.leave()
+		defer finally()
+		ctx, cancel := context.WithTimeout(ex.life, ex.cfg.OpenLife)
+		defer cancel()
+		f(ctx)
+	}()
+}
+
+// letGo gives up the trip's claim.
+func (ex *Executor) letGo(t *trip) {
+	if t.right == nil {
+		return
+	}
+	ex.cfg.Crash(beforeRelease)
+	t.right.Release()
+	t.right = nil
+}
+
+// settled ends a trip that need not fly, or cannot.
+func (ex *Executor) settled(t *trip, f *flight.Flight, err error) (effect.Result, error) {
+	switch {
+	case err == nil:
+		return ex.answer(f, &t.call, effect.Joined)
+	case t.interest.Err() != nil:
+		return effect.Result{}, context.Cause(t.interest)
+	}
+	return effect.Result{}, ex.unavailable(t.call.Key, err)
+}
+
+func newNonce() (n flight.Nonce) {
+	_, _ = rand.Read(n[:]) // crypto/rand never fails: it ends the program first
+	return n
+}
+
+// rest waits for d, and reports whether ctx still lives then.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,66 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// Ledger is what one flight needs of the memory of flights.
+type Ledger interface {
+	// Propose brings a command into the ledger and answers what the rules say of it. An answer is durable. Errors:
+	// one that is ErrAmbiguous may or may not have been applied, and can be proposed again without harm; any other
+	// surely was not applied.
+	Propose(ctx context.Context, c flight.Command) (flight.Reply, error)
+	// Report brings the outcome of an attempt, however long it takes. ErrPending: it is safe on this node's disk and
+	// will be committed later.
+	Report(ctx context.Context, r *flight.Report) (flight.Reply, error)
+	// Flight reads what this node knows, without the bytes of bodies; nil when it knows nothing.
+	Flight(id flight.ID) (*flight.Flight, error)
+	// Wait waits until the flight's version is another than the one seen.
+	Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error)
+}
+
+// Memory is what else the executor reads of the ledger.
+type Memory interface {
+	// Header is the ledger's header as of the last command that was applied here.
+	Header() flight.Header
+	// Now is the ledger's time as this node can tell it.
+	Now() flight.Time
+	// Live gives flights that are neither absent nor terminal, at most limit, in an order of the ledger's own: those
+	// behind after, which is the last one of the page before; the zero ID gives the first page. Fewer than limit: there
+	// are no more. One that ends while it is read may be among them.
+	Live(after flight.ID, limit int) ([]*flight.Flight, error)
+	// Input gives the exact bytes of the flight's input.
+	Input(f *flight.Flight) ([]byte, error)
+	// ReceiptBody gives the exact bytes that are kept of the receipt's body.
+	ReceiptBody(f *flight.Flight) ([]byte, error)
+}
+
+// The classes of a ledger's errors.
+var (
+	// ErrAmbiguous: the command may or may not have been applied.
+	ErrAmbiguous = errors.New("executor: not known whether the ledger applied the command")
+	// ErrPending: the report is kept and will be committed.
+	ErrPending = errors.New("executor: the report will be committed later")
+)
+
+// Events are told what happens; each function may be nil, must not block and must not call the executor.
+type Events struct {
+	// Called: a call of Do or an open of a remote caller was answered after d.
+	Called func(key flight.Key, result string, d time.Duration)
+	// Opened: an attempt was opened.
+	Opened func(key flight.Key, attempt uint32)
+	// Closed: an attempt ended, d after it was opened.
+	Closed func(key flight.Key, attempt uint32, outcome flight.Outcome, d time.Duration)
+	// Fenced: a report came too late and was kept as evidence.
+	Fenced func(key flight.Key, attempt uint32)
+	// Overlap: evidence of a second effect was seen.
+	Overlap func(key flight.Key)
+	// Recovered: the sweeper found the holder of an attempt gone; decision is what the rules made of it.
+	Recovered func(key flight.Key, attempt uint32, decision flight.Decision)
+	// SweepFailed: one round of the sweeper could not be finished; the next one tries again.
+	SweepFailed func(err error)
+}

@@ -1,0 +1,168 @@
+package executor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+)
+
+// trip is one Do of this process on its way, shared by all its callers of one key.
+type trip struct {
+	id       flight.ID
+	call     effect.Call
+	handler  effect.Handler
+	interest context.Context // ends when the last caller has gone, or when Close begins
+	drop     context.CancelCauseFunc
+	callers  int // guarded by the shard's mutex
+	shard    *shard
+	done     chan struct{}
+	result   effect.Result
+	err      error
+	flying   atomic.Bool // an attempt of this trip is the flight's newest, as far as it knows
+
+	// Of the goroutine that flies it.
+	right  lease.Lease // nil: none
+	fences int         // how often in a row a fresh claim was refused
+}
+
+const shards = 64
+
+// trips finds the trip of a key.
+type trips struct {
+	shard [shards]shard
+}
+
+type shard struct {
+	mu    sync.Mutex
+	byID  map[flight.ID]*trip
+	aloft map[flight.ID]int // attempts of this process that are not known to be recorded
+	_     [40]byte          // shards do not share a cache line
+}
+
+func (ts *trips) of(id flight.ID) *shard { return &ts.shard[id[0]%shards] }
+
+// join gives the trip of the call's key, and whether the caller is the first, who must fly it.
+func (ts *trips) join(parent context.Context, id flight.ID, call effect.Call, h effect.Handler) (t *trip, first bool) {
+	s := ts.of(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.byID[id]; t != nil && t.interest.Err() == nil {
+		t.callers++
+		return t, false
+	}
+	t = &trip{id: id, call: call, handler: h, callers: 1, shard: s, done: make(chan struct{})}
+	t.interest, t.drop = context.WithCancelCause(parent)
+	if s.byID == nil {
+		s.byID = make(map[flight.ID]*trip)
+	}
+	s.byID[id] = t
+	return t, true
+}
+
+// leave takes the trip off the map; a later caller starts another one.
+func (ts *trips) leave(t *trip) {
+	t.shard.mu.Lock()
+	defer t.shard.mu.Unlock()
+	if t.shard.byID[t.id] == t {
+		delete(t.shard.byID, t.id)
+	}
+}
+
+// underway reports whether this process flies the flight, or waits for it: it needs no sweeper for that.
+func (ts *trips) underway(id flight.ID) bool {
+	s := ts.of(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byID[id] != nil || s.aloft[id] > 0
+}
+
+// start notes an effect in the air. It outlives its trip on the map when all callers go and another one comes.
+func (t *trip) start() {
+	t.flying.Store(true)
+	t.shard.mu.Lock()
+	defer t.shard.mu.Unlock()
+	if t.shard.aloft == nil {
+		t.shard.aloft = make(map[flight.ID]int)
+	}
+	t.shard.aloft[t.id]++
+}
+
+// stop notes that the effect's outcome is recorded, or will not be by this process.
+func (t *trip) stop() {
+	t.shard.mu.Lock()
+	defer t.shard.mu.Unlock()
+	if t.shard.aloft[t.id]--; t.shard.aloft[t.id] == 0 {
+		delete(t.shard.aloft, t.id)
+	}
+}
+
+func (t *trip) end(result effect.Result, err error) {
+	t.result, t.err = result, err
+	close(t.done)
+	t.drop(context.Canceled)
+}
+
+// await waits for the end of the trip. A caller that goes away ends only its own wait; when the last one goes, the
+// trip loses its interest in waiting, while an effect in the air goes on. patience bounds the wait for somebody
+// else's attempt: for a caller that joined, that of this trip, too.
+func (t *trip) await(ctx context.Context, patience time.Duration, as effect.Source) (effect.Result, error) {
+	var over <-chan time.Time
+	if patience > 0 {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		over = timer.C
+	}
+	for {
+		select {
+		case <-t.done:
+			return t.share(as)
+		case <-ctx.Done():
+			t.forget(context.Cause(ctx))
+			return effect.Result{}, context.Cause(ctx)
+		case <-over:
+		}
+		if as == effect.Joined || !t.flying.Load() {
+			t.forget(context.DeadlineExceeded)
+			return effect.Result{}, &effect.Busy{Key: t.call.Key, State: flight.Running, RetryAfter: lastPoll}
+		}
+		over = nil // this caller's own effect is in the air: it waits for that one, however long it takes
+	}
+}
+
+// share gives the trip's result to one of its callers: what this trip executed, the others joined. Each has a body of
+// its own.
+func (t *trip) share(as effect.Source) (effect.Result, error) {
+	if as != effect.Joined {
+		return t.result, t.err
+	}
+	var declined *effect.Declined
+	if errors.As(t.err, &declined) {
+		result := joined(declined.Result)
+		return result, &effect.Declined{Result: result}
+	}
+	return joined(t.result), t.err
+}
+
+func joined(r effect.Result) effect.Result {
+	if r.Source == effect.Executed {
+		r.Source = effect.Joined
+	}
+	r.Answer.Body = bytes.Clone(r.Answer.Body)
+	return r
+}
+
+// forget takes one caller off the trip. The interest ends under the lock, so that nobody joins a trip that has lost it.
+func (t *trip) forget(cause error) {
+	t.shard.mu.Lock()
+	defer t.shard.mu.Unlock()
+	if t.callers--; t.callers == 0 {
+		t.drop(cause)
+	}
+}

@@ -1,0 +1,273 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/leasetest"
+)
+
+var update = flag.Bool("update", false, "write the golden transcripts anew")
+
+// script is a transcript: what happened, in order.
+type script struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+// say adds a line, unless it repeats the one before: how often somebody asks while waiting is left to chance.
+func (s *script) say(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	line := fmt.Sprintf(format, args...)
+	if n := len(s.lines); n == 0 || s.lines[n-1] != line {
+		s.lines = append(s.lines, line)
+	}
+}
+
+func (s *script) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.lines, "\n") + "\n"
+}
+
+// golden compares a transcript with the file that keeps it.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", filepath.FromSlash(name)+".golden")
+	if *update {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err, "run the test with -update to write it")
+	require.Equal(t, string(want), got)
+}
+
+// provider is the world outside. It counts effects on its own, and can be asked.
+type provider struct {
+	say     func(string, ...any)
+	honours bool // it knows our key and acts once for it
+
+	mu    sync.Mutex
+	calls int
+	made  []string // the idempotency key of each effect
+}
+
+// act is the effect.
+func (p *provider) act(at *effect.Attempt) effect.Answer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls++
+	if id, found := p.findLocked(at.IdempotencyKey()); found && p.honours {
+		p.say("provider: %s again for the same key", id)
+		return effect.Answer{ExternalID: id, Body: []byte(id)}
+	}
+	p.made = append(p.made, at.IdempotencyKey())
+	id := fmt.Sprintf("ch_%d", len(p.made))
+	p.say("provider: %s created", id)
+	return effect.Answer{ExternalID: id, Body: []byte(id)}
+}
+
+func (p *provider) findLocked(key string) (id string, found bool) {
+	for i, k := range p.made {
+		if k == key {
+			return fmt.Sprintf("ch_%d", i+1), true
+		}
+	}
+	return "", false
+}
+
+// find is the look-up.
+func (p *provider) find(key string) (id string, found bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.findLocked(key)
+}
+
+func (p *provider) effects() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.made)
+}
+
+// node is one flightd of a world in which several live and die.
+type node struct {
+	*flightdtest.Flightd
+	name   string
+	script *script
+	grave  chan struct{} // closed at the end of the test: what hangs in a dead node ends then
+	book   *book
+}
+
+// book is a node's access to the ledger: it writes down what is asked and answered, and dies with its node.
+type book struct {
+	*flightdtest.Ledger
+	node *node
+	mu   sync.Mutex
+	dead bool
+}
+
+var errDead = errors.New("this node is dead")
+
+// mourn keeps whoever calls from a dead node for ever.
+func (b *book) mourn() error {
+	b.mu.Lock()
+	dead := b.dead
+	b.mu.Unlock()
+	if !dead {
+		return nil
+	}
+	<-b.node.grave
+	return errDead
+}
+
+func (b *book) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
+	if err := b.mourn(); err != nil {
+		return flight.Reply{}, err
+	}
+	reply, err := b.Ledger.Propose(ctx, c)
+	b.node.tell(c, reply, err)
+	return reply, err
+}
+
+func (b *book) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
+	if err := b.mourn(); err != nil {
+		return flight.Reply{}, err
+	}
+	reply, err := b.Ledger.Report(ctx, r)
+	b.node.tell(r, reply, err)
+	return reply, err
+}
+
+func (b *book) Flight(id flight.ID) (*flight.Flight, error) {
+	if err := b.mourn(); err != nil {
+		return nil, err
+	}
+	return b.Ledger.Flight(id)
+}
+
+func (b *book) Live(after flight.ID, limit int) ([]*flight.Flight, error) {
+	if err := b.mourn(); err != nil {
+		return nil, err
+	}
+	return b.Ledger.Live(after, limit)
+}
+
+// tell writes down a command and its answer.
+func (n *node) tell(c flight.Command, reply flight.Reply, err error) {
+	what := ""
+	switch c := c.(type) {
+	case *flight.Open:
+		what = "open"
+	case *flight.Report:
+		what = fmt.Sprintf("report %v of attempt %d", c.Outcome, c.Token.Number)
+	case *flight.Abandon:
+		what = "abandon"
+	case *flight.Recover:
+		what = "recover"
+	case *flight.Verdict:
+		what = "verdict " + c.Result.String()
+	default:
+		what = strings.TrimPrefix(fmt.Sprintf("%T", c), "*flight.")
+	}
+	switch {
+	case err != nil:
+		n.script.say("%s: %s: %v", n.name, what, err)
+	case reply.Decision == flight.Proceed:
+		n.script.say("%s: %s: proceed with attempt %d", n.name, what, reply.Token.Number)
+	default:
+		n.script.say("%s: %s: %v, %v", n.name, what, reply.Decision, reply.Flight.State)
+	}
+}
+
+// world is what nodes share.
+type world struct {
+	t      *testing.T
+	script *script
+	ledger *flightdtest.Ledger
+	etcd   *leasetest.World
+	heir   *node // whom callers turn to when a node does not answer
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{t: t, script: new(script), ledger: flightdtest.NewLedger(), etcd: leasetest.NewWorld()}
+}
+
+// node starts a node. crash is asked at each named point; nil: nobody.
+func (w *world) node(name string, o flightdtest.Options) *node {
+	n := &node{name: name, script: w.script, grave: make(chan struct{})}
+	n.book = &book{Ledger: w.ledger, node: n}
+	o.Ledger = w.ledger
+	o.Leases = leasetest.Open(w.t, w.etcd, nil, leasetest.Options{
+		Guard:  w.ledger,
+		Events: lease.Events{Claimed: func(flight.Key, flight.Claim) { w.script.say("%s: claimed", name) }},
+	})
+	configure := o.Configure
+	o.Configure = func(cfg *executor.Config) {
+		cfg.Ledger, cfg.Memory = n.book, n.book
+		if configure != nil {
+			configure(cfg)
+		}
+	}
+	n.Flightd = flightdtest.Open(w.t, o)
+	w.t.Cleanup(func() { close(n.grave) })
+	return n
+}
+
+// crashing makes a node die at the named point, the first time that it passes it.
+func (w *world) crashing(name, point string, o flightdtest.Options) *node {
+	var n *node
+	o.Configure = func(cfg *executor.Config) {
+		cfg.Crash = func(p string) {
+			if p == point {
+				n.die(p)
+			}
+		}
+	}
+	n = w.node(name, o)
+	return n
+}
+
+// die is kill -9 as the others see it: nothing of the node reaches anybody from here on. It does not return before the
+// end of the test.
+func (n *node) die(where string) {
+	n.book.mu.Lock()
+	first := !n.book.dead
+	n.book.dead = true
+	n.book.mu.Unlock()
+	if first {
+		n.Leases.Freeze()
+		n.script.say("%s: dies %s", n.name, where)
+	}
+	<-n.grave
+}
+
+// asleep waits for some virtual time.
+func asleep(t *testing.T, d time.Duration) {
+	t.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
+}
+
+func policyOf(r flight.Recovery) flight.Policy {
+	return flight.Policy{Recovery: r, AttemptTimeout: 10 * time.Second}
+}
+
+var recoveries = [...]flight.Recovery{flight.Hold, flight.Resend, flight.Verify}

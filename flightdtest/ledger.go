@@ -1,0 +1,268 @@
+package flightdtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/leasetest"
+)
+
+// Ledger is the memory of flights in memory: flight.Apply over a map. It implements executor.Ledger, executor.Memory
+// and lease.Guard. It outlives the Flightd that uses it: give it to another one for what a restart finds.
+type Ledger struct {
+	mu      sync.Mutex
+	header  flight.Header
+	flights map[flight.ID]*flight.Flight
+	bodies  map[bodyKey][]byte
+	history map[flight.ID][]flight.Event
+	waiting map[flight.ID]chan struct{} // closed and dropped by the next change of the flight
+	spooled sync.WaitGroup
+	levers
+}
+
+type bodyKey struct {
+	id         flight.ID
+	generation uint32
+	receipt    bool
+}
+
+var (
+	_ executor.Ledger = (*Ledger)(nil)
+	_ executor.Memory = (*Ledger)(nil)
+	_ lease.Guard     = (*Ledger)(nil)
+)
+
+// errDown is what a ledger out of reach answers.
+var errDown = errors.New("flightdtest: the ledger is out of reach")
+
+// NewLedger makes an empty ledger.
+func NewLedger() *Ledger {
+	l := &Ledger{
+		flights: make(map[flight.ID]*flight.Flight), bodies: make(map[bodyKey][]byte),
+		history: make(map[flight.ID][]flight.Event), waiting: make(map[flight.ID]chan struct{}),
+	}
+	l.apply(&flight.Bootstrap{Deployment: leasetest.Deployment, Secret: []byte("flightdtest's secret")})
+	return l
+}
+
+// Propose implements executor.Ledger.
+func (l *Ledger) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return flight.Reply{}, err
+	}
+	stalled, err := l.pass(c)
+	if err != nil {
+		return flight.Reply{}, err
+	}
+	if stalled != nil {
+		return flight.Reply{}, l.strand(ctx, stalled, c)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	reply := l.apply(c)
+	if l.lose > 0 {
+		l.lose--
+		return flight.Reply{}, executor.ErrAmbiguous
+	}
+	return reply, nil
+}
+
+// strand leaves a command on its way: nobody knows whether it will arrive, and it arrives with Heal.
+func (l *Ledger) strand(ctx context.Context, stalled <-chan struct{}, c flight.Command) error {
+	l.spooled.Go(func() {
+		<-stalled
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.apply(c)
+	})
+	select {
+	case <-stalled:
+	case <-ctx.Done():
+	}
+	return executor.ErrAmbiguous
+}
+
+// Report implements executor.Ledger: what cannot be committed at once is kept and committed with Heal, as the spool of
+// a node does, while the caller waits as long as its context lives.
+func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
+	for {
+		l.mu.Lock()
+		down := l.down
+		l.mu.Unlock()
+		if down == nil {
+			reply, err := l.Propose(context.WithoutCancel(ctx), r)
+			if err == nil {
+				return reply, nil
+			}
+			continue // its answer was lost: ask again
+		}
+		select {
+		case <-down:
+		case <-ctx.Done():
+			l.spooled.Go(func() {
+				<-down
+				_, _ = l.Propose(context.Background(), r)
+			})
+			return flight.Reply{}, executor.ErrPending
+		}
+	}
+}
+
+// apply is one command. The caller holds the lock, but for the first one.
+func (l *Ledger) apply(c flight.Command) flight.Reply {
+	l.header.Now = max(l.header.Now, l.now())
+	l.header.Version = flight.Version{Index: l.header.Version.Index + 1}
+	key := c.Target()
+	id := key.FlightID()
+	view := flight.View{Header: l.header, Flight: l.flights[id]}
+	if key.IsStep() {
+		view.Saga = l.flights[key.Saga().FlightID()]
+	}
+	after, reply := flight.Apply(view, c)
+	l.header = after.Header
+	if reply.Changed {
+		reply.Flight = l.store(after.Flight)
+		l.flights[id] = reply.Flight
+		l.history[id] = append(l.history[id], reply.Events...)
+		if waiting := l.waiting[id]; waiting != nil {
+			close(waiting)
+			delete(l.waiting, id)
+		}
+	}
+	return reply
+}
+
+// store puts the bytes of bodies aside, as the real ledger does.
+func (l *Ledger) store(f *flight.Flight) *flight.Flight {
+	if f.Input.Data == nil && (f.Receipt == nil || f.Receipt.Body.Data == nil) {
+		return f
+	}
+	kept := *f
+	if kept.Input.Data != nil {
+		l.bodies[bodyKey{f.ID, f.InputFrom, false}] = bytes.Clone(kept.Input.Data)
+		kept.Input = kept.Input.WithoutData()
+	}
+	if r := kept.Receipt; r != nil && r.Body.Data != nil {
+		l.bodies[bodyKey{f.ID, f.Generation, true}] = bytes.Clone(r.Body.Data)
+		receipt := *r
+		receipt.Body = receipt.Body.WithoutData()
+		kept.Receipt = &receipt
+	}
+	return &kept
+}
+
+// Flight implements executor.Ledger.
+func (l *Ledger) Flight(id flight.ID) (*flight.Flight, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.flights[id], nil
+}
+
+// Wait implements executor.Ledger.
+func (l *Ledger) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error) {
+	for {
+		f, changed := l.next(id, seen)
+		if changed == nil {
+			return f, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// next gives the flight if it is another than the one seen, else a channel that is closed by its next change.
+func (l *Ledger) next(id flight.ID, seen flight.Version) (*flight.Flight, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.flights[id]
+	if f == nil && seen != (flight.Version{}) || f != nil && f.Version != seen {
+		return f, nil
+	}
+	changed := l.waiting[id]
+	if changed == nil {
+		changed = make(chan struct{})
+		l.waiting[id] = changed
+	}
+	return nil, changed
+}
+
+// Header implements executor.Memory.
+func (l *Ledger) Header() flight.Header {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.header
+}
+
+// Now implements executor.Memory.
+func (l *Ledger) Now() flight.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(l.header.Now, l.now())
+}
+
+func (l *Ledger) now() flight.Time { return flight.Time(time.Now().Add(l.ahead).UnixMilli()) }
+
+// Epoch implements lease.Guard.
+func (l *Ledger) Epoch() uint32 { return l.Header().LeaseEpoch }
+
+// MaxRevision implements lease.Guard.
+func (l *Ledger) MaxRevision() int64 { return l.Header().MaxRevision }
+
+// Live implements executor.Memory.
+func (l *Ledger) Live(after flight.ID, limit int) ([]*flight.Flight, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids := slices.SortedFunc(maps.Keys(l.flights), func(a, b flight.ID) int { return bytes.Compare(a[:], b[:]) })
+	var live []*flight.Flight
+	for _, id := range ids {
+		f := l.flights[id]
+		if bytes.Compare(id[:], after[:]) > 0 && f.State != flight.Absent && !f.State.Terminal() && len(live) < limit {
+			live = append(live, f)
+		}
+	}
+	return live, nil
+}
+
+// Input implements executor.Memory.
+func (l *Ledger) Input(f *flight.Flight) ([]byte, error) {
+	return l.body(bodyKey{f.ID, f.InputFrom, false}, f.Input)
+}
+
+// ReceiptBody implements executor.Memory.
+func (l *Ledger) ReceiptBody(f *flight.Flight) ([]byte, error) {
+	if f.Receipt == nil {
+		return nil, nil
+	}
+	return l.body(bodyKey{f.ID, f.Generation, true}, f.Receipt.Body)
+}
+
+func (l *Ledger) body(k bodyKey, b flight.Blob) ([]byte, error) {
+	if b.Kept == 0 {
+		return nil, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	data, ok := l.bodies[k]
+	if !ok {
+		return nil, errors.New("flightdtest: no such body")
+	}
+	return bytes.Clone(data), nil
+}
+
+// History is everything that happened to a key, in order, in all its generations.
+func (l *Ledger) History(key flight.Key) []flight.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.history[key.FlightID()])
+}
