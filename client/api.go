@@ -1,0 +1,284 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// The shapes of single requests and answers.
+type (
+	OpenRequest     = wire.OpenRequest
+	Policy          = wire.Policy
+	ReportRequest   = wire.ReportRequest
+	VerdictRequest  = wire.VerdictRequest
+	ResolveRequest  = wire.ResolveRequest
+	OperatorRequest = wire.OperatorRequest
+	Body            = wire.Body
+	Flight          = wire.Flight
+	FlightPage      = wire.FlightPage
+	Receipt         = wire.Receipt
+	Event           = wire.Event
+	Ready           = wire.Ready
+	Version         = wire.Version
+)
+
+// OpenAnswer is the answer to an open or a verdict.
+type OpenAnswer struct {
+	wire.OpenAnswer
+	Sent time.Time // when the request was sent that this answers: trust counts from then
+}
+
+// SessionAnswer is the answer to a session that was made or renewed.
+type SessionAnswer struct {
+	wire.SessionAnswer
+	Sent   time.Time // when the request was sent that this answers: trust counts from then
+	unsure bool
+}
+
+// Open asks for permission to perform an effect. The key decides about action, id and namespace. A nonce is made where
+// none is given; a lost answer is asked for again under the same nonce, so that it costs nothing. Errors: *Error with
+// the code, and inside *InDoubt, *Conflict, *Busy, *Unapproved, *Expired; *Unavailable when nobody answers. An answer
+// with Decision replay may be of a flight that failed.
+func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenAnswer, error) {
+	r.Action, r.ID = key.Name(), key.BusinessID()
+	if r.Nonce == "" {
+		r.Nonce = newNonce()
+	}
+	return openAnswer(c.ask(ctx, request{
+		method: http.MethodPost, path: "/v1/flights:open", body: r.AppendJSON(nil), key: key,
+		timeout: wire.Wait(r.WaitMS) + defaultTry,
+	}))
+}
+
+// Verdict brings what a look-up found out. It is answered like Open.
+func (c *Client) Verdict(ctx context.Context, key flight.Key, r VerdictRequest) (OpenAnswer, error) {
+	if r.Nonce == "" {
+		r.Nonce = newNonce()
+	}
+	return openAnswer(c.ask(ctx, request{
+		method: http.MethodPost, path: flightPath(key.FlightID(), "/verdict"), body: r.AppendJSON(nil), key: key,
+		timeout: wire.Wait(r.WaitMS) + defaultTry,
+	}))
+}
+
+// openAnswer reads the answer to an open. A flight that ended badly is an answer, too.
+func openAnswer(resp response, err error) (OpenAnswer, error) {
+	if p := problemOf(err); p != nil && p.Code == wire.FlightFailed && p.Flight != nil {
+		return OpenAnswer{OpenAnswer: wire.OpenAnswer{Decision: wire.DecisionReplay, FlightID: p.FlightID, Flight: p.Flight}, Sent: resp.sent}, nil
+	}
+	a, err := decode[wire.OpenAnswer](resp, err)
+	if err != nil {
+		return OpenAnswer{}, err
+	}
+	return OpenAnswer{OpenAnswer: *a, Sent: resp.sent}, nil
+}
+
+func problemOf(err error) *Problem {
+	if e, ok := err.(*Error); ok {
+		return &e.Problem
+	}
+	return nil
+}
+
+// Report brings the outcome of an attempt, and tries until it is answered, or ctx or the patience ends. It keeps
+// nothing on disk: Record does. Errors: *Error, inside it *Fenced; *Unavailable.
+func (c *Client) Report(ctx context.Context, key flight.Key, r ReportRequest) (*Flight, error) {
+	return decode[Flight](c.ask(ctx, request{
+		method: http.MethodPost, path: flightPath(key.FlightID(), "/report"), body: r.AppendJSON(nil), key: key,
+		timeout: reportTry,
+	}))
+}
+
+const reportTry = 15 * time.Second
+
+// NewSession makes a session of its own, for a caller that keeps it and renews it. A ttl of 0 is the server's default.
+func (c *Client) NewSession(ctx context.Context, ttl time.Duration, owner string) (SessionAnswer, error) {
+	body := append([]byte(`{"ttl_ms":`), strconv.FormatInt(ttl.Milliseconds(), 10)...)
+	body = append(append(body, `,"owner":`...), strconv.QuoteToASCII(printable(owner))...)
+	return sessionAnswer(c.ask(ctx, request{method: http.MethodPost, path: "/v1/sessions", body: append(body, '}')}))
+}
+
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' || r == '\\' {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// Renew prolongs a session. nonces are all those whose answers are awaited or whose attempts are held: an open attempt
+// of the session that is not listed is abandoned. ErrLeaseLost is inside the error when the session is gone.
+func (c *Client) Renew(ctx context.Context, session string, nonces []string) (SessionAnswer, error) {
+	return c.renew(ctx, session, nonces, 0, 0)
+}
+
+func (c *Client) renew(ctx context.Context, session string, nonces []string, timeout time.Duration, tries int) (SessionAnswer, error) {
+	body := []byte(`{"nonces":[`)
+	for i, n := range nonces {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = strconv.AppendQuoteToASCII(body, n)
+	}
+	return sessionAnswer(c.ask(ctx, request{
+		method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/renew", body: append(body, ']', '}'),
+		timeout: timeout, tries: tries,
+	}))
+}
+
+// CloseSession gives a session up, and with it the right to whatever it holds.
+func (c *Client) CloseSession(ctx context.Context, session string) error {
+	_, err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/close", body: []byte("{}")})
+	return err
+}
+
+func sessionAnswer(resp response, err error) (SessionAnswer, error) {
+	a, err := decode[wire.SessionAnswer](resp, err)
+	if err != nil {
+		return SessionAnswer{unsure: resp.unsure}, err
+	}
+	return SessionAnswer{SessionAnswer: *a, Sent: resp.sent, unsure: resp.unsure}, nil
+}
+
+// Flight reads one flight. *Missing is inside the error when its key was never used.
+func (c *Client) Flight(ctx context.Context, id flight.ID) (*Flight, error) {
+	return decode[Flight](c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "")}))
+}
+
+// WaitFlight reads one flight as soon as it has another version than the one seen, or as it is when wait is over.
+func (c *Client) WaitFlight(ctx context.Context, id flight.ID, seen string, wait time.Duration) (*Flight, error) {
+	seconds := min(int(wait/time.Second), wire.MaxWaitMS/1000)
+	resp, err := c.ask(ctx, request{
+		method: http.MethodGet, path: flightPath(id, ""), ifNone: `"` + seen + `"`,
+		prefer: "wait=" + strconv.Itoa(seconds), timeout: wait + defaultTry,
+	})
+	if err == nil && resp.status == http.StatusNotModified {
+		return c.Flight(ctx, id)
+	}
+	return decode[Flight](resp, err)
+}
+
+// Query says which flights List shows.
+type Query struct {
+	States    []string      // any of these; empty: all
+	Action    string        // only those of this name
+	KeyPrefix string        // only those whose full key starts so
+	Since     time.Duration // only those made within this time; 0: all
+	Limit     int           // at most so many on a page; 0: the server's default
+	Cursor    string        // FlightPage.Next of the page before
+}
+
+// List reads one page of flights, without the bodies of their receipts.
+func (c *Client) List(ctx context.Context, q Query) (*FlightPage, error) {
+	v := url.Values{}
+	set := func(name, value string) {
+		if value != "" && value != "0" && value != "0s" {
+			v.Set(name, value)
+		}
+	}
+	set("state", strings.Join(q.States, ","))
+	set("action", q.Action)
+	set("key_prefix", q.KeyPrefix)
+	set("since", q.Since.String())
+	set("limit", strconv.Itoa(q.Limit))
+	set("cursor", q.Cursor)
+	path := "/v1/flights"
+	if len(v) > 0 {
+		path += "?" + v.Encode()
+	}
+	return decode[FlightPage](c.ask(ctx, request{method: http.MethodGet, path: path}))
+}
+
+// ReceiptBody is the body of a receipt as it was reported, byte for byte.
+type ReceiptBody struct {
+	Outcome     string
+	ExternalID  string
+	ContentType string
+	Data        []byte // what is kept of it
+	Size        int    // its full length
+	Digest      string // over all of it
+}
+
+// Receipt reads the exact bytes of a receipt's body.
+func (c *Client) Receipt(ctx context.Context, id flight.ID) (*ReceiptBody, error) {
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/receipt")})
+	if err != nil {
+		return nil, err
+	}
+	size, err := strconv.Atoi(resp.header.Get(wire.HeaderReceiptSize))
+	if err != nil {
+		size = len(resp.body)
+	}
+	return &ReceiptBody{
+		Outcome: resp.header.Get(wire.HeaderReceiptOutcome), ExternalID: externalID(resp.header),
+		ContentType: resp.header.Get("Content-Type"), Data: resp.body, Size: size,
+		Digest: resp.header.Get(wire.HeaderReceiptDigest),
+	}, nil
+}
+
+func externalID(h http.Header) string {
+	value := h.Get(wire.HeaderExternalID)
+	if id, err := url.PathUnescape(value); err == nil {
+		return id
+	}
+	return value
+}
+
+// History reads what happened to a flight, in order.
+func (c *Client) History(ctx context.Context, id flight.ID) ([]Event, error) {
+	h, err := decode[wire.History](c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/events")}))
+	if err != nil {
+		return nil, err
+	}
+	return h.Events, nil
+}
+
+// Resolve settles a flight in doubt, as it was seen at the version.
+func (c *Client) Resolve(ctx context.Context, id flight.ID, version string, r ResolveRequest) (*Flight, error) {
+	return c.decide(ctx, id, "/resolve", version, r.AppendJSON(nil))
+}
+
+// Cancel asks that the effect should not happen any more. What is running learns it by its next renewal.
+func (c *Client) Cancel(ctx context.Context, id flight.ID, version string, r OperatorRequest) (*Flight, error) {
+	return c.decide(ctx, id, "/cancel", version, r.AppendJSON(nil))
+}
+
+// Retry lets a flight that ended without a receipt run again.
+func (c *Client) Retry(ctx context.Context, id flight.ID, version string, r OperatorRequest) (*Flight, error) {
+	return c.decide(ctx, id, "/retry", version, r.AppendJSON(nil))
+}
+
+// Free lets the effect of a finished key run again, for whoever comes.
+func (c *Client) Free(ctx context.Context, id flight.ID, version string, r OperatorRequest) (*Flight, error) {
+	return c.decide(ctx, id, "/free", version, r.AppendJSON(nil))
+}
+
+func (c *Client) decide(ctx context.Context, id flight.ID, verb, version string, body []byte) (*Flight, error) {
+	return decode[Flight](c.ask(ctx, request{
+		method: http.MethodPost, path: flightPath(id, verb), body: body, ifMatch: `"` + version + `"`, actor: true,
+	}))
+}
+
+// Ready asks whether the server is ready, and what is not. It asks once.
+func (c *Client) Ready(ctx context.Context) (*Ready, error) {
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: "/readyz?verbose", tries: 1})
+	if resp.status == http.StatusServiceUnavailable {
+		err = nil
+	}
+	return decode[Ready](resp, err)
+}
+
+// Version asks which version the server has, and to which deployment it belongs.
+func (c *Client) Version(ctx context.Context) (*Version, error) {
+	return decode[Version](c.ask(ctx, request{method: http.MethodGet, path: "/version"}))
+}
+
+func flightPath(id flight.ID, rest string) string { return "/v1/flights/" + id.String() + rest }

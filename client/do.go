@@ -1,0 +1,260 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// Do runs h once for the call's key, or gives the receipt of whoever did. It implements effect.Doer; its errors are
+// those of package effect, of ctx, and *flight.InvalidError. The retries, approvals and delays of a policy are not for
+// callers who perform effects themselves, and are refused.
+func (c *Client) Do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
+	if err := check(&call, h); err != nil {
+		return effect.Result{}, err
+	}
+	t, first := c.trips.join(ctx, call)
+	if !first {
+		return c.accompany(ctx, t, call)
+	}
+	if !c.gate.enter(&c.work) {
+		t.end(effect.Result{}, effect.ErrClosed)
+		return effect.Result{}, effect.ErrClosed
+	}
+	go func() {
+		defer c.work.Done()
+		t.end(c.fly(t, h))
+	}()
+	return t.await(ctx, call, effect.Executed)
+}
+
+// accompany waits for a trip that somebody else flies.
+func (c *Client) accompany(ctx context.Context, t *trip, call effect.Call) (effect.Result, error) {
+	if !t.call.Submission.Fingerprint.Matches(call.Submission.Fingerprint) {
+		t.leave(context.Canceled)
+		return effect.Result{}, &effect.Conflict{Key: call.Key,
+			Fields: flight.DifferingFields(t.call.Submission.Input.Data, call.Submission.Input.Data, nil)}
+	}
+	return t.await(ctx, call, effect.Joined)
+}
+
+func check(call *effect.Call, h effect.Handler) error {
+	p := &call.Submission.Policy
+	input := &call.Submission.Input
+	switch {
+	case call.Key.IsZero():
+		return &flight.InvalidError{Field: "key", Detail: "the call names no key"}
+	case call.Key.IsStep():
+		return &flight.InvalidError{Field: "key", Detail: "steps of sagas are started by their saga alone"}
+	case h == nil:
+		return &flight.InvalidError{Field: "handler", Detail: "the call brings no handler"}
+	case p.CanLookUp() && call.LookUp == nil:
+		return &flight.InvalidError{Field: "look_up", Detail: "recovery verify needs a look-up"}
+	case p.Retry.Declared() || p.Approval || p.Saga || p.RunAfter > 0:
+		return &flight.InvalidError{Field: "policy", Detail: "retries, approvals and delays need a declared action; callers who perform the effect themselves try again by themselves"}
+	case input.Size > 0 && !(wire.IsJSONType(input.ContentType) && wire.ValidJSON(input.Data)):
+		return &flight.InvalidError{Field: "input", Detail: "an input that travels is JSON without space around it"}
+	case input.Size > flight.MaxInput:
+		return &flight.InvalidError{Field: "input", Detail: "it is longer than 256 KiB"}
+	}
+	return nil
+}
+
+// fly is one trip: open, act, report, as often as the answers say. Its waiting ends when nobody is interested any more;
+// an effect that has started is not bothered by that.
+func (c *Client) fly(t *trip, h effect.Handler) (effect.Result, error) {
+	var until time.Time
+	if t.call.Wait > 0 {
+		until = time.Now().Add(t.call.Wait)
+	}
+	for legs := 0; ; legs++ {
+		if legs > 1 && !sleep(t.interest, min(time.Duration(legs)*firstPause, longPause)) {
+			return effect.Result{}, context.Cause(t.interest)
+		}
+		s, err := c.sessions.get(t.interest)
+		if err != nil {
+			return effect.Result{}, t.because(err)
+		}
+		nonce := newNonce()
+		held, err := s.hold(t.interest, nonce)
+		if err != nil {
+			return effect.Result{}, t.because(err)
+		}
+		if !held {
+			continue // the session was just retired: there will be another one
+		}
+		leg := leg{client: c, trip: t, handler: h, session: s, nonce: nonce, until: until}
+		again, result, err := leg.fly()
+		if !again {
+			return result, t.because(err)
+		}
+	}
+}
+
+// because says of what the trip's end is a consequence: of nobody waiting any more, where that is so.
+func (t *trip) because(err error) error {
+	if err != nil && t.interest.Err() != nil && errors.Is(err, context.Canceled) {
+		return context.Cause(t.interest)
+	}
+	return err
+}
+
+// leg is the part of a trip that is flown under one nonce: at most one attempt.
+type leg struct {
+	client  *Client
+	trip    *trip
+	handler effect.Handler
+	session *session
+	nonce   string
+	until   time.Time // of waiting for others; zero: no end
+}
+
+// fly opens, waits for others where it must, looks up where it is told to, and acts where it may. again says that the
+// trip goes on under another nonce.
+func (l *leg) fly() (again bool, result effect.Result, err error) {
+	answer, err := l.open()
+	for err == nil {
+		switch answer.Decision {
+		case wire.DecisionProceed:
+			return l.act(answer)
+		case wire.DecisionReplay:
+			l.session.drop(l.nonce, false)
+			result, err = resultOf(answer.Flight)
+			return false, result, err
+		case wire.DecisionVerify:
+			answer, err = l.lookUp(answer)
+		default:
+			err = fmt.Errorf("client: the server decided %q, which this client does not know", answer.Decision)
+		}
+	}
+	unsent := CodeOf(err) != "" // the server said no: nothing of this nonce is on its way
+	l.session.drop(l.nonce, !unsent)
+	switch {
+	case errors.Is(err, effect.ErrLeaseLost):
+		l.session.lose()
+		return l.trip.interest.Err() == nil, effect.Result{}, err
+	case isFenced(err):
+		return l.trip.interest.Err() == nil, effect.Result{}, err
+	}
+	return false, effect.Result{}, err
+}
+
+// open asks until the flight may be flown, is over, or the wait is.
+func (l *leg) open() (OpenAnswer, error) {
+	call := &l.trip.call
+	r := OpenRequest{
+		Fingerprint: call.Submission.Fingerprint.String(), Nonce: l.nonce, Session: l.session.id, Owner: l.client.opts.owner,
+		Policy: wire.PolicyOf(call.Submission.Policy),
+	}
+	if call.Submission.Input.Size > 0 {
+		r.Input = call.Submission.Input.Data
+	}
+	for {
+		wait := l.waitMS()
+		r.WaitMS = &wait
+		answer, err := l.client.Open(l.trip.interest, call.Key, r)
+		var busy *effect.Busy
+		if !errors.As(err, &busy) || l.over() {
+			l.session.granted(answer.Sent, answer.TrustMS)
+			return answer, err
+		}
+		if wait == 0 && !sleep(l.trip.interest, min(max(busy.RetryAfter, firstPause), longPause)) {
+			return answer, context.Cause(l.trip.interest)
+		}
+	}
+}
+
+// waitMS is for how long the next open may wait at the server.
+func (l *leg) waitMS() int64 {
+	if l.until.IsZero() {
+		return wire.DefaultWaitMS
+	}
+	return max(0, min(time.Until(l.until).Milliseconds(), wire.DefaultWaitMS))
+}
+
+func (l *leg) over() bool { return !l.until.IsZero() && time.Until(l.until) < time.Millisecond }
+
+// lookTimeout bounds a look-up whose flight declares no attempt time-out.
+const lookTimeout = 30 * time.Second
+
+// lookUp asks the provider what happened and brings the verdict, which is answered like an open.
+func (l *leg) lookUp(a OpenAnswer) (OpenAnswer, error) {
+	call := &l.trip.call
+	if call.LookUp == nil {
+		return a, &effect.InDoubt{Key: call.Key,
+			Cause: "an effect of unknown outcome must be looked up at the provider, and this caller brings no look-up"}
+	}
+	verb, found := l.askProvider(a)
+	wait := l.waitMS()
+	answer, err := l.client.Verdict(l.trip.interest, call.Key, VerdictRequest{
+		Probe: a.Probe, Result: wire.VerbWord(verb), Session: l.session.id, Nonce: l.nonce, Owner: l.client.opts.owner,
+		WaitMS: &wait, Body: wire.BodyOf(cut(found.ExternalID), found.ContentType, found.Body),
+	})
+	var busy *effect.Busy
+	if errors.As(err, &busy) && !l.over() {
+		return l.open()
+	}
+	l.session.granted(answer.Sent, answer.TrustMS)
+	return answer, err
+}
+
+// askProvider calls the caller's look-up. Whatever goes wrong with it means that it could not find out.
+func (l *leg) askProvider(a OpenAnswer) (verb flight.Verb, answer effect.Answer) {
+	policy := effectivePolicy(&l.trip.call, a)
+	timeout := policy.AttemptTimeout
+	if timeout <= 0 {
+		timeout = lookTimeout
+	}
+	ctx, cancel := context.WithTimeout(l.client.life, timeout)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			verb, answer = flight.NoVerb, effect.Answer{}
+		}
+	}()
+	spec := l.spec(a, policy)
+	spec.Context, spec.MayStart = ctx, nil
+	if spec.Previous != nil {
+		spec.Number = spec.Previous.Number
+	}
+	verb, answer, err := l.trip.call.LookUp(ctx, effect.NewAttempt(spec))
+	if err != nil || verb != flight.Happened && verb != flight.DidNotHappen {
+		return flight.NoVerb, effect.Answer{}
+	}
+	return verb, answer
+}
+
+// effectivePolicy is the one that stands: the first caller's.
+func effectivePolicy(call *effect.Call, a OpenAnswer) flight.Policy {
+	if a.PolicyDiffers && a.Policy != nil {
+		if p, bad := a.Policy.Flight(); bad == nil {
+			return p
+		}
+	}
+	return call.Submission.Policy
+}
+
+// input is what must be sent: the first caller's.
+func (l *leg) input(a OpenAnswer) flight.Blob {
+	own := l.trip.call.Submission.Input
+	switch {
+	case a.InputBase64 != nil:
+		return flight.NewBlob(a.InputType, a.InputBase64, flight.MaxInput)
+	case a.Input == nil:
+		return flight.Blob{}
+	case bytes.Equal(a.Input, own.Data):
+		return own
+	}
+	return flight.NewBlob(wire.TypeJSON, a.Input, flight.MaxInput)
+}
+
+func isFenced(err error) bool {
+	var fenced *effect.Fenced
+	return errors.As(err, &fenced)
+}

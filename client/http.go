@@ -1,0 +1,243 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// request is one thing that is asked of whichever server answers. It may be sent several times: each route is guarded
+// against that, by a nonce, a token, a version, or by changing nothing.
+type request struct {
+	method  string
+	path    string // with the query
+	body    []byte
+	ifMatch string
+	ifNone  string
+	prefer  string
+	key     flight.Key // whose namespace goes out, and which errors name
+	actor   bool       // say who decides
+
+	timeout  time.Duration // of one try; 0: 10 s
+	patience time.Duration // with tries that are not answered, or not now; 0: the client's
+	tries    int           // at most so many; 0: as many as patience allows
+}
+
+// response is an answer that was read whole.
+type response struct {
+	status int
+	header http.Header
+	body   []byte
+	sent   time.Time // right before the try that was answered
+	unsure bool      // an earlier try may still arrive
+}
+
+const (
+	defaultTry  = 10 * time.Second
+	maxAnswer   = 64 << 20
+	firstPause  = 20 * time.Millisecond
+	longPause   = time.Second
+	longestHint = 5 * time.Second // of a Retry-After that is believed
+)
+
+// ask sends the request until a server answers it. An answer that is a problem comes as *Error. When nobody answers in
+// time the error is *Unavailable, and the request may have been carried out unless nothing was sent.
+func (c *Client) ask(ctx context.Context, r request) (response, error) {
+	patience := r.patience
+	if patience == 0 {
+		patience = c.opts.patience
+	}
+	deadline := time.Now().Add(patience)
+	pause := firstPause
+	var unsure bool
+	for try := 1; ; try++ {
+		server := c.best.Load()
+		resp, err := c.try(ctx, c.servers[int(server)%len(c.servers)], &r)
+		resp.unsure = unsure
+		wait, again := again(err)
+		if !again {
+			return resp, err
+		}
+		unsure = unsure || mayHaveArrived(err)
+		c.best.CompareAndSwap(server, (server+1)%uint32(len(c.servers)))
+		if wait == 0 {
+			wait = pause/2 + rand.N(pause)
+			pause = min(2*pause, longPause)
+		}
+		if try < len(c.servers) {
+			wait = 0 // the next server may know better
+		}
+		if try == r.tries || time.Now().Add(wait).After(deadline) || !sleep(ctx, wait) {
+			resp.unsure = unsure
+			return resp, unavailable(ctx, err)
+		}
+	}
+}
+
+// again says whether a failed try is worth another one, and after how long, where the server said so.
+func again(err error) (wait time.Duration, yes bool) {
+	var e *Error
+	switch {
+	case err == nil:
+		return 0, false
+	case !errors.As(err, &e):
+		return 0, true
+	case e.Problem.Status < 500 && e.Problem.Status != http.StatusTooManyRequests:
+		return 0, false
+	}
+	hint := time.Duration(e.Problem.RetryAfterMS) * time.Millisecond
+	return min(hint, longestHint), true
+}
+
+// mayHaveArrived reports whether a request that failed so may still be carried out.
+func mayHaveArrived(err error) bool {
+	var e *Error
+	var op *net.OpError
+	return !errors.As(err, &e) && !(errors.As(err, &op) && op.Op == "dial")
+}
+
+func unavailable(ctx context.Context, err error) error {
+	var e *Error
+	if ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), err)
+	} else if errors.As(err, &e) {
+		return err
+	}
+	return &effect.Unavailable{Code: "unreachable", Cause: err}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// try sends the request once.
+func (c *Client) try(ctx context.Context, server string, r *request) (response, error) {
+	timeout := r.timeout
+	if timeout == 0 {
+		timeout = defaultTry
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	req, err := c.httpRequest(ctx, server, r)
+	if err != nil {
+		return response{}, &Error{Problem: Problem{Code: wire.InputInvalid, Status: http.StatusBadRequest, Detail: err.Error()}}
+	}
+	sent := time.Now()
+	answer, err := c.http.Do(req)
+	if err != nil {
+		return response{}, err
+	}
+	defer answer.Body.Close()
+	body, err := readBody(answer)
+	if err != nil {
+		return response{}, fmt.Errorf("the answer was cut off: %w", err)
+	}
+	resp := response{status: answer.StatusCode, header: answer.Header, body: body, sent: sent}
+	if resp.status >= 300 && resp.status != http.StatusNotModified {
+		return resp, refusal(&resp, r.key)
+	}
+	return resp, nil
+}
+
+func (c *Client) httpRequest(ctx context.Context, server string, r *request) (*http.Request, error) {
+	var body io.Reader
+	if r.body != nil {
+		body = bytes.NewReader(r.body)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, server+r.path, body)
+	if err != nil {
+		return nil, err
+	}
+	req.GetBody = nil // nobody sends this again but ask
+	h := req.Header
+	if r.body != nil {
+		h["Content-Type"] = typeJSON
+	}
+	h["User-Agent"] = userAgent
+	if ns := c.opts.namespace; !r.key.IsZero() && r.key.Namespace() != ns {
+		h.Set(wire.HeaderNamespace, r.key.Namespace())
+	} else if ns != wire.DefaultNamespace {
+		h.Set(wire.HeaderNamespace, ns)
+	}
+	if r.actor && c.opts.actor != "" {
+		h.Set(wire.HeaderActor, c.opts.actor)
+	}
+	setHeader(h, "If-Match", r.ifMatch)
+	setHeader(h, "If-None-Match", r.ifNone)
+	setHeader(h, wire.HeaderPrefer, r.prefer)
+	return req, nil
+}
+
+func setHeader(h http.Header, name, value string) {
+	if value != "" {
+		h[name] = []string{value}
+	}
+}
+
+var (
+	typeJSON  = []string{wire.TypeJSON}
+	userAgent = []string{"flightd-go"}
+)
+
+func readBody(answer *http.Response) ([]byte, error) {
+	if n := answer.ContentLength; n >= 0 && n <= maxAnswer {
+		body := make([]byte, n)
+		_, err := io.ReadFull(answer.Body, body)
+		return body, err
+	}
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
+	if err == nil && len(body) > maxAnswer {
+		err = fmt.Errorf("it is longer than %d bytes", maxAnswer)
+	}
+	return body, err
+}
+
+// refusal reads a problem document. What is none, from a proxy perhaps, becomes one.
+func refusal(resp *response, key flight.Key) error {
+	var p Problem
+	if err := json.Unmarshal(resp.body, &p); err != nil || p.Code == "" {
+		p = Problem{Code: wire.Internal, Title: http.StatusText(resp.status),
+			Detail: fmt.Sprintf("answer %d of something that is not flightd: %.200q", resp.status, resp.body)}
+	}
+	p.Status = resp.status
+	if p.RetryAfterMS == 0 {
+		if seconds, err := strconv.Atoi(resp.header.Get("Retry-After")); err == nil {
+			p.RetryAfterMS = int64(seconds) * 1000
+		}
+	}
+	return problem(p, key)
+}
+
+// decode reads an answer leniently: later versions may have added fields.
+func decode[T any](resp response, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	out := new(T)
+	if err := json.Unmarshal(resp.body, out); err != nil {
+		return nil, fmt.Errorf("client: the server's answer cannot be read: %w", err)
+	}
+	return out, nil
+}

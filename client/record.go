@@ -1,0 +1,152 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// firstReport is how long the first try of a report may take before the report goes to disk.
+const firstReport = 2 * time.Second
+
+// Record brings the outcome of an attempt, and keeps the report on disk from the first try that fails until a server
+// has taken it. It waits for that as long as WithReportWait says; then the error is *Unrecorded, and the report is
+// tried on, by this client and by later ones. *Fenced inside the error: it came too late and is kept as evidence.
+func (c *Client) Record(key flight.Key, r ReportRequest) (*Flight, error) {
+	outcome, _ := flight.ParseOutcome(r.Outcome)
+	return c.record(key, r, &effect.Result{Key: key, FlightID: key.FlightID(), Outcome: outcome})
+}
+
+// record is Record; provisional is what Unrecorded tells.
+func (c *Client) record(key flight.Key, r ReportRequest, provisional *effect.Result) (*Flight, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.life), c.opts.reportWait)
+	defer cancel()
+	ask := c.reportRequest(key, r.AppendJSON(nil))
+	ask.tries, ask.timeout = 1, min(firstReport, c.opts.reportWait)
+	f, err := decode[Flight](c.ask(ctx, ask))
+	if verdictOn(err) == taken {
+		return f, err
+	}
+	// If the process dies from here on, the next one that connects reports it.
+	name, spoolErr := c.spool.keep(&spooled{Deployment: c.deployment, Key: key.String(), Report: ask.body})
+	if spoolErr != nil {
+		c.opts.logger.Error("flightd: a report could not be kept on disk", "key", key.String(), "error", spoolErr)
+	}
+	if verdictOn(err) == later {
+		ask.tries, ask.timeout = 0, reportTry
+		f, err = decode[Flight](c.ask(ctx, ask))
+	}
+	switch verdictOn(err) {
+	case taken:
+		c.spool.drop(name)
+		return f, err
+	case refused:
+		c.spool.putAside(name, err)
+	case later:
+		c.opts.logger.Warn("flightd: an outcome is not recorded yet; its report waits on disk", "key", key.String(), "spool", c.opts.spool, "error", err)
+		c.spool.release(name)
+	}
+	provisional.Outcome, _ = flight.ParseOutcome(r.Outcome)
+	return nil, &effect.Unrecorded{Result: *provisional, Cause: errors.Join(err, spoolErr)}
+}
+
+func (c *Client) reportRequest(key flight.Key, body []byte) request {
+	return request{
+		method: http.MethodPost, path: flightPath(key.FlightID(), "/report"), body: body, key: key,
+		timeout: reportTry, patience: c.opts.reportWait,
+	}
+}
+
+// taking is what a server made of a report.
+type taking int
+
+const (
+	taken   taking = iota // it is in the ledger, as the outcome or as evidence
+	later                 // nobody answered, or not now
+	refused               // it can never be taken
+)
+
+func verdictOn(err error) taking {
+	switch code := CodeOf(err); {
+	case err == nil, code == wire.Fenced:
+		return taken
+	case code == "", retryable(code):
+		return later
+	}
+	return refused
+}
+
+// startDrain reports what is in the spool, now and whenever something comes to lie there. Close waits for the first
+// round, so that a command that is short still does its share.
+func (c *Client) startDrain() {
+	if !c.spool.enabled() || !c.gate.enter(&c.work) {
+		return
+	}
+	first := c.spool.names()
+	c.idle.Go(func() {
+		func() {
+			defer c.work.Done()
+			c.drain(c.life, first)
+		}()
+		pause := drainEvery
+		for {
+			timer := time.NewTimer(pause)
+			select {
+			case <-c.ending.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			names := c.spool.names()
+			if pause = drainEvery; len(names) > 0 && !c.drain(c.ending, names) {
+				pause = 4 * drainEvery
+			}
+		}
+	})
+}
+
+// drainEvery is how often the spool is looked at.
+const drainEvery = 2 * time.Second
+
+// drain reports what the files hold, and answers false when no server takes reports now.
+func (c *Client) drain(ctx context.Context, names []string) bool {
+	for _, name := range names {
+		entry, ok := c.spool.claim(name)
+		if !ok {
+			continue
+		}
+		if entry.Deployment != c.deployment {
+			c.spool.release(name) // of another server: a client that is connected to that one reports it
+			continue
+		}
+		key, err := flight.ParseKey(entry.Key)
+		if err != nil {
+			c.spool.putAside(name, err)
+			continue
+		}
+		ask := c.reportRequest(key, entry.Report)
+		ask.tries = 1
+		_, err = decode[Flight](c.ask(ctx, ask))
+		switch verdictOn(err) {
+		case taken:
+			c.opts.logger.Info("flightd: an outcome that waited on disk is recorded", "key", entry.Key)
+			c.spool.drop(name)
+		case refused:
+			c.spool.putAside(name, err)
+		case later:
+			c.spool.release(name)
+			return false
+		}
+	}
+	return true
+}
+
+func retryable(code Code) bool {
+	class, known := code.Class()
+	return known && class.Retryable
+}

@@ -1,0 +1,77 @@
+package client
+
+import (
+	"fmt"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// isSettled reports whether nobody but a person can change what callers are told.
+func isSettled(f *Flight) bool {
+	state, err := flight.ParseState(f.State)
+	return err == nil && (state.Terminal() || state == flight.InDoubt || state == flight.AwaitingApproval)
+}
+
+// resultOf turns a flight that nobody is about to fly into what its callers get.
+func resultOf(f *Flight) (effect.Result, error) {
+	if f == nil {
+		return effect.Result{}, fmt.Errorf("client: the server's answer names no flight")
+	}
+	key, err := flight.ParseKey(f.Key)
+	if err != nil && f.Key != "" {
+		return effect.Result{}, fmt.Errorf("client: the server's answer names no key: %w", err)
+	}
+	state, err := flight.ParseState(f.State)
+	if err != nil {
+		return effect.Result{}, fmt.Errorf("client: the server's answer names no state: %w", err)
+	}
+	version, _ := flight.ParseVersion(f.Version)
+	switch state {
+	case flight.Expired:
+		return effect.Result{}, &effect.Expired{Key: key}
+	case flight.InDoubt:
+		return effect.Result{}, &effect.InDoubt{Key: key, Version: version, Cause: f.Cause}
+	case flight.AwaitingApproval:
+		return effect.Result{}, &effect.Unapproved{Key: key}
+	case flight.StateSucceeded, flight.StateFailed, flight.StateCancelled:
+		if f.Receipt == nil {
+			return effect.Result{}, &effect.Failed{Key: key, State: state, Cause: f.Cause}
+		}
+		return receiptResult(f, key)
+	}
+	return effect.Result{}, &effect.Busy{Key: key, State: state}
+}
+
+// receiptResult is the result of a flight that has a receipt.
+func receiptResult(f *Flight, key flight.Key) (effect.Result, error) {
+	r := f.Receipt
+	outcome, err := flight.ParseOutcome(r.Outcome)
+	if err != nil {
+		return effect.Result{}, fmt.Errorf("client: the server's answer has a receipt without an outcome: %w", err)
+	}
+	digest, _ := wire.ParseDigest(r.Digest)
+	body := []byte(r.Body)
+	if r.Body == nil {
+		body = r.BodyBase64
+	}
+	result := effect.Result{
+		Key: key, FlightID: key.FlightID(), Outcome: outcome, Source: sourceOf(f.Source), Attempt: r.Attempt,
+		Answer: effect.Answer{ExternalID: r.ExternalID, ContentType: r.ContentType, Body: body},
+		Digest: digest, Size: r.Size, Truncated: r.Truncated, At: r.At.Time,
+	}
+	if outcome == flight.Refused {
+		return result, &effect.Declined{Result: result}
+	}
+	return result, nil
+}
+
+func sourceOf(word string) effect.Source {
+	for s := effect.Executed; s <= effect.Replayed; s++ {
+		if s.String() == word {
+			return s
+		}
+	}
+	return effect.Replayed
+}

@@ -1,0 +1,343 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// sessions gives out the session that new attempts are opened under. There is one at a time; one that can no longer be
+// trusted with new attempts is retired and lives on, renewed, for those it holds.
+type sessions struct {
+	client *Client
+
+	mu      sync.Mutex
+	current *session
+	all     map[*session]struct{}
+	making  chan struct{} // closed when the session being made is there, or is not
+}
+
+// get gives the session for new attempts and makes one where there is none.
+func (ss *sessions) get(ctx context.Context) (*session, error) {
+	for {
+		ss.mu.Lock()
+		if s := ss.current; s != nil {
+			ss.mu.Unlock()
+			return s, nil
+		}
+		if making := ss.making; making != nil {
+			ss.mu.Unlock()
+			select {
+			case <-making:
+				continue
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		making := make(chan struct{})
+		ss.making = making
+		ss.mu.Unlock()
+		s, err := ss.start(ctx)
+		ss.mu.Lock()
+		ss.making, ss.current = nil, s
+		if s != nil {
+			if ss.all == nil {
+				ss.all = make(map[*session]struct{})
+			}
+			ss.all[s] = struct{}{}
+		}
+		ss.mu.Unlock()
+		close(making)
+		return s, err
+	}
+}
+
+// start makes a session. If its answer is lost, the session ends by its time to live.
+func (ss *sessions) start(ctx context.Context) (*session, error) {
+	c := ss.client
+	a, err := c.NewSession(ctx, c.opts.ttl, c.opts.owner)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{
+		client: c, id: a.Session, held: make(map[string]*attempt), stop: make(chan struct{}),
+		every: time.Duration(a.RenewEveryMS) * time.Millisecond,
+	}
+	s.dying, s.lost = context.WithCancelCause(context.Background())
+	if s.every <= 0 {
+		s.every = time.Second
+	}
+	s.trust.extend(a.Sent, a.TrustMS)
+	s.watch = time.AfterFunc(time.Hour, s.checkTrust) // far off, so that it finds itself
+	s.watch.Reset(s.trust.left())
+	c.idle.Go(s.keep)
+	return s, nil
+}
+
+// retire opens nothing under s any more.
+func (ss *sessions) retire(s *session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.current == s {
+		ss.current = nil
+	}
+}
+
+func (ss *sessions) forget(s *session) {
+	ss.retire(s)
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	delete(ss.all, s)
+}
+
+// close ends all sessions. Nothing is held under them any more, or nobody waits for it.
+func (ss *sessions) close(ctx context.Context) {
+	ss.mu.Lock()
+	all := slices.Collect(maps.Keys(ss.all))
+	ss.current = nil
+	ss.mu.Unlock()
+	for _, s := range all {
+		s.end()
+		s.giveUp(ctx)
+	}
+}
+
+// closePatience is how long a session that is given up is worth a request.
+const closePatience = 2 * time.Second
+
+// session is one party that holds attempts at the server.
+type session struct {
+	client *Client
+	id     string
+	every  time.Duration
+	trust  trust
+	watch  *time.Timer     // looks at trust when it should be over
+	dying  context.Context // ends when the right to start effects is lost
+	lost   context.CancelCauseFunc
+	stop   chan struct{} // closed when nobody renews it any more
+
+	mu       sync.Mutex
+	held     map[string]*attempt // by nonce: awaited (nil) or running
+	retired  bool                // nothing new is opened under it
+	strays   bool                // an open was given up that may still arrive
+	stopped  bool
+	renewing chan struct{} // closed when the renewal on its way was answered; nil when there is none
+}
+
+// hold lists the nonce of an open that is about to be sent. It answers false when the session takes none any more.
+//
+// It waits while a renewal is on its way: the list of that renewal does not have the nonce, and the server abandons
+// what is not listed. A renewal of which nobody knows whether it will still arrive retires the session for the same
+// reason.
+func (s *session) hold(ctx context.Context, nonce string) (bool, error) {
+	for {
+		s.mu.Lock()
+		if s.retired {
+			s.mu.Unlock()
+			return false, nil
+		}
+		renewing := s.renewing
+		if renewing == nil {
+			s.held[nonce] = nil
+			s.mu.Unlock()
+			return true, nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-renewing:
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// run notes the attempt that a nonce has opened.
+func (s *session) run(nonce string, a *attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held[nonce] = a
+}
+
+// drop takes a nonce off the list: its attempt was reported, or nobody awaits its answer any more. stray says that its
+// open may still arrive: the next renewal, which does not list it, has it abandoned.
+func (s *session) drop(nonce string, stray bool) {
+	s.mu.Lock()
+	delete(s.held, nonce)
+	s.strays = s.strays || stray
+	over := s.retired && len(s.held) == 0
+	s.mu.Unlock()
+	if over {
+		s.end()
+	}
+}
+
+// granted takes the trust that an answer to one of the session's requests gave.
+func (s *session) granted(sent time.Time, trustMS int64) {
+	if trustMS > 0 {
+		s.trust.extend(sent, trustMS)
+	}
+}
+
+// mayStart is nil while an effect may be started.
+func (s *session) mayStart() error {
+	if s.dying.Err() != nil || s.trust.left() <= 0 {
+		return effect.ErrLeaseLost
+	}
+	return nil
+}
+
+// checkTrust runs when trust should be over, and ends it if nothing has prolonged it.
+func (s *session) checkTrust() {
+	if left := s.trust.left(); left > 0 {
+		s.watch.Reset(left)
+		return
+	}
+	s.lose()
+}
+
+// lose ends the right to start effects.
+func (s *session) lose() {
+	s.retire()
+	s.lost(effect.ErrLeaseLost)
+}
+
+// retire opens nothing under the session any more.
+func (s *session) retire() {
+	s.client.sessions.retire(s)
+	s.mu.Lock()
+	s.retired = true
+	over := len(s.held) == 0
+	s.mu.Unlock()
+	if over {
+		s.end()
+	}
+}
+
+// end stops renewing. It may be called often.
+func (s *session) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopped {
+		s.stopped = true
+		s.watch.Stop()
+		close(s.stop)
+	}
+}
+
+// keep renews the session until it ends.
+func (s *session) keep() {
+	defer s.client.sessions.forget(s)
+	timer := time.NewTimer(s.every)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.stop:
+			s.mu.Lock()
+			retired := s.retired
+			s.mu.Unlock()
+			if retired && s.client.ending.Err() == nil {
+				s.giveUp(s.client.ending)
+			}
+			return
+		case <-s.client.life.Done():
+			return
+		case <-timer.C:
+		}
+		next := s.every
+		if !s.renew() {
+			next = min(next, longPause)
+		}
+		timer.Reset(next)
+	}
+}
+
+// giveUp tells the server that the session is over. If it does not hear of it, the session ends by its time to live.
+func (s *session) giveUp(ctx context.Context) {
+	s.mu.Lock()
+	strays, nonces := s.strays, slices.Collect(maps.Keys(s.held))
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, closePatience)
+	defer cancel()
+	if strays {
+		_, _ = s.client.renew(ctx, s.id, nonces, 0, 1) // what nobody awaited is abandoned, and leaves no doubt
+	}
+	_ = s.client.CloseSession(ctx, s.id)
+}
+
+// renew renews the session once and answers whether that went well.
+func (s *session) renew() bool {
+	s.mu.Lock()
+	nonces := slices.Collect(maps.Keys(s.held))
+	renewing := make(chan struct{})
+	s.renewing = renewing
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.renewing = nil
+		s.mu.Unlock()
+		close(renewing)
+	}()
+	a, err := s.client.renew(s.client.life, s.id, nonces, max(s.every/2, time.Second), 1)
+	if a.unsure {
+		s.retire()
+	}
+	if errors.Is(err, effect.ErrLeaseLost) {
+		s.lose()
+		s.end()
+		return true
+	}
+	if err != nil {
+		return false
+	}
+	s.granted(a.Sent, a.TrustMS)
+	for _, id := range a.CancelRequested {
+		s.cancel(id)
+	}
+	return true
+}
+
+// cancel ends the attempts of a flight that somebody wants cancelled.
+func (s *session) cancel(word string) {
+	id, err := flight.ParseID(word)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.held {
+		if a != nil && a.key.FlightID() == id {
+			a.cancel(errCancelled)
+		}
+	}
+}
+
+// trust is how long a session may be believed in: from the sending of a request for as long as its answer said. It
+// runs by the monotonic clock, which stands still while a machine sleeps, and by the wall clock, which may jump;
+// whichever says that it is over is believed.
+type trust struct {
+	mu    sync.Mutex
+	until time.Time
+}
+
+func (t *trust) extend(sent time.Time, ms int64) {
+	until := sent.Add(time.Duration(ms) * time.Millisecond)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if until.After(t.until) {
+		t.until = until
+	}
+}
+
+func (t *trust) left() time.Duration {
+	t.mu.Lock()
+	until := t.until
+	t.mu.Unlock()
+	now := time.Now()
+	return min(until.Sub(now), until.Round(0).Sub(now.Round(0)))
+}

@@ -1,0 +1,215 @@
+package client
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// spool keeps reports that no server has taken yet: one file each, readable by its owner alone, fsynced. A report is
+// all that is known of an effect that happened, so it must not depend on a process. Several processes may share the
+// directory: a report that two of them send is taken once.
+type spool struct {
+	dir    string // "": nothing is kept
+	logger *slog.Logger
+
+	mu   sync.Mutex
+	busy map[string]struct{} // files that somebody in this process deals with
+}
+
+// spooled is what a file holds: this, behind the magic and a checksum.
+type spooled struct {
+	Deployment string          `json:"deployment"`
+	Key        string          `json:"key"`
+	At         time.Time       `json:"at"`
+	Report     json.RawMessage `json:"report"` // the body of the request
+}
+
+const (
+	spoolMagic   = "FDC1"
+	spoolHead    = len(spoolMagic) + 4
+	spoolSuffix  = ".report"
+	spoolBad     = ".damaged"
+	spoolRefused = ".refused"
+)
+
+func openSpool(dir string, logger *slog.Logger) (*spool, error) {
+	p := &spool{dir: dir, logger: logger, busy: make(map[string]struct{})}
+	if dir == "" {
+		return p, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("no place for reports that wait: %w", err)
+	}
+	return p, nil
+}
+
+func (p *spool) enabled() bool { return p.dir != "" }
+
+// names lists the files that hold reports.
+func (p *spool) names() []string {
+	entries, err := os.ReadDir(p.dir)
+	if err != nil {
+		p.logger.Warn("flightd: the spool of reports cannot be read", "spool", p.dir, "error", err)
+		return nil
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), spoolSuffix) {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// keep writes a report to disk. When it returns without error the report outlives this process; the file is the
+// caller's until drop, putAside or release.
+func (p *spool) keep(s *spooled) (name string, err error) {
+	if !p.enabled() {
+		return "", errors.New("no spool: the outcome is lost with this process")
+	}
+	s.At = time.Now().UTC()
+	data, err := encodeSpooled(s)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(append([]byte(s.Deployment+" "+s.Key+" "), s.Report...))
+	name = hex.EncodeToString(sum[:16]) + spoolSuffix
+	p.mu.Lock()
+	p.busy[name] = struct{}{}
+	p.mu.Unlock()
+	if err := p.write(name, data); err != nil {
+		p.release(name)
+		return "", fmt.Errorf("keep a report: %w", err)
+	}
+	return name, nil
+}
+
+func encodeSpooled(s *spooled) ([]byte, error) {
+	body, err := json.Marshal(struct {
+		spooled
+		Report []byte `json:"report"` // as base64: byte for byte
+	}{*s, s.Report})
+	if err != nil {
+		return nil, err
+	}
+	sum := crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli))
+	return append(binary.BigEndian.AppendUint32([]byte(spoolMagic), sum), body...), nil
+}
+
+func decodeSpooled(b []byte) (*spooled, error) {
+	if len(b) < spoolHead || string(b[:len(spoolMagic)]) != spoolMagic ||
+		binary.BigEndian.Uint32(b[len(spoolMagic):]) != crc32.Checksum(b[spoolHead:], crc32.MakeTable(crc32.Castagnoli)) {
+		return nil, errors.New("a report in the spool does not have its checksum")
+	}
+	var s struct {
+		spooled
+		Report []byte `json:"report"`
+	}
+	if err := json.Unmarshal(b[spoolHead:], &s); err != nil {
+		return nil, err
+	}
+	s.spooled.Report = s.Report
+	return &s.spooled, nil
+}
+
+// write makes the file appear whole or not at all.
+func (p *spool) write(name string, data []byte) error {
+	temp, err := os.CreateTemp(p.dir, "new-*") // with mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = temp.Write(data)
+	err = errors.Join(err, temp.Sync(), temp.Close())
+	if err == nil {
+		err = os.Rename(temp.Name(), filepath.Join(p.dir, name))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temp.Name()))
+	}
+	return p.sync()
+}
+
+// sync makes the names in the directory durable.
+func (p *spool) sync() error {
+	dir, err := os.Open(p.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// claim reads a report, unless somebody in this process deals with it. What cannot be read is put aside.
+func (p *spool) claim(name string) (*spooled, bool) {
+	p.mu.Lock()
+	_, taken := p.busy[name]
+	p.busy[name] = struct{}{}
+	p.mu.Unlock()
+	if taken {
+		return nil, false
+	}
+	b, err := os.ReadFile(filepath.Join(p.dir, name))
+	if errors.Is(err, os.ErrNotExist) { // another process was faster
+		p.release(name)
+		return nil, false
+	}
+	var s *spooled
+	if err == nil {
+		s, err = decodeSpooled(b)
+	}
+	if err != nil {
+		p.rename(name, spoolBad, err)
+		return nil, false
+	}
+	return s, true
+}
+
+// release leaves the file for others.
+func (p *spool) release(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.busy, name)
+}
+
+// drop removes a report that was taken. If the process dies before it, the report is sent once more, which changes
+// nothing.
+func (p *spool) drop(name string) {
+	if name == "" {
+		return
+	}
+	defer p.release(name)
+	if err := os.Remove(filepath.Join(p.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		p.logger.Warn("flightd: a report that was taken cannot be removed", "file", name, "error", err)
+	}
+}
+
+// putAside keeps a report that no server will ever take, for a person to look at, and says so.
+func (p *spool) putAside(name string, why error) {
+	if name != "" {
+		p.rename(name, spoolRefused, why)
+	}
+}
+
+func (p *spool) rename(name, suffix string, why error) {
+	defer p.release(name)
+	err := os.Rename(filepath.Join(p.dir, name), filepath.Join(p.dir, name+suffix))
+	p.logger.Error("flightd: a report is put aside; a person must look at it", "file", filepath.Join(p.dir, name+suffix), "error", errors.Join(why, err))
+}
+
+// Spooled is how many reports wait on disk in the client's spool.
+func (c *Client) Spooled() int {
+	if !c.spool.enabled() {
+		return 0
+	}
+	return len(c.spool.names())
+}

@@ -1,0 +1,94 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// trip is one Do of this client on its way, shared by all its callers of one key.
+type trip struct {
+	call     effect.Call
+	values   context.Context // of the first caller, for what it carries; its end is nobody else's
+	interest context.Context // ends when the last caller has gone
+	drop     context.CancelCauseFunc
+	owner    *trips
+	callers  int // guarded by the owner's mutex
+	done     chan struct{}
+	result   effect.Result
+	err      error
+}
+
+// trips finds the trip of a key.
+type trips struct {
+	mu    sync.Mutex
+	byKey map[flight.Key]*trip
+}
+
+// join gives the trip of the call's key, and whether the caller is the first, who must fly it.
+func (ts *trips) join(ctx context.Context, call effect.Call) (t *trip, first bool) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if t := ts.byKey[call.Key]; t != nil && t.interest.Err() == nil {
+		t.callers++
+		return t, false
+	}
+	values := context.WithoutCancel(ctx)
+	t = &trip{call: call, values: values, owner: ts, callers: 1, done: make(chan struct{})}
+	t.interest, t.drop = context.WithCancelCause(values)
+	if ts.byKey == nil {
+		ts.byKey = make(map[flight.Key]*trip)
+	}
+	ts.byKey[call.Key] = t
+	return t, true
+}
+
+// end gives the result to all who wait, and lets later callers start afresh.
+func (t *trip) end(result effect.Result, err error) {
+	t.owner.mu.Lock()
+	if t.owner.byKey[t.call.Key] == t {
+		delete(t.owner.byKey, t.call.Key)
+	}
+	t.owner.mu.Unlock()
+	t.result, t.err = result, err
+	close(t.done)
+	t.drop(nil)
+}
+
+// await waits for the trip's end. The caller's own context and patience end only its wait; when the last one goes, the
+// trip loses its interest in waiting, while an effect in the air goes on.
+func (t *trip) await(ctx context.Context, call effect.Call, as effect.Source) (effect.Result, error) {
+	var patience <-chan time.Time
+	if call.Wait > 0 && as == effect.Joined {
+		timer := time.NewTimer(call.Wait)
+		defer timer.Stop()
+		patience = timer.C
+	}
+	select {
+	case <-t.done:
+	case <-ctx.Done():
+		t.leave(context.Cause(ctx))
+		return effect.Result{}, context.Cause(ctx)
+	case <-patience:
+		t.leave(context.DeadlineExceeded)
+		return effect.Result{}, &effect.Busy{Key: call.Key, State: flight.Running, RetryAfter: time.Second}
+	}
+	result := t.result
+	if as == effect.Joined && result.Source == effect.Executed {
+		result.Source = effect.Joined
+	}
+	return result, t.err
+}
+
+func (t *trip) leave(cause error) {
+	t.owner.mu.Lock()
+	t.callers--
+	last := t.callers == 0
+	t.owner.mu.Unlock()
+	if last {
+		t.drop(cause)
+	}
+}

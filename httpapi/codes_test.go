@@ -1,0 +1,135 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// Codes for which this door has no cause yet: it knows neither credentials nor quotas.
+var notYet = map[wire.Code]bool{wire.Unauthenticated: true, wire.RateLimited: true}
+
+// Every code of the table, reached over HTTP, with its status and what goes with it.
+func TestEveryCode(t *testing.T) {
+	d := newDoor(t, func(c *httpapi.Config) { c.Dev = true })
+	failWith := func(err error) {
+		d.world.Pull(func(l *httpapitest.Levers) {
+			l.Before = func(context.Context, string) error { return err }
+		})
+	}
+	unavailable := func(code string) reply {
+		failWith(&effect.Unavailable{Code: code, Cause: errors.New("on purpose")})
+		defer failWith(nil)
+		return d.post("/v1/flights:open", `{"action":"a","id":"1"}`)
+	}
+	doubt, etag := d.doubtful("doubt")
+	running := d.proceed(`{"action":"charge","id":"running","input":{"amount":1,"who":"me"}}`)
+	over := d.proceed(`{"action":"charge","id":"over"}`)
+	require.Equal(t, http.StatusOK, d.report(over, `"outcome":"refused"`).status)
+	approve := flight.MustKey("default/charge/approve")
+	d.world.Do(&flight.Submit{Key: approve, Submission: flight.Submission{Fingerprint: flight.FingerprintBytes(nil), Policy: flight.Policy{Approval: true}}})
+	gone := d.proceed(`{"action":"charge","id":"gone","retention":"1s"}`)
+	require.Equal(t, http.StatusOK, d.report(gone, `"outcome":"succeeded"`).status)
+	d.world.Pass(5e9)
+	d.world.Do(&flight.Expire{Key: flight.MustKey(gone.Key), Generation: 1})
+
+	cases := map[wire.Code]func() reply{
+		wire.KeyRequired:      func() reply { return d.post("/v1/flights:open", `{"action":"charge"}`) },
+		wire.KeyInvalid:       func() reply { return d.post("/v1/flights:open", `{"action":"charge","id":"a b"}`) },
+		wire.InputInvalid:     func() reply { return d.post("/v1/flights:open", `{`) },
+		wire.Forbidden:        func() reply { return d.post("/v1/flights:open", `{}`, "Origin", "http://evil.example") },
+		wire.NotFound:         func() reply { return d.get("/v1/flights/" + flight.MustKey("a/b/c").FlightID().String()) },
+		wire.MethodNotAllowed: func() reply { return d.get("/v1/sessions") },
+		wire.InFlight: func() reply {
+			return d.post("/v1/flights:open", `{"action":"charge","id":"running","input":{"who":"me","amount":1},"wait_ms":0}`)
+		},
+		wire.InDoubt:         func() reply { return d.post("/v1/flights:open", `{"action":"charge","id":"doubt"}`) },
+		wire.Fenced:          func() reply { return d.report(over, `"outcome":"succeeded"`) },
+		wire.ApprovalPending: func() reply { return d.post("/v1/flights:open", `{"action":"charge","id":"approve"}`) },
+		wire.LeaseLost:       func() reply { return d.post("/v1/sessions/nobody/renew", `{"nonces":[]}`) },
+		wire.Expired:         func() reply { return d.post("/v1/flights:open", `{"action":"charge","id":"gone"}`) },
+		wire.PreconditionFailed: func() reply {
+			return d.post("/v1/flights/"+doubt.FlightID+"/resolve", `{"result":"fail","reason":"x"}`, "If-Match", `"1.0"`)
+		},
+		wire.PayloadTooLarge: func() reply {
+			return d.post("/v1/flights:open", `{"action":"charge","id":"1","input":"`+strings.Repeat("x", 256<<10)+`"}`)
+		},
+		wire.Conflict: func() reply {
+			return d.post("/v1/flights:open", `{"action":"charge","id":"running","input":{"amount":2,"who":"me"},"wait_ms":0}`)
+		},
+		wire.FlightFailed:         func() reply { return d.post("/v1/flights:open", `{"action":"charge","id":"over"}`) },
+		wire.PreconditionRequired: func() reply { return d.post("/v1/flights/"+doubt.FlightID+"/cancel", `{"reason":"x"}`) },
+		wire.Internal: func() reply {
+			failWith(errors.New("a secret of the inside"))
+			defer failWith(nil)
+			r := d.post("/v1/flights:open", `{"action":"a","id":"1"}`)
+			require.NotContains(t, string(r.body), "secret of the inside")
+			return r
+		},
+		wire.NoLeader:         func() reply { return unavailable("no_leader") },
+		wire.LeaseUnavailable: func() reply { return unavailable("lease_unavailable") },
+		wire.ReportPending:    func() reply { return unavailable("report_pending") },
+		wire.Draining:         func() reply { return unavailable("draining") },
+	}
+	for _, class := range wire.Classes() {
+		t.Run(string(class.Code), func(t *testing.T) {
+			reach, ok := cases[class.Code]
+			require.NotEqual(t, notYet[class.Code], ok, "each code is reached, or has no cause yet")
+			if !ok {
+				return
+			}
+			r := reach()
+			p := requireProblem(t, r, class.Status, class.Code)
+			require.Equal(t, class.Retryable, p.Retryable)
+			if class.Status == http.StatusConflict || class.Status == http.StatusServiceUnavailable {
+				require.NotEmpty(t, r.header.Get("Retry-After"))
+				require.Positive(t, p.RetryAfterMS)
+			}
+			if class.Status == http.StatusConflict && !class.Retryable {
+				require.Equal(t, "false", r.header.Get("X-Should-Retry"))
+				require.Equal(t, "false", r.header.Get("Stripe-Should-Retry"))
+			}
+			if p.FlightID != "" {
+				require.NotEmpty(t, r.header.Get("Flightd-State"))
+				require.Equal(t, p.FlightID, r.header.Get("Flight-Id"))
+			}
+		})
+	}
+
+	p := into[wire.Problem](t, cases[wire.InDoubt]())
+	require.Equal(t, `"`+p.Version+`"`, etag, "for If-Match")
+	require.Equal(t, "default/charge/doubt", p.Key)
+	p = into[wire.Problem](t, cases[wire.Conflict]())
+	require.Equal(t, []wire.FieldError{{Pointer: "/input/amount", Detail: "it differs from the first input"}}, p.Errors)
+	require.Equal(t, running.FlightID, p.FlightID)
+	require.Equal(t, "running", p.State, "422 wins over 409, also while the first is running")
+}
+
+// A request that the node cuts off because it stops says so.
+func TestStopEndsWaits(t *testing.T) {
+	d := newDoor(t)
+	d.proceed(`{"action":"charge","id":"1"}`)
+	d.world.Pull(func(l *httpapitest.Levers) {
+		l.Before = func(context.Context, string) error { return effect.ErrClosed }
+	})
+	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"1"}`), http.StatusServiceUnavailable, wire.Draining)
+}
+
+func TestRequestID(t *testing.T) {
+	d := newDoor(t)
+	require.Equal(t, "mine-1", d.get("/livez", "X-Request-Id", "mine-1").header.Get("X-Request-Id"))
+	for _, bad := range []string{"a b", strings.Repeat("x", 65), "<script>"} {
+		require.True(t, strings.HasPrefix(d.get("/livez", "X-Request-Id", bad).header.Get("X-Request-Id"), "req_"))
+	}
+	require.NotEqual(t, d.get("/livez").header.Get("X-Request-Id"), d.get("/livez").header.Get("X-Request-Id"))
+}

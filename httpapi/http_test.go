@@ -1,0 +1,128 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// door is a server over a world, and a caller who speaks plain HTTP.
+type door struct {
+	t     *testing.T
+	world *httpapitest.World
+	url   string
+}
+
+func newDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
+	t.Helper()
+	world := httpapitest.NewWorld()
+	cfg := world.Config()
+	for _, c := range change {
+		c(&cfg)
+	}
+	server := httptest.NewServer(httpapi.New(cfg))
+	t.Cleanup(func() {
+		server.Close()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return &door{t: t, world: world, url: server.URL}
+}
+
+// reply is an answer that was read whole.
+type reply struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (d *door) send(method, path, body string, header ...string) reply {
+	d.t.Helper()
+	req, err := http.NewRequest(method, d.url+path, bytes.NewReader([]byte(body)))
+	require.NoError(d.t, err)
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		if header[i] == "Host" {
+			req.Host = header[i+1]
+			continue
+		}
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
+	require.NoError(d.t, err)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(d.t, err)
+	return reply{status: resp.StatusCode, header: resp.Header, body: data}
+}
+
+func (d *door) post(path, body string, header ...string) reply {
+	d.t.Helper()
+	return d.send(http.MethodPost, path, body, header...)
+}
+
+func (d *door) get(path string, header ...string) reply {
+	d.t.Helper()
+	return d.send(http.MethodGet, path, "", header...)
+}
+
+func into[T any](t *testing.T, r reply) T {
+	t.Helper()
+	var v T
+	require.NoError(t, json.Unmarshal(r.body, &v), "%s", r.body)
+	return v
+}
+
+// proceed opens a new flight and expects to be told to act.
+func (d *door) proceed(body string) wire.OpenAnswer {
+	d.t.Helper()
+	r := d.post("/v1/flights:open", body)
+	require.Equal(d.t, http.StatusCreated, r.status, "%s", r.body)
+	a := into[wire.OpenAnswer](d.t, r)
+	require.Equal(d.t, wire.DecisionProceed, a.Decision)
+	return a
+}
+
+func (d *door) report(a wire.OpenAnswer, rest string) reply {
+	d.t.Helper()
+	return d.post("/v1/flights/"+a.FlightID+"/report", `{"fencing_token":"`+a.FencingToken+`",`+rest+`}`)
+}
+
+// doubtful brings a flight into doubt and gives its ETag.
+func (d *door) doubtful(id string) (a wire.OpenAnswer, etag string) {
+	d.t.Helper()
+	a = d.proceed(`{"action":"charge","id":"` + id + `"}`)
+	r := d.report(a, `"outcome":"unknown","error":"connection lost"`)
+	require.Equal(d.t, http.StatusOK, r.status, "%s", r.body)
+	require.Equal(d.t, "in_doubt", r.header.Get("Flightd-State"))
+	return a, r.header.Get("ETag")
+}
+
+func requireProblem(t *testing.T, r reply, status int, code wire.Code) wire.Problem {
+	t.Helper()
+	p := into[wire.Problem](t, r)
+	require.Equal(t, code, p.Code, "%s", r.body)
+	require.Equal(t, status, r.status, "%s", r.body)
+	require.Equal(t, "application/problem+json", r.header.Get("Content-Type"))
+	require.Equal(t, "/problems/"+string(code), p.Type)
+	require.Equal(t, status, p.Status)
+	require.NotEmpty(t, p.Title)
+	require.NotEmpty(t, p.Hint)
+	require.Equal(t, r.header.Get("X-Request-Id"), p.RequestID)
+	require.NotEmpty(t, p.RequestID)
+	require.Equal(t, "no-store", r.header.Get("Cache-Control"))
+	return p
+}

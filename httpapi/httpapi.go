@@ -1,0 +1,166 @@
+package httpapi
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// New makes the handler of all routes.
+func New(cfg Config) http.Handler {
+	a := &api{cfg: cfg, log: cfg.Logger, boot: newBoot()}
+	if a.log == nil {
+		a.log = slog.Default()
+	}
+	a.cfg.Version.API = "v1"
+	mux := http.NewServeMux()
+	for pattern, h := range a.routes() {
+		mux.HandleFunc(pattern, h)
+	}
+	mux.HandleFunc("/", a.lost(mux))
+	var h http.Handler = a.first(mux)
+	if cfg.Dev {
+		h = a.first(LoopbackOnly(mux))
+	}
+	return h
+}
+
+func (a *api) routes() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"POST /v1/flights:open":         a.open,
+		"GET /v1/flights":               a.list,
+		"GET /v1/flights/{id}":          a.flight,
+		"GET /v1/flights/{id}/receipt":  a.receipt,
+		"GET /v1/flights/{id}/events":   a.events,
+		"POST /v1/flights/{id}/report":  a.report,
+		"POST /v1/flights/{id}/verdict": a.verdict,
+		"POST /v1/flights/{id}/resolve": a.resolve,
+		"POST /v1/flights/{id}/cancel":  a.cancel,
+		"POST /v1/flights/{id}/retry":   a.retry,
+		"POST /v1/flights/{id}/free":    a.free,
+		"POST /v1/sessions":             a.newSession,
+		"POST /v1/sessions/{id}/renew":  a.renewSession,
+		"POST /v1/sessions/{id}/close":  a.closeSession,
+		"GET /livez":                    a.live,
+		"GET /readyz":                   a.ready,
+		"GET /version":                  a.version,
+		"GET " + problemPath + "{code}": a.problemPage,
+	}
+}
+
+// api holds what the handlers share.
+type api struct {
+	cfg   Config
+	log   *slog.Logger
+	boot  string        // of request ids
+	count atomic.Uint64 // of requests
+}
+
+func newBoot() string {
+	var b [5]byte
+	_, _ = rand.Read(b[:]) // it never fails: it ends the program first
+	return "req_" + hex.EncodeToString(b[:]) + "-"
+}
+
+// first does for every request what comes before its route: an id, headers of the answer, and no paths that ServeMux
+// would clean into others.
+func (a *api) first(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h[wire.HeaderRequestID] = []string{a.requestID(r)}
+		h["Cache-Control"] = noStore
+		if !cleanPath(r) {
+			a.refuse(w, r, &wire.Invalid{Code: wire.NotFound,
+				FieldError: wire.FieldError{Detail: `a path with an empty, "." or ".." segment names nothing`}})
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+var (
+	noStore     = []string{"no-store"}
+	typeJSON    = []string{wire.TypeJSON}
+	typeProblem = []string{wire.TypeProblem}
+	yes         = []string{"true"}
+	no          = []string{"false"}
+)
+
+// requestID is the caller's, where it sent one that is harmless to repeat, else a new one.
+func (a *api) requestID(r *http.Request) string {
+	if ids := r.Header[wire.HeaderRequestID]; len(ids) == 1 && harmless(ids[0]) {
+		return ids[0]
+	}
+	return a.boot + strconv.FormatUint(a.count.Add(1), 36)
+}
+
+func harmless(s string) bool {
+	if s == "" || len(s) > 64 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.' {
+			continue
+		}
+		return false
+	}
+	return true
+}
+
+// cleanPath reports whether ServeMux will take the path as it is. It redirects others, and so would carry a request to
+// another key than the one that was written.
+func cleanPath(r *http.Request) bool {
+	path := r.URL.Path
+	if path == "" || path[0] != '/' {
+		return false
+	}
+	return path == "/" || !strings.Contains(path, "//") && !strings.HasSuffix(path, "/") && !hasDots(path)
+}
+
+func hasDots(path string) bool {
+	if !strings.Contains(path, "/.") {
+		return false
+	}
+	return slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." })
+}
+
+// lost answers requests that no route takes: for another method, or for no path of ours.
+func (a *api) lost(mux *http.ServeMux) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var allowed []string
+		for _, method := range [...]string{http.MethodGet, http.MethodPost} {
+			other := &http.Request{Method: method, URL: r.URL, Host: r.Host}
+			if _, pattern := mux.Handler(other); pattern != "/" && pattern != "" {
+				allowed = append(allowed, method)
+			}
+		}
+		bad := &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "there is nothing at this path"}}
+		if len(allowed) > 0 {
+			w.Header().Set("Allow", strings.Join(allowed, ", "))
+			bad = &wire.Invalid{Code: wire.MethodNotAllowed, FieldError: wire.FieldError{Detail: "this path does not take " + r.Method}}
+		}
+		a.refuse(w, r, bad)
+	}
+}
+
+// Server is an http.Server for the door, with time-outs that are compatible with the longest wait: a caller that sends
+// slowly is cut off, one that waits is not.
+func Server(addr string, h http.Handler) *http.Server {
+	const longest = wire.MaxWaitMS * time.Millisecond
+	return &http.Server{
+		Addr: addr, Handler: h,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       longest + 20*time.Second, // it also bounds how long a request may wait: it must be the longer one
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+	}
+}

@@ -1,0 +1,287 @@
+package httpapitest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+)
+
+// Open implements httpapi.Desk.
+func (w *World) Open(ctx context.Context, req executor.OpenRequest) (executor.OpenAnswer, error) {
+	if err := w.before(ctx, "Open"); err != nil {
+		return executor.OpenAnswer{}, err
+	}
+	return w.open(ctx, req)
+}
+
+func (w *World) open(ctx context.Context, req executor.OpenRequest) (executor.OpenAnswer, error) {
+	patience, cancel := context.WithTimeout(ctx, req.Wait)
+	defer cancel()
+	waited := false
+	for {
+		w.mu.Lock()
+		answer, again, err := w.openLocked(req, waited)
+		changed := w.changed
+		w.mu.Unlock()
+		if !again {
+			return answer, err
+		}
+		select {
+		case <-changed:
+			waited = true
+		case <-patience.Done():
+			if ctx.Err() != nil {
+				return answer, context.Cause(ctx)
+			}
+			return answer, err
+		}
+	}
+}
+
+// openLocked tries once; again says that somebody stands in the way, and err what to say when the wait is over.
+func (w *World) openLocked(req executor.OpenRequest, waited bool) (answer executor.OpenAnswer, again bool, err error) {
+	f := w.flights[req.Key.FlightID()]
+	if f != nil && f.State != flight.Absent {
+		if answer, done, err := w.standingLocked(f, &req, waited); done {
+			return answer, false, err
+		}
+	}
+	if _, held := w.claims[req.Key]; held {
+		return answer, true, busy(req.Key, f)
+	}
+	id, lost := w.sessionLocked(&req)
+	if lost {
+		return answer, false, &effect.LeaseLost{Key: req.Key}
+	}
+	w.revision++
+	claim := flight.Claim{Epoch: 1, Revision: w.revision, Session: id}
+	reply := w.applyLocked(&flight.Open{Key: req.Key, Submission: req.Submission, Claim: claim, Nonce: req.Nonce, Owner: req.Owner,
+		NotAfter: w.header.Now.Add(30 * time.Second), StoreEpoch: 1})
+	switch reply.Decision {
+	case flight.Proceed, flight.Look:
+		w.claims[req.Key] = claim
+		return w.clearLocked(&req, reply), false, nil
+	}
+	w.dismissLocked(id)
+	switch reply.Decision {
+	case flight.Busy:
+		return answer, true, busy(req.Key, reply.Flight)
+	case flight.Fenced:
+		return answer, false, &effect.Fenced{Key: req.Key}
+	}
+	answer, done, err := w.standingLocked(reply.Flight, &req, waited)
+	return answer, !done, err
+}
+
+func (w *World) dismissLocked(id flight.SessionID) {
+	if s := w.sessions[id]; s != nil && s.oneShot {
+		delete(w.sessions, id)
+	}
+}
+
+func busy(key flight.Key, f *flight.Flight) error {
+	state := flight.Running
+	if f != nil {
+		state = f.State
+	}
+	return &effect.Busy{Key: key, State: state, RetryAfter: time.Second}
+}
+
+// sessionLocked is the caller's session, or one for this flight alone.
+func (w *World) sessionLocked(req *executor.OpenRequest) (id flight.SessionID, lost bool) {
+	if req.Session != "" {
+		_, lives := w.sessions[req.Session]
+		return req.Session, !lives
+	}
+	id = flight.SessionID("once-" + newID())
+	w.sessions[id] = &session{ttl: orDefault(req.TTL), oneShot: true}
+	return id, false
+}
+
+func orDefault(ttl time.Duration) time.Duration {
+	if ttl == 0 {
+		return 15 * time.Second
+	}
+	return ttl
+}
+
+// standingLocked answers what is true of a flight without a claim, where that is enough.
+func (w *World) standingLocked(f *flight.Flight, req *executor.OpenRequest, waited bool) (answer executor.OpenAnswer, done bool, err error) {
+	if !f.Fingerprint.Matches(req.Submission.Fingerprint) {
+		first := w.bodies[bodyKey{f.ID, f.InputFrom, false}]
+		return answer, true, &effect.Conflict{Key: req.Key, Fields: flight.DifferingFields(first, req.Submission.Input.Data, nil)}
+	}
+	if a := f.OpenAttempt(); a != nil && a.Nonce == req.Nonce && (req.Session == "" || req.Session == a.Claim.Session) {
+		return w.clearLocked(req, flight.Reply{Decision: flight.Proceed, Flight: f, Token: a.Token()}), true, nil
+	}
+	switch {
+	case f.State == flight.Expired:
+		e := &effect.Expired{Key: req.Key, Outcome: f.Was}
+		if f.Receipt != nil {
+			e.Digest = f.Receipt.Body.Digest
+		}
+		return answer, true, e
+	case f.State.Terminal():
+		return executor.OpenAnswer{Decision: flight.Replay, Flight: f, Joined: waited, PolicyDiffers: f.Policy != req.Submission.Policy}, true, nil
+	case f.State == flight.InDoubt:
+		return answer, true, &effect.InDoubt{Key: req.Key, Version: f.Version, Cause: f.Cause}
+	case f.State == flight.AwaitingApproval:
+		return answer, true, &effect.Unapproved{Key: req.Key}
+	}
+	return answer, false, nil
+}
+
+func (w *World) clearLocked(req *executor.OpenRequest, reply flight.Reply) executor.OpenAnswer {
+	f := reply.Flight
+	a := f.Newest()
+	answer := executor.OpenAnswer{
+		Decision: reply.Decision, Flight: f, Session: a.Claim.Session, IdempotencyKey: w.header.IdempotencyKey(f.Key, f.Generation),
+		Input: f.Input, PolicyDiffers: f.Policy != req.Submission.Policy,
+	}
+	answer.Input.Data = w.bodies[bodyKey{f.ID, f.InputFrom, false}]
+	if reply.Decision == flight.Look {
+		answer.Session = f.Probe.Claim.Session
+		answer.Probe = flight.Token{Number: reply.Probe}.Seal(w.header.Secret, f.ID, f.Generation, "")
+		previous := *a
+		answer.Previous = &previous
+	} else {
+		answer.FencingToken = reply.Token.Seal(w.header.Secret, f.ID, f.Generation, a.Claim.Session)
+		if n := len(f.Attempts); n > 1 {
+			answer.Previous = &f.Attempts[n-2]
+		}
+	}
+	answer.Trust, answer.RenewEvery = w.termsLocked(answer.Session)
+	return answer
+}
+
+func (w *World) termsLocked(id flight.SessionID) (trust, every time.Duration) {
+	ttl := orDefault(0)
+	if s := w.sessions[id]; s != nil {
+		ttl = s.ttl
+	}
+	trust, every = ttl*4/5, ttl/3
+	if w.levers.Trust > 0 {
+		trust = w.levers.Trust
+	}
+	if w.levers.RenewEvery > 0 {
+		every = w.levers.RenewEvery
+	}
+	return trust, every
+}
+
+// Report implements httpapi.Desk.
+func (w *World) Report(ctx context.Context, req executor.ReportRequest) (*flight.Flight, error) {
+	if err := w.before(ctx, "Report"); err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	token, generation, err := flight.OpenSeal(req.FencingToken, w.header.Secret, req.ID)
+	if err != nil {
+		return nil, err
+	}
+	f := w.flights[req.ID]
+	if f == nil || f.Key.IsZero() {
+		return f, &effect.Fenced{}
+	}
+	reply := w.applyLocked(&flight.Report{Key: f.Key, Generation: generation, Token: token, Outcome: req.Outcome,
+		ExternalID: req.ExternalID, Body: req.Body, Error: req.Error})
+	if a := f.OpenAttempt(); a != nil && a.Token() == token {
+		w.letGoLocked(f.Key)
+	}
+	if reply.Decision != flight.Accepted {
+		return reply.Flight, &effect.Fenced{Key: f.Key}
+	}
+	return reply.Flight, nil
+}
+
+func (w *World) letGoLocked(key flight.Key) {
+	claim := w.claims[key]
+	delete(w.claims, key)
+	w.dismissLocked(claim.Session)
+	w.wakeLocked()
+}
+
+// Verdict implements httpapi.Desk.
+func (w *World) Verdict(ctx context.Context, req executor.VerdictRequest) (executor.OpenAnswer, error) {
+	if err := w.before(ctx, "Verdict"); err != nil {
+		return executor.OpenAnswer{}, err
+	}
+	w.mu.Lock()
+	token, generation, err := flight.OpenSeal(req.Probe, w.header.Secret, req.ID)
+	if err != nil {
+		w.mu.Unlock()
+		return executor.OpenAnswer{}, &flight.InvalidError{Field: "probe", Detail: "this is not the probe of a look-up of this flight"}
+	}
+	f := w.flights[req.ID]
+	reply := w.applyLocked(&flight.Verdict{Key: f.Key, Generation: generation, Probe: token.Number, Result: req.Result,
+		ExternalID: req.ExternalID, Body: req.Body})
+	w.letGoLocked(f.Key)
+	w.mu.Unlock()
+	if reply.Decision == flight.Fenced {
+		return executor.OpenAnswer{}, &effect.Fenced{Key: f.Key}
+	}
+	open := req.Open
+	open.Key, open.Submission = f.Key, flight.Submission{Fingerprint: f.Fingerprint, Input: f.Input, Policy: f.Policy}
+	return w.open(ctx, open)
+}
+
+// NewSession implements httpapi.Sessions.
+func (w *World) NewSession(ctx context.Context, ttl time.Duration, owner string) (executor.SessionAnswer, error) {
+	if err := w.before(ctx, "NewSession"); err != nil {
+		return executor.SessionAnswer{}, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id := flight.SessionID("kept-" + newID())
+	w.sessions[id] = &session{ttl: orDefault(ttl)}
+	trust, every := w.termsLocked(id)
+	return executor.SessionAnswer{Session: id, Trust: trust, RenewEvery: every}, nil
+}
+
+// Renew implements httpapi.Sessions.
+func (w *World) Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce) (executor.SessionAnswer, error) {
+	if err := w.before(ctx, "Renew"); err != nil {
+		return executor.SessionAnswer{}, err
+	}
+	w.mu.Lock()
+	if w.sessions[id] == nil {
+		w.mu.Unlock()
+		return executor.SessionAnswer{}, &effect.LeaseLost{}
+	}
+	answer := executor.SessionAnswer{Session: id}
+	answer.Trust, answer.RenewEvery = w.termsLocked(id)
+	for key, claim := range w.claims {
+		f := w.flights[key.FlightID()]
+		a := f.OpenAttempt()
+		if claim.Session != id || a == nil {
+			continue
+		}
+		if f.Cancel != nil {
+			answer.CancelRequested = append(answer.CancelRequested, f.ID)
+		}
+		if nonces != nil && !slices.Contains(nonces, a.Nonce) {
+			w.applyLocked(&flight.Abandon{Key: key, Generation: f.Generation, Token: a.Token(), Error: "its caller does not hold it"})
+			w.letGoLocked(key)
+		}
+	}
+	renewed := w.levers.Renewed
+	w.mu.Unlock()
+	if renewed != nil {
+		renewed(id, nonces)
+	}
+	return answer, nil
+}
+
+// CloseSession implements httpapi.Sessions.
+func (w *World) CloseSession(ctx context.Context, id flight.SessionID) error {
+	if err := w.before(ctx, "CloseSession"); err != nil {
+		return err
+	}
+	w.Expire(id)
+	return nil
+}

@@ -1,0 +1,138 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// Bounds of a page of flights.
+const (
+	defaultPage = 50
+	maxPage     = 500
+)
+
+// list serves GET /v1/flights: with key the one flight of it, else a page.
+func (a *api) list(w http.ResponseWriter, r *http.Request) {
+	params, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		a.refuse(w, r, wire.BadParameter("query", "the query cannot be read: %v", err))
+		return
+	}
+	if params.Has("key") {
+		a.byKey(w, r, params)
+		return
+	}
+	q, bad := query(r, params)
+	if bad != nil {
+		a.refuse(w, r, bad)
+		return
+	}
+	page, err := a.cfg.Ledger.List(q)
+	if err != nil {
+		a.fail(w, r, flight.Key{}, err)
+		return
+	}
+	out := wire.FlightPage{Flights: make([]wire.Flight, len(page.Flights))}
+	for i, f := range page.Flights {
+		out.Flights[i] = *wire.FlightOf(f, nil, false)
+	}
+	if page.More {
+		out.Next = page.Next.encode()
+		params.Set("cursor", out.Next)
+		w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
+	}
+	send(w, r, http.StatusOK, typeJSON, out.AppendJSON)
+}
+
+func (a *api) byKey(w http.ResponseWriter, r *http.Request, params url.Values) {
+	if len(params) > 1 {
+		a.refuse(w, r, wire.BadParameter("key", "a key names one flight; other parameters have no meaning beside it"))
+		return
+	}
+	key, err := flight.ParseKey(params.Get("key"))
+	if err != nil {
+		bad := wire.BadParameter("key", "%v", err)
+		bad.Code = wire.KeyInvalid
+		a.refuse(w, r, bad)
+		return
+	}
+	a.one(w, r, key.FlightID())
+}
+
+// query reads the filters.
+func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
+	q.Limit = defaultPage
+	if ns := r.Header[wire.HeaderNamespace]; len(ns) > 0 {
+		q.Namespace = ns[0]
+	}
+	for name, values := range params {
+		value := values[len(values)-1]
+		switch name {
+		case "state":
+			for word := range strings.SplitSeq(strings.Join(values, ","), ",") {
+				s, err := flight.ParseState(word)
+				if err != nil {
+					return q, wire.BadParameter(name, "%.50q is no state; states are scheduled, queued, awaiting_approval, running, waiting, in_doubt, succeeded, failed, cancelled and expired", word)
+				}
+				q.States = append(q.States, s)
+			}
+		case "action":
+			q.Name = value
+		case "key_prefix":
+			q.Prefix = value
+		case "since":
+			if q.Since, bad = since(value, time.Now()); bad != nil {
+				return q, bad
+			}
+		case "limit":
+			n, err := strconv.Atoi(value)
+			if err != nil || n < 1 || n > maxPage {
+				return q, wire.BadParameter(name, "a page has from 1 to %d flights", maxPage)
+			}
+			q.Limit = n
+		case "cursor":
+			if q.After, bad = decodeCursor(value); bad != nil {
+				return q, bad
+			}
+		default:
+			return q, wire.BadParameter(name, "there is no such filter; filters are key, state, action, key_prefix, since, limit and cursor")
+		}
+	}
+	return q, nil
+}
+
+// since reads a moment, or how long ago it is.
+func since(value string, now time.Time) (flight.Time, *wire.Invalid) {
+	if t, err := time.Parse(time.RFC3339, value); err == nil {
+		return flight.Time(t.UnixMilli()), nil
+	}
+	d, err := wire.ParseRetention(value)
+	if err != nil {
+		return 0, wire.BadParameter("since", `it reads like "1h", "30d" or "2026-01-31T12:00:00Z"`)
+	}
+	return flight.Time(now.Add(-d).UnixMilli()), nil
+}
+
+// encode writes a cursor for the wire; it is nothing that callers should look into.
+func (c Cursor) encode() string {
+	b := binary.BigEndian.AppendUint64(nil, uint64(c.Created))
+	return base64.RawURLEncoding.EncodeToString(append(b, c.ID[:]...))
+}
+
+func decodeCursor(s string) (c Cursor, bad *wire.Invalid) {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || len(b) != 8+len(c.ID) {
+		return c, wire.BadParameter("cursor", "send the cursor of an earlier page as it was")
+	}
+	c.Created = flight.Time(binary.BigEndian.Uint64(b))
+	copy(c.ID[:], b[8:])
+	return c, nil
+}

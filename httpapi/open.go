@@ -1,0 +1,249 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// open serves POST /v1/flights:open.
+func (a *api) open(w http.ResponseWriter, r *http.Request) {
+	body, bad := readBody(w, r, wire.MaxOpenBody)
+	if bad != nil {
+		a.refuse(w, r, bad)
+		return
+	}
+	req, bad := openRequest(r, body)
+	if bad != nil {
+		a.refuse(w, r, bad)
+		return
+	}
+	answer, err := a.cfg.Desk.Open(r.Context(), req)
+	a.answerOpen(w, r, req.Key, answer, err)
+}
+
+func openRequest(r *http.Request, body []byte) (req executor.OpenRequest, bad *wire.Invalid) {
+	open, bad := wire.DecodeOpen(body)
+	if bad != nil {
+		return req, bad
+	}
+	if req.Key, bad = wire.Key(namespace(r), open.Action, open.ID); bad != nil {
+		return req, bad
+	}
+	if req.Submission, bad = open.Submission(); bad != nil {
+		return req, bad
+	}
+	if req.TTL, bad = wire.TTL(open.TTLMS); bad != nil {
+		return req, bad
+	}
+	req.Session, req.Owner, req.Wait = flight.SessionID(open.Session), open.Owner, wire.Wait(open.WaitMS)
+	req.Nonce = nonceOf(open.Nonce)
+	return req, nil
+}
+
+// nonceOf is the caller's nonce; one who sends none cannot repeat itself.
+func nonceOf(s string) (n flight.Nonce) {
+	if s == "" {
+		_, _ = rand.Read(n[:]) // it never fails: it ends the program first
+		return n
+	}
+	return wire.NonceOf(s)
+}
+
+// answerOpen writes what an open or a verdict was answered. Only proceed means act, and only it is a 201.
+func (a *api) answerOpen(w http.ResponseWriter, r *http.Request, key flight.Key, answer executor.OpenAnswer, err error) {
+	switch {
+	case err != nil:
+		a.fail(w, r, key, err)
+	case answer.Decision == flight.Replay:
+		a.replay(w, r, answer)
+	case answer.Decision == flight.Proceed:
+		a.clear(w, r, http.StatusCreated, wire.DecisionProceed, answer)
+	case answer.Decision == flight.Look:
+		a.clear(w, r, http.StatusOK, wire.DecisionVerify, answer)
+	default:
+		a.fail(w, r, key, errors.New("httpapi: the desk decided "+answer.Decision.String()))
+	}
+}
+
+// clear lets the caller act, or look.
+func (a *api) clear(w http.ResponseWriter, r *http.Request, status int, decision string, o executor.OpenAnswer) {
+	f := o.Flight
+	out := wire.OpenAnswer{
+		Decision: decision, FlightID: f.ID.String(), Key: f.Key.String(), Generation: f.Generation, Attempt: f.AttemptNumber(),
+		FencingToken: o.FencingToken, IdempotencyKey: o.IdempotencyKey, Probe: o.Probe, Session: string(o.Session),
+		TrustMS: o.Trust.Milliseconds(), RenewEveryMS: o.RenewEvery.Milliseconds(), PolicyDiffers: o.PolicyDiffers,
+	}
+	switch in := o.Input; {
+	case len(in.Data) == 0:
+	case wire.IsJSONType(in.ContentType) && wire.ValidJSON(in.Data):
+		out.Input = in.Data
+	default:
+		out.InputBase64, out.InputType = in.Data, in.ContentType
+	}
+	if o.Previous != nil {
+		out.Previous = wire.AttemptOf(o.Previous)
+	}
+	if o.PolicyDiffers {
+		policy := wire.PolicyOf(f.Policy)
+		out.Policy = &policy
+	}
+	h := w.Header()
+	h[wire.HeaderFlightID] = []string{out.FlightID}
+	h[wire.HeaderState] = []string{f.State.String()}
+	h[wire.HeaderReplayed] = no
+	send(w, r, status, typeJSON, out.AppendJSON)
+}
+
+// replay gives the stored outcome. One that is no success is a 424, so that no client takes it for one.
+func (a *api) replay(w http.ResponseWriter, r *http.Request, o executor.OpenAnswer) {
+	shown, err := a.shown(o.Flight)
+	if err != nil {
+		a.fail(w, r, o.Flight.Key, err)
+		return
+	}
+	h := w.Header()
+	describe(h, o.Flight)
+	shown.Source, h[wire.HeaderReplayed] = effect.Replayed.String(), yes
+	if o.Joined {
+		shown.Source, h[wire.HeaderReplayed] = effect.Joined.String(), no
+	}
+	if o.Flight.State == flight.StateSucceeded {
+		out := wire.OpenAnswer{Decision: wire.DecisionReplay, Flight: shown, PolicyDiffers: o.PolicyDiffers}
+		send(w, r, http.StatusOK, typeJSON, out.AppendJSON)
+		return
+	}
+	p := about(wire.FlightFailed, o.Flight.Key, 0)
+	p.State, p.Detail, p.Decision, p.Flight = shown.State, failure(o.Flight), wire.DecisionReplay, shown
+	writeProblem(w, r, p)
+}
+
+// failure says in a few words why a flight is no success.
+func failure(f *flight.Flight) string {
+	switch {
+	case f.Receipt != nil:
+		return "the provider refused"
+	case f.Cause != "":
+		return f.Cause
+	}
+	return "it is " + f.State.String()
+}
+
+// verdict serves POST /v1/flights/{id}/verdict.
+func (a *api) verdict(w http.ResponseWriter, r *http.Request) {
+	req, bad := a.verdictRequest(w, r)
+	if bad != nil {
+		a.refuse(w, r, bad)
+		return
+	}
+	answer, err := a.cfg.Desk.Verdict(r.Context(), req)
+	a.answerOpen(w, r, a.keyOf(req.ID), answer, err)
+}
+
+func (a *api) verdictRequest(w http.ResponseWriter, r *http.Request) (req executor.VerdictRequest, bad *wire.Invalid) {
+	if req.ID, bad = flightID(r); bad != nil {
+		return req, bad
+	}
+	body, bad := readBody(w, r, wire.MaxReportBody)
+	if bad != nil {
+		return req, bad
+	}
+	v, bad := wire.DecodeVerdict(body)
+	if bad != nil {
+		return req, bad
+	}
+	if req.Probe = v.Probe; req.Probe == "" {
+		return req, wire.BadField("/probe", "it is missing")
+	}
+	if req.Result, bad = wire.ParseVerdict(v.Result); bad != nil {
+		return req, bad
+	}
+	if req.Body, bad = v.Blob(); bad != nil {
+		return req, bad
+	}
+	req.ExternalID = v.ExternalID
+	open := &req.Open
+	if open.TTL, bad = wire.TTL(v.TTLMS); bad != nil {
+		return req, bad
+	}
+	open.Session, open.Owner, open.Wait = flight.SessionID(v.Session), v.Owner, wire.Wait(v.WaitMS)
+	open.Nonce = nonceOf(v.Nonce)
+	return req, nil
+}
+
+// reportTime bounds a report. It does not end with the request: an outcome that has arrived is worth keeping, also when
+// whoever brought it has gone.
+const reportTime = 30 * time.Second
+
+// report serves POST /v1/flights/{id}/report.
+func (a *api) report(w http.ResponseWriter, r *http.Request) {
+	req, bad := reportRequest(w, r)
+	if bad != nil {
+		a.refuse(w, r, bad)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reportTime)
+	defer cancel()
+	f, err := a.cfg.Desk.Report(ctx, req)
+	if err != nil {
+		a.fail(w, r, a.keyOf(req.ID), err)
+		return
+	}
+	shown, err := a.reported(f, &req)
+	if err != nil {
+		a.fail(w, r, f.Key, err)
+		return
+	}
+	describe(w.Header(), f)
+	send(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
+}
+
+// reported is the flight after a report. The body is at hand, where it is this report's; it need not be read again.
+func (a *api) reported(f *flight.Flight, req *executor.ReportRequest) (*wire.Flight, error) {
+	if rec := f.Receipt; rec != nil && rec.Body.Digest == req.Body.Digest && rec.Body.Kept == len(req.Body.Data) {
+		shown := wire.FlightOf(f, req.Body.Data, true)
+		shown.Source = effect.Executed.String()
+		return shown, nil
+	}
+	return a.shown(f)
+}
+
+func reportRequest(w http.ResponseWriter, r *http.Request) (req executor.ReportRequest, bad *wire.Invalid) {
+	if req.ID, bad = flightID(r); bad != nil {
+		return req, bad
+	}
+	body, bad := readBody(w, r, wire.MaxReportBody)
+	if bad != nil {
+		return req, bad
+	}
+	report, bad := wire.DecodeReport(body)
+	if bad != nil {
+		return req, bad
+	}
+	if req.FencingToken = report.FencingToken; req.FencingToken == "" {
+		return req, wire.BadField("/fencing_token", "it is missing; send the one that the open was answered with")
+	}
+	if req.Outcome, bad = wire.ParseOutcome(report.Outcome); bad != nil {
+		return req, bad
+	}
+	if req.Body, bad = report.Blob(); bad != nil {
+		return req, bad
+	}
+	req.ExternalID, req.Error = report.ExternalID, report.Error
+	return req, nil
+}
+
+// keyOf is the key of a flight that this node knows; else the zero key.
+func (a *api) keyOf(id flight.ID) flight.Key {
+	if f, err := a.cfg.Ledger.Flight(id); err == nil && f != nil {
+		return f.Key
+	}
+	return flight.Key{}
+}

@@ -1,0 +1,205 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// One flight from its open to its replay, with the headers that API.md promises.
+func TestOneFlight(t *testing.T) {
+	d := newDoor(t)
+	r := d.post("/v1/flights:open", `{"action":"charge","id":"order-42","input":{"amount": 1},"nonce":"n1","owner":"me:1"}`)
+	require.Equal(t, http.StatusCreated, r.status)
+	a := into[wire.OpenAnswer](t, r)
+	require.Equal(t, flight.MustKey("default/charge/order-42").FlightID().String(), a.FlightID)
+	require.EqualValues(t, 1, a.Attempt)
+	require.EqualValues(t, 1, a.Generation)
+	require.NotEmpty(t, a.FencingToken)
+	require.Len(t, a.IdempotencyKey, 64)
+	require.Equal(t, `{"amount": 1}`, string(a.Input), "as submitted, byte for byte")
+	require.Positive(t, a.TrustMS)
+	require.Positive(t, a.RenewEveryMS)
+	require.Equal(t, "running", r.header.Get("Flightd-State"))
+	require.Equal(t, a.FlightID, r.header.Get("Flight-Id"))
+	require.Equal(t, "false", r.header.Get("Idempotent-Replayed"))
+	require.NotEmpty(t, r.header.Get("X-Request-Id"))
+
+	r = d.report(a, `"outcome":"succeeded","external_id":"ch_1","body":{"id": "ch_1",  "paid":true}`)
+	require.Equal(t, http.StatusOK, r.status)
+	f := into[wire.Flight](t, r)
+	require.Equal(t, "succeeded", f.State)
+	require.Equal(t, "executed", f.Source)
+	require.Equal(t, `{"id": "ch_1",  "paid":true}`, string(f.Receipt.Body))
+	require.Equal(t, `"`+f.Version+`"`, r.header.Get("ETag"))
+
+	first := d.post("/v1/flights:open", `{"action":"charge","id":"order-42","input":{"amount":1}}`)
+	require.Equal(t, http.StatusOK, first.status)
+	require.Equal(t, "true", first.header.Get("Idempotent-Replayed"))
+	require.Equal(t, "succeeded", first.header.Get("Flightd-State"))
+	require.NotEmpty(t, first.header.Get("Idempotency-Expires"))
+	replay := into[wire.OpenAnswer](t, first)
+	require.Equal(t, wire.DecisionReplay, replay.Decision)
+	require.Equal(t, "replayed", replay.Flight.Source)
+	require.Equal(t, `{"id": "ch_1",  "paid":true}`, string(replay.Flight.Receipt.Body))
+	second := d.post("/v1/flights:open", `{"id":"order-42","action":"charge","input":{"amount":1.0}}`)
+	require.Equal(t, string(first.body), string(second.body), "byte for byte for every duplicate")
+}
+
+// Only proceed is a 201, and a flight that failed is a 424 for everybody alike.
+func TestAFailedFlightIsNoSuccess(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	r := d.report(a, `"outcome":"refused","body":{"declined":true}`)
+	require.Equal(t, http.StatusOK, r.status)
+	for range 2 {
+		r = d.post("/v1/flights:open", `{"action":"charge","id":"1"}`)
+		p := requireProblem(t, r, http.StatusFailedDependency, wire.FlightFailed)
+		require.False(t, p.Retryable)
+		require.Equal(t, wire.DecisionReplay, p.Decision)
+		require.Equal(t, `{"declined":true}`, string(p.Flight.Receipt.Body))
+		require.Equal(t, "true", r.header.Get("Idempotent-Replayed"))
+		require.Equal(t, "failed", r.header.Get("Flightd-State"))
+	}
+}
+
+// The connection is cut after the commit: the same nonce gets the same answer, and no second attempt is opened.
+func TestLostAnswerOfAnOpen(t *testing.T) {
+	world := newDoor(t)
+	real := httpapi.New(world.world.Config())
+	cut := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if cut && r.URL.Path == "/v1/flights:open" {
+			cut = false
+			real.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		real.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	const body = `{"action":"charge","id":"1","nonce":"the same"}`
+	_, err := http.Post(server.URL+"/v1/flights:open", "application/json", strings.NewReader(body))
+	require.Error(t, err)
+	d := &door{t: t, world: world.world, url: server.URL}
+	a := d.proceed(body)
+	require.EqualValues(t, 1, a.Attempt)
+	require.Equal(t, a, d.proceed(body), "and again")
+	require.Equal(t, "idempotency_in_flight", string(into[wire.Problem](t, d.post("/v1/flights:open", `{"action":"charge","id":"1","nonce":"another","wait_ms":0}`)).Code))
+}
+
+// Somebody else's result is waited for.
+func TestJoin(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	joined := make(chan reply, 1)
+	go func() { joined <- d.post("/v1/flights:open", `{"action":"charge","id":"1","wait_ms":20000}`) }()
+	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","body":1`).status)
+	r := <-joined
+	require.Equal(t, http.StatusOK, r.status)
+	require.Contains(t, []string{"joined", "replayed"}, into[wire.OpenAnswer](t, r).Flight.Source)
+}
+
+// Look first, then the verdict, which is answered like an open.
+func TestVerify(t *testing.T) {
+	d := newDoor(t)
+	const open = `{"action":"charge","id":"1","input":{"a":1},"recovery":"verify","settle_ms":1000,"wait_ms":0}`
+	a := d.proceed(open)
+	d.world.Expire(flight.SessionID(a.Session))
+	requireProblem(t, d.post("/v1/flights:open", open), http.StatusConflict, wire.InFlight)
+	d.world.Pass(2e9)
+	r := d.post("/v1/flights:open", open)
+	require.Equal(t, http.StatusOK, r.status)
+	look := into[wire.OpenAnswer](t, r)
+	require.Equal(t, wire.DecisionVerify, look.Decision)
+	require.NotEmpty(t, look.Probe)
+	require.Empty(t, look.FencingToken)
+	require.Equal(t, a.IdempotencyKey, look.IdempotencyKey)
+	require.Equal(t, `{"a":1}`, string(look.Input))
+	require.EqualValues(t, 1, look.Previous.Attempt)
+	require.Equal(t, "unknown", look.Previous.Outcome)
+
+	path := "/v1/flights/" + a.FlightID + "/verdict"
+	r = d.post(path, `{"probe":"`+look.Probe+`","result":"not_happened"}`)
+	require.Equal(t, http.StatusCreated, r.status, "%s", r.body)
+	again := into[wire.OpenAnswer](t, r)
+	require.EqualValues(t, 2, again.Attempt)
+	d.world.Expire(flight.SessionID(again.Session))
+	d.world.Pass(2e9)
+	look = into[wire.OpenAnswer](t, d.post("/v1/flights:open", open))
+	r = d.post(path, `{"probe":"`+look.Probe+`","result":"happened","external_id":"ch_9","body":{"found":1}}`)
+	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+	f := into[wire.OpenAnswer](t, r).Flight
+	require.Equal(t, "lookup", f.Receipt.From)
+	require.Equal(t, "ch_9", f.Receipt.ExternalID)
+}
+
+// The first caller's policy stands, and later ones are told so.
+func TestPolicyDiffers(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1","recovery":"resend","provider_window_ms":86400000,"retention":"90d"}`)
+	require.Nil(t, a.Policy)
+	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"not_done"`).status)
+	a = d.proceed(`{"action":"charge","id":"1","recovery":"hold"}`)
+	require.True(t, a.PolicyDiffers)
+	require.Equal(t, &wire.Policy{Recovery: "resend", ProviderWindowMS: 86400000, Retention: "90d"}, a.Policy)
+	require.Equal(t, "not_done", a.Previous.Outcome)
+}
+
+// A receipt over the size limit is never a failed attempt: it is kept shortened, with digest and full length.
+func TestLongReceipt(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	long := `"` + strings.Repeat("x", 100<<10) + `"`
+	r := d.report(a, `"outcome":"succeeded","external_id":"ch_1","body":`+long)
+	require.Equal(t, http.StatusOK, r.status)
+	rec := into[wire.Flight](t, r).Receipt
+	require.True(t, rec.Truncated)
+	require.Equal(t, len(long), rec.Size)
+	require.Equal(t, "ch_1", rec.ExternalID)
+	require.Equal(t, long[:64<<10], string(rec.BodyBase64))
+	full := flight.NewBlob("", []byte(long), 0)
+	require.Equal(t, full.Digest.String(), rec.Digest)
+
+	// A caller may shorten it by itself: then the report stays small.
+	a = d.proceed(`{"action":"charge","id":"2"}`)
+	r = d.report(a, `"outcome":"succeeded","body_base64":"eHh4","content_type":"text/plain","truncated":true,"size":1000000,"digest":"`+full.Digest.String()+`"`)
+	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+	rec = into[wire.Flight](t, r).Receipt
+	require.Equal(t, 1000000, rec.Size)
+	require.Equal(t, "xxx", string(rec.BodyBase64))
+	require.Equal(t, full.Digest.String(), rec.Digest)
+}
+
+func TestSessions(t *testing.T) {
+	d := newDoor(t)
+	r := d.post("/v1/sessions", `{"ttl_ms":15000,"owner":"me"}`)
+	require.Equal(t, http.StatusCreated, r.status)
+	s := into[wire.SessionAnswer](t, r)
+	require.Positive(t, s.TrustMS)
+	require.EqualValues(t, 5000, s.RenewEveryMS)
+	a := d.proceed(`{"action":"charge","id":"1","session":"` + s.Session + `","nonce":"n1"}`)
+	b := d.proceed(`{"action":"charge","id":"2","session":"` + s.Session + `","nonce":"n2"}`)
+	require.Equal(t, s.Session, a.Session)
+
+	path := "/v1/sessions/" + s.Session
+	require.Equal(t, http.StatusOK, d.post(path+"/renew", `{}`).status, "says nothing about nonces")
+	require.Equal(t, "running", d.get("/v1/flights/"+b.FlightID).header.Get("Flightd-State"))
+	require.Equal(t, http.StatusOK, d.post(path+"/renew", `{"nonces":["n1"]}`).status)
+	require.Equal(t, "queued", d.get("/v1/flights/"+b.FlightID).header.Get("Flightd-State"), "what is not listed is abandoned")
+
+	f := d.get("/v1/flights/" + a.FlightID)
+	require.Equal(t, http.StatusOK, d.post("/v1/flights/"+a.FlightID+"/cancel", `{"reason":"no"}`, "If-Match", f.header.Get("ETag")).status)
+	renewed := into[wire.SessionAnswer](t, d.post(path+"/renew", `{"nonces":["n1"]}`))
+	require.Equal(t, []string{a.FlightID}, renewed.CancelRequested)
+
+	require.Equal(t, http.StatusOK, d.post(path+"/close", ``).status)
+	requireProblem(t, d.post(path+"/renew", `{}`), http.StatusGone, wire.LeaseLost)
+	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"3","session":"`+s.Session+`"}`), http.StatusGone, wire.LeaseLost)
+}

@@ -1,0 +1,242 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// decision is what a person decided about a flight, as it was looked at.
+type decision struct {
+	flight *flight.Flight
+	key    flight.Key
+	seen   *flight.Version // nil: whatever it is
+	who    string
+	why    string
+}
+
+// unknownActor is who decides where nobody says so.
+const unknownActor = "unknown"
+
+// cancel serves POST /v1/flights/{id}/cancel.
+func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
+	a.operate(w, r, func(d *decision) (flight.Command, bool) {
+		m := d.flight.Cancel
+		return &flight.Cancel{Key: d.key, Generation: d.flight.Generation, Who: d.who, Why: d.why},
+			m != nil && m.Who == d.who && m.Why == d.why
+	})
+}
+
+// retry serves POST /v1/flights/{id}/retry.
+func (a *api) retry(w http.ResponseWriter, r *http.Request) {
+	a.operate(w, r, func(d *decision) (flight.Command, bool) {
+		return &flight.Retry{Key: d.key, Generation: d.flight.Generation, Who: d.who, Why: d.why}, d.endedLast()
+	})
+}
+
+// free serves POST /v1/flights/{id}/free.
+func (a *api) free(w http.ResponseWriter, r *http.Request) {
+	a.operate(w, r, func(d *decision) (flight.Command, bool) {
+		return &flight.Free{Key: d.key, Generation: d.flight.Generation, Who: d.who, Why: d.why}, d.endedLast()
+	})
+}
+
+// endedLast reports whether this very decision ended the generation before: then the request is a repeat.
+func (d *decision) endedLast() bool {
+	past := d.flight.Past
+	if len(past) == 0 {
+		return false
+	}
+	m := past[len(past)-1].EndedBy
+	return m.Who == d.who && m.Why == d.why
+}
+
+// operate carries out a decision that is bound to a generation. command also says whether the flight shows that just
+// this was decided already; then a repeat whose ETag is the old one gets the same answer.
+func (a *api) operate(w http.ResponseWriter, r *http.Request, command func(*decision) (c flight.Command, decided bool)) {
+	d, ok := a.decision(w, r)
+	if !ok {
+		return
+	}
+	c, decided := command(d)
+	if d.seen != nil && *d.seen != d.flight.Version {
+		if decided {
+			a.show(w, r, d.flight)
+			return
+		}
+		a.stale(w, r, d.flight)
+		return
+	}
+	a.propose(w, r, d.key, c)
+}
+
+// decision reads what cancel, retry and free have in common.
+func (a *api) decision(w http.ResponseWriter, r *http.Request) (*decision, bool) {
+	d, id, bad := readDecision(r)
+	var body []byte
+	var req wire.OperatorRequest
+	if bad == nil {
+		body, bad = readBody(w, r, wire.MaxSmallBody)
+	}
+	if bad == nil {
+		req, bad = wire.DecodeOperator(body)
+	}
+	if bad == nil {
+		bad = d.by(r, req.As, req.Reason)
+	}
+	var named flight.Key
+	if bad == nil && req.Key != "" {
+		named, bad = namedKey(req.Key, id)
+	}
+	if bad != nil {
+		a.refuse(w, r, bad)
+		return nil, false
+	}
+	f, err := a.cfg.Ledger.Flight(id)
+	if err == nil && f == nil {
+		err = &effect.Missing{ID: id}
+	}
+	if err != nil {
+		a.fail(w, r, named, err)
+		return nil, false
+	}
+	d.flight, d.key = f, f.Key
+	if d.key.IsZero() { // a tombstone does not know its key
+		if d.key = named; named.IsZero() {
+			a.refuse(w, r, &wire.Invalid{Code: wire.KeyRequired, Hint: "send the full key in the field key",
+				FieldError: wire.FieldError{Pointer: "/key", Detail: "this flight's record is a tombstone, which does not know its key"}})
+			return nil, false
+		}
+	}
+	return d, true
+}
+
+func namedKey(text string, id flight.ID) (flight.Key, *wire.Invalid) {
+	key, err := flight.ParseKey(text)
+	if err != nil {
+		bad := wire.BadField("/key", "%v", err)
+		bad.Code = wire.KeyInvalid
+		return key, bad
+	}
+	if key.FlightID() != id {
+		return key, wire.BadField("/key", "this key is that of another flight, %s", key.FlightID())
+	}
+	return key, nil
+}
+
+// readDecision reads the path and If-Match.
+func readDecision(r *http.Request) (*decision, flight.ID, *wire.Invalid) {
+	id, bad := flightID(r)
+	if bad != nil {
+		return nil, id, bad
+	}
+	d := &decision{}
+	switch tag := r.Header.Get("If-Match"); tag {
+	case "":
+		return nil, id, &wire.Invalid{Code: wire.PreconditionRequired, FieldError: wire.FieldError{Header: "If-Match", Detail: "it is missing"}}
+	case "*":
+	default:
+		v, bad := parseETag("If-Match", tag)
+		if bad != nil {
+			return nil, id, bad
+		}
+		d.seen = &v
+	}
+	return d, id, nil
+}
+
+// by notes who decides and why.
+func (d *decision) by(r *http.Request, as, reason string) *wire.Invalid {
+	if d.why = strings.TrimSpace(reason); d.why == "" {
+		return wire.BadField("/reason", "say why: the reason stands in the flight's history")
+	}
+	if d.who = as; d.who == "" {
+		d.who = r.Header.Get(wire.HeaderActor)
+	}
+	if d.who == "" {
+		d.who = unknownActor
+	}
+	return nil
+}
+
+// resolve serves POST /v1/flights/{id}/resolve.
+func (a *api) resolve(w http.ResponseWriter, r *http.Request) {
+	c, bad := resolution(w, r)
+	if bad != nil {
+		a.refuse(w, r, bad)
+		return
+	}
+	id, _ := flightID(r)
+	f, ok := a.find(w, r, id)
+	if !ok {
+		return
+	}
+	c.Key, c.Generation = f.Key, f.Generation
+	if f.Key.IsZero() {
+		a.stale(w, r, f)
+		return
+	}
+	a.propose(w, r, f.Key, c)
+}
+
+// resolution reads a resolve but for its key and generation.
+func resolution(w http.ResponseWriter, r *http.Request) (*flight.Resolve, *wire.Invalid) {
+	d, _, bad := readDecision(r)
+	if bad != nil {
+		return nil, bad
+	}
+	if d.seen == nil {
+		return nil, &wire.Invalid{Code: wire.PreconditionRequired,
+			FieldError: wire.FieldError{Header: "If-Match", Detail: `a doubt is settled as it was looked at; "*" does not say that`}}
+	}
+	body, bad := readBody(w, r, wire.MaxReportBody)
+	if bad != nil {
+		return nil, bad
+	}
+	req, bad := wire.DecodeResolve(body)
+	if bad != nil {
+		return nil, bad
+	}
+	if bad := d.by(r, req.As, req.Reason); bad != nil {
+		return nil, bad
+	}
+	c := &flight.Resolve{Version: *d.seen, ExternalID: req.ExternalID, Who: d.who, Why: d.why}
+	if c.Verb, bad = wire.ParseResolution(req.Result); bad != nil {
+		return nil, bad
+	}
+	if c.Body, bad = req.Blob(); bad != nil {
+		return nil, bad
+	}
+	if c.Verb != flight.Happened && (c.ExternalID != "" || c.Body.Size > 0) {
+		return nil, wire.BadField("/result", "only an effect that happened has a receipt")
+	}
+	return c, nil
+}
+
+// propose brings a decision into the ledger and answers with the flight as it stands then.
+func (a *api) propose(w http.ResponseWriter, r *http.Request, key flight.Key, c flight.Command) {
+	reply, err := a.cfg.Operator.Propose(r.Context(), c)
+	if err != nil {
+		a.fail(w, r, key, err)
+		return
+	}
+	switch reply.Decision {
+	case flight.Accepted:
+		a.show(w, r, reply.Flight)
+	case flight.Missing:
+		a.fail(w, r, key, &effect.Missing{ID: key.FlightID()})
+	default:
+		a.stale(w, r, reply.Flight)
+	}
+}
+
+// stale answers that a flight is not, or not any more, as a decision needs it.
+func (a *api) stale(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
+	p := about(wire.PreconditionFailed, f.Key, 0)
+	p.FlightID, p.State, p.Version = f.ID.String(), f.State.String(), version(f.Version)
+	p.Detail = "the flight is " + f.State.String() + " at version " + f.Version.String()
+	writeProblem(w, r, p)
+}

@@ -1,0 +1,112 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+func TestResolve(t *testing.T) {
+	d := newDoor(t)
+	a, etag := d.doubtful("1")
+	path := "/v1/flights/" + a.FlightID + "/resolve"
+	before := d.world.Snapshot()
+	requireProblem(t, d.post(path, `{"result":"happened","reason":"seen"}`), http.StatusPreconditionRequired, wire.PreconditionRequired)
+	requireProblem(t, d.post(path, `{"result":"happened","reason":"seen"}`, "If-Match", "*"), http.StatusPreconditionRequired, wire.PreconditionRequired)
+	p := requireProblem(t, d.post(path, `{"result":"happened","reason":"seen"}`, "If-Match", `"1.1"`), http.StatusPreconditionFailed, wire.PreconditionFailed)
+	require.Equal(t, `"`+p.Version+`"`, etag)
+	require.Equal(t, before, d.world.Snapshot())
+
+	const body = `{"result":"happened","reason":"seen at the provider","as":"eve","external_id":"ch_1","body":{"id":"ch_1"}}`
+	r := d.post(path, body, "If-Match", etag)
+	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+	f := into[wire.Flight](t, r)
+	require.Equal(t, "succeeded", f.State)
+	require.Equal(t, "person", f.Receipt.From)
+	require.Equal(t, "eve", f.Settled.Who)
+	require.Equal(t, "happened", f.Settled.Result)
+	require.Equal(t, "seen at the provider", f.Settled.Why)
+	require.Equal(t, string(r.body), string(d.post(path, body, "If-Match", etag).body), "a repeat gets the same answer")
+	requireProblem(t, d.post(path, `{"result":"fail","reason":"no"}`, "If-Match", etag), http.StatusPreconditionFailed, wire.PreconditionFailed)
+}
+
+func TestResolveNotHappened(t *testing.T) {
+	d := newDoor(t)
+	a, etag := d.doubtful("1")
+	r := d.post("/v1/flights/"+a.FlightID+"/resolve", `{"result":"not_happened","reason":"not there"}`, "If-Match", etag, "Flightd-As", "eve")
+	require.Equal(t, http.StatusOK, r.status)
+	f := into[wire.Flight](t, r)
+	require.Equal(t, "queued", f.State)
+	require.Equal(t, "eve", f.Settled.Who)
+	require.Equal(t, "not_happened", f.Settled.Result)
+	require.EqualValues(t, 2, d.proceed(`{"action":"charge","id":"1"}`).Attempt)
+}
+
+func TestCancelRetryFree(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	r := d.report(a, `"outcome":"not_done"`)
+	etag := r.header.Get("ETag")
+	path := "/v1/flights/" + a.FlightID
+	for _, verb := range []string{"/cancel", "/retry", "/free"} {
+		requireProblem(t, d.post(path+verb, `{"reason":"x"}`), http.StatusPreconditionRequired, wire.PreconditionRequired)
+		requireProblem(t, d.post(path+verb, `{"reason":"x"}`, "If-Match", `"1.0"`), http.StatusPreconditionFailed, wire.PreconditionFailed)
+		p := requireProblem(t, d.post(path+verb, `{"reason":" "}`, "If-Match", etag), http.StatusBadRequest, wire.InputInvalid)
+		require.Equal(t, "/reason", p.Errors[0].Pointer)
+	}
+	requireProblem(t, d.post(path+"/retry", `{"reason":"x"}`, "If-Match", etag), http.StatusPreconditionFailed, wire.PreconditionFailed)
+
+	cancelled := d.post(path+"/cancel", `{"reason":"not wanted"}`, "If-Match", etag)
+	require.Equal(t, http.StatusOK, cancelled.status, "%s", cancelled.body)
+	f := into[wire.Flight](t, cancelled)
+	require.Equal(t, "cancelled", f.State)
+	require.Equal(t, "unknown", f.CancelRequested.Who)
+	require.Equal(t, cancelled.body, d.post(path+"/cancel", `{"reason":"not wanted"}`, "If-Match", etag).body, "a repeat whose answer was lost")
+
+	etag = cancelled.header.Get("ETag")
+	retried := d.post(path+"/retry", `{"reason":"wanted after all","as":"eve"}`, "If-Match", etag)
+	require.Equal(t, http.StatusOK, retried.status, "%s", retried.body)
+	f = into[wire.Flight](t, retried)
+	require.Equal(t, "queued", f.State)
+	require.EqualValues(t, 2, f.Generation)
+	require.Equal(t, "eve", f.Past[0].Who)
+	require.Equal(t, retried.body, d.post(path+"/retry", `{"reason":"wanted after all","as":"eve"}`, "If-Match", etag).body)
+
+	b := d.proceed(`{"action":"charge","id":"1"}`)
+	require.EqualValues(t, 2, b.Attempt, "numbers go on")
+	require.NotEqual(t, a.IdempotencyKey, b.IdempotencyKey)
+	done := d.report(b, `"outcome":"succeeded"`)
+	freed := d.post(path+"/free", `{"reason":"again"}`, "If-Match", done.header.Get("ETag"))
+	require.Equal(t, http.StatusOK, freed.status, "%s", freed.body)
+	requireProblem(t, d.get(path), http.StatusNotFound, wire.NotFound)
+	require.EqualValues(t, 3, d.proceed(`{"action":"charge","id":"1"}`).Attempt)
+}
+
+// A tombstone does not know its key, so that whoever frees it must say it.
+func TestFreeATombstone(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1","retention":"1s"}`)
+	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","body":1`).status)
+	d.world.Pass(3e9)
+	key := flight.MustKey("default/charge/1")
+	require.Equal(t, flight.Accepted, d.world.Do(&flight.Expire{Key: key, Generation: 1}).Decision)
+
+	p := requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"1"}`), http.StatusGone, wire.Expired)
+	require.Equal(t, "succeeded", p.Outcome)
+	require.NotEmpty(t, p.Digest)
+	r := d.get("/v1/flights/" + a.FlightID)
+	require.Equal(t, "expired", into[wire.Flight](t, r).State)
+	requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/receipt"), http.StatusGone, wire.Expired)
+
+	path := "/v1/flights/" + a.FlightID + "/free"
+	etag := r.header.Get("ETag")
+	requireProblem(t, d.post(path, `{"reason":"x"}`, "If-Match", etag), http.StatusBadRequest, wire.KeyRequired)
+	requireProblem(t, d.post(path, `{"reason":"x","key":"default/charge/2"}`, "If-Match", etag), http.StatusBadRequest, wire.InputInvalid)
+	requireProblem(t, d.post(path, `{"reason":"x","key":"default"}`, "If-Match", etag), http.StatusBadRequest, wire.KeyInvalid)
+	require.Equal(t, http.StatusOK, d.post(path, `{"reason":"x","key":"default/charge/1"}`, "If-Match", etag).status)
+	d.proceed(`{"action":"charge","id":"1"}`)
+}

@@ -1,0 +1,89 @@
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// Desk serves callers who perform effects themselves. Errors are those of package effect, *flight.InvalidError, or the
+// context's.
+type Desk interface {
+	Open(ctx context.Context, req executor.OpenRequest) (executor.OpenAnswer, error)
+	Verdict(ctx context.Context, req executor.VerdictRequest) (executor.OpenAnswer, error)
+	// Report returns the flight also with *effect.Fenced, where it is known.
+	Report(ctx context.Context, req executor.ReportRequest) (*flight.Flight, error)
+}
+
+// Sessions keeps the sessions of such callers. Errors as of Desk; *effect.LeaseLost when a session is gone.
+type Sessions interface {
+	NewSession(ctx context.Context, ttl time.Duration, owner string) (executor.SessionAnswer, error)
+	// Renew takes nil for a caller that says nothing about its nonces.
+	Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce) (executor.SessionAnswer, error)
+	CloseSession(ctx context.Context, id flight.SessionID) error
+}
+
+// Ledger is what is read of the memory of flights, as this node has it.
+type Ledger interface {
+	// Flight is nil when the key was never used.
+	Flight(id flight.ID) (*flight.Flight, error)
+	// Wait waits until the flight has another version than the one seen.
+	Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error)
+	// ReceiptBody gives the exact bytes that are kept of the receipt's body; nil when there are none.
+	ReceiptBody(f *flight.Flight) ([]byte, error)
+	List(q Query) (Page, error)
+	History(id flight.ID) ([]Event, error)
+}
+
+// Operator carries out what people decide.
+type Operator interface {
+	Propose(ctx context.Context, c flight.Command) (flight.Reply, error)
+}
+
+// Query says which flights a list shows. A zero field asks for nothing in particular.
+type Query struct {
+	States    []flight.State
+	Namespace string
+	Name      string      // of the action
+	Prefix    string      // of the full key
+	Since     flight.Time // created then or later
+	After     Cursor      // go on behind this place
+	Limit     int
+}
+
+// Cursor is a place in a list: newest first by creation, then by id. The zero Cursor is before everything.
+type Cursor struct {
+	Created flight.Time
+	ID      flight.ID
+}
+
+// Page is a part of a list. More says that there may be more behind Next, also when the page is short or empty.
+type Page struct {
+	Flights []*flight.Flight
+	Next    Cursor
+	More    bool
+}
+
+// Event is one line of a flight's history, and the version that it made.
+type Event struct {
+	Version flight.Version
+	flight.Event
+}
+
+// Config is what the door needs. Desk, Sessions, Ledger, Operator and Ready have no default.
+type Config struct {
+	Desk     Desk
+	Sessions Sessions
+	Ledger   Ledger
+	Operator Operator
+	Ready    func(context.Context) wire.Ready
+	Version  wire.Version
+	// Dev refuses what a web page could send: see LoopbackOnly.
+	Dev bool
+	// Logger is told of what fails inside; nil: slog.Default.
+	Logger *slog.Logger
+}

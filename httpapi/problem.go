@@ -1,0 +1,218 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+const problemPath = "/problems/"
+
+// The times after which it is worth asking again, where nothing better is known.
+const (
+	soon  = time.Second
+	later = 30 * time.Second // for what a person must do first
+)
+
+// newProblem makes the document of a code.
+func newProblem(code wire.Code) *wire.Problem {
+	class, known := code.Class()
+	if !known {
+		code = wire.Internal
+		class, _ = code.Class()
+	}
+	return &wire.Problem{Type: problemPath + string(code), Title: class.Title, Status: class.Status, Code: code,
+		Retryable: class.Retryable, Hint: class.Hint}
+}
+
+// problemOf is the one table from an error's class to a problem.
+func problemOf(err error) *wire.Problem {
+	var (
+		invalid     *wire.Invalid
+		field       *flight.InvalidError
+		conflict    *effect.Conflict
+		doubt       *effect.InDoubt
+		busy        *effect.Busy
+		unapproved  *effect.Unapproved
+		expired     *effect.Expired
+		fenced      *effect.Fenced
+		leaseLost   *effect.LeaseLost
+		missing     *effect.Missing
+		unavailable *effect.Unavailable
+	)
+	switch {
+	case errors.As(err, &invalid):
+		return problemOfInvalid(invalid)
+	case errors.As(err, &field):
+		return problemOfInvalid(wire.BadField("/"+field.Field, "%s", field.Detail))
+	case errors.As(err, &conflict):
+		return problemOfConflict(conflict)
+	case errors.As(err, &doubt):
+		p := about(wire.InDoubt, doubt.Key, later)
+		p.Detail, p.Version, p.State = doubt.Cause, version(doubt.Version), flight.InDoubt.String()
+		return p
+	case errors.As(err, &busy):
+		p := about(wire.InFlight, busy.Key, max(busy.RetryAfter, time.Millisecond))
+		p.Detail, p.State = "somebody else is at it and the wait is over", busy.State.String()
+		return p
+	case errors.As(err, &unapproved):
+		p := about(wire.ApprovalPending, unapproved.Key, later)
+		p.State = flight.AwaitingApproval.String()
+		return p
+	case errors.As(err, &expired):
+		p := about(wire.Expired, expired.Key, 0)
+		p.State, p.Outcome = flight.Expired.String(), expired.Outcome.String()
+		if !expired.Digest.IsZero() {
+			p.Digest = expired.Digest.String()
+		}
+		return p
+	case errors.As(err, &fenced):
+		return about(wire.Fenced, fenced.Key, soon)
+	case errors.As(err, &leaseLost):
+		return about(wire.LeaseLost, leaseLost.Key, 0)
+	case errors.As(err, &missing):
+		p := about(wire.NotFound, flight.Key{}, 0)
+		p.FlightID, p.Detail = missing.ID.String(), "no flight was ever made for this key, or it was freed"
+		return p
+	case errors.As(err, &unavailable):
+		return problemOfUnavailable(unavailable)
+	}
+	return problemOfOther(err)
+}
+
+func about(code wire.Code, key flight.Key, retryAfter time.Duration) *wire.Problem {
+	p := newProblem(code)
+	if !key.IsZero() {
+		p.Key, p.FlightID = key.String(), key.FlightID().String()
+	}
+	p.RetryAfterMS = retryAfter.Milliseconds()
+	return p
+}
+
+func problemOfInvalid(bad *wire.Invalid) *wire.Problem {
+	p := newProblem(bad.Code)
+	p.Detail = bad.Error()
+	if bad.Hint != "" {
+		p.Hint = bad.Hint
+	}
+	if bad.Code != wire.NotFound && bad.Code != wire.MethodNotAllowed {
+		p.Errors = []wire.FieldError{bad.FieldError}
+	}
+	return p
+}
+
+func problemOfConflict(c *effect.Conflict) *wire.Problem {
+	p := about(wire.Conflict, c.Key, 0)
+	p.Detail = "the key was first used with another input"
+	for _, field := range c.Fields {
+		p.Errors = append(p.Errors, wire.FieldError{Pointer: "/input" + field, Detail: "it differs from the first input"})
+	}
+	return p
+}
+
+func problemOfUnavailable(e *effect.Unavailable) *wire.Problem {
+	code := wire.Code(e.Code)
+	switch code {
+	case wire.NoLeader, wire.LeaseUnavailable, wire.Draining, wire.ReportPending:
+	default:
+		code = wire.NoLeader
+	}
+	p := about(code, flight.Key{}, soon)
+	if e.Cause != nil {
+		p.Detail = e.Cause.Error()
+	}
+	return p
+}
+
+// problemOfOther is for errors without a class of ours.
+func problemOfOther(err error) *wire.Problem {
+	switch {
+	case errors.Is(err, effect.ErrClosed):
+		return about(wire.Draining, flight.Key{}, soon)
+	case errors.Is(err, effect.ErrLeaseLost):
+		return about(wire.LeaseLost, flight.Key{}, 0)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return about(wire.NoLeader, flight.Key{}, soon)
+	}
+	p := about(wire.Internal, flight.Key{}, soon)
+	p.Detail = "see the server's log for the request id"
+	return p
+}
+
+func version(v flight.Version) string {
+	if v == (flight.Version{}) {
+		return ""
+	}
+	return v.String()
+}
+
+// fail answers with the problem that an error stands for. key is the one that was asked about; zero where there is none.
+func (a *api) fail(w http.ResponseWriter, r *http.Request, key flight.Key, err error) {
+	if cause := context.Cause(r.Context()); cause != nil && errors.Is(err, context.Canceled) {
+		err = cause // why the request was ended: a node that stops says so
+	}
+	p := problemOf(err)
+	if p.Code == wire.Internal {
+		a.log.Error("httpapi: a request failed", "request_id", w.Header().Get(wire.HeaderRequestID), "path", r.URL.Path,
+			"key", key.String(), "error", err)
+	}
+	if p.FlightID == "" && !key.IsZero() {
+		p.Key, p.FlightID = key.String(), key.FlightID().String()
+	}
+	if p.State == "" {
+		p.State = a.stateOf(p.FlightID)
+	}
+	writeProblem(w, r, p)
+}
+
+// stateOf is the state of the flight that a problem is about, as this node knows it.
+func (a *api) stateOf(id string) string {
+	parsed, err := flight.ParseID(id)
+	if err != nil {
+		return ""
+	}
+	if f, err := a.cfg.Ledger.Flight(parsed); err == nil && f != nil {
+		return f.State.String()
+	}
+	return flight.Absent.String()
+}
+
+// refuse answers a request that cannot be what it claims to be.
+func (a *api) refuse(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
+	writeProblem(w, r, problemOfInvalid(bad))
+}
+
+func writeInvalid(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
+	writeProblem(w, r, problemOfInvalid(bad))
+}
+
+// writeProblem writes the document and the headers that go with its code.
+func writeProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem) {
+	h := w.Header()
+	p.RequestID = h.Get(wire.HeaderRequestID)
+	if p.FlightID != "" {
+		h[wire.HeaderFlightID] = []string{p.FlightID}
+	}
+	if p.State != "" {
+		h[wire.HeaderState] = []string{p.State}
+	}
+	if p.Version != "" {
+		h.Set("ETag", `"`+p.Version+`"`)
+	}
+	if p.RetryAfterMS == 0 && (p.Status == http.StatusConflict || p.Retryable) {
+		p.RetryAfterMS = soon.Milliseconds()
+	}
+	if p.RetryAfterMS > 0 {
+		h.Set(wire.HeaderRetryAfter, strconv.FormatInt((p.RetryAfterMS+999)/1000, 10))
+	}
+	if p.Status == http.StatusConflict && !p.Retryable {
+		h[wire.HeaderStripeRetry], h[wire.HeaderShouldRetry] = no, no
+	}
+	send(w, r, p.Status, typeProblem, p.AppendJSON)
+}

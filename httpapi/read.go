@@ -1,0 +1,216 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// flight serves GET /v1/flights/{id}.
+func (a *api) flight(w http.ResponseWriter, r *http.Request) {
+	id, bad := flightID(r)
+	if bad != nil {
+		a.refuse(w, r, bad)
+		return
+	}
+	a.one(w, r, id)
+}
+
+// one answers with one flight; with If-None-Match only when it has another version, waiting for that as Prefer says.
+func (a *api) one(w http.ResponseWriter, r *http.Request, id flight.ID) {
+	seen, wait, bad := conditions(r)
+	if bad != nil {
+		a.refuse(w, r, bad)
+		return
+	}
+	f, ok := a.find(w, r, id)
+	if !ok {
+		return
+	}
+	if seen != nil && *seen == f.Version {
+		if wait > 0 {
+			w.Header().Set(wire.HeaderApplied, "wait="+strconv.Itoa(int(wait/time.Second)))
+			ctx, cancel := context.WithTimeout(r.Context(), wait)
+			defer cancel()
+			if next, err := a.cfg.Ledger.Wait(ctx, id, *seen); err == nil && next != nil {
+				f = next
+			}
+		}
+		if *seen == f.Version {
+			describe(w.Header(), f)
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
+	a.show(w, r, f)
+}
+
+// find reads the flight, or answers that there is none.
+func (a *api) find(w http.ResponseWriter, r *http.Request, id flight.ID) (*flight.Flight, bool) {
+	f, err := a.cfg.Ledger.Flight(id)
+	if err == nil && (f == nil || f.State == flight.Absent) {
+		err = &effect.Missing{ID: id}
+	}
+	if err != nil {
+		a.fail(w, r, flight.Key{}, err)
+		return nil, false
+	}
+	return f, true
+}
+
+// conditions reads If-None-Match and Prefer.
+func conditions(r *http.Request) (seen *flight.Version, wait time.Duration, bad *wire.Invalid) {
+	if tag := r.Header.Get("If-None-Match"); tag != "" {
+		v, bad := parseETag("If-None-Match", tag)
+		if bad != nil {
+			return nil, 0, bad
+		}
+		seen = &v
+	}
+	wait, bad = preferredWait(r)
+	return seen, wait, bad
+}
+
+func parseETag(header, tag string) (flight.Version, *wire.Invalid) {
+	inner, quoted := strings.CutPrefix(tag, `"`)
+	inner, closed := strings.CutSuffix(inner, `"`)
+	v, err := flight.ParseVersion(inner)
+	if !quoted || !closed || err != nil {
+		return v, wire.BadHeader(header, `it must be one ETag of a flight, as in "8123.4" with the quotes, not %.100q`, tag)
+	}
+	return v, nil
+}
+
+// preferredWait reads wait=N, in seconds, of Prefer (RFC 7240). Preferences that are not known are no error.
+func preferredWait(r *http.Request) (time.Duration, *wire.Invalid) {
+	for _, line := range r.Header[wire.HeaderPrefer] {
+		for preference := range strings.SplitSeq(line, ",") {
+			name, value, found := strings.Cut(strings.TrimSpace(preference), "=")
+			if !found || !strings.EqualFold(strings.TrimSpace(name), "wait") {
+				continue
+			}
+			seconds, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`))
+			if err != nil || seconds < 0 || seconds > wire.MaxWaitMS/1000 {
+				return 0, wire.BadHeader(wire.HeaderPrefer, "wait is a number of seconds from 0 to %d", wire.MaxWaitMS/1000)
+			}
+			return time.Duration(seconds) * time.Second, nil
+		}
+	}
+	return 0, nil
+}
+
+// receipt serves GET /v1/flights/{id}/receipt: the exact bytes.
+func (a *api) receipt(w http.ResponseWriter, r *http.Request) {
+	id, bad := flightID(r)
+	if bad != nil {
+		a.refuse(w, r, bad)
+		return
+	}
+	f, ok := a.find(w, r, id)
+	if !ok {
+		return
+	}
+	if p := noReceipt(f); p != nil {
+		describe(w.Header(), f)
+		p.State = f.State.String()
+		writeProblem(w, r, p)
+		return
+	}
+	body, err := a.cfg.Ledger.ReceiptBody(f)
+	if err != nil {
+		a.fail(w, r, f.Key, err)
+		return
+	}
+	describe(w.Header(), f)
+	receiptHeaders(w.Header(), f.Receipt)
+	kind := f.Receipt.Body.ContentType
+	if kind == "" {
+		kind = "application/octet-stream"
+	}
+	send(w, r, http.StatusOK, []string{kind}, func(b []byte) []byte { return append(b, body...) })
+}
+
+// receiptHeaders says what the bytes are. They come from a provider, so that no browser may take them for a page of
+// this server.
+func receiptHeaders(h http.Header, rec *flight.Receipt) {
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	h["Content-Security-Policy"] = []string{"default-src 'none'; sandbox"}
+	h[wire.HeaderReceiptOutcome] = []string{rec.Outcome.String()}
+	h[wire.HeaderReceiptDigest] = []string{rec.Body.Digest.String()}
+	h[wire.HeaderReceiptSize] = []string{strconv.Itoa(rec.Body.Size)}
+	if rec.ExternalID != "" {
+		h[wire.HeaderExternalID] = []string{url.PathEscape(rec.ExternalID)}
+	}
+	if !rec.Body.Truncated() {
+		h[wire.HeaderDigest] = []string{"sha-256=" + base64.StdEncoding.EncodeToString(rec.Body.Digest[:])}
+	}
+}
+
+// noReceipt says why a flight has none to show; nil when it has one.
+func noReceipt(f *flight.Flight) *wire.Problem {
+	switch {
+	case f.State == flight.Expired:
+		p := about(wire.Expired, f.Key, 0)
+		p.FlightID, p.Outcome = f.ID.String(), f.Was.String()
+		if f.Receipt != nil {
+			p.Digest = f.Receipt.Body.Digest.String()
+		}
+		return p
+	case f.Receipt != nil:
+		return nil
+	case f.State.Terminal():
+		p := about(wire.FlightFailed, f.Key, 0)
+		p.Detail, p.Flight = failure(f), wire.FlightOf(f, nil, true)
+		return p
+	}
+	p := about(wire.NotFound, f.Key, 0)
+	p.Detail = "the flight has no receipt yet: it is " + f.State.String()
+	return p
+}
+
+// events serves GET /v1/flights/{id}/events.
+func (a *api) events(w http.ResponseWriter, r *http.Request) {
+	id, bad := flightID(r)
+	if bad != nil {
+		a.refuse(w, r, bad)
+		return
+	}
+	f, err := a.cfg.Ledger.Flight(id)
+	if err == nil && f == nil {
+		err = &effect.Missing{ID: id}
+	}
+	if err != nil {
+		a.fail(w, r, flight.Key{}, err)
+		return
+	}
+	history, err := a.cfg.Ledger.History(id)
+	if err != nil {
+		a.fail(w, r, f.Key, err)
+		return
+	}
+	out := wire.History{FlightID: id.String(), Events: make([]wire.Event, len(history))}
+	for i := range history {
+		out.Events[i] = wire.EventOf(history[i].Version, &history[i].Event)
+	}
+	describe(w.Header(), f)
+	a.sendValue(w, r, http.StatusOK, out)
+}
+
+// sendValue is for answers that need not be fast.
+func (a *api) sendValue(w http.ResponseWriter, r *http.Request, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		a.fail(w, r, flight.Key{}, err)
+		return
+	}
+	send(w, r, status, typeJSON, func(b []byte) []byte { return append(b, body...) })
+}

@@ -1,0 +1,198 @@
+package httpapi_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+func TestReceiptBytes(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/receipt"), http.StatusNotFound, wire.NotFound)
+	body := "<script>alert(1)</script>\x00\xff"
+	r := d.report(a, `"outcome":"succeeded","external_id":"é 1","body_base64":"`+base64.StdEncoding.EncodeToString([]byte(body))+`","content_type":"text/html"`)
+	require.Equal(t, http.StatusOK, r.status)
+	r = d.get("/v1/flights/" + a.FlightID + "/receipt")
+	require.Equal(t, http.StatusOK, r.status)
+	require.Equal(t, body, string(r.body))
+	require.Equal(t, "text/html", r.header.Get("Content-Type"))
+	require.Equal(t, "nosniff", r.header.Get("X-Content-Type-Options"))
+	require.Contains(t, r.header.Get("Content-Security-Policy"), "sandbox")
+	sum := sha256.Sum256([]byte(body))
+	require.Equal(t, "sha-256="+base64.StdEncoding.EncodeToString(sum[:]), r.header.Get("Digest"))
+	require.Equal(t, flight.Digest(sum).String(), r.header.Get("Flightd-Digest"))
+	require.Equal(t, "succeeded", r.header.Get("Flightd-Outcome"))
+	require.Equal(t, "%C3%A9%201", r.header.Get("Flightd-External-Id"))
+}
+
+func TestReceiptOfAFlightThatHasNone(t *testing.T) {
+	d := newDoor(t)
+	a, etag := d.doubtful("1")
+	r := d.post("/v1/flights/"+a.FlightID+"/resolve", `{"result":"fail","reason":"gone"}`, "If-Match", etag)
+	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+	requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/receipt"), http.StatusFailedDependency, wire.FlightFailed)
+}
+
+func TestLongPoll(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	path := "/v1/flights/" + a.FlightID
+	r := d.get(path)
+	require.Equal(t, http.StatusOK, r.status)
+	etag := r.header.Get("ETag")
+	r = d.get(path, "If-None-Match", etag)
+	require.Equal(t, http.StatusNotModified, r.status)
+	require.Equal(t, etag, r.header.Get("ETag"))
+	require.Empty(t, r.body)
+
+	changed := make(chan reply, 1)
+	go func() { changed <- d.get(path, "If-None-Match", etag, "Prefer", "wait=50") }()
+	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
+	r = <-changed
+	require.Equal(t, http.StatusOK, r.status)
+	require.Equal(t, "succeeded", into[wire.Flight](t, r).State)
+	r = d.get(path, "If-None-Match", r.header.Get("ETag"), "Prefer", "respond-async, wait=0")
+	require.Equal(t, http.StatusNotModified, r.status)
+}
+
+func TestByKey(t *testing.T) {
+	d := newDoor(t)
+	r := d.post("/v1/flights:open", `{"action":"charge","id":"a/b%20c"}`, "Flightd-Namespace", "billing")
+	require.Equal(t, http.StatusCreated, r.status, "%s", r.body)
+	r = d.get("/v1/flights?key=billing/charge/a/b%2520c")
+	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+	require.Equal(t, "billing/charge/a/b%20c", into[wire.Flight](t, r).Key)
+	requireProblem(t, d.get("/v1/flights?key=billing/charge/other"), http.StatusNotFound, wire.NotFound)
+	p := requireProblem(t, d.get("/v1/flights?key=nonsense"), http.StatusBadRequest, wire.KeyInvalid)
+	require.Equal(t, "key", p.Errors[0].Parameter)
+	requireProblem(t, d.get("/v1/flights?key=a/b/c&limit=1"), http.StatusBadRequest, wire.InputInvalid)
+}
+
+func TestList(t *testing.T) {
+	d := newDoor(t)
+	for _, id := range []string{"1", "2", "3"} {
+		d.proceed(`{"action":"charge","id":"` + id + `"}`)
+	}
+	a := d.proceed(`{"action":"mail","id":"1"}`)
+	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","body":"a body"`).status)
+
+	page := into[wire.FlightPage](t, d.get("/v1/flights"))
+	require.Len(t, page.Flights, 4)
+	require.Empty(t, page.Next)
+	mail := into[wire.FlightPage](t, d.get("/v1/flights?action=mail&state=succeeded,failed&since=1h&key_prefix=default/ma"))
+	require.Len(t, mail.Flights, 1)
+	require.Nil(t, mail.Flights[0].Receipt.Body, "lists carry no bodies")
+	require.Equal(t, 8, mail.Flights[0].Receipt.Size)
+	require.Empty(t, into[wire.FlightPage](t, d.get("/v1/flights?since=2999-01-01T00:00:00Z")).Flights)
+	require.Empty(t, into[wire.FlightPage](t, d.get("/v1/flights", "Flightd-Namespace", "other")).Flights)
+
+	var seen []string
+	path := "/v1/flights?limit=2&state=running"
+	for path != "" {
+		r := d.get(path)
+		require.Equal(t, http.StatusOK, r.status)
+		for _, f := range into[wire.FlightPage](t, r).Flights {
+			seen = append(seen, f.Key)
+		}
+		link := r.header.Get("Link")
+		path, _, _ = strings.Cut(strings.TrimPrefix(link, "<"), ">")
+		require.True(t, link == "" || strings.HasSuffix(link, `; rel="next"`))
+	}
+	require.Equal(t, []string{"default/charge/1", "default/charge/2", "default/charge/3"}, seen)
+
+	for _, q := range []string{"state=asleep", "limit=0", "limit=501", "limit=x", "since=yesterday", "cursor=!!", "cursor=YQ", "colour=red", "%zz"} {
+		p := requireProblem(t, d.get("/v1/flights?"+q), http.StatusBadRequest, wire.InputInvalid)
+		require.NotEmpty(t, p.Errors[0].Parameter, q)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	d := newDoor(t)
+	a, _ := d.doubtful("1")
+	h := into[wire.History](t, d.get("/v1/flights/"+a.FlightID+"/events"))
+	var kinds []string
+	for _, e := range h.Events {
+		kinds = append(kinds, e.Kind)
+		require.NotEmpty(t, e.ID)
+		require.False(t, e.At.IsZero())
+	}
+	require.Equal(t, []string{"submitted", "opened", "reported", "in_doubt"}, kinds)
+	requireProblem(t, d.get("/v1/flights/"+flight.MustKey("a/b/c").FlightID().String()+"/events"), http.StatusNotFound, wire.NotFound)
+}
+
+func TestHealth(t *testing.T) {
+	d := newDoor(t)
+	require.Equal(t, http.StatusOK, d.get("/livez").status)
+	r := d.get("/readyz")
+	require.Equal(t, http.StatusOK, r.status)
+	require.JSONEq(t, `{"ready":true}`, string(r.body))
+	require.Contains(t, string(d.get("/readyz?verbose").body), `"world"`)
+	d.world.Pull(func(l *httpapitest.Levers) { l.NotOK = "on purpose" })
+	r = d.get("/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, r.status)
+	require.NotEmpty(t, r.header.Get("Retry-After"))
+	require.Contains(t, string(r.body), "on purpose", "what is not ready is said unasked")
+	v := into[wire.Version](t, d.get("/version"))
+	require.Equal(t, "v1", v.API)
+	require.Equal(t, "test", v.Deployment)
+	for _, c := range wire.Classes() {
+		r := d.get("/problems/" + string(c.Code))
+		require.Equal(t, http.StatusOK, r.status)
+		require.Contains(t, string(r.body), c.Hint)
+	}
+	requireProblem(t, d.get("/problems/none"), http.StatusNotFound, wire.NotFound)
+}
+
+// HAZARDS.md 0.14: ServeMux would redirect these to other keys; nothing here may answer with a redirect.
+func TestHazard_0_14_Paths(t *testing.T) {
+	d := newDoor(t)
+	for _, path := range []string{"/v1//flights", "/v1/flights/", "/v1/flights/../flights", "/v1/./flights", "/v1/flights/%2e%2e/x",
+		"/v1/flights/fl_aaaa//receipt", "//v1/flights"} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			requireProblem(t, d.send(method, path, "{}"), http.StatusNotFound, wire.NotFound)
+		}
+	}
+	requireProblem(t, d.get("/nowhere"), http.StatusNotFound, wire.NotFound)
+	r := d.get("/v1/flights:open")
+	requireProblem(t, r, http.StatusMethodNotAllowed, wire.MethodNotAllowed)
+	require.Equal(t, "POST", r.header.Get("Allow"))
+	requireProblem(t, d.send(http.MethodDelete, "/v1/flights", ""), http.StatusMethodNotAllowed, wire.MethodNotAllowed)
+	requireProblem(t, d.get("/v1/flights/notanid"), http.StatusNotFound, wire.NotFound)
+}
+
+// What a web page could send is refused, and changes nothing.
+func TestDevGuard(t *testing.T) {
+	d := newDoor(t, func(c *httpapi.Config) { c.Dev = true })
+	const open = `{"action":"charge","id":"1"}`
+	before := d.world.Snapshot()
+	for _, header := range [][]string{
+		{"Host", "evil.example"}, {"Host", "127.0.0.1.evil.example"}, {"Host", "192.168.0.1:7420"}, {"Host", ""},
+		{"Origin", "https://evil.example"}, {"Origin", "null"}, {"Origin", "http://localhost:3000"},
+		{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
+		{"Content-Type", "text/plain"}, {"Content-Type", "application/x-www-form-urlencoded"}, {"Content-Type", ""},
+	} {
+		if header[1] == "" && header[0] == "Host" {
+			continue // net/http sends its own
+		}
+		r := d.post("/v1/flights:open", open, header...)
+		p := requireProblem(t, r, http.StatusForbidden, wire.Forbidden)
+		require.Equal(t, header[0], p.Errors[0].Header)
+	}
+	requireProblem(t, d.get("/v1/flights", "Host", "evil.example"), http.StatusForbidden, wire.Forbidden)
+	require.Equal(t, before, d.world.Snapshot())
+	host := strings.TrimPrefix(d.url, "http://")
+	require.Equal(t, http.StatusCreated, d.post("/v1/flights:open", open, "Origin", d.url, "Sec-Fetch-Site", "same-origin").status)
+	for _, h := range []string{"localhost", "LOCALHOST:7420", "[::1]:7420", "127.9.9.9", host} {
+		require.Equal(t, http.StatusOK, d.get("/v1/flights", "Host", h).status, h)
+	}
+}

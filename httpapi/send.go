@@ -1,0 +1,122 @@
+package httpapi
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// buffers are for answers: they are written out before they go back.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 2<<10); return &b }}
+
+// keepBuffer is the greatest buffer that is kept for the next answer.
+const keepBuffer = 64 << 10
+
+// send writes an answer whose body fill appends.
+func send(w http.ResponseWriter, r *http.Request, status int, contentType []string, fill func([]byte) []byte) {
+	buffer := buffers.Get().(*[]byte)
+	body := fill((*buffer)[:0])
+	h := w.Header()
+	h["Content-Type"] = contentType
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // whoever does not hear it asks again
+	}
+	if cap(body) <= keepBuffer {
+		*buffer = body
+		buffers.Put(buffer)
+	}
+}
+
+// readBody reads a request's body of at most limit bytes. What it gives belongs to the request alone.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wire.Invalid) {
+	if r.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	if kind := r.Header.Get("Content-Type"); kind != "" && !wire.IsJSONType(kind) {
+		return nil, wire.BadHeader("Content-Type", "the body must be JSON, not %.100q", kind)
+	}
+	if n := r.ContentLength; n >= 0 {
+		body := make([]byte, n)
+		if _, err := io.ReadFull(r.Body, body); err != nil {
+			return nil, wire.BadField("", "the body could not be read: %v", err)
+		}
+		return body, nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, tooLarge(limit)
+	case err != nil:
+		return nil, wire.BadField("", "the body could not be read: %v", err)
+	}
+	return body, nil
+}
+
+func tooLarge(limit int64) *wire.Invalid {
+	bad := wire.BadField("", "the body is longer than the %d bytes that this route takes", limit)
+	bad.Code = wire.PayloadTooLarge
+	return bad
+}
+
+// namespace is the caller's.
+func namespace(r *http.Request) string {
+	if ns := r.Header[wire.HeaderNamespace]; len(ns) > 0 {
+		return ns[0]
+	}
+	return wire.DefaultNamespace
+}
+
+// flightID is the flight that the path names.
+func flightID(r *http.Request) (flight.ID, *wire.Invalid) {
+	id, err := flight.ParseID(r.PathValue("id"))
+	if err != nil {
+		return id, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "a flight's id is fl_ and 26 characters of a-z and 2-7"}}
+	}
+	return id, nil
+}
+
+// describe writes the headers that go with a flight.
+func describe(h http.Header, f *flight.Flight) {
+	h[wire.HeaderFlightID] = []string{f.ID.String()}
+	h[wire.HeaderState] = []string{f.State.String()}
+	h["Etag"] = []string{etag(f.Version)}
+	if f.State.Terminal() && f.State != flight.Expired {
+		h[wire.HeaderExpires] = []string{f.ExpiresAt().At().Format(http.TimeFormat)}
+	}
+}
+
+func etag(v flight.Version) string { return `"` + v.String() + `"` }
+
+// show answers with a flight and its receipt.
+func (a *api) show(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
+	shown, err := a.shown(f)
+	if err != nil {
+		a.fail(w, r, f.Key, err)
+		return
+	}
+	describe(w.Header(), f)
+	send(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
+}
+
+// shown is a flight with the body of its receipt.
+func (a *api) shown(f *flight.Flight) (*wire.Flight, error) {
+	var body []byte
+	if f.Receipt != nil && f.State != flight.Expired {
+		body = f.Receipt.Body.Data
+		if body == nil && f.Receipt.Body.Kept > 0 {
+			var err error
+			if body, err = a.cfg.Ledger.ReceiptBody(f); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return wire.FlightOf(f, body, true), nil
+}

@@ -1,0 +1,38 @@
+package crashpoint
+
+import "testing"
+
+func TestNilAndEmptyNeverKill(t *testing.T) {
+	var none *Set
+	for _, p := range All() {
+		none.At(p)
+	}
+	if s, err := Parse(""); s != nil || err != nil {
+		t.Fatalf("Parse(\"\") = %v, %v", s, err)
+	}
+}
+
+func TestKillsAtTheNamedPassAndNoOther(t *testing.T) {
+	s, err := Parse("after-open@2, before-report")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kills := 0
+	s.kill = func() { kills++ }
+	for _, step := range []struct {
+		at   Point
+		want int
+	}{{AfterClaim, 0}, {AfterOpen, 0}, {AfterOpen, 1}, {AfterOpen, 1}, {BeforeReport, 2}, {BeforeReport, 2}} {
+		if s.At(step.at); kills != step.want {
+			t.Fatalf("after passing %s: killed %d times, want %d", step.at, kills, step.want)
+		}
+	}
+}
+
+func TestParseRefusesWhatIsNoPoint(t *testing.T) {
+	for _, bad := range []string{"x", "after-open@0", "after-open@x", "after-open,", "after-open@"} {
+		if _, err := Parse(bad); err == nil {
+			t.Errorf("Parse(%q) was accepted", bad)
+		}
+	}
+}

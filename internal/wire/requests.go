@@ -1,0 +1,88 @@
+package wire
+
+import "encoding/json"
+
+// OpenRequest is the body of POST /v1/flights:open. The namespace travels in a header.
+type OpenRequest struct {
+	Action      string          `json:"action"`
+	ID          string          `json:"id"`
+	Input       json.RawMessage `json:"input,omitempty"`
+	Fingerprint string          `json:"fingerprint,omitempty"` // "sha256:…", "none", or empty: taken of the input
+	Nonce       string          `json:"nonce,omitempty"`
+	Session     string          `json:"session,omitempty"`
+	Owner       string          `json:"owner,omitempty"`
+	TTLMS       int64           `json:"ttl_ms,omitempty"` // of a session made by this request
+	WaitMS      *int64          `json:"wait_ms,omitempty"`
+	Policy
+}
+
+// Policy is what the first caller of a key declares. Its fields stand beside the others of a request.
+type Policy struct {
+	AttemptTimeoutMS int64  `json:"attempt_timeout_ms,omitempty"`
+	SettleMS         int64  `json:"settle_ms,omitempty"`
+	ProviderWindowMS int64  `json:"provider_window_ms,omitempty"`
+	Recovery         string `json:"recovery,omitempty"` // hold, resend or verify
+	Lookup           bool   `json:"lookup,omitempty"`   // the provider can be asked, whatever the recovery
+	LookTries        int64  `json:"look_tries,omitempty"`
+	Retention        string `json:"retention,omitempty"` // "30d", "12h"
+}
+
+// Body is the body of a receipt as a caller reports it: any JSON, or base64 with a content type. Of a long one the
+// beginning is enough, marked as truncated, with the full length and the digest over all of it.
+type Body struct {
+	ExternalID  string          `json:"external_id,omitempty"`
+	JSON        json.RawMessage `json:"body,omitempty"`
+	Base64      []byte          `json:"body_base64,omitempty"`
+	ContentType string          `json:"content_type,omitempty"`
+	Truncated   bool            `json:"truncated,omitempty"`
+	Size        int64           `json:"size,omitempty"`
+	Digest      string          `json:"digest,omitempty"`
+}
+
+// ReportRequest is the body of POST /v1/flights/{id}/report.
+type ReportRequest struct {
+	FencingToken string `json:"fencing_token"`
+	Outcome      string `json:"outcome"` // succeeded, refused, not_done or unknown
+	Error        string `json:"error,omitempty"`
+	Body
+}
+
+// VerdictRequest is the body of POST /v1/flights/{id}/verdict. What to open when the effect did not happen follows
+// from the probe; session, nonce, owner, ttl_ms and wait_ms are those of an open.
+type VerdictRequest struct {
+	Probe   string `json:"probe"`
+	Result  string `json:"result"` // happened, not_happened or unknown
+	Session string `json:"session,omitempty"`
+	Nonce   string `json:"nonce,omitempty"`
+	Owner   string `json:"owner,omitempty"`
+	TTLMS   int64  `json:"ttl_ms,omitempty"`
+	WaitMS  *int64 `json:"wait_ms,omitempty"`
+	Body
+}
+
+// SessionRequest is the body of POST /v1/sessions.
+type SessionRequest struct {
+	TTLMS int64  `json:"ttl_ms,omitempty"`
+	Owner string `json:"owner,omitempty"`
+}
+
+// RenewRequest is the body of POST /v1/sessions/{id}/renew: every nonce whose answer the caller awaits, or whose
+// attempt it holds. An open attempt of the session that is not listed is abandoned.
+type RenewRequest struct {
+	Nonces []string `json:"nonces"`
+}
+
+// OperatorRequest is the body of POST /v1/flights/{id}/cancel, /retry and /free.
+type OperatorRequest struct {
+	Key    string `json:"key,omitempty"` // needed to free a tombstone, which does not know its own
+	Reason string `json:"reason"`
+	As     string `json:"as,omitempty"` // who decides; the header Flightd-As says the same
+}
+
+// ResolveRequest is the body of POST /v1/flights/{id}/resolve.
+type ResolveRequest struct {
+	Result string `json:"result"` // happened, not_happened or fail
+	Reason string `json:"reason"`
+	As     string `json:"as,omitempty"`
+	Body
+}

@@ -1,0 +1,433 @@
+package wire
+
+import (
+	"fmt"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// Invalid says that a request cannot be what it claims to be, and where. Nothing was changed.
+type Invalid struct {
+	Code Code
+	FieldError
+	Hint string // empty: that of the code
+}
+
+func (e *Invalid) Error() string {
+	switch {
+	case e.Pointer != "":
+		return e.Pointer + ": " + e.Detail
+	case e.Header != "":
+		return e.Header + ": " + e.Detail
+	case e.Parameter != "":
+		return e.Parameter + ": " + e.Detail
+	}
+	return e.Detail
+}
+
+// BadField is the usual Invalid: a field of the body.
+func BadField(pointer, format string, args ...any) *Invalid {
+	return &Invalid{Code: InputInvalid, FieldError: FieldError{Pointer: pointer, Detail: fmt.Sprintf(format, args...)}}
+}
+
+// BadHeader is an Invalid about a header.
+func BadHeader(name, format string, args ...any) *Invalid {
+	return &Invalid{Code: InputInvalid, FieldError: FieldError{Header: name, Detail: fmt.Sprintf(format, args...)}}
+}
+
+// BadParameter is an Invalid about a parameter of the query.
+func BadParameter(name, format string, args ...any) *Invalid {
+	return &Invalid{Code: InputInvalid, FieldError: FieldError{Parameter: name, Detail: fmt.Sprintf(format, args...)}}
+}
+
+// scanner reads one JSON document from front to back. The first thing that is wrong ends it: every reader method
+// answers zero values from then on, and err says what it was.
+type scanner struct {
+	data  []byte
+	pos   int
+	field string // the field being read, for pointers
+	none  bool   // its value is null: it is as if it were not there
+	err   *Invalid
+}
+
+// readObject reads a document that must be an object and calls known for each of its fields. known reads the value and
+// answers true, or answers false for a name that it does not know. A field that is null is as if it were not there.
+func readObject(data []byte, known func(s *scanner, name string) bool) *Invalid {
+	s := &scanner{data: data}
+	s.space()
+	if s.pos == len(data) {
+		return withHint(BadField("", "the body is empty; a JSON object is expected"), "send a JSON object, at least {}")
+	}
+	if !s.take('{') {
+		return withHint(BadField("", "the body is no JSON object"), "send a JSON object, at least {}")
+	}
+	s.fields(known)
+	s.space()
+	if s.err == nil && s.pos != len(data) {
+		s.fail("", "there is something behind the JSON document, at byte %d", s.pos+1)
+	}
+	return s.err
+}
+
+func withHint(e *Invalid, hint string) *Invalid {
+	e.Hint = hint
+	return e
+}
+
+func (s *scanner) fields(known func(s *scanner, name string) bool) {
+	var seen [24]string
+	names := seen[:0]
+	s.space()
+	if s.take('}') {
+		return
+	}
+	for s.err == nil {
+		name := s.name()
+		if s.err != nil {
+			return
+		}
+		s.field = "/" + escapePointer(name)
+		for _, n := range names {
+			if n == name {
+				s.fail(s.field, "the name stands twice")
+				return
+			}
+		}
+		names = append(names, name)
+		s.none = s.null()
+		if !known(s, name) && s.err == nil {
+			s.failHint(s.field, "remove it, or look for a slip of the pen; unknown fields are refused so that none is ignored in silence", "no such field")
+			return
+		}
+		s.field, s.none = "", false
+		s.space()
+		if s.take('}') {
+			return
+		}
+		s.expect(',')
+	}
+}
+
+// null passes over a null. It stays where it stands for the body of a receipt, which may be null.
+func (s *scanner) null() bool {
+	s.space()
+	if len(s.data)-s.pos >= 4 && string(s.data[s.pos:s.pos+4]) == "null" && s.field != "/body" {
+		s.pos += 4
+		return true
+	}
+	return false
+}
+
+func (s *scanner) name() string {
+	s.space()
+	if s.pos >= len(s.data) || s.data[s.pos] != '"' {
+		s.syntax("a field's name in double quotes")
+		return ""
+	}
+	name := s.quoted()
+	s.space()
+	s.expect(':')
+	return name
+}
+
+// str reads a string of at most limit bytes.
+func (s *scanner) str(limit int) string {
+	if s.none || !s.is('"', "a string") {
+		return ""
+	}
+	text := s.quoted()
+	if s.err == nil && len(text) > limit {
+		s.fail(s.field, "it has %d bytes; at most %d are allowed", len(text), limit)
+	}
+	return text
+}
+
+// integer reads a whole number between the bounds.
+func (s *scanner) integer(from, to int64) int64 {
+	if s.none {
+		return 0
+	}
+	s.space()
+	start := s.pos
+	if s.pos >= len(s.data) || s.data[s.pos] != '-' && (s.data[s.pos] < '0' || s.data[s.pos] > '9') {
+		s.wrongType("a whole number")
+		return 0
+	}
+	s.skipNumber()
+	if s.err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(string(s.data[start:s.pos]), 10, 64)
+	if err != nil || n < from || n > to {
+		s.fail(s.field, "%s is not a whole number from %d to %d", s.data[start:s.pos], from, to)
+		return 0
+	}
+	return n
+}
+
+func (s *scanner) boolean() bool {
+	if s.none {
+		return false
+	}
+	s.space()
+	for _, word := range [...]string{"true", "false"} {
+		if len(s.data)-s.pos >= len(word) && string(s.data[s.pos:s.pos+len(word)]) == word {
+			s.pos += len(word)
+			return word == "true"
+		}
+	}
+	s.wrongType("true or false")
+	return false
+}
+
+// raw reads any value and gives its exact bytes, which are those of the document and not a copy.
+func (s *scanner) raw() []byte {
+	if s.none {
+		return nil
+	}
+	s.space()
+	start := s.pos
+	s.skip(0)
+	if s.err != nil {
+		return nil
+	}
+	return s.data[start:s.pos:s.pos]
+}
+
+// strings reads an array of at most count strings of at most limit bytes each.
+func (s *scanner) strings(count, limit int) []string {
+	if s.none || !s.is('[', "an array of strings") {
+		return nil
+	}
+	s.pos++
+	list := []string{}
+	s.space()
+	if s.take(']') {
+		return list
+	}
+	for s.err == nil {
+		if len(list) == count {
+			s.fail(s.field, "at most %d are allowed", count)
+			return nil
+		}
+		list = append(list, s.str(limit))
+		s.space()
+		if s.take(']') {
+			return list
+		}
+		s.expect(',')
+	}
+	return nil
+}
+
+// is checks that a value of the wanted type starts here.
+func (s *scanner) is(first byte, want string) bool {
+	s.space()
+	if s.err == nil && s.pos < len(s.data) && s.data[s.pos] == first {
+		return true
+	}
+	s.wrongType(want)
+	return false
+}
+
+func (s *scanner) wrongType(want string) {
+	if s.pos >= len(s.data) {
+		s.syntax("a value")
+		return
+	}
+	got := "a number"
+	switch s.data[s.pos] {
+	case '"':
+		got = "a string"
+	case '{':
+		got = "an object"
+	case '[':
+		got = "an array"
+	case 't', 'f':
+		got = "a boolean"
+	case 'n':
+		got = "null"
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+	default:
+		s.syntax("a value")
+		return
+	}
+	s.fail(s.field, "%s is expected here, not %s", want, got)
+}
+
+func (s *scanner) space() {
+	for s.pos < len(s.data) {
+		switch s.data[s.pos] {
+		case ' ', '\t', '\n', '\r':
+			s.pos++
+		default:
+			return
+		}
+	}
+}
+
+func (s *scanner) take(c byte) bool {
+	if s.err == nil && s.pos < len(s.data) && s.data[s.pos] == c {
+		s.pos++
+		return true
+	}
+	return false
+}
+
+func (s *scanner) expect(c byte) {
+	if !s.take(c) {
+		s.syntax("'" + string(c) + "'")
+	}
+}
+
+func (s *scanner) fail(pointer, format string, args ...any) {
+	if s.err == nil {
+		s.err = BadField(pointer, format, args...)
+	}
+}
+
+func (s *scanner) failHint(pointer, hint, format string, args ...any) {
+	if s.err == nil {
+		s.err = withHint(BadField(pointer, format, args...), hint)
+	}
+}
+
+func (s *scanner) syntax(want string) {
+	if s.pos >= len(s.data) {
+		s.fail(s.field, "the JSON ends too early; %s is expected at byte %d", want, s.pos+1)
+		return
+	}
+	s.fail(s.field, "this is no JSON: %s is expected at byte %d, not %q", want, s.pos+1, s.data[s.pos])
+}
+
+// quoted reads the string that starts here.
+func (s *scanner) quoted() string {
+	start := s.pos + 1
+	escaped := s.skipString()
+	if s.err != nil {
+		return ""
+	}
+	text := s.data[start : s.pos-1]
+	if !escaped {
+		return string(text)
+	}
+	return unescape(text)
+}
+
+// skipString passes over the string that starts here and says whether it has escapes. It refuses what RFC 7493 does:
+// invalid UTF-8 and lone surrogates.
+func (s *scanner) skipString() (escaped bool) {
+	s.pos++
+	for s.pos < len(s.data) {
+		switch c := s.data[s.pos]; {
+		case c == '"':
+			s.pos++
+			return escaped
+		case c == '\\':
+			escaped = true
+			if !s.skipEscape() {
+				return escaped
+			}
+		case c < ' ':
+			s.syntax("a character that is not a control character")
+			return escaped
+		case c < utf8.RuneSelf:
+			s.pos++
+		default:
+			r, size := utf8.DecodeRune(s.data[s.pos:])
+			if r == utf8.RuneError && size == 1 {
+				s.fail(s.field, "byte %d is not UTF-8", s.pos+1)
+				return escaped
+			}
+			s.pos += size
+		}
+	}
+	s.syntax("the end of a string")
+	return escaped
+}
+
+func (s *scanner) skipEscape() bool {
+	if s.pos+1 >= len(s.data) {
+		s.pos++
+		s.syntax("an escape")
+		return false
+	}
+	switch s.data[s.pos+1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		s.pos += 2
+		return true
+	case 'u':
+		r := hex4(s.data[s.pos+2:])
+		if r < 0 {
+			s.syntax("four hex digits behind \\u")
+			return false
+		}
+		if !utf16.IsSurrogate(r) {
+			s.pos += 6
+			return true
+		}
+		rest := s.data[s.pos+6:]
+		if len(rest) >= 6 && rest[0] == '\\' && rest[1] == 'u' && utf16.DecodeRune(r, hex4(rest[2:])) != utf8.RuneError {
+			s.pos += 12
+			return true
+		}
+		s.fail(s.field, "a lone surrogate at byte %d stands for no character", s.pos+1)
+		return false
+	}
+	s.syntax("an escape")
+	return false
+}
+
+// hex4 reads four hex digits; -1 when there are none.
+func hex4(b []byte) rune {
+	if len(b) < 4 {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(b[:4]), 16, 32)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
+}
+
+// unescape reads the inside of a string that skipString accepted.
+func unescape(b []byte) string {
+	out := make([]byte, 0, len(b))
+	for i := 0; i < len(b); {
+		if b[i] != '\\' {
+			out = append(out, b[i])
+			i++
+			continue
+		}
+		switch c := b[i+1]; c {
+		case 'b':
+			out = append(out, '\b')
+		case 'f':
+			out = append(out, '\f')
+		case 'n':
+			out = append(out, '\n')
+		case 'r':
+			out = append(out, '\r')
+		case 't':
+			out = append(out, '\t')
+		case 'u':
+			r := hex4(b[i+2:])
+			if utf16.IsSurrogate(r) {
+				r = utf16.DecodeRune(r, hex4(b[i+8:]))
+				i += 6
+			}
+			out = utf8.AppendRune(out, r)
+			i += 4
+		default:
+			out = append(out, c)
+		}
+		i += 2
+	}
+	return string(out)
+}
+
+// maxDepth is how deep values may nest; it is that of an input.
+const maxDepth = flight.MaxJSONDepth
