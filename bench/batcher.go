@@ -1,0 +1,56 @@
+package main
+
+import "sync"
+
+// batcher is the plainest group commit there is: whatever came while the batch before was being written is the next.
+type batcher struct {
+	mu      sync.Mutex
+	waiting []job
+	busy    bool
+	most    int
+	write   func(items []string) error
+}
+
+type job struct {
+	item string
+	done chan error
+}
+
+func newBatcher(most int, write func([]string) error) *batcher {
+	return &batcher{most: most, write: write}
+}
+
+func (b *batcher) do(item string) error {
+	j := job{item, make(chan error, 1)}
+	b.mu.Lock()
+	b.waiting = append(b.waiting, j)
+	if !b.busy {
+		b.busy = true
+		go b.work()
+	}
+	b.mu.Unlock()
+	return <-j.done
+}
+
+func (b *batcher) work() {
+	for {
+		b.mu.Lock()
+		n := min(len(b.waiting), b.most)
+		if n == 0 {
+			b.busy = false
+			b.mu.Unlock()
+			return
+		}
+		batch := b.waiting[:n:n]
+		b.waiting = b.waiting[n:]
+		b.mu.Unlock()
+		items := make([]string, n)
+		for i, j := range batch {
+			items[i] = j.item
+		}
+		err := b.write(items)
+		for _, j := range batch {
+			j.done <- err
+		}
+	}
+}

@@ -1,0 +1,9 @@
+// Bench measures what a flight costs, in one run and on one machine: the raw path of its three durable writes beside
+// the executor, the HTTP interface and replays, and beside those the ledger that people write by hand on Postgres.
+//
+//	go run ./bench                                       the table of docs/performance.md
+//	go run ./bench -postgres 'host=/tmp user=postgres'   with the Postgres ledger in it
+//
+// Every figure is the median of several rounds, and in each round every contestant runs once, so that a machine whose
+// speed drifts drifts for all of them. Ratios are taken round by round.
+package main

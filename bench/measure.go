@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// contestant is one way to make an effect happen once.
+type contestant struct {
+	name string
+	note string
+	// once does one unit of work; n is another one with every call of a run.
+	once func(ctx context.Context, n uint64) error
+	// callers, if not nil, restricts the numbers of callers with which it runs.
+	callers []int
+}
+
+// figure is one contestant's work in one round.
+type figure struct {
+	perSecond float64
+	median    time.Duration
+	p99       time.Duration
+}
+
+// cell is where a result stands: contestant by callers.
+type cell struct {
+	name    string
+	callers int
+}
+
+// race runs all contestants in turn, round by round.
+func race(ctx context.Context, o options, all []contestant) (map[cell][]figure, error) {
+	results := make(map[cell][]figure)
+	var number atomic.Uint64
+	for _, callers := range o.callers {
+		for round := range o.rounds + 1 { // the first one warms up and does not count
+			for _, c := range all {
+				if c.callers != nil && !slices.Contains(c.callers, callers) {
+					continue
+				}
+				span := o.span
+				if round == 0 {
+					span /= 4
+				}
+				f, err := load(ctx, c, callers, span, &number)
+				if err != nil {
+					return nil, fmt.Errorf("%s, %d callers: %w", c.name, callers, err)
+				}
+				if round > 0 {
+					results[cell{c.name, callers}] = append(results[cell{c.name, callers}], f)
+				}
+				fmt.Fprintf(os.Stderr, "callers=%-3d round=%d %-34s %9.0f/s  median %8.3f ms  p99 %8.3f ms\n",
+					callers, round, c.name, f.perSecond, ms(f.median), ms(f.p99))
+			}
+		}
+	}
+	return results, nil
+}
+
+// load lets so many callers work for the span, and measures every unit.
+func load(ctx context.Context, c contestant, callers int, span time.Duration, number *atomic.Uint64) (figure, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	took := make([][]time.Duration, callers)
+	errs := make([]error, callers)
+	start := time.Now()
+	for i := range callers {
+		wg.Go(func() {
+			for time.Since(start) < span && ctx.Err() == nil {
+				began := time.Now()
+				if err := c.once(ctx, number.Add(1)); err != nil {
+					errs[i] = err
+					cancel()
+					return
+				}
+				took[i] = append(took[i], time.Since(began))
+			}
+		})
+	}
+	wg.Wait()
+	elapsed := time.Since(start)
+	for _, err := range errs {
+		if err != nil {
+			return figure{}, err
+		}
+	}
+	all := slices.Concat(took...)
+	if len(all) == 0 {
+		return figure{}, fmt.Errorf("nothing was finished in %v", span)
+	}
+	slices.Sort(all)
+	return figure{
+		perSecond: float64(len(all)) / elapsed.Seconds(),
+		median:    all[len(all)/2],
+		p99:       all[len(all)*99/100],
+	}, nil
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// The contestants that ratios are taken against.
+const (
+	rawBatched   = "raw path, batched"
+	rawUnbatched = "raw path, unbatched"
+	byHand       = "Postgres ledger by hand"
+)
+
+// print writes the table: per second, and the median with one caller, with ratios round by round.
+func print(w io.Writer, o options, all []contestant, results map[cell][]figure) error {
+	out := bufio.NewWriter(w)
+	fmt.Fprintf(out, "%s; medians of %d rounds of %v.\n\n", machine(), o.rounds, o.span)
+	fmt.Fprint(out, "| path |")
+	for _, n := range o.callers {
+		fmt.Fprintf(out, " %s, per second |", count(n))
+	}
+	fmt.Fprintf(out, " median with %s | p99 with %s |\n| --- |%s\n", count(o.callers[0]), count(o.callers[len(o.callers)-1]), strings.Repeat(" ---: |", len(o.callers)+2))
+	for _, c := range all {
+		row(out, o, c, results)
+	}
+	fmt.Fprintln(out)
+	ratios(out, o, all, results)
+	return out.Flush()
+}
+
+func row(out io.Writer, o options, c contestant, results map[cell][]figure) {
+	fmt.Fprintf(out, "| %s |", c.name)
+	for _, n := range o.callers {
+		fmt.Fprintf(out, " %s |", number(results[cell{c.name, n}], func(f figure) float64 { return f.perSecond }, "%.0f"))
+	}
+	first, last := o.callers[0], o.callers[len(o.callers)-1]
+	fmt.Fprintf(out, " %s |", number(results[cell{c.name, first}], func(f figure) float64 { return ms(f.median) }, "%.3f ms"))
+	fmt.Fprintf(out, " %s |\n", number(results[cell{c.name, last}], func(f figure) float64 { return ms(f.p99) }, "%.1f ms"))
+}
+
+func number(fs []figure, of func(figure) float64, format string) string {
+	if len(fs) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, median(fs, of))
+}
+
+func median(fs []figure, of func(figure) float64) float64 {
+	values := make([]float64, len(fs))
+	for i, f := range fs {
+		values[i] = of(f)
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+// ratios compares throughput with the raw path and the ledger by hand, and the latency of one caller.
+func ratios(out io.Writer, o options, all []contestant, results map[cell][]figure) {
+	for _, c := range all {
+		for _, base := range []string{rawBatched, rawUnbatched, byHand} {
+			if c.name == base || c.note == "" {
+				continue
+			}
+			for _, n := range o.callers {
+				ratio(out, c, base, n, results)
+			}
+		}
+	}
+}
+
+func ratio(out io.Writer, c contestant, base string, callers int, results map[cell][]figure) {
+	mine, theirs := results[cell{c.name, callers}], results[cell{base, callers}]
+	if len(mine) == 0 || len(mine) != len(theirs) {
+		return
+	}
+	var rate, latency []float64
+	for i := range mine {
+		rate = append(rate, mine[i].perSecond/theirs[i].perSecond)
+		latency = append(latency, float64(mine[i].median)/float64(theirs[i].median))
+	}
+	slices.Sort(rate)
+	slices.Sort(latency)
+	fmt.Fprintf(out, "- %s against %s, %s: %.2f of its rate (%.2f to %.2f), %.2f of its median latency\n",
+		c.name, base, count(callers), rate[len(rate)/2], rate[0], rate[len(rate)-1], latency[len(latency)/2])
+}
+
+func count(n int) string {
+	if n == 1 {
+		return "1 caller"
+	}
+	return fmt.Sprintf("%d callers", n)
+}
+
+// machine names where this was measured.
+func machine() string {
+	model := "unknown processor"
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(info)) {
+			if name, ok := strings.CutPrefix(line, "model name"); ok {
+				model = strings.TrimSpace(strings.TrimLeft(name, "\t :"))
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%s, %d cores, %s/%s, %s", model, runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+}

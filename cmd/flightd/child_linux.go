@@ -1,0 +1,10 @@
+package main
+
+import "syscall"
+
+// parentDeathSignal says that the kernel kills the command when this process dies.
+const parentDeathSignal = true
+
+func childAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}

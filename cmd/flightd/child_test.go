@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestHelperParent is no test: it is the process that dies in TestChild_WholeGroupDiesWithItsParent.
+func TestHelperParent(t *testing.T) {
+	dir := os.Getenv("FLIGHTD_TEST_PARENT")
+	if dir == "" {
+		return
+	}
+	script := "echo $$ > parent; (echo $(exec sh -c 'echo $PPID') > grandchild; exec sleep 600) & wait"
+	c, err := startChild(childSpec{argv: []string{"/bin/sh", "-c", "cd " + dir + "; " + script}, env: os.Environ(), out: os.Stderr, err: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.wait(context.Background())
+}
+
+// readPID reads a process id that a script wrote; 0 as long as it has not.
+func readPID(t *testing.T, path string) int {
+	data, err := os.ReadFile(path)
+	if err != nil || !bytes.HasSuffix(data, []byte("\n")) {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+func TestChild_WholeGroupDiesWithItsParent(t *testing.T) {
+	dir := t.TempDir()
+	parent := exec.Command(os.Args[0], "-test.run=^TestHelperParent$")
+	parent.Env = append(os.Environ(), "FLIGHTD_TEST_PARENT="+dir)
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var child, grandchild int
+	eventually(t, "both run", 20*time.Second, func() bool {
+		child, grandchild = readPID(t, filepath.Join(dir, "parent")), readPID(t, filepath.Join(dir, "grandchild"))
+		return child > 0 && grandchild > 0
+	})
+	_ = parent.Process.Kill()
+	_ = parent.Wait()
+	eventually(t, "the command is dead", 5*time.Second, func() bool { return !alive(child) })
+	eventually(t, "what it started is dead", 5*time.Second, func() bool { return !alive(grandchild) })
+}
+
+func TestChild_EndsAsItDid(t *testing.T) {
+	var out, errOut bytes.Buffer
+	for _, test := range []struct {
+		script string
+		want   childEnd
+	}{
+		{"echo a; echo b >&2", childEnd{}},
+		{"exit 7", childEnd{code: 7}},
+		{"kill -9 $$", childEnd{code: 137, signal: syscall.SIGKILL}},
+	} {
+		c, err := startChild(childSpec{argv: []string{"/bin/sh", "-c", test.script}, out: &out, err: &errOut})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.wait(t.Context()); got != test.want {
+			t.Errorf("%s: %+v", test.script, got)
+		}
+	}
+	if out.String() != "a\n" || errOut.String() != "b\n" {
+		t.Errorf("output %q, %q", out.String(), errOut.String())
+	}
+}
+
+func TestChild_ThatCannotBeStartedIsNoChild(t *testing.T) {
+	for _, argv := range [][]string{{"/does/not/exist"}, {"no-such-program-anywhere"}, {t.TempDir()}} {
+		if _, err := startChild(childSpec{argv: argv}); err == nil {
+			t.Errorf("%v was started", argv)
+		}
+	}
+}
+
+// TestChild_LeftoversDoNotHoldItUp: output is waited for, but not for ever.
+func TestChild_LeftoversDoNotHoldItUp(t *testing.T) {
+	var out bytes.Buffer
+	start := time.Now()
+	c, err := startChild(childSpec{argv: []string{"/bin/sh", "-c", "sleep 600 & echo done; echo $!"}, out: &out, err: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := c.wait(t.Context())
+	if lines := strings.Fields(out.String()); end != (childEnd{}) || len(lines) != 2 || lines[0] != "done" {
+		t.Errorf("%+v, %q", end, out.String())
+	} else if pid, err := strconv.Atoi(lines[1]); err == nil {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if took := time.Since(start); took > 30*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+)
+
+// cli runs the program inside the test; there is no server.
+func cli(env map[string]string, args ...string) result {
+	var out, errOut bytes.Buffer
+	code := run(context.Background(), terminal{
+		in: strings.NewReader(""), out: &out, err: &errOut, env: func(k string) string { return env[k] },
+	}, args)
+	return result{out: out.String(), err: errOut.String(), code: code}
+}
+
+func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
+	for _, test := range []struct {
+		args string
+		want string
+	}{
+		{"exce", "did you mean flightd exec?"},
+		{"flights lss", "did you mean flightd flights ls?"},
+		{"exec --kye pay-7 -- true", "did you mean --key?"},
+		{"exec --key pay-7 true", "behind --"},
+		{"exec --key pay-7 --", "behind --"},
+		{"exec -- true", "--key is required"},
+		{"exec --key default/exec/pay-7 -- true", "write NAME/ID, here exec/pay-7"},
+		{"exec --key a#b -- true", "--key a#b"},
+		{"exec --key a --ttl 1500ms -- true", "whole seconds"},
+		{"exec --key a --ttl 1s -- true", "whole seconds from 2s"},
+		{"exec --key a --wait soon -- true", "forever"},
+		{"exec --key a --capture 1TB -- true", "48KiB"},
+		{"exec --key a --capture 1MiB -- true", "at most 64 KiB"},
+		{"exec --key a --recovery verify -- true", "hold, resend"},
+		{"exec --key a --failure maybe -- true", "unknown, not_done, refused"},
+		{"exec --key a --input /does/not/exist -- true", "/does/not/exist"},
+		{"version extra", "no arguments"},
+		{"flights get", "a key or an id"},
+		{"flights ls --limit 0", "--limit"},
+		{"doubt resolve x", "say one of"},
+		{"doubt resolve x --happened --fail", "say one of"},
+		{"doubt resolve x --fail --receipt y", "go with --happened"},
+		{"version -o xml", "table, json, yaml and id"},
+	} {
+		r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, strings.Fields(test.args)...)
+		if r.code != exitUsage || !strings.Contains(r.err, test.want) || r.out != "" {
+			t.Errorf("%s: %v", test.args, r)
+		}
+	}
+}
+
+func TestCLI_HelpShowsExamplesFirst(t *testing.T) {
+	for _, args := range [][]string{nil, {"--help"}, {"exec", "--help"}, {"doubt", "resolve", "-h"}, {"flights"}} {
+		r := cli(nil, args...)
+		examples, flags := strings.Index(r.out, "Examples:"), strings.Index(r.out, "Flags")
+		if r.code != 0 || flags < 0 || r.err != "" {
+			t.Errorf("%v: %v", args, r)
+		}
+		if len(args) != 1 || args[0] != "flights" {
+			if examples < 0 || examples > flags {
+				t.Errorf("%v: examples at %d, flags at %d", args, examples, flags)
+			}
+		}
+	}
+}
+
+func TestCLI_Version(t *testing.T) {
+	if r := cli(nil, "version"); r.code != 0 || strings.TrimSpace(r.out) == "" {
+		t.Errorf("version: %v", r)
+	}
+	if r := cli(nil, "version", "-o", "json"); !strings.Contains(r.out, `"version": `) {
+		t.Errorf("version -o json: %v", r)
+	}
+	if r := cli(nil, "version", "-o", "yaml"); !strings.Contains(r.out, "version: ") || strings.Contains(r.out, "{") {
+		t.Errorf("version -o yaml: %v", r)
+	}
+}
+
+func TestCLI_CommandLinesAreToldApart(t *testing.T) {
+	seen := make(map[string][]string)
+	for _, argv := range [][]string{{"a"}, {"a", ""}, {"a", "b"}, {"ab"}, {"a b"}, {"", "a", "b"}, {"b", "a"}} {
+		d := argvDigest(argv)
+		if other, ok := seen[d]; ok {
+			t.Errorf("%q and %q are one", argv, other)
+		}
+		seen[d] = argv
+	}
+}
+
+func TestCLI_ArgumentsAreNotStored(t *testing.T) {
+	a := &app{namespace: "default"}
+	s, err := a.execSubmission(execFlags{recovery: newChoice("hold"), fingerprint: newChoice("command")}, []string{"/opt/pay.sh", "--token", "s3cret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(s.Input.Data); strings.Contains(text, "s3cret") || strings.Contains(text, "/opt") || !strings.Contains(text, `"program":"pay.sh"`) {
+		t.Errorf("stored is %s", text)
+	}
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// lookPatience is how long commands that only look try to reach a server; nothing is lost when they give up.
+const lookPatience = 3 * time.Second
+
+// farewell is how long a command stays to report what earlier ones left in the spool.
+const farewell = 2 * time.Second
+
+// connectPatience is how long a server may take to answer at all before a command gives up: enough for one that is
+// just being restarted.
+const connectPatience = 5 * time.Second
+
+// connect finds a server. Connecting drains the report spool, whatever the command is for.
+func (a *app) connect(ctx context.Context, opts ...client.Option) (*client.Client, error) {
+	all := append([]client.Option{
+		client.WithNamespace(a.namespace),
+		client.WithLogger(slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))),
+	}, opts...)
+	ctx, cancel := context.WithTimeout(ctx, connectPatience)
+	defer cancel()
+	c, err := client.Connect(ctx, strings.Join(a.servers, ","), all...)
+	if err != nil {
+		return nil, callError(err)
+	}
+	return c, nil
+}
+
+// withClient runs a command that needs a server and no more than a moment.
+func (a *app) withClient(ctx context.Context, do func(*client.Client) error, opts ...client.Option) error {
+	c, err := a.connect(ctx, append(opts, client.WithPatience(lookPatience))...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		defer cancel()
+		_ = c.Close(ctx) // what could not be reported stays on disk
+	}()
+	return callError(do(c))
+}
+
+// person is who decides: as the command line says, else the user of the operating system.
+func person(as string) string {
+	if as != "" {
+		return as
+	}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return ""
+}
+
+// callError gives an error of a call its exit code, and says it with its code where it has one.
+func callError(err error) error {
+	var c *coded
+	if err == nil || errors.As(err, &c) {
+		return err
+	}
+	var s silent
+	if errors.As(err, &s) {
+		return err
+	}
+	word, code, hint := classOf(err)
+	if word != "" {
+		err = fmt.Errorf("%s: %w", word, err)
+	}
+	return &coded{code: code, err: err, hint: hint}
+}
+
+// classOf is the one table of errors and exit codes.
+func classOf(err error) (word string, code int, hint string) {
+	var (
+		invalid     *flight.InvalidError
+		conflict    *effect.Conflict
+		busy        *effect.Busy
+		doubt       *effect.InDoubt
+		unapproved  *effect.Unapproved
+		expired     *effect.Expired
+		failed      *effect.Failed
+		fenced      *effect.Fenced
+		missing     *effect.Missing
+		unavailable *effect.Unavailable
+	)
+	switch {
+	case errors.As(err, &invalid):
+		return "", exitUsage, ""
+	case errors.As(err, &conflict):
+		return string(wire.Conflict), exitUsage, ""
+	case errors.As(err, &busy):
+		return string(wire.InFlight), exitBusy, ""
+	case errors.As(err, &doubt):
+		return string(wire.InDoubt), exitInDoubt, ""
+	case errors.As(err, &unapproved):
+		return string(wire.ApprovalPending), exitBusy, ""
+	case errors.As(err, &expired):
+		return string(wire.Expired), exitFailed, ""
+	case errors.As(err, &failed):
+		return string(wire.FlightFailed), exitFailed, fmt.Sprintf("flightd flights retry %s lets it run again", failed.Key)
+	case errors.As(err, &fenced):
+		return string(wire.Fenced), exitInDoubt, ""
+	case errors.As(err, &missing):
+		return string(wire.NotFound), exitFailed, ""
+	case errors.As(err, &unavailable):
+		return "", exitUnreachable, "is flightd running? flightd dev starts one; --server or FLIGHTD_ADDR says where it is"
+	case errors.Is(err, effect.ErrLeaseLost):
+		return string(wire.LeaseLost), exitBusy, ""
+	case errors.Is(err, context.DeadlineExceeded):
+		return "", exitUnreachable, ""
+	}
+	switch code := client.CodeOf(err); code {
+	case wire.Forbidden, wire.Unauthenticated:
+		return string(code), exitForbidden, ""
+	case wire.InputInvalid, wire.KeyInvalid, wire.KeyRequired, wire.PayloadTooLarge:
+		return string(code), exitUsage, ""
+	}
+	return "", exitFailed, ""
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
+)
+
+func (a *app) doubtCommand() *cobra.Command {
+	return group("doubt", "What may or may not have happened, and waits for a person", a.doubtList(), a.doubtShow(), a.doubtResolve())
+}
+
+func (a *app) doubtList() *cobra.Command {
+	q := client.Query{States: []string{flight.InDoubt.String()}}
+	c := &cobra.Command{
+		Use:     "ls",
+		Short:   "List the flights that wait for a person",
+		Example: "  flightd doubt ls\n  flightd doubt ls -o id | xargs -n1 flightd doubt show",
+		Args:    exactly(0, "no arguments"),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.list(cmd.Context(), q, doubtTable) },
+	}
+	c.Flags().IntVar(&q.Limit, "limit", 100, "at most so many")
+	return c
+}
+
+func doubtTable(w io.Writer, flights []client.Flight) error {
+	rows := make([][]string, 0, len(flights))
+	for _, f := range flights {
+		since := moment(f.CreatedAt.Time)
+		if l := f.LastAttempt; l != nil && !l.ClosedAt.IsZero() {
+			since = moment(l.ClosedAt.Time)
+		}
+		rows = append(rows, []string{keyOf(&f), since, strconv.Itoa(int(f.Attempts)), f.Cause})
+	}
+	return table(w, []string{"KEY", "SINCE", "ATTEMPTS", "CAUSE"}, rows)
+}
+
+func (a *app) doubtShow() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show KEY-or-ID",
+		Short:   "Tell what is known about one of them",
+		Example: "  flightd doubt show charge/order-42",
+		Args:    exactly(1, "a key or an id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.tell(cmd.Context(), c, args[0]) })
+		},
+	}
+}
+
+// verdict is what a person says about a flight in doubt.
+type verdict struct {
+	happened, didNot, fail bool
+	receipt, externalID    string
+	reason, as             string
+}
+
+func (a *app) doubtResolve() *cobra.Command {
+	var v verdict
+	c := &cobra.Command{
+		Use:   "resolve KEY-or-ID (--happened | --did-not-happen | --fail)",
+		Short: "Settle one of them: everybody who waits gets the result",
+		Long: `Settles a flight in doubt by the word of a person who looked at what really happened.
+
+  --happened        it did; what --receipt and --external-id say is the receipt that everybody gets from now on
+  --did-not-happen  it did not; the next caller runs it
+  --fail            it did not, and must not be tried again`,
+		Example: `  flightd doubt resolve charge/order-42 --happened --receipt @answer.json --external-id ch_123
+  flightd doubt resolve charge/order-42 --did-not-happen --reason 'looked at the bank statement'`,
+		Args: exactly(1, "a key or an id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, meaning, err := a.request(v)
+			if err != nil {
+				return err
+			}
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				return a.resolve(cmd.Context(), c, args[0], r, meaning)
+			}, client.WithActor(person(v.as)))
+		},
+	}
+	flags := c.Flags()
+	flags.BoolVar(&v.happened, "happened", false, "the effect happened")
+	flags.BoolVar(&v.didNot, "did-not-happen", false, "the effect did not happen; it may be tried again")
+	flags.BoolVar(&v.fail, "fail", false, "the effect did not happen and must not be tried again")
+	flags.StringVar(&v.receipt, "receipt", "", "with --happened: what it left behind; @FILE reads a file, @- standard input")
+	flags.StringVar(&v.externalID, "external-id", "", "with --happened: the external object's id")
+	flags.StringVar(&v.reason, "reason", "", "why; it is recorded")
+	flags.StringVar(&v.as, "as", "", "who decides; it is recorded (your user name)")
+	return c
+}
+
+// request is the verdict as the API takes it. word says it to a person.
+func (a *app) request(v verdict) (r client.ResolveRequest, word string, err error) {
+	r.Reason = orWord(v.reason, noReason)
+	said := 0
+	for _, one := range []struct {
+		flag         bool
+		result, word string
+	}{{v.happened, "happened", "it happened"}, {v.didNot, "not_happened", "it did not happen and may run again"}, {v.fail, "fail", "it did not happen and must not run"}} {
+		if one.flag {
+			said++
+			r.Result, word = one.result, one.word
+		}
+	}
+	if said != 1 {
+		return r, "", usage("say one of --happened, --did-not-happen and --fail")
+	}
+	if !v.happened && (v.receipt != "" || v.externalID != "") {
+		return r, "", usage("--receipt and --external-id go with --happened")
+	}
+	r.ExternalID = v.externalID
+	if v.receipt == "" {
+		return r, word, nil
+	}
+	body := []byte(v.receipt)
+	if name, isFile := strings.CutPrefix(v.receipt, "@"); isFile {
+		if body, err = a.readFile(name, flight.MaxReceiptBody); err != nil {
+			return r, "", err
+		}
+	}
+	r.Base64, r.ContentType = body, typeOf(body)
+	return r, word, nil
+}
+
+// typeOf is the content type of what a person attached.
+func typeOf(body []byte) string {
+	switch {
+	case json.Valid(body):
+		return "application/json"
+	case utf8.Valid(body):
+		return "text/plain; charset=utf-8"
+	}
+	return "application/octet-stream"
+}
+
+func (a *app) resolve(ctx context.Context, c *client.Client, word string, r client.ResolveRequest, meaning string) error {
+	f, err := a.find(ctx, c, word)
+	if err != nil {
+		return err
+	}
+	id, err := flight.ParseID(f.ID)
+	if err != nil {
+		return err
+	}
+	if err := a.confirm("%s: %s?", keyOf(f), meaning); err != nil {
+		return err
+	}
+	if f, err = c.Resolve(ctx, id, f.Version, r); err != nil {
+		return err
+	}
+	a.say("%s is %s", keyOf(f), f.State)
+	return a.show(f)
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/drill"
+	"github.com/flightd/flightd/internal/crashpoint"
+)
+
+func (a *app) drillCommand() *cobra.Command {
+	var cfg drill.Config
+	c := &cobra.Command{
+		Use:   "drill",
+		Short: "Kill everything at every point of no return, and count what really happened",
+		Long: `Starts a small CRM, flightd, and callers that want one ticket each, kills caller, flightd or both with SIGKILL at every
+point of no return, lets the CRM misbehave, and comes back with the same key as a retry would. One row per run; the exit
+code is 1 when a promise was broken. Everything runs on this machine, in a directory of its own.
+
+With --without-flightd the callers call the CRM by themselves and try again when they are not sure: the same checks
+then find duplicates.`,
+		Example: `  flightd drill
+  flightd drill --only after-effect                # one point, everybody dies there, every recovery
+  flightd drill --only caller,verify -o json
+  flightd drill --without-flightd                  # the control: this one must fail`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.drill(cmd.Context(), cfg) },
+	}
+	flags := c.Flags()
+	flags.StringSliceVar(&cfg.Only, "only", nil, "play only runs with these points, faults, victims or recoveries")
+	flags.IntVar(&cfg.Lanes, "lanes", 3, "how many flightds are killed side by side")
+	flags.StringVar(&cfg.Dir, "data", "", "directory for logs and data, which is kept (a new one, kept when a promise was broken)")
+	flags.BoolVar(&cfg.WithoutFlightd, "without-flightd", false, "let the callers act by themselves, as the control")
+	c.AddCommand(a.drillCRMCommand(), a.drillCallerCommand())
+	return c
+}
+
+func (a *app) drill(ctx context.Context, cfg drill.Config) error {
+	if cfg.Lanes < 1 {
+		return usage("--lanes %d: at least one flightd is killed at a time", cfg.Lanes)
+	}
+	if _, err := drill.Select(drill.PlanOf(cfg), cfg.Only); err != nil {
+		return usage("--only: %v", err)
+	}
+	var err error
+	if cfg.Binary, err = os.Executable(); err != nil {
+		return err
+	}
+	cfg.Progress = func(p drill.Progress) {
+		a.say("%d of %d: %s, %s: %s", p.Done, p.Total, p.Row.Mishap, p.Row.Recovery, p.Row.Verdict())
+	}
+	report, err := drill.Perform(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if err := a.writeDrill(report); err != nil {
+		return err
+	}
+	if report.Broken > 0 {
+		return silent(exitFailed)
+	}
+	return nil
+}
+
+func (a *app) writeDrill(report drill.Report) error {
+	switch a.format {
+	case "table":
+		return report.WriteTable(a.out)
+	case "id":
+		for _, row := range report.Rows {
+			if _, err := fmt.Fprintln(a.out, row.ID); err != nil {
+				return err
+			}
+		}
+		a.say("%s", report.Summary())
+		return nil
+	}
+	a.say("%s", report.Summary())
+	return a.print(report)
+}
+
+// drillCRMCommand is the process of the drill's CRM.
+func (a *app) drillCRMCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "crm",
+		Short:  "The CRM of the drill, in its own process",
+		Hidden: true,
+		Args:   exactly(0, "no arguments"),
+		RunE:   func(cmd *cobra.Command, _ []string) error { return drill.ServeCRM(cmd.Context(), a.in, a.out) },
+	}
+}
+
+// drillCallerCommand is the process of one of the drill's callers.
+func (a *app) drillCallerCommand() *cobra.Command {
+	var cfg drill.CallerConfig
+	var pause string
+	c := &cobra.Command{
+		Use:    "caller",
+		Short:  "A caller of the drill, in its own process",
+		Hidden: true,
+		Args:   exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if cfg.Crash, err = crashpoint.Parse(a.env(crashpoint.Env)); err != nil {
+				return &coded{code: exitConfig, err: err}
+			}
+			cfg.Server, cfg.PauseAt = strings.Join(a.servers, ","), crashpoint.Point(pause)
+			cfg.In, cfg.Out, cfg.Logger = a.in, a.out, slog.New(slog.NewTextHandler(a.err, nil))
+			return drill.RunCaller(cmd.Context(), cfg)
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&cfg.CRM, "crm", "", "address of the CRM")
+	flags.StringVar(&cfg.ID, "id", "", "the intent")
+	flags.StringVar(&cfg.Recovery, "recovery", "", "resend, verify, hold or none")
+	flags.StringVar(&cfg.Spool, "spool", "", "directory for reports that wait")
+	flags.StringVar(&pause, "pause-at", "", "point at which to wait for a line on standard input")
+	flags.BoolVar(&cfg.WatchOpen, "watch-open", false, "pass after-claim when an open has left")
+	return c
+}

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// sh is an exec of a shell script under a key.
+func sh(key string, flags []string, script string) []string {
+	args := append([]string{"exec", "--key", key, "--ttl", ttl.String()}, flags...)
+	return append(args, "--", "/bin/sh", "-c", script)
+}
+
+func TestExec_OutcomesAndExitCodes(t *testing.T) {
+	s := startServer(t)
+	runs := filepath.Join(t.TempDir(), "runs")
+	for _, test := range []struct {
+		key, flags string
+		exit       int    // of the command
+		state      string // of the flight after it
+		again      int    // exit code of the same exec once more
+		runs       int    // how often it ran then
+		says       string // on stderr, the first time
+	}{
+		{"ok", "", 0, "succeeded", 0, 1, ""},
+		{"unknown", "", 3, "in_doubt", exitInDoubt, 1, "flightd doubt resolve default/exec/unknown --happened"},
+		{"resend", "--recovery resend", 3, "queued", 3, 2, "the next exec runs it again"},
+		{"temporary", "", exitBusy, "queued", exitBusy, 2, "the key is free"},
+		{"harmless", "--failure not_done", 4, "queued", 4, 2, "the key is free"},
+		{"refused", "--failure refused", 5, "failed", 5, 1, ""},
+		{"killed", "--failure not_done", -9, "in_doubt", exitInDoubt, 1, "in doubt"}, // it could not say how far it got
+	} {
+		t.Run(test.key, func(t *testing.T) {
+			script := fmt.Sprintf("echo out; echo err >&2; echo x >> %s.%s; exit %d", runs, test.key, test.exit)
+			want := test.exit
+			if test.exit < 0 {
+				script = fmt.Sprintf("echo out; echo x >> %s.%s; kill %d $$", runs, test.key, test.exit)
+				want = signalBase - test.exit
+			}
+			args := sh(test.key, strings.Fields(test.flags), script)
+			first := s.flightd(args...)
+			if first.code != want || first.out != "out\n" || !strings.Contains(first.err, test.says) {
+				t.Errorf("the first time: %v", first)
+			}
+			if f := s.flight(test.key); f.State != test.state {
+				t.Errorf("the flight is %s", f.State)
+			}
+			again := s.flightd(args...)
+			data, err := os.ReadFile(runs + "." + test.key)
+			if err != nil || again.code != test.again || strings.Count(string(data), "x") != test.runs {
+				t.Errorf("once more: %v\nruns: %q, %v", again, data, err)
+			}
+			if test.again == test.exit && test.runs == 1 && (again.out != first.out || !strings.HasPrefix(again.err, "err\nflightd: default/exec/"+test.key+": replayed")) {
+				t.Errorf("the replay is %v", again)
+			}
+		})
+	}
+}
+
+func TestExec_NotStartedLeavesTheKeyFree(t *testing.T) {
+	s := startServer(t)
+	script := filepath.Join(t.TempDir(), "pay.sh")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho paid\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.flightd("exec", "--key", "a", "--fingerprint", "none", "--", "/does/not/exist"); r.code != 127 || !strings.Contains(r.err, "the key is free") {
+		t.Errorf("a program that is not there: %v", r)
+	}
+	if r := s.flightd("exec", "--key", "b", "--", script); r.code != 126 {
+		t.Errorf("one that may not be executed: %v", r)
+	}
+	if err := os.Chmod(script, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"a", "b"} {
+		if r := s.flightd("exec", "--key", key, "--fingerprint", "none", "--", script); r.code != 0 || r.out != "paid\n" {
+			t.Errorf("%s afterwards: %v", key, r)
+		}
+	}
+}
+
+func TestExec_TellsTheCommandItsAttempt(t *testing.T) {
+	s := startServer(t)
+	r := s.flightd(sh("shop/order-1", nil, `echo "$FLIGHTD_KEY $FLIGHTD_FLIGHT_ID $FLIGHTD_ATTEMPT"; echo "${#FLIGHTD_FENCING_TOKEN} ${#IDEMPOTENCY_KEY}"; cat; echo end`)...)
+	f := s.flight("shop/order-1")
+	lines := strings.Split(r.out, "\n")
+	if r.code != 0 || len(lines) < 3 || lines[0] != "default/shop/order-1 "+f.ID+" 1" || lines[2] != "end" {
+		t.Fatalf("%v\nflight %s", r, f.ID)
+	}
+	var token, key int
+	if _, err := fmt.Sscan(lines[1], &token, &key); err != nil || token < 20 || key < 20 || key > 64 {
+		t.Errorf("token and idempotency key: %q", lines[1])
+	}
+}
+
+func TestExec_InputIsStoredAndFed(t *testing.T) {
+	s := startServer(t)
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
+	for name, text := range map[string]string{one: "first\x00input\xff", two: "second"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := func(key, input string, flags ...string) []string {
+		return sh(key, append(flags, "--input", input), `cat; [ "$FLIGHTD_ATTEMPT" -gt 1 ] || exit 75`)
+	}
+	if r := s.flightd(args("in", one)...); r.code != exitBusy || r.out != "first\x00input\xff" {
+		t.Fatalf("the first: %v", r)
+	}
+	if r := s.flightd(args("in", two)...); r.code != exitUsage || !strings.Contains(r.err, "idempotency_conflict") {
+		t.Errorf("another input: %v", r)
+	}
+	if r := s.flightd(args("in", two, "--fingerprint", "none")...); r.code != 0 || r.out != "first\x00input\xff" {
+		t.Errorf("where the key alone decides, the first input stands: %v", r)
+	}
+}
+
+func TestExec_TimeoutKillsAndLeavesADoubt(t *testing.T) {
+	s := startServer(t)
+	start := time.Now()
+	r := s.flightd(sh("slow", []string{"--timeout", "300ms", "--failure", "not_done"}, "echo begun; exec sleep 600")...)
+	if r.code != signalBase+int(syscall.SIGTERM) || r.out != "begun\n" || !strings.Contains(r.err, "made to end") {
+		t.Errorf("%v", r)
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if f := s.flight("slow"); f.State != "in_doubt" {
+		t.Errorf("the flight is %s", f.State)
+	}
+}
+
+func TestExec_PassesSignalsOn(t *testing.T) {
+	s := startServer(t)
+	mark := filepath.Join(t.TempDir(), "mark")
+	i := s.begin(sh("signal", nil, "trap 'echo cleaned up; exit 75' INT; echo x > "+mark+"; while :; do sleep 0.05; done")...)
+	eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
+	i.signal(syscall.SIGINT)
+	if r := i.wait(); r.code != exitBusy || r.out != "cleaned up\n" {
+		t.Errorf("%v", r)
+	}
+	if f := s.flight("signal"); f.State != "queued" {
+		t.Errorf("the flight is %s", f.State)
+	}
+}
+
+func TestExec_WaitsAsLongAsItIsTold(t *testing.T) {
+	s := startServer(t)
+	shop := newShop(t, true)
+	first := s.begin("exec", "--key", "w", "--", shop.path("pay.sh"))
+	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	if r := s.flightd("exec", "--key", "w", "--wait", "0", "--", shop.path("pay.sh")); r.code != exitBusy || !strings.Contains(r.err, "idempotency_in_flight") {
+		t.Errorf("--wait 0: %v", r)
+	}
+	waiter := s.begin("exec", "--key", "w", "--wait", "forever", "--", shop.path("pay.sh"))
+	gone := s.begin("exec", "--key", "w", "--wait", "forever", "--", shop.path("pay.sh"))
+	eventually(t, "its signals are its own", 10*time.Second, func() bool { return catches(gone.cmd.Process.Pid, syscall.SIGUSR1) })
+	gone.signal(syscall.SIGTERM)
+	if r := gone.wait(); r.code != signalBase+int(syscall.SIGTERM) || !strings.Contains(r.err, "nothing was started") {
+		t.Errorf("one that is told to go: %v", r)
+	}
+	shop.goOn()
+	a, b := first.wait(), waiter.wait()
+	if a.code != 0 || b.out != a.out || b.code != 0 || !strings.Contains(b.err, "nothing was run") {
+		t.Errorf("the first: %v\nthe waiter: %v", a, b)
+	}
+}
+
+// catches reports whether a process has a handler for a signal. Only Linux tells.
+func catches(pid int, s syscall.Signal) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return true
+	}
+	_, mask, _ := strings.Cut(string(status), "SigCgt:\t")
+	var bits uint64
+	if _, err := fmt.Sscanf(mask, "%x", &bits); err != nil {
+		return false
+	}
+	return bits&(1<<(uint(s)-1)) != 0
+}
+
+func TestExec_WithoutAServerNothingStarts(t *testing.T) {
+	s := &server{t: t, address: freeAddress(t), state: t.TempDir()}
+	shop := newShop(t, false)
+	if r := s.flightd("exec", "--key", "x", "--", shop.path("pay.sh")); r.code != exitUnreachable || len(shop.pids("started")) != 0 {
+		t.Errorf("%v", r)
+	}
+	if r := s.flightd("flights", "ls"); r.code != exitUnreachable {
+		t.Errorf("flights ls: %v", r)
+	}
+}
+
+func TestExec_LongOutputIsShortenedAndSaysSo(t *testing.T) {
+	s := startServer(t)
+	args := sh("long", []string{"--capture", "1KiB"}, "i=0; while [ $i -lt 200 ]; do echo 'line of output'; i=$((i+1)); done")
+	first, again := s.flightd(args...), s.flightd(args...)
+	if first.code != 0 || len(first.out) != 3000 || again.code != 0 || again.out != first.out[:1024] || !strings.Contains(again.err, "of 3000 and 0 bytes, 1024 and 0 were kept") {
+		t.Errorf("the first: %d bytes, exit %d\nthe replay: %v", len(first.out), first.code, again)
+	}
+}
+
+func TestExec_ReportIsSpooledAndDrainedByTheNextCommand(t *testing.T) {
+	s := startServer(t)
+	shop := newShop(t, true)
+	args := []string{"exec", "--key", "spool", "--report-wait", "100ms", "--", shop.path("pay.sh")}
+	first := s.begin(args...)
+	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	s.kill()
+	shop.goOn()
+	r := first.wait()
+	if r.code != 0 || !strings.Contains(r.err, "not recorded yet") {
+		t.Fatalf("the runner: %v", r)
+	}
+	spooled, err := filepath.Glob(filepath.Join(s.state, "flightd", "reports", "*"))
+	if err != nil || len(spooled) == 0 {
+		t.Fatalf("the spool holds %v, %v", spooled, err)
+	}
+	s.start()
+	if r := s.flightd("version"); r.code != 0 { // reaches no server
+		t.Errorf("version: %v", r)
+	}
+	if r := s.flightd("flights", "ls"); r.code != 0 {
+		t.Errorf("flights ls: %v", r)
+	}
+	if f := s.flight("spool"); f.State != "succeeded" {
+		t.Errorf("the flight is %s", f.State)
+	}
+	if again := s.flightd(args...); again.out != r.out || again.code != 0 || len(shop.pids("started")) != 1 {
+		t.Errorf("the next one: %v", again)
+	}
+}
+
+func TestExec_LeaseLostKillsWhereThatIsWanted(t *testing.T) {
+	s := startServer(t)
+	shop := newShop(t, true)
+	i := s.begin("exec", "--key", "lost", "--ttl", ttl.String(), "--on-lease-lost", "kill", "--report-wait", "30s", "--", shop.path("pay.sh"))
+	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	s.kill()
+	eventually(t, "the command is dead", 20*time.Second, func() bool { return !alive(shop.pids("started")[0]) })
+	s.start()
+	if r := i.wait(); r.code != signalBase+int(syscall.SIGTERM) || !strings.Contains(r.err, "--on-lease-lost kill") {
+		t.Errorf("%v", r)
+	}
+	eventually(t, "it is in doubt", 20*time.Second, func() bool { return s.flight("lost").State == "in_doubt" })
+}
+
+// TestHazard36: a process that starts again within the TTL does not take claims of its own earlier life for its own,
+// and neither waives nor steals those of callers who are still there.
+func TestHazard36_FastRestartAdoptsNoClaim(t *testing.T) {
+	s := startServer(t)
+	shop := newShop(t, true)
+	first := s.begin("exec", "--key", "pay", "--ttl", "15s", "--recovery", "resend", "--", shop.path("pay.sh"))
+	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	s.kill()
+	s.start()
+	if r := s.flightd("exec", "--key", "pay", "--wait", "1s", "--recovery", "resend", "--", shop.path("pay.sh")); r.code != exitBusy {
+		t.Errorf("another one: %v", r)
+	}
+	shop.goOn()
+	if r := first.wait(); r.code != 0 || len(shop.pids("started")) != 1 {
+		t.Errorf("the first: %v\nstarted: %v", r, shop.pids("started"))
+	}
+	if f := s.flight("pay"); f.State != "succeeded" || f.Attempts != 1 {
+		t.Errorf("the flight is %+v", f)
+	}
+}

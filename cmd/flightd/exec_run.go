@@ -1,0 +1,305 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// execution is one run of exec. Its command runs at most once in it.
+type execution struct {
+	app     *app
+	flags   execFlags
+	argv    []string
+	capture *capture
+
+	mu       sync.Mutex
+	child    *child    // set while it may run
+	called   os.Signal // a signal that came before it started: it must not start any more
+	end      *childEnd // set when it ran to its end
+	startErr error     // set when it could not be started
+}
+
+// exec runs a command once, or replays what it did.
+func (a *app) exec(ctx context.Context, f execFlags, argv []string) error {
+	call, err := a.execCall(f, argv)
+	if err != nil {
+		return err
+	}
+	e := &execution{app: a, flags: f, argv: argv, capture: newCapture(int(f.capture), a.out, a.err)}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer e.passSignals(cancel)()
+	c, err := a.connect(ctx, client.WithTTL(f.ttl), client.WithReportWait(max(f.reportWait, time.Millisecond)))
+	if err != nil {
+		return err
+	}
+	result, err := c.Do(ctx, call, e.handle)
+	done, stop := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer stop()
+	_ = c.Close(done) // what could not be reported stays on disk
+	return e.conclude(call.Key, result, err)
+}
+
+// handle performs the effect: it runs the command. It is the handler of the attempt.
+//
+// If this process dies before Sending returned, nothing was started. From then on until the report is committed or in
+// the spool, a death leaves it open what the command did, and takes the command along; the recovery policy decides.
+func (e *execution) handle(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+	var input commandInput
+	if err := json.Unmarshal(at.Input(), &input); err != nil {
+		return effect.Answer{}, effect.NotDone(fmt.Errorf("the stored input is none of exec's: %w", err))
+	}
+	spec := childSpec{argv: e.argv, env: e.environment(at), out: &e.capture.out, err: &e.capture.err}
+	if stdin := input.stdin(); stdin != nil {
+		spec.stdin = bytes.NewReader(stdin)
+	}
+	if err := at.Sending(); err != nil {
+		return effect.Answer{}, err
+	}
+	c, err := e.start(spec)
+	if err != nil {
+		return effect.Answer{}, effect.NotDone(err)
+	}
+	told, end := e.watch(ctx, at, c)
+	return effect.Answer{ContentType: receiptType, Body: encodeReceipt(end.code, e.capture)}, e.classify(end, told)
+}
+
+// environment is what the command finds about its attempt.
+func (e *execution) environment(at *effect.Attempt) []string {
+	return append(os.Environ(),
+		"FLIGHTD_KEY="+at.Key().String(),
+		"FLIGHTD_FLIGHT_ID="+at.Key().FlightID().String(),
+		"FLIGHTD_FENCING_TOKEN="+at.FencingToken(),
+		fmt.Sprintf("FLIGHTD_ATTEMPT=%d", at.Number()),
+		"IDEMPOTENCY_KEY="+at.IdempotencyKey(),
+	)
+}
+
+func (e *execution) start(spec childSpec) (*child, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.called != nil {
+		return nil, fmt.Errorf("%v came before the command was started", e.called)
+	}
+	e.child, e.startErr = startChild(spec)
+	return e.child, e.startErr
+}
+
+// watch waits for the command. told says that it was made to end before its time.
+func (e *execution) watch(ctx context.Context, at *effect.Attempt, c *child) (told bool, end childEnd) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	lost := make(chan struct{})
+	go func() {
+		defer close(lost)
+		select {
+		case <-at.LeaseLost():
+			e.leaseLost(stop)
+		case <-c.done:
+		}
+	}()
+	end = c.wait(ctx)
+	<-lost
+	told = ctx.Err() != nil
+	if told {
+		e.app.say("the command was made to end: %v", context.Cause(ctx))
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.end = &end
+	return told, end
+}
+
+var errLeaseLost = errors.New("the claim on the key was lost (--on-lease-lost kill)")
+
+func (e *execution) leaseLost(kill context.CancelCauseFunc) {
+	if e.flags.leaseLost.value == "kill" {
+		kill(errLeaseLost)
+		return
+	}
+	e.app.say("the claim on the key is lost; the command goes on, and its outcome is reported late")
+}
+
+// classify says what the end of the command means: nil for succeeded. One that was killed could not say how far it got.
+func (e *execution) classify(end childEnd, told bool) error {
+	what := fmt.Errorf("exit status %d", end.code)
+	switch {
+	case end.err != nil:
+		return end.err
+	case end.signal != 0:
+		return fmt.Errorf("killed by signal %d (%v)", end.signal, end.signal)
+	case end.code == 0:
+		return nil
+	case end.code == exitBusy:
+		return effect.NotDone(what)
+	case told:
+		return what
+	case e.flags.failure.value == "not_done":
+		return effect.NotDone(what)
+	case e.flags.failure.value == "refused":
+		return effect.Refused(what)
+	}
+	return what
+}
+
+// passSignals hands this process's signals to the command while it runs. Before that they end the wait. Nobody
+// reading our output any more is no reason to die in mid-effect.
+func (e *execution) passSignals(cancel context.CancelCauseFunc) (stop func()) {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE)
+	quit, home := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(home)
+		for {
+			select {
+			case s := <-signals:
+				e.pass(s, cancel)
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(quit)
+		<-home
+	}
+}
+
+func (e *execution) pass(s os.Signal, cancel context.CancelCauseFunc) {
+	number, ok := s.(syscall.Signal)
+	if !ok || s == syscall.SIGPIPE {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.child != nil {
+		e.child.send(number)
+		return
+	}
+	e.called = s
+	cancel(&coded{code: signalBase + int(number), err: fmt.Errorf("%v: gave up waiting; nothing was started here", s)})
+}
+
+// conclude turns what Do answered into what a person sees and the exit code.
+func (e *execution) conclude(key flight.Key, result effect.Result, err error) error {
+	e.mu.Lock()
+	end, startErr, called := e.end, e.startErr, e.called
+	e.mu.Unlock()
+	switch {
+	case end != nil:
+		return e.afterRun(key, end, result, err)
+	case startErr != nil:
+		return notStarted(e.argv[0], startErr)
+	case called != nil:
+		return &coded{code: signalBase + int(called.(syscall.Signal)), err: fmt.Errorf("%v: gave up; nothing was started here", called)}
+	}
+	var declined *effect.Declined
+	if err == nil || errors.As(err, &declined) {
+		return e.app.replay(result)
+	}
+	return callError(err)
+}
+
+// notStarted ends with the codes that shells use for it. The key is as free as before.
+func notStarted(program string, err error) error {
+	code := 126
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		code = 127
+	}
+	return &coded{code: code, err: fmt.Errorf("%s could not be started: %w", program, err), hint: "nothing was done; the key is free"}
+}
+
+// afterRun ends as the command did, and says what that means for its key.
+func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result, err error) error {
+	var (
+		declined   *effect.Declined
+		unsettled  *effect.Unsettled
+		doubt      *effect.InDoubt
+		unrecorded *effect.Unrecorded
+	)
+	code := end.code
+	if errors.As(err, &declined) {
+		result, err = declined.Result, nil
+	}
+	switch {
+	case err == nil && result.Source == effect.Executed:
+	case errors.As(err, &unsettled) && unsettled.Outcome == flight.NotDone:
+		e.app.say("%s: not done (exit %d); the key is free to be tried again", key, code)
+	case errors.As(err, &unsettled):
+		e.app.say("%s: it is not known whether it was done (exit %d); the next exec runs it again (--recovery resend)", key, code)
+	case errors.As(err, &doubt) && code != exitOK:
+		e.app.say("%s is in doubt: exit %d does not say whether it was done.\n"+
+			"  settle it:  flightd doubt resolve %s --happened --receipt @FILE | --did-not-happen | --fail\n"+
+			"  next time:  exit 75 when nothing was done, or --failure not_done, or --recovery resend where a repeat does no harm", key, code, key)
+	case errors.As(err, &unrecorded):
+		e.app.say("%s: it ran, but its outcome is not recorded yet; it stays on disk and is reported by the next flightd command that reaches a server", key)
+	case err == nil || superseded(err):
+		e.app.say("%s: this run came too late: another one or a decision has taken its place; its outcome is kept as evidence; see flightd why %s", key, key)
+		code = exitInDoubt
+	default:
+		e.app.say("%s: it ran, but %v", key, err)
+	}
+	if code == exitOK {
+		return nil
+	}
+	return silent(code)
+}
+
+// superseded reports whether a report came after something else was decided.
+func superseded(err error) bool {
+	var fenced *effect.Fenced
+	var doubt *effect.InDoubt
+	var failed *effect.Failed
+	var expired *effect.Expired
+	return errors.As(err, &fenced) || errors.As(err, &doubt) || errors.As(err, &failed) || errors.As(err, &expired)
+}
+
+// replay writes what a run printed, and says that it is a replay. What a person or another program left as a receipt
+// is printed as it is.
+func (a *app) replay(result effect.Result) error {
+	answer := result.Answer
+	if answer.ContentType != receiptType {
+		if _, err := a.out.Write(answer.Body); err != nil {
+			return err
+		}
+		a.say("%s: %s receipt of %s; nothing was run", result.Key, result.Source, result.At.Local().Format(time.RFC3339))
+		if result.Outcome == flight.Refused {
+			return silent(exitFailed)
+		}
+		return nil
+	}
+	var r receipt
+	if err := json.Unmarshal(answer.Body, &r); err != nil {
+		return fmt.Errorf("%s has a receipt that cannot be read: %w", result.Key, err)
+	}
+	out, errOut := r.streams()
+	_, writeErr := a.out.Write(out)
+	_, _ = a.err.Write(errOut)
+	more := ""
+	if r.Truncated {
+		more = fmt.Sprintf(" (output shortened: of %d and %d bytes, %d and %d were kept)", r.StdoutBytes, r.StderrBytes, len(out), len(errOut))
+	}
+	a.say("%s: %s, it ran at %s; nothing was run%s", result.Key, result.Source, result.At.Local().Format(time.RFC3339), more)
+	if writeErr != nil {
+		return writeErr
+	}
+	if r.ExitCode != exitOK {
+		return silent(r.ExitCode)
+	}
+	return nil
+}

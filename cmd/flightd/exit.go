@@ -1,0 +1,53 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The exit codes, those of sysexits.h where it has a word for it.
+const (
+	exitOK          = 0
+	exitFailed      = 1  // it did not work, and none of the others says why
+	exitUsage       = 64 // the command line is wrong, or the key belongs to something else
+	exitUnreachable = 69 // flightd is not there, or cannot decide now; nothing was started
+	exitBusy        = 75 // somebody else is at it; ask again
+	exitInDoubt     = 76 // the effect may have happened; a person has to say
+	exitForbidden   = 77
+	exitConfig      = 78
+)
+
+// coded is an error that ends the program with its code.
+type coded struct {
+	code int
+	err  error
+	hint string // what to do about it, "" for nothing
+}
+
+func (c *coded) Error() string { return c.err.Error() }
+func (c *coded) Unwrap() error { return c.err }
+
+// usage is a mistake in the command line.
+func usage(format string, args ...any) error {
+	return &coded{code: exitUsage, err: fmt.Errorf(format, args...)}
+}
+
+// silent ends the program with a code after everything was said.
+type silent int
+
+func (s silent) Error() string { return fmt.Sprintf("exit %d", int(s)) }
+
+// explain gives the exit code of an error, and what to tell about it; "" when nothing is left to tell.
+func explain(err error) (code int, message, hint string) {
+	var c *coded
+	var s silent
+	switch {
+	case err == nil:
+		return exitOK, "", ""
+	case errors.As(err, &s):
+		return int(s), "", ""
+	case errors.As(err, &c):
+		return c.code, c.Error(), c.hint
+	}
+	return exitFailed, err.Error(), ""
+}

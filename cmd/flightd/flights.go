@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+func (a *app) flightsCommand() *cobra.Command {
+	return group("flights", "Look at flights, cancel them, let them run again",
+		a.flightsList(), a.flightsGet(),
+		a.operate("cancel", "Ask that the effect should not happen any more", (*client.Client).Cancel),
+		a.operate("retry", "Let a flight that ended without a receipt run again", (*client.Client).Retry))
+}
+
+func (a *app) flightsList() *cobra.Command {
+	var q client.Query
+	c := &cobra.Command{
+		Use:   "ls",
+		Short: "List flights",
+		Example: `  flightd flights ls --state in_doubt,running
+  flightd flights ls --action charge --since 1h -o json`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.list(cmd.Context(), q, flightTable) },
+	}
+	flags := c.Flags()
+	flags.StringSliceVar(&q.States, "state", nil, "only these states: "+strings.Join(stateWords(), ", "))
+	flags.StringVar(&q.Action, "action", "", "only keys with this name")
+	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys that begin so")
+	flags.DurationVar(&q.Since, "since", 0, "only flights made within this time; 0: all")
+	flags.IntVar(&q.Limit, "limit", 100, "at most so many")
+	return c
+}
+
+func stateWords() (words []string) {
+	for s := flight.Scheduled; s <= flight.Expired; s++ {
+		words = append(words, s.String())
+	}
+	return words
+}
+
+// list writes the flights of a query.
+func (a *app) list(ctx context.Context, q client.Query, show func(io.Writer, []client.Flight) error) error {
+	if q.Limit <= 0 {
+		return usage("--limit %d: at least 1", q.Limit)
+	}
+	return a.withClient(ctx, func(c *client.Client) error {
+		flights, next, err := gather(ctx, c, q)
+		if err != nil {
+			return err
+		}
+		switch a.format {
+		case "id":
+			for _, f := range flights {
+				if _, err := fmt.Fprintln(a.out, f.ID); err != nil {
+					return err
+				}
+			}
+			return nil
+		case "table":
+			return show(a.out, flights)
+		}
+		return a.print(client.FlightPage{Flights: flights, Next: next})
+	})
+}
+
+// gather reads page after page until the query's limit. next is where a further page begins, "" for none.
+func gather(ctx context.Context, c *client.Client, q client.Query) (flights []client.Flight, next string, err error) {
+	flights = []client.Flight{}
+	for limit := q.Limit; len(flights) < limit; {
+		q.Limit = limit - len(flights)
+		page, err := c.List(ctx, q)
+		if err != nil {
+			return nil, "", err
+		}
+		flights = append(flights, page.Flights...)
+		if q.Cursor = page.Next; q.Cursor == "" {
+			break
+		}
+	}
+	return flights, q.Cursor, nil
+}
+
+func flightTable(w io.Writer, flights []client.Flight) error {
+	rows := make([][]string, 0, len(flights))
+	for _, f := range flights {
+		rows = append(rows, []string{keyOf(&f), f.State, strconv.Itoa(int(f.Attempts)), f.CreatedAt.Format(time.RFC3339), f.ID})
+	}
+	return table(w, []string{"KEY", "STATE", "ATTEMPTS", "CREATED", "ID"}, rows)
+}
+
+// keyOf is the key as far as it is still known: a tombstone has only its id.
+func keyOf(f *client.Flight) string {
+	if f.Key == "" {
+		return "(" + f.ID + ")"
+	}
+	return f.Key
+}
+
+func (a *app) flightsGet() *cobra.Command {
+	return &cobra.Command{
+		Use:   "get KEY-or-ID",
+		Short: "Show one flight",
+		Example: `  flightd flights get charge/order-42
+  flightd flights get fl_abc… -o json`,
+		Args: exactly(1, "a key or an id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				f, err := a.find(cmd.Context(), c, args[0])
+				if err != nil {
+					return err
+				}
+				return a.show(f)
+			})
+		},
+	}
+}
+
+// find reads the flight that a person means.
+func (a *app) find(ctx context.Context, c *client.Client, word string) (*client.Flight, error) {
+	ids, err := a.flightIDs(word)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		f, err := c.Flight(ctx, id)
+		var missing *effect.Missing
+		if !errors.As(err, &missing) {
+			return f, err
+		}
+	}
+	return nil, &coded{code: exitFailed, err: fmt.Errorf("not_found: no flight was ever made for %s in namespace %s", word, a.namespace)}
+}
+
+// show writes one flight.
+func (a *app) show(f *client.Flight) error {
+	switch a.format {
+	case "id":
+		_, err := fmt.Fprintln(a.out, f.ID)
+		return err
+	case "table":
+		return table(a.out, []string{"FLIGHT", f.ID}, details(f))
+	}
+	return a.print(f)
+}
+
+// details are what there is to say about a flight, line by line.
+func details(f *client.Flight) (rows [][]string) {
+	add := func(name, format string, args ...any) {
+		if s := strings.TrimSpace(fmt.Sprintf(format, args...)); s != "" {
+			rows = append(rows, []string{name, s})
+		}
+	}
+	add("key", "%s", f.Key)
+	add("state", "%s", f.State)
+	add("cause", "%s", f.Cause)
+	add("recovery", "%s", f.Recovery)
+	add("fingerprint", "%s", f.Fingerprint)
+	add("attempts", "%d", f.Attempts)
+	if l := f.LastAttempt; l != nil {
+		add("last attempt", "%d by %s: %s %s", l.Attempt, l.Owner, orWord(l.Outcome, "open"), l.Error)
+	}
+	add("created", "%s", moment(f.CreatedAt.Time))
+	add("finished", "%s", moment(f.FinishedAt.Time))
+	if r := f.Receipt; r != nil {
+		add("receipt", "%s by attempt %d, from a %s", r.Outcome, r.Attempt, r.From)
+		add("external id", "%s", r.ExternalID)
+		add("body", "%d bytes of %s, %s", r.Size, orWord(r.ContentType, "unknown type"), r.Digest)
+	}
+	if s := f.Settled; s != nil {
+		add("settled", "%s by %s: %s", s.Result, s.Who, s.Why)
+	}
+	for _, e := range f.Evidence {
+		add("evidence", "attempt %d reported %s too late, at %s %s", e.Attempt, e.Outcome, moment(e.At.Time), e.ExternalID)
+	}
+	if f.Overlap {
+		add("OVERLAP", "there is evidence of a second effect")
+	}
+	return rows
+}
+
+func orWord(s, word string) string {
+	if s == "" {
+		return word
+	}
+	return s
+}
+
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05.000Z")
+}
+
+// operator is a command of an operator on one flight.
+type operator func(c *client.Client, ctx context.Context, id flight.ID, version string, r client.OperatorRequest) (*client.Flight, error)
+
+func (a *app) operate(verb, short string, do operator) *cobra.Command {
+	var reason, as string
+	c := &cobra.Command{
+		Use:     verb + " KEY-or-ID",
+		Short:   short,
+		Example: fmt.Sprintf("  flightd flights %s charge/order-42 --reason 'the customer called'", verb),
+		Args:    exactly(1, "a key or an id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				f, err := a.find(cmd.Context(), c, args[0])
+				if err != nil {
+					return err
+				}
+				id, err := flight.ParseID(f.ID)
+				if err != nil {
+					return err
+				}
+				if err := a.confirm("%s %s?", verb, keyOf(f)); err != nil {
+					return err
+				}
+				if f, err = do(c, cmd.Context(), id, f.Version, client.OperatorRequest{Reason: orWord(reason, noReason)}); err != nil {
+					return err
+				}
+				a.say("%s is %s", keyOf(f), f.State)
+				return a.show(f)
+			}, client.WithActor(person(as)))
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "why; it is recorded")
+	c.Flags().StringVar(&as, "as", "", "who decides; it is recorded (your user name)")
+	return c
+}
+
+// noReason is what is recorded where a person gave none.
+const noReason = "no reason was given"

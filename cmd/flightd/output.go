@@ -1,0 +1,43 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/goccy/go-yaml"
+)
+
+// print writes data as -o wants it: JSON or YAML. Commands that have a table write it themselves.
+func (a *app) print(v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	if a.format == "yaml" {
+		if data, err = yaml.JSONToYAML(data); err != nil {
+			return err
+		}
+		_, err = a.out.Write(data)
+		return err
+	}
+	_, err = fmt.Fprintln(a.out, string(data))
+	return err
+}
+
+// say tells the person at the terminal something that is no data.
+func (a *app) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.err, "flightd: "+format+"\n", args...)
+}
+
+// table writes rows under a heading, in columns.
+func table(w io.Writer, heading []string, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, strings.Join(heading, "\t")) // Flush tells
+	for _, r := range rows {
+		_, _ = fmt.Fprintln(t, strings.Join(r, "\t"))
+	}
+	return t.Flush()
+}

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// program is the binary under test, built once for all tests of real processes.
+var program string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "flightd-test")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	program = filepath.Join(dir, "flightd")
+	code := 1
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
+	} else {
+		code = m.Run()
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// nextPort keeps tests that run at once apart.
+var nextPort atomic.Uint32
+
+// server is one `flightd dev` in a process of its own.
+type server struct {
+	t       testing.TB
+	data    string
+	address string // host:port, the same in every life
+	state   string // where its callers keep their reports
+	cmd     *exec.Cmd
+	log     *bytes.Buffer
+	took    time.Duration // from start to the first /readyz with 200
+}
+
+// startServer starts a server on data of its own. It is killed at the end of the test.
+func startServer(t testing.TB) *server {
+	t.Helper()
+	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), address: freeAddress(t), state: t.TempDir()}
+	s.start()
+	t.Cleanup(s.kill)
+	return s
+}
+
+// freeAddress is a loopback address that nobody uses now, below the ports that the kernel gives to outgoing
+// connections, so that it is still free for the next life of a server.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	for range 1000 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+(uint32(os.Getpid())+nextPort.Add(1))%12000))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
+}
+
+func (s *server) start(env ...string) {
+	s.t.Helper()
+	s.log = new(bytes.Buffer)
+	s.cmd = exec.Command(program, "dev", "--data", s.data, "--listen", s.address)
+	s.cmd.Env = append(os.Environ(), env...)
+	s.cmd.Stderr = s.log
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	began := time.Now()
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || strings.TrimSpace(line) != s.url() {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+		s.t.Fatalf("flightd dev said %q (%v)\n%s", line, err, s.log)
+	}
+	if status := s.get("/readyz", nil); status != http.StatusOK {
+		s.t.Fatalf("/readyz answers %d", status)
+	}
+	s.took = time.Since(began)
+}
+
+func (s *server) url() string { return "http://" + s.address }
+
+// kill is kill -9.
+func (s *server) kill() {
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+		s.cmd = nil
+	}
+}
+
+// get reads one answer of the API as JSON.
+func (s *server) get(path string, into any) int {
+	s.t.Helper()
+	answer, err := http.Get(s.url() + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if into != nil {
+		if err := json.NewDecoder(answer.Body).Decode(into); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return answer.StatusCode
+}
+
+// flight reads one flight by the CLI, as a person would.
+func (s *server) flight(key string) (f wire.Flight) {
+	s.t.Helper()
+	r := s.flightd("flights", "get", key, "-o", "json")
+	if r.code != 0 {
+		return f
+	}
+	if err := json.Unmarshal([]byte(r.out), &f); err != nil {
+		s.t.Fatalf("flights get: %v\n%s", err, r.out)
+	}
+	return f
+}
+
+// result is how an invocation of the program ended.
+type result struct {
+	out, err string
+	code     int
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("exit %d\nstdout: %s\nstderr: %s", r.code, r.out, r.err)
+}
+
+// invocation is one that is still running.
+type invocation struct {
+	t        testing.TB
+	cmd      *exec.Cmd
+	out, err bytes.Buffer
+}
+
+// begin starts the program as a caller of this server.
+func (s *server) begin(args ...string) *invocation {
+	s.t.Helper()
+	i := &invocation{t: s.t, cmd: exec.Command(program, args...)}
+	i.cmd.Env = append(os.Environ(), "FLIGHTD_ADDR="+s.url(), "XDG_STATE_HOME="+s.state)
+	i.cmd.Stdout, i.cmd.Stderr = &i.out, &i.err
+	i.cmd.WaitDelay = 5 * time.Second
+	if err := i.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		if i.cmd.ProcessState == nil {
+			_ = i.cmd.Process.Kill()
+			_ = i.cmd.Wait()
+		}
+	})
+	return i
+}
+
+func (i *invocation) wait() result {
+	err := i.cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		i.t.Errorf("flightd %v: %v", i.cmd.Args[1:], err)
+	}
+	return result{out: i.out.String(), err: i.err.String(), code: i.cmd.ProcessState.ExitCode()}
+}
+
+func (i *invocation) signal(s syscall.Signal) {
+	i.t.Helper()
+	if err := i.cmd.Process.Signal(s); err != nil {
+		i.t.Fatal(err)
+	}
+}
+
+// flightd runs the program as a caller of this server.
+func (s *server) flightd(args ...string) result {
+	s.t.Helper()
+	return s.begin(args...).wait()
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, within time.Duration, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("after %v still not: %s", within, what)
+		}
+	}
+}
+
+// shop is a directory with a script that has a side effect, and the marks that it leaves.
+type shop struct {
+	t   testing.TB
+	dir string
+}
+
+// newShop writes pay.sh: it notes its process id in the file started, waits for the file go where wait is set, prints
+// its id and the time, and notes that it paid.
+func newShop(t testing.TB, wait bool) *shop {
+	t.Helper()
+	s := &shop{t: t, dir: t.TempDir()}
+	script := "#!/bin/sh\necho $$ >> " + s.path("started") + "\n"
+	if wait {
+		script += "while [ ! -e " + s.path("go") + " ]; do sleep 0.02; done\n"
+	}
+	script += "echo \"paid by $$ at $(date +%s%N) as $FLIGHTD_KEY, attempt $FLIGHTD_ATTEMPT\"\necho \"thank you\" >&2\necho $$ >> " + s.path("paid") + "\n"
+	if err := os.WriteFile(s.path("pay.sh"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *shop) path(name string) string { return filepath.Join(s.dir, name) }
+
+// goOn lets waiting scripts pay.
+func (s *shop) goOn() {
+	s.t.Helper()
+	if err := os.WriteFile(s.path("go"), nil, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// pids are the process ids noted in a file, in order.
+func (s *shop) pids(name string) (pids []int) {
+	data, err := os.ReadFile(s.path(name))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.t.Fatal(err)
+	}
+	for _, word := range strings.Fields(string(data)) {
+		var pid int
+		if _, err := fmt.Sscan(word, &pid); err != nil {
+			s.t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// alive reports whether a process runs; one that is dead but not buried does not.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return syscall.Kill(pid, 0) == nil && !errors.Is(err, os.ErrNotExist)
+	}
+	_, after, _ := bytes.Cut(stat, []byte(") "))
+	return len(after) > 0 && after[0] != 'Z' && after[0] != 'X'
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// receiptType is the content type of a receipt that exec left.
+const receiptType = "application/vnd.flightd.exec+json"
+
+// receipt is how a command ended, as it is stored and replayed. A stream is text where it is valid UTF-8 and not much
+// shorter in base64; empty streams are left out.
+type receipt struct {
+	ExitCode     int     `json:"exit_code"`
+	Stdout       *string `json:"stdout,omitempty"`
+	StdoutBase64 []byte  `json:"stdout_base64,omitempty"`
+	Stderr       *string `json:"stderr,omitempty"`
+	StderrBase64 []byte  `json:"stderr_base64,omitempty"`
+	// Of an output that was longer than what is kept: that it was, and of each stream the full length in bytes and
+	// the SHA-256 sum over all of it.
+	Truncated    bool   `json:"truncated,omitempty"`
+	StdoutBytes  int64  `json:"stdout_bytes,omitempty"`
+	StdoutSHA256 string `json:"stdout_sha256,omitempty"`
+	StderrBytes  int64  `json:"stderr_bytes,omitempty"`
+	StderrSHA256 string `json:"stderr_sha256,omitempty"`
+}
+
+// encodeReceipt writes the receipt of a command that ended with this code, as a body that the ledger keeps whole: where
+// the streams do not fit, less of them is kept.
+func encodeReceipt(code int, c *capture) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out, err := c.out.kept.Bytes(), c.err.kept.Bytes()
+	for {
+		body := marshalReceipt(code, c, out, err)
+		over := len(body) - flight.MaxReceiptBody
+		if over <= 0 {
+			return body
+		}
+		out, err = shorten(out, err, over)
+	}
+}
+
+// shorten drops the ends of both streams, in proportion, until at least so many encoded bytes are saved, or nearly.
+func shorten(out, err []byte, over int) ([]byte, []byte) {
+	total := len(out) + len(err)
+	drop := min(total, max(over/6, 64)) // one byte takes up to six when it is written as text
+	fromOut := drop * len(out) / max(total, 1)
+	return out[:len(out)-fromOut], err[:len(err)-min(len(err), drop-fromOut)]
+}
+
+func marshalReceipt(code int, c *capture, out, err []byte) []byte {
+	r := receipt{ExitCode: code}
+	r.Stdout, r.StdoutBase64 = encodeStream(out)
+	r.Stderr, r.StderrBase64 = encodeStream(err)
+	if int64(len(out)) < c.out.size || int64(len(err)) < c.err.size {
+		r.Truncated = true
+		r.StdoutBytes, r.StdoutSHA256 = c.out.size, hex.EncodeToString(c.out.sum.Sum(nil))
+		r.StderrBytes, r.StderrSHA256 = c.err.size, hex.EncodeToString(c.err.sum.Sum(nil))
+	}
+	body, _ := json.Marshal(r) // it holds nothing that could fail
+	return body
+}
+
+// encodeStream chooses how to write a stream: as text where that is exact and no longer than base64 would be.
+func encodeStream(b []byte) (*string, []byte) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	if utf8.Valid(b) {
+		text := string(b)
+		if written, err := json.Marshal(text); err == nil && len(written) <= len(b)*4/3+8 {
+			return &text, nil
+		}
+	}
+	return nil, b
+}
+
+// streams gives back what encodeStream wrote.
+func (r *receipt) streams() (out, err []byte) {
+	out, err = r.StdoutBase64, r.StderrBase64
+	if r.Stdout != nil {
+		out = []byte(*r.Stdout)
+	}
+	if r.Stderr != nil {
+		err = []byte(*r.Stderr)
+	}
+	return out, err
+}

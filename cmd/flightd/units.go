@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// forever is a wait that nothing but a signal ends.
+const forever = time.Duration(-1)
+
+// waitValue is the flag --wait: a duration, 0 or forever.
+type waitValue time.Duration
+
+func (w *waitValue) String() string {
+	if time.Duration(*w) == forever {
+		return "forever"
+	}
+	return time.Duration(*w).String()
+}
+
+func (w *waitValue) Set(s string) error {
+	if s == "forever" {
+		*w = waitValue(forever)
+		return nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return fmt.Errorf("%q is neither a duration such as 20s, nor 0, nor forever", s)
+	}
+	*w = waitValue(d)
+	return nil
+}
+
+func (w *waitValue) Type() string { return "duration" }
+
+// sizeValue is a flag in bytes: 49152, 48KiB, 1MiB.
+type sizeValue int
+
+func (v *sizeValue) String() string {
+	if *v != 0 && *v%1024 == 0 {
+		return strconv.Itoa(int(*v)/1024) + "KiB"
+	}
+	return strconv.Itoa(int(*v))
+}
+
+func (v *sizeValue) Set(s string) error {
+	unit := 1
+	for suffix, bytes := range map[string]int{"KiB": 1 << 10, "MiB": 1 << 20} {
+		if number, ok := strings.CutSuffix(s, suffix); ok {
+			s, unit = number, bytes
+			break
+		}
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 || n > 1<<30/unit {
+		return fmt.Errorf("%q is no size such as 48KiB", s)
+	}
+	*v = sizeValue(n * unit)
+	return nil
+}
+
+func (v *sizeValue) Type() string { return "size" }
+
+// choice is a flag that takes one of a few words.
+type choice struct {
+	value string
+	words []string
+}
+
+func newChoice(words ...string) *choice { return &choice{value: words[0], words: words} }
+
+func (c *choice) String() string { return c.value }
+
+func (c *choice) Set(s string) error {
+	for _, w := range c.words {
+		if s == w {
+			c.value = s
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is none of %s", s, strings.Join(c.words, ", "))
+}
+
+func (c *choice) Type() string { return strings.Join(c.words, "|") }

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
+)
+
+func (a *app) whyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "why KEY-or-ID",
+		Short:   "Tell the story of one flight in plain English",
+		Example: "  flightd why charge/order-42\n  flightd why fl_abc… -o json",
+		Args:    exactly(1, "a key or an id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.tell(cmd.Context(), c, args[0]) })
+		},
+	}
+}
+
+// tell writes the story of a flight.
+func (a *app) tell(ctx context.Context, c *client.Client, word string) error {
+	f, err := a.find(ctx, c, word)
+	if err != nil {
+		return err
+	}
+	id, err := flight.ParseID(f.ID)
+	if err != nil {
+		return err
+	}
+	events, err := c.History(ctx, id)
+	if err != nil {
+		return err
+	}
+	switch a.format {
+	case "id":
+		_, err := fmt.Fprintln(a.out, f.ID)
+		return err
+	case "table":
+		return writeStory(a.out, f, events)
+	}
+	return a.print(struct {
+		Flight *client.Flight `json:"flight"`
+		Events []client.Event `json:"events"`
+	}{f, events})
+}
+
+func writeStory(w io.Writer, f *client.Flight, events []client.Event) error {
+	_, err := fmt.Fprintf(w, "%s  (%s)\n", keyOf(f), f.ID)
+	generation := uint32(1)
+	for _, e := range events {
+		if e.Generation > generation && err == nil {
+			generation = e.Generation
+			_, err = fmt.Fprintf(w, "-- generation %d --\n", generation)
+		}
+		if err == nil {
+			_, err = fmt.Fprintf(w, "  %s  %s\n", moment(e.At.Time), sentence(e))
+		}
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(w, "now: %s\n", present(f))
+	}
+	return err
+}
+
+// sentence says one event in plain English.
+func sentence(e client.Event) string {
+	switch e.Kind {
+	case flight.EventSubmitted.String():
+		return "somebody asked for it"
+	case flight.EventOpened.String():
+		return fmt.Sprintf("attempt %d was opened by %s: from here on the effect may happen", e.Attempt, orWord(e.Who, "somebody"))
+	case flight.EventReported.String():
+		return reported(e)
+	case flight.EventAbandoned.String():
+		return fmt.Sprintf("attempt %d was given up before anything was sent%s", e.Attempt, because(e.Note))
+	case flight.EventLost.String():
+		return fmt.Sprintf("attempt %d was taken for lost%s: it may have happened", e.Attempt, because(e.Note))
+	case flight.EventFencedReport.String():
+		return fmt.Sprintf("attempt %d reported %s, too late; it is kept as evidence%s", e.Attempt, orWord(e.Outcome, "something"), because(e.Note))
+	case flight.EventOverlap.String():
+		return fmt.Sprintf("OVERLAP: attempt %d speaks of another effect than the receipt%s", e.Attempt, because(e.Note))
+	case flight.EventLooking.String():
+		return "the provider is to be asked what happened"
+	case flight.EventVerdict.String():
+		return "the look-up says: " + orWord(e.Note, "nothing certain")
+	case flight.EventInDoubt.String():
+		return "it is in doubt and waits for a person" + because(e.Note)
+	case flight.EventScheduled.String():
+		return "it will be tried again"
+	}
+	return decision(e)
+}
+
+// decision says an event that a person, or the end of a flight, brought about.
+func decision(e client.Event) string {
+	who := orWord(e.Who, "somebody")
+	switch e.Kind {
+	case flight.EventResolved.String():
+		return fmt.Sprintf("%s settled it%s", who, because(e.Note))
+	case flight.EventCancelRequested.String():
+		return fmt.Sprintf("%s asked to cancel it%s", who, because(e.Note))
+	case flight.EventCancelled.String():
+		return "it was cancelled" + because(e.Note)
+	case flight.EventFailed.String():
+		return "it ended without a receipt" + because(e.Note)
+	case flight.EventApproved.String():
+		return fmt.Sprintf("%s approved it%s", who, because(e.Note))
+	case flight.EventRejected.String():
+		return fmt.Sprintf("%s rejected it%s", who, because(e.Note))
+	case flight.EventRetried.String():
+		return fmt.Sprintf("%s let it run again%s", who, because(e.Note))
+	case flight.EventFreed.String():
+		return fmt.Sprintf("%s freed the key%s", who, because(e.Note))
+	case flight.EventExpired.String():
+		return "its receipt's retention ended; a tombstone guards the key"
+	}
+	return e.Kind + because(e.Note)
+}
+
+func reported(e client.Event) string {
+	switch e.Outcome {
+	case flight.Succeeded.String():
+		return fmt.Sprintf("attempt %d reported that it happened; the receipt is stored%s", e.Attempt, because(e.Note))
+	case flight.Refused.String():
+		return fmt.Sprintf("attempt %d was refused for good; the receipt says so%s", e.Attempt, because(e.Note))
+	case flight.NotDone.String():
+		return fmt.Sprintf("attempt %d reported that nothing was done%s", e.Attempt, because(e.Note))
+	}
+	return fmt.Sprintf("attempt %d could not tell whether it happened%s", e.Attempt, because(e.Note))
+}
+
+func because(note string) string {
+	if note == "" {
+		return ""
+	}
+	return " (" + note + ")"
+}
+
+// present says how a flight stands and what may be done about it.
+func present(f *client.Flight) string {
+	s := f.State
+	switch f.State {
+	case flight.StateSucceeded.String():
+		s = "succeeded; everybody who asks gets the receipt, and nothing runs again"
+	case flight.StateFailed.String(), flight.StateCancelled.String():
+		s = f.State + because(f.Cause) + "; "
+		if f.Receipt != nil {
+			s += "everybody who asks gets that answer; another try is a new intent with an id of its own"
+		} else {
+			s += "flightd flights retry " + f.Key + " lets it run again"
+		}
+	case flight.InDoubt.String():
+		s = "in doubt" + because(f.Cause) + "; look at what really happened, then:\n" +
+			"     flightd doubt resolve " + f.Key + " --happened --receipt @FILE | --did-not-happen | --fail"
+	case flight.Running.String():
+		s = "running"
+		if f.Looking {
+			s = "waiting for a look at the provider"
+		} else if f.LastAttempt != nil {
+			s += " by " + f.LastAttempt.Owner
+		}
+	case flight.Queued.String():
+		s = "nobody is at it; the next caller runs it"
+	case flight.Expired.String():
+		s = "over; its receipt is no longer kept, and the effect is not run again"
+	}
+	if f.Overlap {
+		s += "\n     there is evidence of a second effect: see the evidence in flightd flights get " + f.ID + " -o json"
+	}
+	return s
+}

@@ -1,0 +1,334 @@
+package drill
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/crashpoint"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// Bounds of a run.
+const (
+	runPatience   = 2 * time.Minute  // for everything
+	deathPatience = 15 * time.Second // until somebody stands at the point, or is dead there
+	mostReturns   = 10               // of callers
+)
+
+// play is one run while it is performed.
+type play struct {
+	run    Run
+	house  *house // nil without flightd
+	books  books
+	binary string
+	dir    string // of this run
+	crm    string
+	facts  Facts
+}
+
+// perform plays the run and gathers the facts.
+func (p *play) perform(ctx context.Context) Facts {
+	ctx, cancel := context.WithTimeoutCause(ctx, runPatience, errors.New("the run took too long"))
+	defer cancel()
+	err := p.stage(ctx)
+	if err == nil {
+		err = p.mishap(ctx)
+	}
+	if err == nil {
+		err = p.comeBack(ctx)
+	}
+	if e := p.gather(ctx); err == nil {
+		err = e
+	}
+	if err != nil {
+		p.facts.Trouble = err.Error()
+	}
+	return p.facts
+}
+
+// stage sets everything up for the run.
+func (p *play) stage(ctx context.Context) error {
+	if err := os.MkdirAll(p.dir, 0o700); err != nil {
+		return err
+	}
+	err := p.books.set(ctx, p.run.ID(), Setting{
+		Honour: p.run.Recovery == flight.Resend.String(), LookUp: p.run.Recovery == flight.Verify.String(), Fault: p.run.Fault,
+	})
+	switch {
+	case err != nil || !p.run.flightdDies():
+		return err
+	case p.run.flightdsOwn():
+		return p.house.start(ctx, p.run.Point)
+	}
+	return p.house.start(ctx, "")
+}
+
+// callerOptions is how a caller's process is started.
+type callerOptions struct {
+	crash, pause crashpoint.Point
+}
+
+func (p *play) caller(o callerOptions) (*voice, error) {
+	args := []string{"drill", "caller", "--crm", p.crm, "--id", p.run.ID(), "--recovery", p.run.Recovery, "--spool", filepath.Join(p.dir, "reports")}
+	if p.house != nil {
+		args = append(args, "--server", p.house.url())
+	}
+	if o.pause != "" {
+		args = append(args, "--pause-at", string(o.pause))
+	}
+	if o.crash == crashpoint.AfterClaim {
+		args = append(args, "--watch-open")
+	}
+	proc, err := start(p.binary, "caller", p.log(), o.crash, args...)
+	return &voice{process: proc}, err
+}
+
+func (p *play) log() string { return filepath.Join(p.dir, "callers.log") }
+
+// mishap is the first caller, and the death of whoever dies in the run. Where only the CRM misbehaves it is nothing:
+// the first caller is an ordinary one.
+func (p *play) mishap(ctx context.Context) error {
+	var act func(context.Context, *voice) error
+	var o callerOptions
+	switch {
+	case p.run.Victim == Nobody:
+		return nil
+	case p.run.Victim == Caller:
+		o.crash, act = p.run.Point, p.callerDies
+	case p.run.flightdsOwn():
+		act = p.flightdDies
+	default:
+		o.pause, act = p.run.Point, p.killedAtPause
+	}
+	v, err := p.caller(o)
+	if err != nil {
+		return err
+	}
+	defer v.kill()
+	err = act(ctx, v)
+	p.note(v)
+	if end, cause := v.end(); err == nil && end == endedBadly {
+		err = fmt.Errorf("the first caller failed: %s", cause)
+	}
+	return err
+}
+
+// callerDies: the caller kills itself at its point.
+func (p *play) callerDies(ctx context.Context, v *voice) error {
+	if err := v.hearAll(ctx); err != nil {
+		return err
+	}
+	if !v.wasKilled() {
+		end, cause := v.end()
+		return fmt.Errorf("the caller never came to %s: %s %s", p.run.Point, end, cause)
+	}
+	return nil
+}
+
+// flightdDies: flightd kills itself at its point, and the caller, where it is to die too, is killed right after. A
+// caller that lives must cope with a flightd that is gone and comes back.
+func (p *play) flightdDies(ctx context.Context, v *voice) error {
+	patience, cancel := context.WithTimeout(ctx, deathPatience)
+	defer cancel()
+	if err := p.house.died(patience); err != nil {
+		return err
+	}
+	if p.run.Victim == Both {
+		if err := v.killAndHear(ctx); err != nil {
+			return err
+		}
+	}
+	if err := p.house.start(ctx, ""); err != nil {
+		return err
+	}
+	return v.hearAll(ctx)
+}
+
+// killedAtPause: the caller stops at its point, and the drill kills flightd, and the caller where it is to die too.
+func (p *play) killedAtPause(ctx context.Context, v *voice) error {
+	patience, cancel := context.WithTimeout(ctx, deathPatience)
+	defer cancel()
+	there, err := v.hear(patience, func(l line) bool { return l.Point == p.run.Point })
+	switch {
+	case err != nil:
+		return err
+	case !there:
+		end, cause := v.end()
+		return fmt.Errorf("the caller never came to %s: %s %s", p.run.Point, end, cause)
+	}
+	if p.run.Victim == Both {
+		v.signal()
+	}
+	p.house.kill()
+	if p.run.Victim == Flightd {
+		if err := v.resume(); err != nil {
+			return err
+		}
+	}
+	if err := p.house.start(ctx, ""); err != nil {
+		return err
+	}
+	return v.hearAll(ctx)
+}
+
+// comeBack starts callers with the same key, as retries would, until one has the receipt.
+func (p *play) comeBack(ctx context.Context) error {
+	var end, cause string
+	for range mostReturns {
+		v, err := p.caller(callerOptions{})
+		if err != nil {
+			return err
+		}
+		err = v.hearAll(ctx)
+		v.kill()
+		p.note(v)
+		if err != nil {
+			return err
+		}
+		switch end, cause = v.end(); {
+		case end == endedWell:
+			return nil
+		case end == endedInDoubt && p.run.Recovery == flight.Hold.String():
+			if err := p.settle(ctx); err != nil {
+				return err
+			}
+		case end != endedAgain:
+			return fmt.Errorf("a caller that came back ended as %q: %s", end, cause)
+		}
+	}
+	return fmt.Errorf("callers came back %d times in vain, the last one: %s", mostReturns, cause)
+}
+
+// note keeps what a caller said.
+func (p *play) note(v *voice) {
+	p.facts.Results = append(p.facts.Results, v.results()...)
+	p.facts.Failed = append(p.facts.Failed, v.failed()...)
+}
+
+// withFlightd runs something that asks flightd.
+func (p *play) withFlightd(ctx context.Context, do func(*client.Client, flight.ID) error) error {
+	c, err := client.Connect(ctx, p.house.url(), client.WithNamespace(namespace), client.WithoutSpool(), client.WithActor("drill"),
+		client.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close(ctx) }() // it holds nothing
+	key, err := c.Key(action, p.run.ID())
+	if err != nil {
+		return err
+	}
+	return do(c, key.FlightID())
+}
+
+// settle is the person who looks into the CRM's books and says what happened.
+func (p *play) settle(ctx context.Context) error {
+	return p.withFlightd(ctx, func(c *client.Client, id flight.ID) error {
+		f, err := c.Flight(ctx, id)
+		if err != nil || f.State != flight.InDoubt.String() {
+			return err // a late report may have settled it
+		}
+		count, err := p.books.count(ctx, p.run.ID())
+		if err != nil {
+			return err
+		}
+		word := client.ResolveRequest{Result: wire.ResultNotHappened, Reason: "the CRM's books have no ticket"}
+		if len(count.Tickets) > 0 {
+			t := count.Tickets[0]
+			body, err := json.Marshal(t)
+			if err != nil {
+				return err
+			}
+			word = client.ResolveRequest{Result: wire.ResultHappened, Reason: "the CRM's books have " + t.ID,
+				Body: wire.BodyOf(t.ID, wire.TypeJSON, body)}
+		}
+		_, err = c.Resolve(ctx, id, f.Version, word)
+		if client.CodeOf(err) == wire.PreconditionFailed {
+			return nil // it changed meanwhile: the next caller finds out
+		}
+		return err
+	})
+}
+
+// gather reads the CRM's books and what flightd says of the key.
+func (p *play) gather(ctx context.Context) error {
+	count, err := p.books.count(ctx, p.run.ID())
+	if err != nil {
+		return err
+	}
+	p.facts.Requests = count.Requests
+	for _, t := range count.Tickets {
+		p.facts.Tickets = append(p.facts.Tickets, t.ID)
+	}
+	if p.house == nil || p.house.proc == nil {
+		return nil
+	}
+	return p.withFlightd(ctx, func(c *client.Client, id flight.ID) error {
+		f, err := c.Flight(ctx, id)
+		if err != nil {
+			return err
+		}
+		p.facts.State, p.facts.Overlap = f.State, f.Overlap
+		if p.facts.History, err = c.History(ctx, id); err != nil {
+			return err
+		}
+		for _, past := range f.Past {
+			if past.Digest != "" {
+				p.facts.Receipts = append(p.facts.Receipts, Outcome{ExternalID: past.ExternalID, Digest: past.Digest})
+			}
+		}
+		if f.Receipt == nil {
+			return nil
+		}
+		bytes, err := c.Receipt(ctx, id)
+		if err != nil {
+			return err
+		}
+		p.facts.Receipts = append(p.facts.Receipts, Outcome{
+			ExternalID: f.Receipt.ExternalID, Digest: bytes.Digest, Attempt: f.Receipt.Attempt, Body: string(bytes.Data),
+		})
+		return nil
+	})
+}
+
+// story is the history in few words.
+func story(events []client.Event) string {
+	var words []string
+	for _, e := range events {
+		switch e.Kind {
+		case flight.EventLost.String():
+			words = append(words, fmt.Sprintf("#%d lost", e.Attempt))
+		case flight.EventAbandoned.String():
+			words = append(words, fmt.Sprintf("#%d abandoned", e.Attempt))
+		case flight.EventReported.String():
+			words = append(words, fmt.Sprintf("#%d %s", e.Attempt, e.Outcome))
+		case flight.EventFencedReport.String():
+			words = append(words, fmt.Sprintf("#%d fenced", e.Attempt))
+		case flight.EventVerdict.String():
+			words = append(words, "look-up: "+orUnknown(e.Note))
+		case flight.EventResolved.String():
+			said, _, _ := strings.Cut(e.Note, ":")
+			words = append(words, "person: "+orUnknown(said))
+		case flight.EventInDoubt.String():
+			words = append(words, "in doubt")
+		case flight.EventOverlap.String():
+			words = append(words, "OVERLAP")
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return strings.ReplaceAll(s, "_", " ")
+}

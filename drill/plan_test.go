@@ -1,0 +1,85 @@
+package drill
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/internal/crashpoint"
+)
+
+func TestPlanHasEveryVictimAtEveryPointUnderEveryRecovery(t *testing.T) {
+	runs := Plan()
+	require.Len(t, runs, 7*3*3+4*3)
+	ids := map[string]bool{}
+	for _, r := range runs {
+		require.False(t, ids[r.ID()], "%s is there twice", r.ID())
+		ids[r.ID()] = true
+		require.Equal(t, r.Victim == Nobody, r.Fault != NoFault)
+	}
+	for _, victim := range []Victim{Caller, Flightd, Both} {
+		for _, point := range crashpoint.All() {
+			for _, recovery := range recoveries() {
+				require.True(t, ids[Run{Recovery: recovery, Victim: victim, Point: point}.ID()])
+			}
+		}
+	}
+}
+
+func TestSelect(t *testing.T) {
+	for _, test := range []struct {
+		words []string
+		want  int
+	}{
+		{nil, 75},
+		{[]string{"after-effect"}, 9},
+		{[]string{"after-effect", "drop"}, 12},
+		{[]string{"after-effect", "verify"}, 3},
+		{[]string{"caller", "hold"}, 7},
+		{[]string{"both", "flightd", "before-claim", "resend", "hold"}, 4},
+	} {
+		runs, err := Select(Plan(), test.words)
+		require.NoError(t, err)
+		require.Len(t, runs, test.want, "%v", test.words)
+	}
+	_, err := Select(Plan(), []string{"after-lunch"})
+	require.ErrorContains(t, err, `"after-lunch" selects nothing; the words are caller, flightd, both, before-claim`)
+	_, err = Select(Plan(), []string{""})
+	require.Error(t, err)
+}
+
+func TestFlightdsOwnPoints(t *testing.T) {
+	for _, point := range crashpoint.All() {
+		passes := point != crashpoint.BeforeSend && point != crashpoint.AfterEffect
+		require.Equal(t, passes, Run{Victim: Flightd, Point: point}.flightdsOwn(), point)
+		require.False(t, Run{Victim: Caller, Point: point}.flightdsOwn(), point)
+	}
+}
+
+func TestTable(t *testing.T) {
+	kept := Row{Run: killed("resend"), Mishap: killed("resend").Mishap(), Facts: resent(), KeySame: true, TookMS: 2345}
+	broken := Row{Run: killed("hold"), Mishap: killed("hold").Mishap(), Facts: settled(), Broken: []string{"2 tickets for one intent"}}
+	never := Row{Run: Run{Recovery: "verify", Fault: Drop}, Mishap: "drop", Facts: Facts{Trouble: "lost"}, Broken: []string{"lost"}}
+	alone := Row{Run: Run{Recovery: NoRecovery, Fault: Slow}, Mishap: "slow"}
+	var out bytes.Buffer
+	r := Report{Rows: []Row{kept, broken, never, alone}, Broken: 2, Took: 61 * time.Second, Dir: "/kept"}
+	require.NoError(t, r.WriteTable(&out))
+	lines := strings.Split(out.String(), "\n")
+	require.Regexp(t, `^kill -9 caller at after-effect +resend +yes +1 +1 +#1 lost, #2 succeeded +succeeded +2.3s +kept$`, lines[1])
+	require.Regexp(t, `^kill -9 caller at after-effect +hold +NO +1 +1 +#1 lost, in doubt, person: happened +succeeded +0s +BROKEN$`, lines[2])
+	require.Regexp(t, `^drop +verify +- +0 +0 .* NOT PERFORMED$`, lines[3])
+	require.Equal(t, "kill -9 caller at after-effect, hold: 2 tickets for one intent", lines[5])
+	require.Equal(t, "4 runs in 1m1s: a promise was broken in 2; logs and data are in /kept", lines[7])
+	require.Equal(t, "1 runs in 0s: every promise was kept", Report{Rows: make([]Row, 1)}.Summary())
+}
+
+func TestStory(t *testing.T) {
+	require.Equal(t, "#1 lost, look-up: happened", story(lookedUp().History))
+	require.Equal(t, "#1 abandoned, look-up: unknown, #2 fenced, OVERLAP", story([]client.Event{
+		{Kind: "abandoned", Attempt: 1}, {Kind: "verdict"}, {Kind: "report_fenced", Attempt: 2}, {Kind: "overlap"},
+	}))
+}

@@ -1,0 +1,122 @@
+package drill
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/internal/crashpoint"
+)
+
+func opened(n uint32) client.Event { return client.Event{Kind: "opened", Attempt: n} }
+func lost(n uint32) client.Event {
+	return client.Event{Kind: "lost", Attempt: n, Outcome: "unknown"}
+}
+func reported(n uint32, outcome string) client.Event {
+	return client.Event{Kind: "reported", Attempt: n, Outcome: outcome}
+}
+
+const key, token1, token2 = "k", "t1", "t2"
+
+func receipt(attempt uint32, source string) Outcome {
+	return Outcome{ExternalID: "T-1", Digest: "sha256:1", Attempt: attempt, Body: `{"id":"T-1"}`, Source: source}
+}
+
+// resent is a run in which the first attempt was lost after its effect, and a second one got the same ticket.
+func resent() Facts {
+	return Facts{
+		Tickets:  []string{"T-1"},
+		Requests: []Request{{Key: key, Token: token1}, {Key: key, Token: token2}},
+		Results:  []Outcome{receipt(2, "executed"), receipt(2, "replayed")},
+		Failed:   []uint32{1},
+		State:    "succeeded", Receipts: []Outcome{receipt(2, "")},
+		History: []client.Event{opened(1), lost(1), opened(2), reported(2, "succeeded")},
+	}
+}
+
+// lookedUp is one in which a look-up found the effect of an attempt that was lost.
+func lookedUp() Facts {
+	f := resent()
+	f.Requests = f.Requests[:1]
+	f.Results = []Outcome{receipt(1, "replayed"), receipt(1, "replayed")}
+	f.Receipts = []Outcome{receipt(1, "")}
+	f.History = []client.Event{opened(1), lost(1), {Kind: "looking", Attempt: 1}, {Kind: "verdict", Attempt: 1, Note: "happened"}}
+	return f
+}
+
+// settled is one in which a person said that it had happened.
+func settled() Facts {
+	f := lookedUp()
+	f.History = []client.Event{opened(1), lost(1), {Kind: "in_doubt", Attempt: 1}, {Kind: "resolved", Attempt: 1, Note: "happened: the CRM's books have T-1"}}
+	return f
+}
+
+func killed(recovery string) Run {
+	return Run{Recovery: recovery, Victim: Caller, Point: crashpoint.AfterEffect}
+}
+
+func TestKeptPromisesPass(t *testing.T) {
+	require.Empty(t, Check(killed("resend"), resent()))
+	require.Empty(t, Check(killed("verify"), lookedUp()))
+	require.Empty(t, Check(killed("hold"), settled()))
+	undisturbed := Facts{
+		Tickets: []string{"T-1"}, Requests: []Request{{Key: key, Token: token1}}, State: "succeeded",
+		Results: []Outcome{receipt(1, "executed"), receipt(1, "replayed")}, Receipts: []Outcome{receipt(1, "")},
+		History: []client.Event{opened(1), reported(1, "succeeded")},
+	}
+	require.Empty(t, Check(Run{Recovery: "hold", Victim: Flightd, Point: crashpoint.BeforeClaim}, undisturbed))
+}
+
+func TestBrokenPromisesAreFound(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil func(*Facts)
+		says  string
+	}{
+		"not performed":   {func(f *Facts) { f.Trouble = "it never came there" }, "it never came there"},
+		"two tickets":     {func(f *Facts) { f.Tickets = append(f.Tickets, "T-2") }, "2 tickets for one intent"},
+		"no ticket":       {func(f *Facts) { f.Tickets = nil }, "0 tickets for one intent"},
+		"another key":     {func(f *Facts) { f.Requests[1].Key = "other" }, "the idempotency key was not the same in all requests"},
+		"no key":          {func(f *Facts) { f.Requests[0].Key, f.Requests[1].Key = "", "" }, "the idempotency key was not the same in all requests"},
+		"older token":     {func(f *Facts) { f.Requests[1].Token = "t0" }, "request 2 came with an older fencing token than the one before"},
+		"not ended":       {func(f *Facts) { f.State = "in_doubt" }, "the flight is in_doubt and not succeeded"},
+		"overlap":         {func(f *Facts) { f.Overlap = true }, "flightd saw evidence of a second effect"},
+		"no receipt":      {func(f *Facts) { f.Receipts = nil }, "0 receipts for one key"},
+		"two receipts":    {func(f *Facts) { f.Receipts = append(f.Receipts, receipt(1, "")) }, "2 receipts for one key"},
+		"untrue receipt":  {func(f *Facts) { f.Tickets[0] = "T-9" }, `the receipt names "T-1", which is no ticket of the CRM's`},
+		"other digest":    {func(f *Facts) { f.Results[1].Digest = "sha256:2" }, "answer 2 differs from the receipt"},
+		"other bytes":     {func(f *Facts) { f.Results[1].Body = `{"id": "T-1"}` }, "answer 2 differs from the receipt"},
+		"other attempt":   {func(f *Facts) { f.Results[0].Attempt = 1 }, "answer 1 differs from the receipt"},
+		"nobody replayed": {func(f *Facts) { f.Results = f.Results[:1]; f.Results[0].Source = "executed" }, "no duplicate was answered with the receipt"},
+		"hidden failure":  {func(f *Facts) { f.History = without(f.History, "lost") }, "the history does not show that attempt 1 failed"},
+		"hidden attempt":  {func(f *Facts) { f.History = f.History[1:] }, "the history does not show that attempt 1 failed"},
+		"open end":        {func(f *Facts) { f.History = append(f.History, opened(3)) }, "the history does not show how attempt 3 ended"},
+		"no success":      {func(f *Facts) { f.History = f.History[:len(f.History)-1] }, "the history has 0 successes"},
+		"two successes":   {func(f *Facts) { f.History = append(f.History, reported(1, "succeeded")) }, "the history has 2 successes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := resent()
+			test.spoil(&f)
+			broken := Check(killed("resend"), f)
+			found := slices.ContainsFunc(broken, func(b string) bool { return len(b) >= len(test.says) && b[:len(test.says)] == test.says })
+			require.True(t, found, "%v", broken)
+		})
+	}
+}
+
+func without(events []client.Event, kind string) []client.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e client.Event) bool { return e.Kind == kind })
+}
+
+func TestUntrueVerdictIsNoSuccess(t *testing.T) {
+	f := lookedUp()
+	f.History[3].Note = "did_not_happen"
+	require.Contains(t, Check(killed("verify"), f), "the history has 0 successes")
+}
+
+func TestWithoutFlightdOnlyTheTicketsCount(t *testing.T) {
+	alone := Run{Recovery: NoRecovery, Victim: Caller, Point: crashpoint.AfterEffect}
+	require.Equal(t, []string{"2 tickets for one intent"}, Check(alone, Facts{Tickets: []string{"T-1", "T-2"}, Requests: make([]Request, 2)}))
+	require.Empty(t, Check(alone, Facts{Tickets: []string{"T-1"}, Requests: make([]Request, 1)}))
+}

@@ -1,0 +1,71 @@
+package drill
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Verdict says in a word whether the row kept what was promised.
+func (r Row) Verdict() string {
+	switch {
+	case r.Trouble != "":
+		return "NOT PERFORMED"
+	case len(r.Broken) > 0:
+		return "BROKEN"
+	}
+	return "kept"
+}
+
+// WriteTable writes the rows for people, what is broken in them, and the summary.
+func (r Report) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "WHAT WAS DONE\tRECOVERY\tSAME KEY\tTICKETS\tRECEIPTS\tHISTORY\tSTATE\tTOOK\tVERDICT") // Flush tells
+	for _, row := range r.Rows {
+		_, _ = fmt.Fprintln(t, strings.Join(row.cells(), "\t"))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, row := range r.Rows {
+		for _, b := range row.Broken {
+			if _, err := fmt.Fprintf(w, "%s, %s: %s\n", row.Mishap, row.Recovery, b); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := fmt.Fprintln(w, r.Summary())
+	return err
+}
+
+func (r Row) cells() []string {
+	same := "yes"
+	switch {
+	case len(r.Requests) == 0:
+		same = "-"
+	case !r.KeySame:
+		same = "NO"
+	}
+	receipts, state, history := strconv.Itoa(len(r.Receipts)), r.State, story(r.History)
+	if r.Recovery == NoRecovery {
+		same, receipts, state, history = "-", "-", "-", "-"
+	}
+	took := (time.Duration(r.TookMS) * time.Millisecond).Round(100 * time.Millisecond)
+	return []string{r.Mishap, r.Recovery, same, strconv.Itoa(len(r.Tickets)), receipts, history, state, took.String(), r.Verdict()}
+}
+
+// Summary is the last line.
+func (r Report) Summary() string {
+	took := r.Took.Round(100 * time.Millisecond)
+	if r.Broken == 0 {
+		return fmt.Sprintf("%d runs in %s: every promise was kept", len(r.Rows), took)
+	}
+	s := fmt.Sprintf("%d runs in %s: a promise was broken in %d", len(r.Rows), took, r.Broken)
+	if r.Dir != "" {
+		s += "; logs and data are in " + r.Dir
+	}
+	return s
+}

@@ -1,0 +1,66 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// api makes the handler of requests.
+func (n *node) api() http.Handler {
+	desk, book := n.exec.Desk(), door{newLedger(n.store)}
+	return httpapi.New(httpapi.Config{
+		Desk: desk, Sessions: desk, Ledger: book, Operator: book, Ready: n.readiness, Dev: true, Logger: n.cfg.Logger,
+		Version: wire.Version{Version: n.cfg.Version, Deployment: n.store.Header().Deployment},
+	})
+}
+
+// door is the ledger as the HTTP interface wants it: what it reads, and what people decide.
+type door struct{ ledger }
+
+var (
+	_ httpapi.Ledger   = door{}
+	_ httpapi.Operator = door{}
+)
+
+// List implements httpapi.Ledger.
+func (d door) List(q httpapi.Query) (httpapi.Page, error) {
+	page, err := d.Store.List(clusterstore.Query{
+		States: q.States, Namespace: q.Namespace, Name: q.Name, Prefix: q.Prefix, Since: q.Since,
+		After: clusterstore.Cursor(q.After), Limit: q.Limit,
+	})
+	return httpapi.Page{Flights: page.Flights, Next: httpapi.Cursor(page.Next), More: page.More}, err
+}
+
+// History implements httpapi.Ledger.
+func (d door) History(id flight.ID) ([]httpapi.Event, error) {
+	history, err := d.Store.History(id)
+	events := make([]httpapi.Event, len(history))
+	for i, e := range history {
+		events[i] = httpapi.Event(e)
+	}
+	return events, err
+}
+
+// Propose implements httpapi.Operator, with the errors of package effect.
+func (d door) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
+	reply, err := d.ledger.Propose(ctx, c)
+	switch {
+	case err == nil, ctx.Err() != nil:
+		return reply, err
+	case errors.Is(err, clusterstore.ErrTooLarge):
+		return reply, &flight.InvalidError{Field: "body", Detail: "it is too large for the ledger"}
+	case errors.Is(err, clusterstore.ErrClosed):
+		return reply, &effect.Unavailable{Code: string(wire.Draining), Cause: err}
+	case errors.Is(err, executor.ErrAmbiguous), errors.Is(err, clusterstore.ErrNotLeader), errors.Is(err, clusterstore.ErrUnavailable):
+		return reply, &effect.Unavailable{Code: string(wire.NoLeader), Cause: err}
+	}
+	return reply, err
+}

@@ -1,0 +1,98 @@
+package node
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/crashpoint"
+	"github.com/flightd/flightd/lease/etcdlease"
+)
+
+// Config is what a node needs to know. A zero field means its default.
+type Config struct {
+	// Data is the directory that holds everything; ./flightd-data. One process at a time has it.
+	Data string
+	// Listen is where the API is served: a loopback address and port, since everybody who reaches it may do
+	// everything; 127.0.0.1:7420. Port 0 takes a free one.
+	Listen string
+	// StopWithin is how long a stop lets running effects and requests finish; 10 s. Effects that take longer are of
+	// unknown outcome, unless their callers report late.
+	StopWithin time.Duration
+	// Version is the program's own, shown by the API.
+	Version string
+	// Logger gets warnings and errors; nil: nothing is logged.
+	Logger *slog.Logger
+	// Crash is where this process dies on request; nil: nowhere.
+	Crash *crashpoint.Set
+	// Ready is told once that the node answers; nil: nobody is.
+	Ready func(Ready)
+
+	tuning tuning
+}
+
+// tuning is for tests and measurements.
+type tuning struct {
+	expireEvery time.Duration // 10 s
+	etcdQuota   int64         // bytes; etcdQuota
+	compactor   etcdlease.CompactorSettings
+}
+
+// Ready says where a node answers.
+type Ready struct {
+	URL        string // of the API
+	Data       string // absolute path of the data directory
+	Deployment string
+	Took       time.Duration // since Run was called
+	// Executor runs effects in this process, for programs that embed a node.
+	Executor effect.Doer
+}
+
+// Dev is the configuration of `flightd dev`: everything in one process, nothing to set up. Empty arguments mean the
+// defaults.
+func Dev(data, listen string) Config { return Config{Data: data, Listen: listen} }
+
+// expireChunk is how many retentions are ended in one go.
+const expireChunk = 1000
+
+func (c Config) withDefaults() (Config, error) {
+	setDefault(&c.Data, "flightd-data")
+	setDefault(&c.Listen, "127.0.0.1:7420")
+	setDefault(&c.StopWithin, 10*time.Second)
+	setDefault(&c.tuning.expireEvery, 10*time.Second)
+	setDefault(&c.tuning.etcdQuota, etcdQuota)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if c.Ready == nil {
+		c.Ready = func(Ready) {}
+	}
+	return c, checkLoopback(c.Listen)
+}
+
+// checkLoopback refuses every address that another machine could reach: this node asks nobody for credentials.
+func checkLoopback(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return &flight.InvalidError{Field: "listen", Detail: fmt.Sprintf("%q is no host:port", address)}
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return &flight.InvalidError{Field: "listen", Detail: fmt.Sprintf("%q is no port", port)}
+	}
+	ip := net.ParseIP(host)
+	if host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return &flight.InvalidError{Field: "listen", Detail: fmt.Sprintf("%q is not a loopback address: this node asks nobody who they are, so it serves this machine only", host)}
+	}
+	return nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

@@ -1,0 +1,82 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.uber.org/zap"
+)
+
+// etcdQuota is where etcd stops to take writes, in bytes. With a compaction every few seconds it stays far below.
+const etcdQuota = 2 << 30
+
+// A lone member has nobody to wait for: it elects itself after at most two of these time-outs. The floor of a lease's
+// TTL is one and a half of them.
+const (
+	soloTickMs     = 20
+	soloElectionMs = 100
+)
+
+// etcd is the embedded member. It listens nowhere: this process calls it directly, and it has no peers.
+type etcd struct {
+	member *embed.Etcd
+	client *clientv3.Client
+}
+
+// startEtcd starts the member and returns when it answers. Writes of its log are synced: a claim that was answered
+// outlives the process.
+func startEtcd(ctx context.Context, cfg *embed.Config) (*etcd, error) {
+	member, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("start the embedded etcd in %s: %w", cfg.Dir, err)
+	}
+	e := &etcd{member: member}
+	select {
+	case <-member.Server.ReadyNotify():
+		e.client = v3client.New(member.Server)
+		return e, nil
+	case <-member.Server.StopNotify():
+		err = errors.New("it stopped before it was ready")
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	e.close()
+	return nil, fmt.Errorf("start the embedded etcd in %s: %w", cfg.Dir, err)
+}
+
+func etcdConfig(dir string, quota int64, log *slog.Logger) *embed.Config {
+	cfg := embed.NewConfig()
+	cfg.Name = "flightd"
+	cfg.Dir = dir
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapToSlog{log: log}))
+	cfg.LogLevel = "warn"
+	nowhere := url.URL{Scheme: "http", Host: "localhost:2380"} // a member must have an address, even one that nobody serves
+	cfg.ListenPeerUrls, cfg.ListenClientUrls, cfg.ListenMetricsUrls = nil, nil, nil
+	cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = []url.URL{nowhere}, []url.URL{nowhere}
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.TickMs, cfg.ElectionMs = soloTickMs, soloElectionMs
+	cfg.QuotaBackendBytes = quota
+	cfg.AutoCompactionRetention = "0" // etcdlease.Compactor does it
+	cfg.CompactionBatchLimit = 10_000
+	cfg.CompactionSleepInterval = time.Millisecond
+	cfg.UnsafeNoFsync = false
+	return cfg
+}
+
+// failed says why the member stopped by itself; it is closed when it was stopped.
+func (e *etcd) failed() <-chan struct{} { return e.member.Server.StopNotify() }
+
+// close ends the client before the member: a member that is closed under its clients waits seven seconds for them.
+func (e *etcd) close() {
+	if e.client != nil {
+		_ = e.client.Close() // it has no connection that could fail to close
+	}
+	e.member.Close()
+}

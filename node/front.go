@@ -1,0 +1,102 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/httpapi"
+)
+
+// front is the HTTP server. It answers from the first moment to the last: as long as the API is not there it says so.
+type front struct {
+	listener net.Listener
+	server   *http.Server
+	api      atomic.Pointer[http.Handler]
+	waits    context.Context // of requests; ends when there is no more time for them
+	endWaits context.CancelCauseFunc
+}
+
+// errStopping is the cause of the end of requests that a stop cuts off.
+var errStopping = errors.New("this node is stopping")
+
+func newFront(l net.Listener) *front {
+	f := &front{listener: l}
+	f.waits, f.endWaits = context.WithCancelCause(context.Background())
+	f.server = httpapi.Server(l.Addr().String(), f)
+	f.server.BaseContext = func(net.Listener) context.Context { return f.waits }
+	return f
+}
+
+func (f *front) url() string { return "http://" + f.listener.Addr().String() }
+
+// open hands requests to the API from now on.
+func (f *front) open(api http.Handler) { f.api.Store(&api) }
+
+// ServeHTTP implements http.Handler.
+func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if api := f.api.Load(); api != nil {
+		(*api).ServeHTTP(w, r)
+		return
+	}
+	if r.URL.Path == "/livez" {
+		_, _ = fmt.Fprintln(w, "ok")
+		return
+	}
+	problem(w, http.StatusServiceUnavailable, "no_leader", "this node is starting")
+}
+
+// problem writes an error as the API writes them.
+func problem(w http.ResponseWriter, status int, code, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Retry-After", "1")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"type": "/problems/" + code, "title": http.StatusText(status), "status": status, "code": code, "detail": detail, "retryable": true,
+	})
+}
+
+// serve runs the server until ctx ends.
+func (f *front) serve(ctx context.Context) error {
+	served := make(chan error, 1)
+	go func() { served <- f.server.Serve(f.listener) }()
+	select {
+	case err := <-served:
+		if !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		<-ctx.Done() // it was drained
+		return nil
+	case <-ctx.Done():
+	}
+	f.endWaits(errStopping)
+	err := f.server.Close()
+	<-served
+	return err
+}
+
+// courtesy is how long a stop leaves requests alone: reports are done by then, and who waits for somebody else's
+// flight may as well wait for the next process.
+const courtesy = 250 * time.Millisecond
+
+// drain takes nobody in any more and sees those off who are there. Requests that are cut off change nothing: what they
+// proposed is in the ledger or it is not, and asking again tells.
+func (f *front) drain(ctx context.Context) error {
+	polite, cancel := context.WithTimeout(ctx, courtesy)
+	defer cancel()
+	if f.server.Shutdown(polite) == nil {
+		return nil
+	}
+	f.endWaits(&effect.Unavailable{Code: "draining", Cause: errStopping})
+	if f.server.Shutdown(ctx) != nil {
+		return f.server.Close() // whoever is left sees its connection end
+	}
+	return nil
+}

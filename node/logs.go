@@ -1,0 +1,38 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+)
+
+// quiet leaves out what etcd and raft warn of at every start of a lone node though nothing is wrong.
+type quiet struct{ slog.Handler }
+
+// dull are those warnings: a lone voter has nobody to hear from before it elects itself, a member that nobody can
+// reach over a network needs no signed tokens, and a new one has no storage version before its first entry.
+func dull() []string {
+	return []string{
+		"raft: heartbeat timeout reached, starting election",
+		"etcd: Running http and grpc server on single port. This is not recommended for production.",
+		"etcd: simple token is not cryptographically signed",
+		"etcd: Failed to detect schema version",
+		"etcd: failed to update storage version",
+	}
+}
+
+func quietly(log *slog.Logger) *slog.Logger { return slog.New(quiet{log.Handler()}) }
+
+// Handle implements slog.Handler.
+func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	if slices.Contains(dull(), r.Message) {
+		return nil
+	}
+	return q.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
+
+// WithGroup implements slog.Handler.
+func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }

@@ -1,0 +1,213 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/internal/crashpoint"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/etcdlease"
+)
+
+// Run is the life of one node, from its birth to its death in order. It returns nil when ctx ended and everything was
+// put away, else what went wrong: *LockedError and *flight.InvalidError before anything was started, *net.OpError
+// when the address is taken.
+//
+// Each part is started after those it needs, and stopped before them; and only when they are home.
+func Run(ctx context.Context, cfg Config) error {
+	n, err := newNode(cfg)
+	if err != nil {
+		return err
+	}
+	if err := n.start(ctx); err != nil {
+		dead, cancel := context.WithCancel(ctx)
+		cancel()
+		return errors.Join(err, n.parts.wait(dead)) // what was started is put away as ever
+	}
+	n.cfg.Ready(Ready{URL: n.front.url(), Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Took: time.Since(n.born)})
+	return n.parts.wait(ctx)
+}
+
+func newNode(cfg Config) (*node, error) {
+	cfg, err := cfg.withDefaults()
+	cfg.Logger = quietly(cfg.Logger)
+	return &node{cfg: cfg, born: time.Now(), parts: newGroup(mostParts)}, err
+}
+
+// mostParts is how many parts a node may have.
+const mostParts = 16
+
+// node is one process while it lives.
+type node struct {
+	cfg   Config
+	born  time.Time
+	parts *group
+
+	front *front
+	store *clusterstore.Store
+	etcd  *etcd
+	desk  *lease.Desk
+	exec  *executor.Executor
+
+	noSpace atomic.Bool // etcd refuses to write
+}
+
+// start brings the parts up. What it started is in n.parts, also when it fails.
+func (n *node) start(ctx context.Context) error {
+	if err := n.settleIn(); err != nil {
+		return err
+	}
+	// The two stores know nothing of each other and take the longest: side by side.
+	if err := n.openStores(ctx); err != nil {
+		return err
+	}
+	// The lease side is held against the ledger's word about the past before it claims anything.
+	if err := n.openDesk(ctx); err != nil {
+		return err
+	}
+	if err := n.openExecutor(ctx); err != nil {
+		return err
+	}
+	n.keepHouse()
+	n.openDoor()
+	return nil
+}
+
+// settleIn takes the data directory and the address, so that a second node on either is refused before it touches
+// anything, and answers that this one is starting.
+func (n *node) settleIn() error {
+	dir, err := filepath.Abs(n.cfg.Data)
+	if err != nil {
+		return err
+	}
+	n.cfg.Data = dir
+	lock, err := lockData(dir)
+	if err != nil {
+		return err
+	}
+	n.parts.start("data directory", func(ctx context.Context) error {
+		<-ctx.Done()
+		return lock.Close()
+	})
+	listener, err := net.Listen("tcp", n.cfg.Listen)
+	if err != nil {
+		return err
+	}
+	n.front = newFront(listener)
+	// It answers from here on, even if only that the node is starting.
+	n.parts.start("http", n.front.serve)
+	return nil
+}
+
+// openStores opens ledger and etcd. The ledger is stopped last: whoever else stops may still have to report.
+func (n *node) openStores(ctx context.Context) error {
+	type opened struct {
+		etcd *etcd
+		err  error
+	}
+	other := make(chan opened, 1)
+	dir := filepath.Join(n.cfg.Data, "etcd")
+	go func() {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			other <- opened{nil, err}
+			return
+		}
+		e, err := startEtcd(ctx, etcdConfig(dir, n.cfg.tuning.etcdQuota, n.cfg.Logger))
+		other <- opened{e, err}
+	}()
+	store, err := clusterstore.Open(ctx, clusterstore.Config{Dir: filepath.Join(n.cfg.Data, "ledger"), Logger: n.cfg.Logger})
+	if err == nil {
+		n.store = store
+		n.parts.start("ledger", func(ctx context.Context) error {
+			<-ctx.Done()
+			return n.within(ctx, store.Close)
+		})
+	}
+	o := <-other
+	if o.err == nil {
+		n.etcd = o.etcd
+		n.parts.start("etcd", n.keepEtcd)
+	}
+	return errors.Join(err, o.err)
+}
+
+// keepEtcd waits for the end of the member, or ends it.
+func (n *node) keepEtcd(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		n.etcd.close()
+		return nil
+	case <-n.etcd.failed():
+		n.etcd.close()
+		return errors.New("the embedded etcd stopped: its data cannot be written")
+	}
+}
+
+// openDesk opens the desk of leases. Its boot id is new: nothing that an earlier life of this process claimed is ever
+// taken for its own.
+func (n *node) openDesk(ctx context.Context) error {
+	var boot lease.Boot
+	_, _ = rand.Read(boot[:]) // it never fails: it ends the program first
+	desk, err := etcdlease.New(etcdlease.Config{
+		Client: n.etcd.client, Deployment: n.store.Header().Deployment, Guard: guard{n.store}, Boot: boot, Node: "dev",
+	})
+	if err != nil {
+		return fmt.Errorf("open the leases: %w", err)
+	}
+	n.desk = desk
+	n.parts.start("leases", func(ctx context.Context) error {
+		<-ctx.Done()
+		return n.within(ctx, desk.Close)
+	})
+	return desk.Ready(ctx)
+}
+
+// within gives a part that is told to stop its share of time to do so.
+func (n *node) within(ctx context.Context, stop func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.StopWithin)
+	defer cancel()
+	return stop(ctx)
+}
+
+// openExecutor makes the executor, with its session, and sets its sweeper to work. To stop it is to let running effects
+// finish and report, and then to give up its claims: the desk behind it is still there for that.
+func (n *node) openExecutor(ctx context.Context) error {
+	book := newLedger(n.store)
+	exec, err := executor.New(ctx, executor.Config{
+		Ledger: book, Memory: book, Leases: n.desk, Events: n.executorEvents(),
+		Crash: func(point string) { n.cfg.Crash.At(crashpoint.Point(point)) },
+	})
+	if err != nil {
+		return err
+	}
+	n.exec = exec
+	n.parts.start("executor", func(ctx context.Context) error {
+		sweeping := make(chan struct{})
+		go func() {
+			defer close(sweeping)
+			exec.Run(ctx)
+		}()
+		<-ctx.Done()
+		<-sweeping
+		return n.within(ctx, exec.Close)
+	})
+	return nil
+}
+
+// openDoor lets requests in. It is the first thing that a stop takes back.
+func (n *node) openDoor() {
+	n.front.open(n.api())
+	n.parts.start("door", func(ctx context.Context) error {
+		<-ctx.Done()
+		return n.within(ctx, n.front.drain)
+	})
+}

@@ -1,0 +1,121 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// life is one node inside a test.
+type life struct {
+	t    *testing.T
+	url  string
+	stop context.CancelFunc
+	done chan error
+}
+
+// begin starts a node on data; it ends with the test at the latest.
+func begin(t *testing.T, data string) *life {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &life{t: t, stop: cancel, done: make(chan error, 1)}
+	ready := make(chan Ready, 1)
+	cfg := Dev(data, "127.0.0.1:0")
+	cfg.Ready = func(r Ready) { ready <- r }
+	go func() { l.done <- Run(ctx, cfg) }()
+	select {
+	case r := <-ready:
+		l.url = r.URL
+	case err := <-l.done:
+		cancel()
+		t.Fatalf("the node did not start: %v", err)
+	}
+	t.Cleanup(func() {
+		if l.stop != nil {
+			l.end()
+		}
+	})
+	return l
+}
+
+// end stops the node as a person does.
+func (l *life) end() {
+	l.t.Helper()
+	l.stop()
+	l.stop = nil
+	if err := <-l.done; err != nil {
+		l.t.Errorf("the node ended with %v", err)
+	}
+}
+
+func (l *life) status(path string) int {
+	l.t.Helper()
+	answer, err := http.Get(l.url + path)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	return answer.StatusCode
+}
+
+func TestNodeLeavesNothingBehind(t *testing.T) {
+	data := t.TempDir()
+	for range 2 {
+		l := begin(t, data)
+		if got := l.status("/readyz"); got != http.StatusOK {
+			t.Errorf("/readyz answers %d", got)
+		}
+		start := time.Now()
+		l.end()
+		t.Logf("stopped in %v", time.Since(start))
+	}
+	http.DefaultClient.CloseIdleConnections()
+	goleak.VerifyNone(t)
+}
+
+func TestSecondNodeOnSameDataIsRefused(t *testing.T) {
+	data := t.TempDir()
+	begin(t, data)
+	var locked *LockedError
+	if err := Run(t.Context(), Dev(data, "127.0.0.1:0")); !errors.As(err, &locked) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// TestHazard37: an etcd that belongs to another deployment's past is not taken over, and one that lost what the ledger
+// knows is not believed.
+func TestHazard37_ForgottenEtcdIsNotBelieved(t *testing.T) {
+	data := t.TempDir()
+	begin(t, data).end()
+	l := begin(t, data) // its session's claims and markers are in the ledger's past only when something was opened
+	l.end()
+	if err := os.RemoveAll(filepath.Join(data, "ledger")); err != nil {
+		t.Fatal(err)
+	}
+	fresh := begin(t, data) // a new deployment beside the old one's keys
+	if got := fresh.status("/readyz"); got != http.StatusOK {
+		t.Errorf("/readyz answers %d", got)
+	}
+}
+
+func TestStartFailsCleanly(t *testing.T) {
+	data := t.TempDir()
+	if err := os.WriteFile(filepath.Join(data, "etcd"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(t.Context(), Dev(data, "127.0.0.1:0")); err == nil {
+		t.Fatal("a node without an etcd has started")
+	}
+	lock, err := lockData(data)
+	if err != nil {
+		t.Fatalf("what did not start holds on to its data: %v", err)
+	}
+	_ = lock.Close()
+	goleak.VerifyNone(t)
+}
