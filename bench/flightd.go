@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -39,7 +38,7 @@ func openFlightd(ctx context.Context, dir string) (*flightd, error) {
 	case r := <-ready:
 		f.local = r.Executor
 		var err error
-		if f.remote, err = client.Connect(ctx, r.URL); err != nil && os.Getenv("B") == "" {
+		if f.remote, err = client.Connect(ctx, r.URL); err != nil {
 			f.close()
 			return nil, err
 		}
@@ -137,9 +136,17 @@ func line(ctx context.Context, o options, dir string) (all []contestant, closeAl
 		return nil, nil, err
 	}
 	closers = append(closers, fd.close)
+	rooms, err := openParts(ctx, filepath.Join(dir, "parts"), raw)
+	if err != nil {
+		closeAll()
+		return nil, nil, err
+	}
+	closers = append([]func(){rooms.close}, closers...)
 	all = []contestant{
 		{name: rawUnbatched, once: raw.unbatched},
 		{name: rawBatched, once: raw.batched},
+		{name: "claims alone", once: rooms.claim},
+		{name: "open and report alone", once: rooms.record},
 		{name: "executor.Do, new keys", note: "new", once: fd.fresh(fd.local)},
 		{name: "caller-run over HTTP, new keys", note: "new", once: fd.fresh(fd.remote)},
 		{name: "replays, in process", once: fd.replay(fd.local)},

@@ -100,9 +100,13 @@ const reportTry = 15 * time.Second
 
 // NewSession makes a session of its own, for a caller that keeps it and renews it. A ttl of 0 is the server's default.
 func (c *Client) NewSession(ctx context.Context, ttl time.Duration, owner string) (SessionAnswer, error) {
+	return c.newSession(ctx, ttl, owner, 0)
+}
+
+func (c *Client) newSession(ctx context.Context, ttl time.Duration, owner string, tries int) (SessionAnswer, error) {
 	body := append([]byte(`{"ttl_ms":`), strconv.FormatInt(ttl.Milliseconds(), 10)...)
 	body = append(append(body, `,"owner":`...), strconv.QuoteToASCII(printable(owner))...)
-	return sessionAnswer(c.ask(ctx, request{method: http.MethodPost, path: "/v1/sessions", body: append(body, '}')}))
+	return sessionAnswer(c.ask(ctx, request{method: http.MethodPost, path: "/v1/sessions", body: append(body, '}'), tries: tries}))
 }
 
 func printable(s string) string {
@@ -115,7 +119,7 @@ func printable(s string) string {
 }
 
 // Renew prolongs a session. nonces are all those whose answers are awaited or whose attempts are held: an open attempt
-// of the session that is not listed is abandoned. ErrLeaseLost is inside the error when the session is gone.
+// of the session that is not listed is abandoned. *LeaseLost is inside the error when the session is gone.
 func (c *Client) Renew(ctx context.Context, session string, nonces []string) (SessionAnswer, error) {
 	return c.renew(ctx, session, nonces, 0, 0)
 }
@@ -209,7 +213,7 @@ type ReceiptBody struct {
 
 // Receipt reads the exact bytes of a receipt's body.
 func (c *Client) Receipt(ctx context.Context, id flight.ID) (*ReceiptBody, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/receipt")})
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/receipt"), headers: true})
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func (l *leg) act(a OpenAnswer) (again bool, result effect.Result, err error) {
 func (l *leg) decline(a OpenAnswer) (again bool, result effect.Result, err error) {
 	end := ending{outcome: flight.NotDone, err: errors.New("the right to start was lost before the effect was sent")}
 	_, err = l.client.record(l.trip.call.Key, reportOf(a, end), &effect.Result{})
-	l.session.drop(l.nonce, false)
+	l.drop(false)
 	l.session.lose()
 	var unrecorded *effect.Unrecorded
 	if errors.As(err, &unrecorded) {
@@ -162,7 +162,7 @@ func (l *leg) land(a OpenAnswer, end ending, returned bool) (again bool, result 
 		Answer: end.answer, Size: len(end.answer.Body),
 	}
 	f, err := l.client.record(key, reportOf(a, end), &provisional)
-	l.session.drop(l.nonce, false)
+	l.drop(false)
 	switch {
 	case isFenced(err):
 		result, err = l.afterFence(err)

@@ -20,6 +20,7 @@ type Client struct {
 	opts       options
 	servers    []string
 	best       atomic.Uint32 // index of the server that answered last
+	links      []*link       // by server; nil where http is used
 	http       *http.Client
 	deployment string
 
@@ -51,6 +52,9 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Client, erro
 		return nil, err
 	}
 	c := &Client{opts: o, servers: servers, http: &http.Client{Transport: newTransport(), CheckRedirect: noRedirects}}
+	for _, server := range servers {
+		c.links = append(c.links, newLink(server))
+	}
 	c.life, c.kill = context.WithCancelCause(context.Background())
 	c.ending, c.end = context.WithCancel(c.life)
 	c.sessions.client = c
@@ -62,7 +66,7 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Client, erro
 	if err != nil {
 		c.end()
 		c.kill(effect.ErrClosed)
-		c.http.CloseIdleConnections()
+		c.hangUp()
 		return nil, err
 	}
 	c.startDrain()
@@ -115,8 +119,18 @@ func (c *Client) Close(ctx context.Context) error {
 	c.sessions.close(ctx)
 	c.kill(effect.ErrClosed)
 	c.idle.Wait()
-	c.http.CloseIdleConnections()
+	c.hangUp()
 	return late
+}
+
+// hangUp closes the connections that nobody uses; those in use are closed by who uses them.
+func (c *Client) hangUp() {
+	for _, l := range c.links {
+		if l != nil {
+			l.close()
+		}
+	}
+	c.http.CloseIdleConnections()
 }
 
 // waitFor waits for wg as long as ctx lives and answers whether it is done.

@@ -77,20 +77,25 @@ func (c *Client) fly(t *trip, h effect.Handler) (effect.Result, error) {
 		if legs > 1 && !sleep(t.interest, min(time.Duration(legs)*firstPause, longPause)) {
 			return effect.Result{}, context.Cause(t.interest)
 		}
-		s, err := c.sessions.get(t.interest)
+		s, scout, err := c.sessions.get(t.interest)
 		if err != nil {
 			return effect.Result{}, t.because(err)
 		}
-		nonce := newNonce()
-		held, err := s.hold(t.interest, nonce)
-		if err != nil {
-			return effect.Result{}, t.because(err)
+		leg := leg{client: c, trip: t, handler: h, nonce: newNonce(), until: until}
+		if s != nil {
+			held, err := s.hold(t.interest, leg.nonce)
+			if err != nil {
+				return effect.Result{}, t.because(err)
+			}
+			if !held {
+				continue // the session was just retired: there will be another one
+			}
+			leg.session = s
 		}
-		if !held {
-			continue // the session was just retired: there will be another one
-		}
-		leg := leg{client: c, trip: t, handler: h, session: s, nonce: nonce, until: until}
 		again, result, err := leg.fly()
+		if scout {
+			c.sessions.back(leg.flown)
+		}
 		if !again {
 			return result, t.because(err)
 		}
@@ -110,9 +115,10 @@ type leg struct {
 	client  *Client
 	trip    *trip
 	handler effect.Handler
-	session *session
+	session *session // nil: none yet; the server makes one if there is something to do
 	nonce   string
 	until   time.Time // of waiting for others; zero: no end
+	flown   bool      // the effect was performed, or looked for
 }
 
 // fly opens, waits for others where it must, looks up where it is told to, and acts where it may. again says that the
@@ -122,22 +128,25 @@ func (l *leg) fly() (again bool, result effect.Result, err error) {
 	for err == nil {
 		switch answer.Decision {
 		case wire.DecisionProceed:
+			l.adopt(&answer)
 			return l.act(answer)
 		case wire.DecisionReplay:
-			l.session.drop(l.nonce, false)
+			l.drop(false)
 			result, err = resultOf(answer.Flight)
 			return false, result, err
 		case wire.DecisionVerify:
+			l.adopt(&answer)
 			answer, err = l.lookUp(answer)
 		default:
 			err = fmt.Errorf("client: the server decided %q, which this client does not know", answer.Decision)
 		}
 	}
-	unsent := CodeOf(err) != "" // the server said no: nothing of this nonce is on its way
-	l.session.drop(l.nonce, !unsent)
+	l.drop(CodeOf(err) == "") // where the server said no, nothing of this nonce is on its way
 	switch {
-	case errors.Is(err, effect.ErrLeaseLost):
-		l.session.lose()
+	case isLeaseLost(err):
+		if l.session != nil {
+			l.session.lose()
+		}
 		return l.trip.interest.Err() == nil, effect.Result{}, err
 	case isFenced(err):
 		return l.trip.interest.Err() == nil, effect.Result{}, err
@@ -145,28 +154,72 @@ func (l *leg) fly() (again bool, result effect.Result, err error) {
 	return false, effect.Result{}, err
 }
 
+// adopt takes over the session that the server made for this leg, where it did.
+func (l *leg) adopt(a *OpenAnswer) {
+	l.flown = true
+	if l.session != nil && l.session.id == a.Session {
+		return
+	}
+	l.drop(false)
+	l.session = l.client.sessions.adopt(a, l.nonce)
+}
+
+// drop lets the nonce go. stray says that its open may still be carried out.
+func (l *leg) drop(stray bool) {
+	switch {
+	case l.session != nil:
+		l.session.drop(l.nonce, stray)
+	case stray:
+		l.stray()
+	}
+}
+
 // open asks until the flight may be flown, is over, or the wait is.
 func (l *leg) open() (OpenAnswer, error) {
 	call := &l.trip.call
-	r := OpenRequest{
-		Fingerprint: call.Submission.Fingerprint.String(), Nonce: l.nonce, Session: l.session.id, Owner: l.client.opts.owner,
-		Policy: wire.PolicyOf(call.Submission.Policy),
-	}
-	if call.Submission.Input.Size > 0 {
-		r.Input = call.Submission.Input.Data
-	}
+	r := l.openRequest()
 	for {
 		wait := l.waitMS()
 		r.WaitMS = &wait
 		answer, err := l.client.Open(l.trip.interest, call.Key, r)
 		var busy *effect.Busy
 		if !errors.As(err, &busy) || l.over() {
-			l.session.granted(answer.Sent, answer.TrustMS)
+			l.granted(answer)
 			return answer, err
 		}
 		if wait == 0 && !sleep(l.trip.interest, min(max(busy.RetryAfter, firstPause), longPause)) {
 			return answer, context.Cause(l.trip.interest)
 		}
+	}
+}
+
+func (l *leg) openRequest() OpenRequest {
+	call := &l.trip.call
+	r := OpenRequest{
+		Fingerprint: call.Submission.Fingerprint.String(), Nonce: l.nonce, Session: l.sessionID(), Owner: l.client.opts.owner,
+		Policy: wire.PolicyOf(call.Submission.Policy),
+	}
+	if r.Session == "" {
+		r.TTLMS = l.client.opts.ttl.Milliseconds()
+	}
+	if call.Submission.Input.Size > 0 {
+		r.Input = call.Submission.Input.Data
+	}
+	return r
+}
+
+// sessionID is that of the client's session; a session that the server made for one attempt is not asked for again.
+func (l *leg) sessionID() string {
+	if l.session == nil || l.session.once {
+		return ""
+	}
+	return l.session.id
+}
+
+// granted takes the trust that an answer gave, where it is about the session that the leg has.
+func (l *leg) granted(a OpenAnswer) {
+	if l.session != nil && l.session.id == a.Session {
+		l.session.granted(a.Sent, a.TrustMS)
 	}
 }
 
@@ -193,14 +246,14 @@ func (l *leg) lookUp(a OpenAnswer) (OpenAnswer, error) {
 	verb, found := l.askProvider(a)
 	wait := l.waitMS()
 	answer, err := l.client.Verdict(l.trip.interest, call.Key, VerdictRequest{
-		Probe: a.Probe, Result: wire.VerbWord(verb), Session: l.session.id, Nonce: l.nonce, Owner: l.client.opts.owner,
+		Probe: a.Probe, Result: wire.VerbWord(verb), Session: l.sessionID(), Nonce: l.nonce, Owner: l.client.opts.owner,
 		WaitMS: &wait, Body: wire.BodyOf(cut(found.ExternalID), found.ContentType, found.Body),
 	})
 	var busy *effect.Busy
 	if errors.As(err, &busy) && !l.over() {
 		return l.open()
 	}
-	l.session.granted(answer.Sent, answer.TrustMS)
+	l.granted(answer)
 	return answer, err
 }
 
@@ -252,6 +305,11 @@ func (l *leg) input(a OpenAnswer) flight.Blob {
 		return own
 	}
 	return flight.NewBlob(wire.TypeJSON, a.Input, flight.MaxInput)
+}
+
+func isLeaseLost(err error) bool {
+	var lost *effect.LeaseLost
+	return errors.As(err, &lost)
 }
 
 func isFenced(err error) bool {

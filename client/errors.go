@@ -2,7 +2,6 @@ package client
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -24,6 +23,7 @@ type (
 	Unrecorded  = effect.Unrecorded
 	Unsettled   = effect.Unsettled
 	Missing     = effect.Missing
+	LeaseLost   = effect.LeaseLost
 )
 
 // ErrClosed is returned by a Client that was closed.
@@ -110,7 +110,7 @@ func problem(p Problem, key flight.Key) *Error {
 	case wire.NoLeader, wire.LeaseUnavailable, wire.Draining, wire.ReportPending, wire.RateLimited:
 		e.class = &effect.Unavailable{Code: string(p.Code), Cause: errors.New(p.Detail)}
 	case wire.LeaseLost:
-		e.class = fmt.Errorf("%w: %s", effect.ErrLeaseLost, p.Detail)
+		e.class = &effect.LeaseLost{Key: key}
 	}
 	return e
 }

@@ -29,7 +29,9 @@ type request struct {
 	prefer  string
 	key     flight.Key // whose namespace goes out, and which errors name
 	actor   bool       // say who decides
+	headers bool       // those of a good answer are wanted, too
 
+	once     bool          // not even again where a connection turned out to be stale
 	timeout  time.Duration // of one try; 0: 10 s
 	patience time.Duration // with tries that are not answered, or not now; 0: the client's
 	tries    int           // at most so many; 0: as many as patience allows
@@ -61,16 +63,22 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 	}
 	deadline := time.Now().Add(patience)
 	pause := firstPause
-	var unsure bool
+	var unsure, fresh bool
 	for try := 1; ; try++ {
 		server := c.best.Load()
-		resp, err := c.try(ctx, c.servers[int(server)%len(c.servers)], &r)
+		resp, err := c.try(ctx, int(server), &r)
 		resp.unsure = unsure
 		wait, again := again(err)
 		if !again {
 			return resp, err
 		}
 		unsure = unsure || mayHaveArrived(err)
+		var stale *staleError
+		if !fresh && !r.once && errors.As(err, &stale) {
+			fresh = true
+			try--
+			continue
+		}
 		c.best.CompareAndSwap(server, (server+1)%uint32(len(c.servers)))
 		if wait == 0 {
 			wait = pause/2 + rand.N(pause)
@@ -133,16 +141,30 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // try sends the request once.
-func (c *Client) try(ctx context.Context, server string, r *request) (response, error) {
+func (c *Client) try(ctx context.Context, server int, r *request) (response, error) {
 	timeout := r.timeout
 	if timeout == 0 {
 		timeout = defaultTry
 	}
+	resp, err := c.carry(ctx, server, r, timeout)
+	if errors.Is(err, errHeader) {
+		return resp, &Error{Problem: Problem{Code: wire.InputInvalid, Status: http.StatusBadRequest, Detail: err.Error()}}
+	}
+	if err == nil && resp.status >= 300 && resp.status != http.StatusNotModified {
+		return resp, refusal(&resp, r.key)
+	}
+	return resp, err
+}
+
+func (c *Client) carry(ctx context.Context, server int, r *request, timeout time.Duration) (response, error) {
+	if l := c.links[server]; l != nil {
+		return l.do(ctx, c, r, timeout)
+	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	req, err := c.httpRequest(ctx, server, r)
+	req, err := c.httpRequest(ctx, c.servers[server], r)
 	if err != nil {
-		return response{}, &Error{Problem: Problem{Code: wire.InputInvalid, Status: http.StatusBadRequest, Detail: err.Error()}}
+		return response{}, err
 	}
 	sent := time.Now()
 	answer, err := c.http.Do(req)
@@ -151,14 +173,30 @@ func (c *Client) try(ctx context.Context, server string, r *request) (response, 
 	}
 	defer answer.Body.Close()
 	body, err := readBody(answer)
-	if err != nil {
-		return response{}, fmt.Errorf("the answer was cut off: %w", err)
+	return response{status: answer.StatusCode, header: answer.Header, body: body, sent: sent}, err
+}
+
+// header is one that depends on the request.
+type header struct{ name, value string }
+
+// headers are those that depend on the request.
+func (c *Client) headers(r *request) []header {
+	var list [5]header
+	h := list[:0]
+	if ns := c.opts.namespace; !r.key.IsZero() && r.key.Namespace() != ns {
+		h = append(h, header{wire.HeaderNamespace, r.key.Namespace()})
+	} else if ns != wire.DefaultNamespace {
+		h = append(h, header{wire.HeaderNamespace, ns})
 	}
-	resp := response{status: answer.StatusCode, header: answer.Header, body: body, sent: sent}
-	if resp.status >= 300 && resp.status != http.StatusNotModified {
-		return resp, refusal(&resp, r.key)
+	if r.actor && c.opts.actor != "" {
+		h = append(h, header{wire.HeaderActor, c.opts.actor})
 	}
-	return resp, nil
+	for _, optional := range [...]header{{"If-Match", r.ifMatch}, {"If-None-Match", r.ifNone}, {wire.HeaderPrefer, r.prefer}} {
+		if optional.value != "" {
+			h = append(h, optional)
+		}
+	}
+	return h
 }
 
 func (c *Client) httpRequest(ctx context.Context, server string, r *request) (*http.Request, error) {
@@ -171,35 +209,18 @@ func (c *Client) httpRequest(ctx context.Context, server string, r *request) (*h
 		return nil, err
 	}
 	req.GetBody = nil // nobody sends this again but ask
-	h := req.Header
 	if r.body != nil {
-		h["Content-Type"] = typeJSON
+		req.Header.Set("Content-Type", wire.TypeJSON)
 	}
-	h["User-Agent"] = userAgent
-	if ns := c.opts.namespace; !r.key.IsZero() && r.key.Namespace() != ns {
-		h.Set(wire.HeaderNamespace, r.key.Namespace())
-	} else if ns != wire.DefaultNamespace {
-		h.Set(wire.HeaderNamespace, ns)
+	req.Header.Set("User-Agent", "flightd-go")
+	for _, h := range c.headers(r) {
+		if !sendable(h.value) {
+			return nil, errHeader
+		}
+		req.Header.Set(h.name, h.value)
 	}
-	if r.actor && c.opts.actor != "" {
-		h.Set(wire.HeaderActor, c.opts.actor)
-	}
-	setHeader(h, "If-Match", r.ifMatch)
-	setHeader(h, "If-None-Match", r.ifNone)
-	setHeader(h, wire.HeaderPrefer, r.prefer)
 	return req, nil
 }
-
-func setHeader(h http.Header, name, value string) {
-	if value != "" {
-		h[name] = []string{value}
-	}
-}
-
-var (
-	typeJSON  = []string{wire.TypeJSON}
-	userAgent = []string{"flightd-go"}
-)
 
 func readBody(answer *http.Response) ([]byte, error) {
 	if n := answer.ContentLength; n >= 0 && n <= maxAnswer {
@@ -236,7 +257,7 @@ func decode[T any](resp response, err error) (*T, error) {
 		return nil, err
 	}
 	out := new(T)
-	if err := json.Unmarshal(resp.body, out); err != nil {
+	if err := wire.DecodeAnswer(resp.body, out); err != nil {
 		return nil, fmt.Errorf("client: the server's answer cannot be read: %w", err)
 	}
 	return out, nil

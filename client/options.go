@@ -108,8 +108,7 @@ func DefaultSpool() (string, error) {
 func parseAddresses(list string) ([]string, error) {
 	var servers []string
 	for part := range strings.SplitSeq(list, ",") {
-		part = strings.TrimRight(strings.TrimSpace(part), "/")
-		if part == "" {
+		if part = strings.TrimSpace(part); part == "" {
 			continue
 		}
 		if !strings.Contains(part, "://") {
@@ -119,7 +118,7 @@ func parseAddresses(list string) ([]string, error) {
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
 			return nil, &flight.InvalidError{Field: "address", Detail: fmt.Sprintf("%q is no address of a server like http://127.0.0.1:7420", part)}
 		}
-		servers = append(servers, part)
+		servers = append(servers, strings.TrimRight(part, "/"))
 	}
 	if len(servers) == 0 {
 		return nil, &flight.InvalidError{Field: "address", Detail: "no server is named"}

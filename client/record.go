@@ -27,7 +27,7 @@ func (c *Client) record(key flight.Key, r ReportRequest, provisional *effect.Res
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.life), c.opts.reportWait)
 	defer cancel()
 	ask := c.reportRequest(key, r.AppendJSON(nil))
-	ask.tries, ask.timeout = 1, min(firstReport, c.opts.reportWait)
+	ask.tries, ask.once, ask.timeout = 1, true, min(firstReport, c.opts.reportWait)
 	f, err := decode[Flight](c.ask(ctx, ask))
 	if verdictOn(err) == taken {
 		return f, err
@@ -38,7 +38,7 @@ func (c *Client) record(key flight.Key, r ReportRequest, provisional *effect.Res
 		c.opts.logger.Error("flightd: a report could not be kept on disk", "key", key.String(), "error", spoolErr)
 	}
 	if verdictOn(err) == later {
-		ask.tries, ask.timeout = 0, reportTry
+		ask.tries, ask.once, ask.timeout = 0, false, reportTry
 		f, err = decode[Flight](c.ask(ctx, ask))
 	}
 	switch verdictOn(err) {

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -12,109 +11,11 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// sessions gives out the session that new attempts are opened under. There is one at a time; one that can no longer be
-// trusted with new attempts is retired and lives on, renewed, for those it holds.
-type sessions struct {
-	client *Client
-
-	mu      sync.Mutex
-	current *session
-	all     map[*session]struct{}
-	making  chan struct{} // closed when the session being made is there, or is not
-}
-
-// get gives the session for new attempts and makes one where there is none.
-func (ss *sessions) get(ctx context.Context) (*session, error) {
-	for {
-		ss.mu.Lock()
-		if s := ss.current; s != nil {
-			ss.mu.Unlock()
-			return s, nil
-		}
-		if making := ss.making; making != nil {
-			ss.mu.Unlock()
-			select {
-			case <-making:
-				continue
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
-		}
-		making := make(chan struct{})
-		ss.making = making
-		ss.mu.Unlock()
-		s, err := ss.start(ctx)
-		ss.mu.Lock()
-		ss.making, ss.current = nil, s
-		if s != nil {
-			if ss.all == nil {
-				ss.all = make(map[*session]struct{})
-			}
-			ss.all[s] = struct{}{}
-		}
-		ss.mu.Unlock()
-		close(making)
-		return s, err
-	}
-}
-
-// start makes a session. If its answer is lost, the session ends by its time to live.
-func (ss *sessions) start(ctx context.Context) (*session, error) {
-	c := ss.client
-	a, err := c.NewSession(ctx, c.opts.ttl, c.opts.owner)
-	if err != nil {
-		return nil, err
-	}
-	s := &session{
-		client: c, id: a.Session, held: make(map[string]*attempt), stop: make(chan struct{}),
-		every: time.Duration(a.RenewEveryMS) * time.Millisecond,
-	}
-	s.dying, s.lost = context.WithCancelCause(context.Background())
-	if s.every <= 0 {
-		s.every = time.Second
-	}
-	s.trust.extend(a.Sent, a.TrustMS)
-	s.watch = time.AfterFunc(time.Hour, s.checkTrust) // far off, so that it finds itself
-	s.watch.Reset(s.trust.left())
-	c.idle.Go(s.keep)
-	return s, nil
-}
-
-// retire opens nothing under s any more.
-func (ss *sessions) retire(s *session) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if ss.current == s {
-		ss.current = nil
-	}
-}
-
-func (ss *sessions) forget(s *session) {
-	ss.retire(s)
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	delete(ss.all, s)
-}
-
-// close ends all sessions. Nothing is held under them any more, or nobody waits for it.
-func (ss *sessions) close(ctx context.Context) {
-	ss.mu.Lock()
-	all := slices.Collect(maps.Keys(ss.all))
-	ss.current = nil
-	ss.mu.Unlock()
-	for _, s := range all {
-		s.end()
-		s.giveUp(ctx)
-	}
-}
-
-// closePatience is how long a session that is given up is worth a request.
-const closePatience = 2 * time.Second
-
 // session is one party that holds attempts at the server.
 type session struct {
 	client *Client
 	id     string
+	once   bool // the server made it for one attempt and ends it with its report
 	every  time.Duration
 	trust  trust
 	watch  *time.Timer     // looks at trust when it should be over
@@ -262,6 +163,9 @@ func (s *session) giveUp(ctx context.Context) {
 	s.mu.Lock()
 	strays, nonces := s.strays, slices.Collect(maps.Keys(s.held))
 	s.mu.Unlock()
+	if s.once && len(nonces) == 0 || s.dying.Err() != nil && len(nonces) == 0 && !strays {
+		return // the server knows
+	}
 	ctx, cancel := context.WithTimeout(ctx, closePatience)
 	defer cancel()
 	if strays {
@@ -287,7 +191,7 @@ func (s *session) renew() bool {
 	if a.unsure {
 		s.retire()
 	}
-	if errors.Is(err, effect.ErrLeaseLost) {
+	if isLeaseLost(err) {
 		s.lose()
 		s.end()
 		return true

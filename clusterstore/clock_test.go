@@ -1,6 +1,7 @@
 package clusterstore
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,5 +94,30 @@ func TestHazard25_JumpExpiresNothing(t *testing.T) {
 		require.GreaterOrEqual(t, s.Now(), before)
 		fly(t, s, 2)
 		require.GreaterOrEqual(t, s.Header().Now, before)
+	})
+}
+
+// A machine that starts with a clock that is far ahead: its ledger's time follows, but for an hour nothing expires that
+// only this made due.
+func TestHazard25_StartWithAClockAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		l := &levers{wall: time.UnixMilli(1_700_000_000_000)}
+		cfg := memConfig(fs)
+		cfg.Clock = l.clock()
+		ended(t, cfg, 3)
+		l.wall = l.wall.Add(365 * 24 * time.Hour)
+		var jump [2]flight.Time
+		cfg.Events.Jumped = func(from, to flight.Time) { jump = [2]flight.Time{from, to} }
+		s := openStore(t, cfg)
+		require.Equal(t, flight.Time(l.wall.UnixMilli()), s.Now())
+		require.Equal(t, s.Now(), jump[1])
+		propose(t, s, &flight.Tick{})
+		for _, want := range []int{0, 3} {
+			n, err := s.Expire(context.Background(), 10)
+			require.NoError(t, err)
+			require.Equal(t, want, n)
+			l.pass(settleTime)
+		}
 	})
 }

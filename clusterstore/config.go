@@ -36,7 +36,8 @@ type Config struct {
 	// Events are told what happens.
 	Events Events
 
-	peers *peers // more voters than this one; nil: it is alone
+	peers   *peers                            // more voters than this one; nil: it is alone
+	wrapLog func(raft.LogStore) raft.LogStore // a fault under the watchdog; nil: none
 }
 
 // peers is how this node reaches others.
@@ -49,7 +50,7 @@ type peers struct {
 type Memory struct {
 	BlockCache int64  // bytes of blocks read, shared by log and state; 64 MiB
 	MemTable   uint64 // bytes of one table of recent writes; log and state have up to 3 each; 32 MiB
-	Flights    int    // decoded flights at hand, about 1 KiB each; 65,536
+	Flights    int    // decoded flights at hand, about 1 KiB each; 131,072
 }
 
 // memTables is how many tables of recent writes a database may have before writes wait for the disk.
@@ -119,7 +120,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	setDefault(&c.Memory.BlockCache, 64<<20)
 	setDefault(&c.Memory.MemTable, 32<<20)
-	setDefault(&c.Memory.Flights, 1<<16)
+	setDefault(&c.Memory.Flights, 1<<17)
 	setDefault(&c.Log.SnapshotBytes, 256<<20)
 	setDefault(&c.Log.Trailing, 4096)
 	setDefault(&c.Guard.Stall, 5*time.Second)

@@ -1,6 +1,7 @@
 package clusterstore
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -176,7 +177,7 @@ func writeSynced(fs vfs.FS, path string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(content)
+	_, err = f.Write(bytes.Clone(content)) // a file of vfs may change what it is given
 	if err == nil {
 		err = f.Sync()
 	}

@@ -190,6 +190,9 @@ func (s *Store) bootSnapshot() error {
 func (s *Store) startRaft(restore bool) error {
 	transport, voters := s.neighbours()
 	guarded := &guardedLog{LogStore: s.log, limit: s.cfg.Guard.Stall, bark: s.stalled, grown: s.logGrew}
+	if s.cfg.wrapLog != nil {
+		guarded.LogStore = s.cfg.wrapLog(s.log)
+	}
 	if last, _ := s.log.LastIndex(); last == 0 && s.machine.meta.Applied == 0 {
 		list, err := s.snaps.List()
 		if err != nil {

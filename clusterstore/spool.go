@@ -180,15 +180,12 @@ func (s *Store) reportLater(ctx context.Context, p *proposal, r *flight.Report) 
 	if err != nil {
 		s.cfg.Logger.Error("clusterstore: a report could not be spooled", "key", r.Key.String(), "error", err)
 	}
-	carried := make(chan flight.Reply, 1)
-	select {
-	case <-s.closing:
+	if !s.guests.enter() {
 		return flight.Reply{}, s.pending(name)
-	default:
 	}
-	s.workers.Add(1)
+	carried := make(chan flight.Reply, 1)
 	go func() {
-		defer s.workers.Done()
+		defer s.guests.leave()
 		if reply, ok := s.carry(r, name, p); ok {
 			carried <- reply
 		}

@@ -39,6 +39,7 @@ type Store struct {
 	closed   sync.Once
 	closeErr error
 	workers  sync.WaitGroup
+	guests   guests
 }
 
 // leadership is a term in which this node leads and has applied an entry of its own.
@@ -162,8 +163,14 @@ func (s *Store) Barrier(ctx context.Context) error {
 
 // verify asks a majority whether this node still leads.
 func (s *Store) verify(ctx context.Context) error {
+	if !s.guests.enter() {
+		return ErrClosed
+	}
 	answer := make(chan error, 1)
-	go func() { answer <- s.raft.VerifyLeader().Error() }() // ends with raft at the latest
+	go func() { // raft answers as long as it runs, and Close lets it run until everybody has left
+		defer s.guests.leave()
+		answer <- s.raft.VerifyLeader().Error()
+	}()
 	select {
 	case err := <-answer:
 		if err != nil {
@@ -208,6 +215,8 @@ func (s *Store) shut(ctx context.Context) error {
 		errs = append(errs, s.packer.close(ctx))
 	}
 	close(s.closing)
+	s.guests.close()
+	s.leading.Store(nil)
 	if s.raft != nil {
 		errs = append(errs, s.raft.Shutdown().Error())
 	}
@@ -228,6 +237,33 @@ func (s *Store) shut(ctx context.Context) error {
 		errs = append(errs, s.lock.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// guests are goroutines that callers started and that Close waits for.
+type guests struct {
+	mu     sync.Mutex
+	closed bool
+	inside sync.WaitGroup
+}
+
+// enter answers false when the house is closed; else leave must follow.
+func (g *guests) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed {
+		g.inside.Add(1)
+	}
+	return !g.closed
+}
+
+func (g *guests) leave() { g.inside.Done() }
+
+// close lets nobody in any more and waits until all have left.
+func (g *guests) close() {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.inside.Wait()
 }
 
 // signal wakes everybody who waits for something to change.

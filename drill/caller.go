@@ -104,6 +104,7 @@ func (c *caller) act(ctx context.Context, server string) error {
 	c.path.result(result)
 	if result, err = fd.Do(ctx, call, c.createTicket); err == nil {
 		c.path.result(result)
+		c.path.pass(crashpoint.BeforeRelease, result.Attempt, nil)
 	}
 	return c.path.end(err)
 }

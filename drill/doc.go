@@ -17,6 +17,7 @@
 //	after-effect   when the CRM's answer comes, unread           when the caller stands there
 //	before-report  with the answer in its hands                  with the report in its hands
 //	after-report   when the report was answered                  after the ledger has the report, before it says so
+//	before-release with the receipt, and its session alive       before it gives the claim back
 //
 // Flightd dies by itself at the points that it passes; where only the caller does, the caller stops, the drill kills
 // flightd, and the caller goes on. When both are to die, flightd's own points are used until the open, and the caller's

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/flightd/flightd/client"
@@ -258,7 +257,7 @@ func (p *play) settle(ctx context.Context) error {
 	})
 }
 
-// gather reads the CRM's books and what flightd says of the key.
+// gather reads the CRM's books, and has flightd asked.
 func (p *play) gather(ctx context.Context) error {
 	count, err := p.books.count(ctx, p.run.ID())
 	if err != nil {
@@ -271,64 +270,33 @@ func (p *play) gather(ctx context.Context) error {
 	if p.house == nil || p.house.proc == nil {
 		return nil
 	}
-	return p.withFlightd(ctx, func(c *client.Client, id flight.ID) error {
-		f, err := c.Flight(ctx, id)
-		if err != nil {
-			return err
+	return p.withFlightd(ctx, func(c *client.Client, id flight.ID) error { return p.gatherFlight(ctx, c, id) })
+}
+
+// gatherFlight reads what flightd says of the key.
+func (p *play) gatherFlight(ctx context.Context, c *client.Client, id flight.ID) error {
+	f, err := c.Flight(ctx, id)
+	if err != nil {
+		return err
+	}
+	p.facts.State, p.facts.Overlap = f.State, f.Overlap
+	if p.facts.History, err = c.History(ctx, id); err != nil {
+		return err
+	}
+	for _, past := range f.Past {
+		if past.Digest != "" {
+			p.facts.Receipts = append(p.facts.Receipts, Outcome{ExternalID: past.ExternalID, Digest: past.Digest})
 		}
-		p.facts.State, p.facts.Overlap = f.State, f.Overlap
-		if p.facts.History, err = c.History(ctx, id); err != nil {
-			return err
-		}
-		for _, past := range f.Past {
-			if past.Digest != "" {
-				p.facts.Receipts = append(p.facts.Receipts, Outcome{ExternalID: past.ExternalID, Digest: past.Digest})
-			}
-		}
-		if f.Receipt == nil {
-			return nil
-		}
-		bytes, err := c.Receipt(ctx, id)
-		if err != nil {
-			return err
-		}
-		p.facts.Receipts = append(p.facts.Receipts, Outcome{
-			ExternalID: f.Receipt.ExternalID, Digest: bytes.Digest, Attempt: f.Receipt.Attempt, Body: string(bytes.Data),
-		})
+	}
+	if f.Receipt == nil {
 		return nil
+	}
+	bytes, err := c.Receipt(ctx, id)
+	if err != nil {
+		return err
+	}
+	p.facts.Receipts = append(p.facts.Receipts, Outcome{
+		ExternalID: f.Receipt.ExternalID, Digest: bytes.Digest, Attempt: f.Receipt.Attempt, Body: string(bytes.Data),
 	})
-}
-
-// story is the history in few words.
-func story(events []client.Event) string {
-	var words []string
-	for _, e := range events {
-		switch e.Kind {
-		case flight.EventLost.String():
-			words = append(words, fmt.Sprintf("#%d lost", e.Attempt))
-		case flight.EventAbandoned.String():
-			words = append(words, fmt.Sprintf("#%d abandoned", e.Attempt))
-		case flight.EventReported.String():
-			words = append(words, fmt.Sprintf("#%d %s", e.Attempt, e.Outcome))
-		case flight.EventFencedReport.String():
-			words = append(words, fmt.Sprintf("#%d fenced", e.Attempt))
-		case flight.EventVerdict.String():
-			words = append(words, "look-up: "+orUnknown(e.Note))
-		case flight.EventResolved.String():
-			said, _, _ := strings.Cut(e.Note, ":")
-			words = append(words, "person: "+orUnknown(said))
-		case flight.EventInDoubt.String():
-			words = append(words, "in doubt")
-		case flight.EventOverlap.String():
-			words = append(words, "OVERLAP")
-		}
-	}
-	return strings.Join(words, ", ")
-}
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return strings.ReplaceAll(s, "_", " ")
+	return nil
 }

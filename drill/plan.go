@@ -81,7 +81,7 @@ func (r Run) flightdsOwn() bool {
 	switch r.Point {
 	case crashpoint.BeforeClaim, crashpoint.AfterClaim, crashpoint.AfterOpen:
 		return r.flightdDies()
-	case crashpoint.BeforeReport, crashpoint.AfterReport:
+	case crashpoint.BeforeReport, crashpoint.AfterReport, crashpoint.BeforeRelease:
 		return r.Victim == Flightd
 	}
 	return false
@@ -123,46 +123,48 @@ func PlanWithout() []Run {
 	return runs
 }
 
-// Select keeps the runs that have one of the words of each kind that is named: points, faults, victims, recoveries. No
-// word keeps all. The error names a word that is none.
-func Select(runs []Run, words []string) ([]Run, error) {
-	kinds := []struct {
-		of    func(Run) string
-		words []string
-	}{
-		{of: func(r Run) string { return string(r.Victim) }},
-		{of: func(r Run) string { return string(r.Point) + string(r.Fault) }},
-		{of: func(r Run) string { return r.Recovery }},
+// kind is one thing that words can select by.
+type kind func(Run) string
+
+func kinds() []kind {
+	return []kind{
+		func(r Run) string { return string(r.Victim) },
+		func(r Run) string { return string(r.Point) + string(r.Fault) },
+		func(r Run) string { return r.Recovery },
 	}
-	var known []string
-	for _, w := range words {
-		found := false
-		for i := range kinds {
-			if slices.ContainsFunc(runs, func(r Run) bool { return kinds[i].of(r) == w && w != "" }) {
-				kinds[i].words = append(kinds[i].words, w)
-				found = true
-			}
+}
+
+// words are all that select one of the runs by this kind, each once.
+func (k kind) words(runs []Run) []string {
+	var words []string
+	for _, r := range runs {
+		if w := k(r); w != "" && !slices.Contains(words, w) {
+			words = append(words, w)
 		}
-		if !found {
-			for _, k := range kinds {
-				for _, r := range runs {
-					if word := k.of(r); word != "" && !slices.Contains(known, word) {
-						known = append(known, word)
-					}
-				}
-			}
+	}
+	return words
+}
+
+// Select keeps the runs that have one of the words of each kind that is named: victims, points and faults, recoveries.
+// No word keeps all. The error names a word that is none.
+func Select(runs []Run, words []string) ([]Run, error) {
+	selected := runs
+	var known []string
+	for _, k := range kinds() {
+		of := k.words(runs)
+		known = append(known, of...)
+		named := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !slices.Contains(of, w) })
+		if len(named) > 0 {
+			selected = slices.DeleteFunc(slices.Clone(selected), func(r Run) bool { return !slices.Contains(named, k(r)) })
+		}
+	}
+	for _, w := range words {
+		if !slices.Contains(known, w) {
 			return nil, fmt.Errorf("%q selects nothing; the words are %s", w, strings.Join(known, ", "))
 		}
 	}
-	var selected []Run
-	for _, r := range runs {
-		fits := true
-		for _, k := range kinds {
-			fits = fits && (len(k.words) == 0 || slices.Contains(k.words, k.of(r)))
-		}
-		if fits {
-			selected = append(selected, r)
-		}
+	if len(selected) == 0 {
+		return nil, fmt.Errorf("no run is all of %s", strings.Join(words, ", "))
 	}
 	return selected, nil
 }

@@ -14,7 +14,7 @@ import (
 
 func TestPlanHasEveryVictimAtEveryPointUnderEveryRecovery(t *testing.T) {
 	runs := Plan()
-	require.Len(t, runs, 7*3*3+4*3)
+	require.Len(t, runs, len(crashpoint.All())*3*3+4*3)
 	ids := map[string]bool{}
 	for _, r := range runs {
 		require.False(t, ids[r.ID()], "%s is there twice", r.ID())
@@ -35,11 +35,11 @@ func TestSelect(t *testing.T) {
 		words []string
 		want  int
 	}{
-		{nil, 75},
+		{nil, len(Plan())},
 		{[]string{"after-effect"}, 9},
 		{[]string{"after-effect", "drop"}, 12},
 		{[]string{"after-effect", "verify"}, 3},
-		{[]string{"caller", "hold"}, 7},
+		{[]string{"caller", "hold"}, len(crashpoint.All())},
 		{[]string{"both", "flightd", "before-claim", "resend", "hold"}, 4},
 	} {
 		runs, err := Select(Plan(), test.words)
@@ -48,6 +48,8 @@ func TestSelect(t *testing.T) {
 	}
 	_, err := Select(Plan(), []string{"after-lunch"})
 	require.ErrorContains(t, err, `"after-lunch" selects nothing; the words are caller, flightd, both, before-claim`)
+	_, err = Select(Plan(), []string{"caller", "drop"})
+	require.EqualError(t, err, "no run is all of caller, drop")
 	_, err = Select(Plan(), []string{""})
 	require.Error(t, err)
 }

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
 )
 
 // Verdict says in a word whether the row kept what was promised.
@@ -68,4 +71,38 @@ func (r Report) Summary() string {
 		s += "; logs and data are in " + r.Dir
 	}
 	return s
+}
+
+// story is the history in few words.
+func story(events []client.Event) string {
+	var words []string
+	for _, e := range events {
+		switch e.Kind {
+		case flight.EventLost.String():
+			words = append(words, fmt.Sprintf("#%d lost", e.Attempt))
+		case flight.EventAbandoned.String():
+			words = append(words, fmt.Sprintf("#%d abandoned", e.Attempt))
+		case flight.EventReported.String():
+			words = append(words, fmt.Sprintf("#%d %s", e.Attempt, e.Outcome))
+		case flight.EventFencedReport.String():
+			words = append(words, fmt.Sprintf("#%d fenced", e.Attempt))
+		case flight.EventVerdict.String():
+			words = append(words, "look-up: "+orUnknown(e.Note))
+		case flight.EventResolved.String():
+			said, _, _ := strings.Cut(e.Note, ":")
+			words = append(words, "person: "+orUnknown(said))
+		case flight.EventInDoubt.String():
+			words = append(words, "in doubt")
+		case flight.EventOverlap.String():
+			words = append(words, "OVERLAP")
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return strings.ReplaceAll(s, "_", " ")
 }

@@ -2,11 +2,15 @@ package effect
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
+	"sync/atomic"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -18,12 +22,12 @@ const (
 )
 
 // Transport is an http.RoundTripper for the effect's own request. It adds the idempotency key and the fencing token,
-// notes the first byte written, and refuses to start when the lease is lost.
+// notes the first byte that is written, and refuses to write it when the lease is lost by then, however long the dialing
+// took. Through a proxy that tunnels, the first byte is that of the request for the tunnel.
 //
 // It sends one request at most: Go's own client repeats a request that carries an Idempotency-Key when a reused
 // connection dies, and so acts twice in one attempt. So each effect goes out with a body that cannot be rewound, on a
-// connection of its own wherever a second effect would be one too many, and over HTTP/1.1. A nil base is a transport
-// made for this attempt by the rules of http.DefaultTransport.
+// connection of its own, over HTTP/1.1. A nil base means the rules of http.DefaultTransport.
 func (a *Attempt) Transport(base *http.Transport) http.RoundTripper {
 	a.Watch()
 	if base == nil {
@@ -35,6 +39,8 @@ func (a *Attempt) Transport(base *http.Transport) http.RoundTripper {
 	own.Protocols = new(http.Protocols)
 	own.Protocols.SetHTTP1(true)
 	own.DisableKeepAlives = true
+	own.DialContext = a.guarded(dialer(base))
+	own.DialTLSContext = a.guarded(tlsDialer(base))
 	return &transport{at: a, base: own}
 }
 
@@ -53,10 +59,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, err
 	}
-	trace := &httptrace.ClientTrace{
-		// Right before the first byte: the last moment at which the lease can keep the effect from starting.
-		GotConn: func(httptrace.GotConnInfo) { t.at.marks.Or(markSent) },
-	}
+	var used *guardedConn
+	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { used, _ = got.Conn.(*guardedConn) }}
 	out := req.Clone(httptrace.WithClientTrace(req.Context(), trace))
 	out.Header.Set(HeaderIdempotencyKey, t.at.IdempotencyKey())
 	out.Header.Set(HeaderFencingToken, t.at.FencingToken())
@@ -64,7 +68,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if out.Body == nil || out.Body == http.NoBody {
 		out.Body, out.ContentLength = emptyBody{bytes.NewReader(nil)}, 0
 	}
-	return t.base.RoundTrip(out)
+	resp, err := t.base.RoundTrip(out)
+	if resp != nil && resp.TLS == nil && used != nil {
+		resp.TLS = used.state()
+	}
+	return resp, err
 }
 
 func (a *Attempt) mayStart() error {
@@ -81,6 +89,92 @@ func closeBody(req *http.Request) {
 	if req.Body != nil {
 		_ = req.Body.Close()
 	}
+}
+
+type dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// dialer is how base makes connections.
+func dialer(base *http.Transport) dial {
+	if base.DialContext != nil {
+		return base.DialContext
+	}
+	return new(net.Dialer).DialContext
+}
+
+// tlsDialer is how base makes connections for https, the handshake included.
+func tlsDialer(base *http.Transport) dial {
+	if base.DialTLSContext != nil {
+		return base.DialTLSContext
+	}
+	plain := dialer(base)
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := plain(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		cfg := &tls.Config{}
+		if base.TLSClientConfig != nil {
+			cfg = base.TLSClientConfig.Clone()
+		}
+		if cfg.ServerName == "" {
+			host, _, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, errors.Join(err, conn.Close())
+			}
+			cfg.ServerName = host
+		}
+		cfg.NextProtos = []string{"http/1.1"}
+		if d := base.TLSHandshakeTimeout; d > 0 {
+			bounded, cancel := context.WithTimeout(ctx, d)
+			defer cancel()
+			ctx = bounded
+		}
+		secured := tls.Client(conn, cfg)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		return secured, nil
+	}
+}
+
+// guarded makes connections whose first byte needs the right to start.
+func (a *Attempt) guarded(d dial) dial {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := d(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &guardedConn{Conn: conn, at: a}, nil
+	}
+}
+
+// guardedConn asks for the right to start before its first byte, and notes that it was written.
+type guardedConn struct {
+	net.Conn
+	at      *Attempt
+	started atomic.Bool
+}
+
+// Write implements net.Conn. It is the last moment at which the lease can keep the effect from starting.
+func (c *guardedConn) Write(b []byte) (int, error) {
+	if !c.started.Load() {
+		if err := c.at.mayStart(); err != nil {
+			return 0, err
+		}
+		c.started.Store(true)
+		c.at.marks.Or(markSent)
+	}
+	return c.Conn.Write(b)
+}
+
+// state is what the handshake agreed on; nil for a connection without one.
+func (c *guardedConn) state() *tls.ConnectionState {
+	secured, ok := c.Conn.(*tls.Conn)
+	if !ok {
+		return nil
+	}
+	state := secured.ConnectionState()
+	return &state
 }
 
 // maxAnswer bounds how much of a provider's answer is read into memory.

@@ -25,7 +25,6 @@ var (
 
 // act performs the effect of an open attempt and reports it.
 func (ex *Executor) act(t *trip, reply flight.Reply) (step, effect.Result, error) {
-	t.fences = 0
 	if ex.cfg.Events.Opened != nil {
 		ex.cfg.Events.Opened(t.call.Key, reply.Token.Number)
 	}
@@ -34,6 +33,7 @@ func (ex *Executor) act(t *trip, reply flight.Reply) (step, effect.Result, error
 	if err != nil || t.right.Trust() <= 0 || ex.service.Err() != nil {
 		return ex.turnBack(t, reply, err)
 	}
+	t.setbacks = 0
 	t.start()
 	defer t.stop()
 	ex.cfg.Crash(beforeSend)
@@ -58,7 +58,7 @@ func (ex *Executor) turnBack(t *trip, reply flight.Reply, inputErr error) (step,
 	case ex.service.Err() != nil:
 		return landed, effect.Result{}, effect.ErrClosed
 	}
-	return claimAnew, effect.Result{}, nil
+	return claimAnew, effect.Result{}, ex.setBack(t, errUntrusted)
 }
 
 // ending is how a handler ended.

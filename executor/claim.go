@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -49,8 +50,12 @@ type waiter struct {
 func (ex *Executor) claim(ctx, patience context.Context, w waiter) (lease.Lease, *flight.Flight, error) {
 	poll := firstPoll
 	for {
-		right, err := w.session.TryAcquire(ctx, w.key)
-		if err == nil || !errors.Is(err, lease.ErrHeld) {
+		var right lease.Lease
+		err := lease.ErrHeld // by this process itself: a newer claim would turn its effect in the air into a doubt
+		if !ex.trips.inTheAir(w.id) {
+			right, err = ex.tryClaim(ctx, w)
+		}
+		if err == nil || !errors.Is(err, lease.ErrHeld) && !ex.worthWaiting(w.id, err) {
 			return right, nil, err
 		}
 		if by := new(lease.HeldError); w.held != nil && errors.As(err, &by) {
@@ -69,6 +74,27 @@ func (ex *Executor) claim(ctx, patience context.Context, w waiter) (lease.Lease,
 			poll = firstPoll
 		}
 	}
+}
+
+// worthWaiting reports whether an etcd that does not answer need not be the end of a wait: somebody's attempt is open,
+// and its end will be seen in the ledger.
+func (ex *Executor) worthWaiting(id flight.ID, err error) bool {
+	if !errors.Is(err, lease.ErrUnavailable) {
+		return false
+	}
+	f, err := ex.cfg.Ledger.Flight(id)
+	return err == nil && f.OpenAttempt() != nil
+}
+
+// tryClaim is one try at the key. An etcd that does not answer in time is none: the caller is told, and may ask again.
+func (ex *Executor) tryClaim(ctx context.Context, w waiter) (lease.Lease, error) {
+	patience, cancel := context.WithTimeout(ctx, ex.cfg.TTL/2)
+	defer cancel()
+	right, err := w.session.TryAcquire(patience, w.key)
+	if err != nil && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
+	}
+	return right, err
 }
 
 // await reads the flight, and unless it is final waits at most d for a change of it.

@@ -93,8 +93,12 @@ func (v *visit) looks(f *flight.Flight) bool {
 
 // final reports whether a flight needs no claim of this caller's any more.
 func (v *visit) final(f *flight.Flight) bool {
-	return isSettled(f) || differs(f, &v.req.Submission) || v.mine(f) || v.looks(f)
+	return isSettled(f) || differs(f, &v.req.Submission) || v.mine(f) || v.looks(f) || v.late(f)
 }
+
+// late reports whether this open has had its attempt, and was only late on its way: where it brought no session, it
+// would open another one under a session of its own, and nobody would fly it.
+func (v *visit) late(f *flight.Flight) bool { return v.req.Session == "" && spent(f, v.req.Nonce) }
 
 func errDraining() error { return &effect.Unavailable{Code: "draining", Cause: effect.ErrClosed} }
 
@@ -119,6 +123,8 @@ func (d *Desk) finally(ctx context.Context, v visit, f *flight.Flight, joined bo
 		return d.again(ctx, v, flight.Reply{Decision: flight.Proceed, Flight: f, Token: f.Newest().Token()}, f.Newest().Claim)
 	case v.looks(f):
 		return d.again(ctx, v, flight.Reply{Decision: flight.Look, Flight: f, Probe: f.Probe.Number}, f.Probe.Claim)
+	case !isSettled(f) && v.late(f):
+		return OpenAnswer{}, &effect.Fenced{Key: v.req.Key}
 	}
 	return d.settled(v, f, joined)
 }
@@ -130,7 +136,9 @@ func (d *Desk) again(ctx context.Context, v visit, reply flight.Reply, claim fli
 		return OpenAnswer{}, err
 	}
 	start := time.Now()
-	trust, err := g.session.Renew(ctx)
+	patience, cancel := d.patience(ctx)
+	defer cancel()
+	trust, err := g.session.Renew(patience)
 	if err != nil {
 		return OpenAnswer{}, d.lost(ctx, v.req.Key, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,7 +29,7 @@ var (
 type guest struct {
 	w       *world
 	name    string
-	at      *node // the flightd that it talks to
+	at      atomic.Pointer[node] // the flightd that it talks to
 	p       *provider
 	req     executor.OpenRequest
 	dies    string // where it dies, alone
@@ -37,15 +38,17 @@ type guest struct {
 }
 
 func (w *world) guest(name string, at *node, p *provider, recovery flight.Recovery) *guest {
-	return &guest{w: w, name: name, at: at, p: p, req: executor.OpenRequest{
+	g := &guest{w: w, name: name, p: p, req: executor.OpenRequest{
 		Key: flight.MustKey("billing/charge/order-42"), Nonce: flight.Nonce{byte(len(name))}, Owner: name, Wait: time.Minute,
 		Submission: flight.Submission{Policy: policyOf(recovery), Input: flight.NewBlob("", []byte("42 EUR"), flight.MaxInput)},
 	}}
+	g.at.Store(at)
+	return g
 }
 
 // stay makes a session and renews it at whatever flightd the guest talks to, until ctx ends.
 func (g *guest) stay(ctx context.Context) {
-	s, err := g.at.Desk().NewSession(ctx, 0, g.name)
+	s, err := g.at.Load().Desk().NewSession(ctx, 0, g.name)
 	require.NoError(g.w.t, err)
 	g.req.Session = s.Session
 	g.renewed = make(chan struct{})
@@ -60,7 +63,7 @@ func (g *guest) stay(ctx context.Context) {
 			case <-tick.C:
 			}
 			patience, cancel := context.WithTimeout(ctx, time.Second)
-			_, _ = g.at.Desk().Renew(patience, s.Session, []flight.Nonce{g.req.Nonce})
+			_, _ = g.at.Load().Desk().Renew(patience, s.Session, []flight.Nonce{g.req.Nonce})
 			cancel()
 		}
 	}()
@@ -75,7 +78,7 @@ func (g *guest) dying(site string) bool {
 	}
 	g.w.script.say("%s: dies %s", g.name, site)
 	if g.takes {
-		go g.at.die("with it")
+		go g.at.Load().die("with it")
 		synctest.Wait()
 	}
 	return true
@@ -83,7 +86,7 @@ func (g *guest) dying(site string) bool {
 
 // fly opens, acts and reports, as the answers say.
 func (g *guest) fly(ctx context.Context) error {
-	answer, err := g.at.Desk().Open(ctx, g.req)
+	answer, err := g.at.Load().Desk().Open(ctx, g.req)
 	for err == nil && answer.Decision == flight.Look {
 		answer, err = g.look(ctx, answer)
 	}
@@ -121,7 +124,7 @@ func (g *guest) report(ctx context.Context, answer executor.OpenAnswer, made eff
 		}
 		answered := make(chan told, 1)
 		go func() {
-			f, err := g.at.Desk().Report(patience, executor.ReportRequest{
+			f, err := g.at.Load().Desk().Report(patience, executor.ReportRequest{
 				ID: answer.Flight.ID, FencingToken: answer.FencingToken, Outcome: flight.Succeeded, ExternalID: made.ExternalID,
 				Body: flight.NewBlob("", made.Body, flight.MaxReceiptBody),
 			})
@@ -141,8 +144,11 @@ func (g *guest) report(ctx context.Context, answer executor.OpenAnswer, made eff
 			return nil
 		case <-patience.Done(): // no answer: the caller asks whoever answers
 			cancel()
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			g.w.script.say("%s: no answer, reports again", g.name)
-			g.at = g.w.heir
+			g.at.Store(g.w.heir.Load())
 		}
 	}
 }
@@ -152,7 +158,7 @@ func (g *guest) look(ctx context.Context, answer executor.OpenAnswer) (executor.
 	if id, found := g.p.find(answer.IdempotencyKey); found {
 		verdict.Result, verdict.ExternalID, verdict.Body = flight.Happened, id, flight.NewBlob("", []byte(id), flight.MaxReceiptBody)
 	}
-	return g.at.Desk().Verdict(ctx, verdict)
+	return g.at.Load().Desk().Verdict(ctx, verdict)
 }
 
 func errorWord(err error) string { return fmt.Sprintf("%T", err) }
@@ -185,8 +191,8 @@ func deskCrash(t *testing.T, site string, recovery flight.Recovery) string {
 	go func() { done <- g.fly(first) }()
 	synctest.Wait()
 	require.Contains(t, w.script.String(), "a: dies "+site)
-	w.heir = w.node("b", flightdtest.Options{})
-	g.at = w.heir
+	w.heir.Store(w.node("b", flightdtest.Options{}))
+	g.at.Store(w.heir.Load())
 	if strings.HasSuffix(site, "open") || strings.HasSuffix(site, "claim") { // no answer: the caller asks whoever answers
 		w.script.say("caller: no answer, opens again")
 		go func() { <-done }()
@@ -246,19 +252,19 @@ func callerCrash(t *testing.T, site string, both bool, recovery flight.Recovery)
 	require.ErrorIs(t, g.fly(alive), errDied)
 	die()
 	<-g.renewed
-	w.heir = a
+	w.heir.Store(a)
 	if both {
-		w.heir = w.node("b", flightdtest.Options{})
+		w.heir.Store(w.node("b", flightdtest.Options{}))
 	}
 	asleep(t, time.Minute)
-	f := w.heir.Flight(g.req.Key)
+	f := w.heir.Load().Flight(g.req.Key)
 	w.script.say("unasked: %v", f.State)
 
-	next := w.guest("another", w.heir, p, recovery)
+	next := w.guest("another", w.heir.Load(), p, recovery)
 	err := next.fly(t.Context())
 	var doubt *effect.InDoubt
 	if errors.As(err, &doubt) {
-		settleByHand(w, w.heir, p, g.req.Key)
+		settleByHand(w, w.heir.Load(), p, g.req.Key)
 		err = next.fly(t.Context())
 	}
 	require.NoError(t, err)

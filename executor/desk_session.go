@@ -24,7 +24,9 @@ func (d *Desk) NewSession(ctx context.Context, ttl time.Duration, owner string) 
 	if err != nil {
 		return SessionAnswer{}, err
 	}
-	trust, err := g.session.Renew(ctx)
+	patience, cancel := d.patience(ctx)
+	defer cancel()
+	trust, err := g.session.Renew(patience)
 	if err != nil {
 		return SessionAnswer{}, d.lost(ctx, flight.Key{}, err)
 	}
@@ -42,7 +44,9 @@ func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.N
 	if err != nil {
 		return SessionAnswer{}, err
 	}
-	trust, err := g.session.Renew(ctx)
+	patience, cancel := d.patience(ctx)
+	defer cancel()
+	trust, err := g.session.Renew(patience)
 	if err != nil {
 		if errors.Is(err, lease.ErrLost) {
 			d.guests.forget(id)
@@ -104,6 +108,11 @@ func (d *Desk) CloseSession(ctx context.Context, id flight.SessionID) error {
 	return nil
 }
 
+// patience bounds what is asked of etcd, so that its absence is said and not waited for.
+func (d *Desk) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, d.ex.cfg.TTL/2)
+}
+
 // sessionFor is the caller's session, or one for this flight alone.
 func (d *Desk) sessionFor(ctx context.Context, req OpenRequest) (guest, error) {
 	if req.Session == "" {
@@ -116,7 +125,9 @@ func (d *Desk) newGuest(ctx context.Context, ttl time.Duration, owner string, on
 	if ttl == 0 {
 		ttl = lease.DefaultTTL
 	}
-	session, err := d.ex.cfg.Leases.NewSession(ctx, lease.Spec{TTL: ttl, Owner: owner})
+	patience, cancel := d.patience(ctx)
+	defer cancel()
+	session, err := d.ex.cfg.Leases.NewSession(patience, lease.Spec{TTL: ttl, Owner: owner})
 	if err != nil {
 		return guest{}, d.lost(ctx, flight.Key{}, err)
 	}
@@ -129,11 +140,13 @@ func (d *Desk) guestOf(ctx context.Context, id flight.SessionID) (guest, error) 
 	if g, known := d.guests.find(id, time.Now()); known {
 		return g, nil
 	}
-	session, err := d.ex.cfg.Leases.Session(ctx, id)
+	patience, cancel := d.patience(ctx)
+	defer cancel()
+	session, err := d.ex.cfg.Leases.Session(patience, id)
 	if err != nil {
 		return guest{}, d.lost(ctx, flight.Key{}, err)
 	}
-	trust, err := session.Renew(ctx)
+	trust, err := session.Renew(patience)
 	if err != nil {
 		return guest{}, d.lost(ctx, flight.Key{}, err)
 	}

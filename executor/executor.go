@@ -157,6 +157,12 @@ func (ex *Executor) fly(t *trip) (effect.Result, error) {
 			if settled, err := ex.claimFor(t); settled != nil || err != nil {
 				return ex.settled(t, settled, err)
 			}
+			if !ex.trusted(t) {
+				if err := ex.setBack(t, errUntrusted); err != nil {
+					return effect.Result{}, err
+				}
+				continue
+			}
 		}
 		// 5. The ledger decides.
 		reply, err := ex.open(t)
@@ -196,22 +202,22 @@ func (ex *Executor) follow(t *trip, reply flight.Reply) (step, effect.Result, er
 		if t.call.Key.IsStep() {
 			return landed, effect.Result{}, &effect.Fenced{Key: t.call.Key}
 		}
-		return claimAnew, effect.Result{}, ex.afterFence(t)
+		return claimAnew, effect.Result{}, ex.setBack(t, errRefused)
 	}
 	result, err := ex.answer(reply.Flight, &t.call, effect.Replayed)
 	return landed, result, err
 }
 
-// maxFences is how often in a row a fresh claim may be refused by the ledger before somebody is told: then the lease
-// side and the ledger do not agree about epochs or about the time.
-const maxFences = 6
+// maxSetbacks is how often in a row a claim may come to nothing before somebody is told: the ledger refuses fresh ones,
+// or they are lost before they can be used. Then the lease side and the ledger do not agree, or a clock runs away.
+const maxSetbacks = 6
 
-// afterFence pauses before the next claim, longer every time.
-func (ex *Executor) afterFence(t *trip) error {
-	if t.fences++; t.fences >= maxFences {
-		return &effect.Unavailable{Code: "lease_unavailable", Cause: fmt.Errorf("%s: %w", t.call.Key, errRefused)}
+// setBack pauses before the next claim, longer every time.
+func (ex *Executor) setBack(t *trip, why error) error {
+	if t.setbacks++; t.setbacks >= maxSetbacks {
+		return &effect.Unavailable{Code: "lease_unavailable", Cause: fmt.Errorf("%s: %w", t.call.Key, why)}
 	}
-	if !rest(t.interest, jitter(firstPoll<<t.fences)) {
+	if !rest(t.interest, jitter(firstPoll<<t.setbacks)) {
 		return context.Cause(t.interest)
 	}
 	return nil

@@ -12,8 +12,9 @@ import (
 )
 
 var (
-	errGone    = errors.New("executor: the handler ended its goroutine, so that nobody knows what it did")
-	errRefused = errors.New("the ledger refuses every fresh claim: it is of another epoch, or the ledger's time runs away from ours")
+	errGone      = errors.New("executor: the handler ended its goroutine, so that nobody knows what it did")
+	errUntrusted = errors.New("claims are made, but lost before they can be used")
+	errRefused   = errors.New("the ledger refuses every fresh claim: it is of another epoch, or the ledger's time runs away from ours")
 )
 
 // open asks the ledger for an attempt of the trip's flight.
@@ -74,6 +75,17 @@ func (ex *Executor) abandon(reply flight.Reply, right lease.Lease, why string) e
 	}
 	ex.background(func(ctx context.Context) { _, _ = ex.insist(ctx, command) }, right.Release)
 	return err
+}
+
+// trusted reports whether the trip's claim may be used. A session that was not renewed in time is asked to do so first:
+// the machine may have been suspended, and only etcd knows whether for too long.
+func (ex *Executor) trusted(t *trip) bool {
+	if t.right.Trust() <= 0 {
+		ctx, cancel := context.WithTimeout(t.interest, ex.cfg.TTL/renewals)
+		defer cancel()
+		_, _ = ex.session.Renew(ctx)
+	}
+	return t.right.Trust() > 0
 }
 
 // insist proposes a command until the ledger has answered, or ctx ends.

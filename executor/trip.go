@@ -20,7 +20,8 @@ type trip struct {
 	handler  effect.Handler
 	interest context.Context // ends when the last caller has gone, or when Close begins
 	drop     context.CancelCauseFunc
-	callers  int // guarded by the shard's mutex
+	callers  int  // guarded by the shard's mutex
+	joined   bool // guarded by the shard's mutex until the trip is off the map
 	shard    *shard
 	done     chan struct{}
 	result   effect.Result
@@ -28,8 +29,8 @@ type trip struct {
 	flying   atomic.Bool // an attempt of this trip is the flight's newest, as far as it knows
 
 	// Of the goroutine that flies it.
-	right  lease.Lease // nil: none
-	fences int         // how often in a row a fresh claim was refused
+	right    lease.Lease // nil: none
+	setbacks int         // how often in a row a claim came to nothing
 }
 
 const shards = 64
@@ -55,6 +56,7 @@ func (ts *trips) join(parent context.Context, id flight.ID, call effect.Call, h 
 	defer s.mu.Unlock()
 	if t := s.byID[id]; t != nil && t.interest.Err() == nil {
 		t.callers++
+		t.joined = true
 		return t, false
 	}
 	t = &trip{id: id, call: call, handler: h, callers: 1, shard: s, done: make(chan struct{})}
@@ -81,6 +83,14 @@ func (ts *trips) underway(id flight.ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byID[id] != nil || s.aloft[id] > 0
+}
+
+// inTheAir reports whether an effect of the flight is in the air in this process, whatever became of its lease.
+func (ts *trips) inTheAir(id flight.ID) bool {
+	s := ts.of(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.aloft[id] > 0
 }
 
 // start notes an effect in the air. It outlives its trip on the map when all callers go and another one comes.
@@ -139,23 +149,19 @@ func (t *trip) await(ctx context.Context, patience time.Duration, as effect.Sour
 // share gives the trip's result to one of its callers: what this trip executed, the others joined. Each has a body of
 // its own.
 func (t *trip) share(as effect.Source) (effect.Result, error) {
-	if as != effect.Joined {
+	if !t.joined {
 		return t.result, t.err
 	}
+	result := t.result
+	if as == effect.Joined && result.Source == effect.Executed {
+		result.Source = effect.Joined
+	}
+	result.Answer.Body = bytes.Clone(result.Answer.Body)
 	var declined *effect.Declined
 	if errors.As(t.err, &declined) {
-		result := joined(declined.Result)
 		return result, &effect.Declined{Result: result}
 	}
-	return joined(t.result), t.err
-}
-
-func joined(r effect.Result) effect.Result {
-	if r.Source == effect.Executed {
-		r.Source = effect.Joined
-	}
-	r.Answer.Body = bytes.Clone(r.Answer.Body)
-	return r
+	return result, t.err
 }
 
 // forget takes one caller off the trip. The interest ends under the lock, so that nobody joins a trip that has lost it.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -202,7 +203,7 @@ type world struct {
 	script *script
 	ledger *flightdtest.Ledger
 	etcd   *leasetest.World
-	heir   *node // whom callers turn to when a node does not answer
+	heir   atomic.Pointer[node] // whom callers turn to when a node does not answer
 }
 
 func newWorld(t *testing.T) *world {

@@ -384,25 +384,3 @@ func (f *Flight) WithinWindow(now Time) bool {
 	w := f.Policy.ProviderWindow
 	return w == 0 || f.FirstSend == 0 || now < f.FirstSend.Add(w)
 }
-
-// Header is the part of the ledger that every command sees.
-type Header struct {
-	Deployment  string  `cbor:"1,keyasint,omitempty"` // made once at the first bootstrap
-	Secret      []byte  `cbor:"2,keyasint,omitempty"` // seals fencing tokens
-	LeaseEpoch  uint32  `cbor:"3,keyasint,omitempty"` // raised by an operator after etcd lost its past
-	StoreEpoch  uint32  `cbor:"4,keyasint,omitempty"` // raised by every restore of the ledger
-	MaxRevision int64   `cbor:"5,keyasint,omitempty"` // the highest etcd revision of the current epoch that a command showed
-	Now         Time    `cbor:"6,keyasint,omitempty"` // stamped by the leader, never falls
-	EpochHold   Time    `cbor:"7,keyasint,omitempty"` // until then nothing of an older lease epoch is taken over
-	Version     Version `cbor:"8,keyasint,omitzero"`  // of the command being applied
-}
-
-// IdempotencyKey is what travels with every attempt of a generation, so that the provider can tell a resend from a
-// second intent: 64 characters, the same for every attempt, without any trace of attempt, time or token.
-func (h *Header) IdempotencyKey(k Key, generation uint32) string {
-	sum := sha256.New()
-	for _, part := range [...]string{h.Deployment, k.String(), strconv.FormatUint(uint64(generation), 10)} {
-		sum.Write([]byte(strconv.Itoa(len(part)) + ":" + part))
-	}
-	return hex.EncodeToString(sum.Sum(nil))
-}

@@ -55,7 +55,7 @@ func runMutant(t *testing.T, file string, broken []byte) (out []byte, caught boo
 			t.Fatal(err)
 		}
 	}
-	out, err = exec.CommandContext(t.Context(), "go", "test", "-short", "-vet=off", "-overlay", overlay, ".").CombinedOutput()
+	out, err = exec.CommandContext(t.Context(), "go", "test", "-short", "-vet=off", "-failfast", "-overlay", overlay, ".", "-rapid.shrinktime", "0s", "-rapid.nofailfile").CombinedOutput()
 	return out, err != nil
 }
 

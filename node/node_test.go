@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,22 +89,6 @@ func TestSecondNodeOnSameDataIsRefused(t *testing.T) {
 	}
 }
 
-// TestHazard37: an etcd that belongs to another deployment's past is not taken over, and one that lost what the ledger
-// knows is not believed.
-func TestHazard37_ForgottenEtcdIsNotBelieved(t *testing.T) {
-	data := t.TempDir()
-	begin(t, data).end()
-	l := begin(t, data) // its session's claims and markers are in the ledger's past only when something was opened
-	l.end()
-	if err := os.RemoveAll(filepath.Join(data, "ledger")); err != nil {
-		t.Fatal(err)
-	}
-	fresh := begin(t, data) // a new deployment beside the old one's keys
-	if got := fresh.status("/readyz"); got != http.StatusOK {
-		t.Errorf("/readyz answers %d", got)
-	}
-}
-
 func TestStartFailsCleanly(t *testing.T) {
 	data := t.TempDir()
 	if err := os.WriteFile(filepath.Join(data, "etcd"), nil, 0o600); err != nil {
@@ -118,4 +103,30 @@ func TestStartFailsCleanly(t *testing.T) {
 	}
 	_ = lock.Close()
 	goleak.VerifyNone(t)
+}
+
+// TestNodeRefusesWebPages: it asks nobody for a credential, so nothing that a web page can send may reach it.
+func TestNodeRefusesWebPages(t *testing.T) {
+	l := begin(t, t.TempDir())
+	for name, spoil := range map[string]func(*http.Request){
+		"another origin":     func(r *http.Request) { r.Header.Set("Origin", "https://example.org") },
+		"a rebound name":     func(r *http.Request) { r.Host = "example.org" },
+		"a form":             func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") },
+		"a request unharmed": func(*http.Request) {},
+	} {
+		req, err := http.NewRequest(http.MethodPost, l.url+"/v1/sessions", strings.NewReader(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		spoil(req)
+		answer, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if refused := answer.StatusCode == http.StatusForbidden; refused != (name != "a request unharmed") {
+			t.Errorf("%s: %d", name, answer.StatusCode)
+		}
+	}
 }

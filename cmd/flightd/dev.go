@@ -12,6 +12,7 @@ import (
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/crashpoint"
+	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/node"
 )
 
@@ -80,6 +81,8 @@ func devError(err error) error {
 		return nil
 	case errors.As(err, &locked), errors.As(err, &invalid):
 		return &coded{code: exitConfig, err: err}
+	case errors.Is(err, lease.ErrRegressed), errors.Is(err, lease.ErrForeign):
+		return &coded{code: exitConfig, err: err, hint: "etcd and ledger in the data directory are not of the same time: put back what was there, or start with another --data"}
 	case errors.As(err, &network) && network.Op == "listen":
 		return &coded{code: exitUnreachable, err: err, hint: "something else has this address; give another one with --listen"}
 	}

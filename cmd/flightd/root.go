@@ -74,7 +74,7 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVar(&a.noColor, "no-color", false, "no colours (NO_COLOR)")
 	flags.BoolVar(&a.yes, "yes", false, "ask nothing")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.settle() }
-	root.AddCommand(a.devCommand(), a.execCommand(), a.flightsCommand(), a.whyCommand(), a.doubtCommand(), a.versionCommand())
+	root.AddCommand(a.devCommand(), a.execCommand(), a.flightsCommand(), a.whyCommand(), a.doubtCommand(), a.drillCommand(), a.versionCommand())
 	return root
 }
 

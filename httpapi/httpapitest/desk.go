@@ -24,15 +24,16 @@ func (w *World) open(ctx context.Context, req executor.OpenRequest) (executor.Op
 	waited := false
 	for {
 		w.mu.Lock()
-		answer, again, err := w.openLocked(req, waited)
+		answer, wait, err := w.openLocked(req, waited)
 		changed := w.changed
 		w.mu.Unlock()
-		if !again {
+		if wait == 0 {
 			return answer, err
 		}
 		select {
 		case <-changed:
 			waited = true
+		case <-time.After(wait):
 		case <-patience.Done():
 			if ctx.Err() != nil {
 				return answer, context.Cause(ctx)
@@ -42,20 +43,21 @@ func (w *World) open(ctx context.Context, req executor.OpenRequest) (executor.Op
 	}
 }
 
-// openLocked tries once; again says that somebody stands in the way, and err what to say when the wait is over.
-func (w *World) openLocked(req executor.OpenRequest, waited bool) (answer executor.OpenAnswer, again bool, err error) {
+// openLocked tries once. Where somebody stands in the way, wait is when to look again unasked, and err what to say when
+// the caller's wait is over.
+func (w *World) openLocked(req executor.OpenRequest, waited bool) (answer executor.OpenAnswer, wait time.Duration, err error) {
 	f := w.flights[req.Key.FlightID()]
 	if f != nil && f.State != flight.Absent {
 		if answer, done, err := w.standingLocked(f, &req, waited); done {
-			return answer, false, err
+			return answer, 0, err
 		}
 	}
 	if _, held := w.claims[req.Key]; held {
-		return answer, true, busy(req.Key, f)
+		return answer, time.Hour, busy(req.Key, f)
 	}
 	id, lost := w.sessionLocked(&req)
 	if lost {
-		return answer, false, &effect.LeaseLost{Key: req.Key}
+		return answer, 0, &effect.LeaseLost{Key: req.Key}
 	}
 	w.revision++
 	claim := flight.Claim{Epoch: 1, Revision: w.revision, Session: id}
@@ -64,17 +66,17 @@ func (w *World) openLocked(req executor.OpenRequest, waited bool) (answer execut
 	switch reply.Decision {
 	case flight.Proceed, flight.Look:
 		w.claims[req.Key] = claim
-		return w.clearLocked(&req, reply), false, nil
+		return w.clearLocked(&req, reply), 0, nil
 	}
 	w.dismissLocked(id)
 	switch reply.Decision {
 	case flight.Busy:
-		return answer, true, busy(req.Key, reply.Flight)
+		return answer, max(reply.Wait, time.Millisecond), busy(req.Key, reply.Flight)
 	case flight.Fenced:
-		return answer, false, &effect.Fenced{Key: req.Key}
+		return answer, 0, &effect.Fenced{Key: req.Key}
 	}
-	answer, done, err := w.standingLocked(reply.Flight, &req, waited)
-	return answer, !done, err
+	answer, _, err = w.standingLocked(reply.Flight, &req, waited)
+	return answer, 0, err
 }
 
 func (w *World) dismissLocked(id flight.SessionID) {

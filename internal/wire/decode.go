@@ -17,8 +17,8 @@ const (
 
 // DecodeOpen reads the body of an open. raw values are slices of data.
 func DecodeOpen(data []byte) (r OpenRequest, bad *Invalid) {
-	bad = readObject(data, func(s *scanner, name string) bool {
-		switch name {
+	bad = readObject(data, func(s *scanner, name []byte) bool {
+		switch string(name) {
 		case "action":
 			r.Action = s.str(maxWord)
 		case "id":
@@ -45,8 +45,8 @@ func DecodeOpen(data []byte) (r OpenRequest, bad *Invalid) {
 	return r, bad
 }
 
-func (p *Policy) decode(s *scanner, name string) bool {
-	switch name {
+func (p *Policy) decode(s *scanner, name []byte) bool {
+	switch string(name) {
 	case "attempt_timeout_ms":
 		p.AttemptTimeoutMS = s.integer(0, maxMS)
 	case "settle_ms":
@@ -75,8 +75,8 @@ func (s *scanner) wait() *int64 {
 	return &n
 }
 
-func (b *Body) decode(s *scanner, name string) bool {
-	switch name {
+func (b *Body) decode(s *scanner, name []byte) bool {
+	switch string(name) {
 	case "external_id":
 		b.ExternalID = s.str(maxText)
 	case "body":
@@ -108,7 +108,7 @@ func (s *scanner) base64() []byte {
 	}
 	data, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
-		s.fail(s.field, "it is not base64 in the standard alphabet with padding: %v", err)
+		s.wrong("it is not base64 in the standard alphabet with padding: %v", err)
 		return nil
 	}
 	return data
@@ -116,8 +116,8 @@ func (s *scanner) base64() []byte {
 
 // DecodeReport reads the body of a report.
 func DecodeReport(data []byte) (r ReportRequest, bad *Invalid) {
-	bad = readObject(data, func(s *scanner, name string) bool {
-		switch name {
+	bad = readObject(data, func(s *scanner, name []byte) bool {
+		switch string(name) {
 		case "fencing_token":
 			r.FencingToken = s.str(maxToken)
 		case "outcome":
@@ -134,8 +134,8 @@ func DecodeReport(data []byte) (r ReportRequest, bad *Invalid) {
 
 // DecodeVerdict reads the body of a verdict.
 func DecodeVerdict(data []byte) (r VerdictRequest, bad *Invalid) {
-	bad = readObject(data, func(s *scanner, name string) bool {
-		switch name {
+	bad = readObject(data, func(s *scanner, name []byte) bool {
+		switch string(name) {
 		case "probe":
 			r.Probe = s.str(maxToken)
 		case "result":
@@ -160,8 +160,8 @@ func DecodeVerdict(data []byte) (r VerdictRequest, bad *Invalid) {
 
 // DecodeSession reads the body of a new session.
 func DecodeSession(data []byte) (r SessionRequest, bad *Invalid) {
-	bad = readObject(data, func(s *scanner, name string) bool {
-		switch name {
+	bad = readObject(data, func(s *scanner, name []byte) bool {
+		switch string(name) {
 		case "ttl_ms":
 			r.TTLMS = s.integer(0, maxMS)
 		case "owner":
@@ -176,8 +176,8 @@ func DecodeSession(data []byte) (r SessionRequest, bad *Invalid) {
 
 // DecodeRenew reads the body of a renewal. Nonces is nil where the caller says nothing about them.
 func DecodeRenew(data []byte) (r RenewRequest, bad *Invalid) {
-	bad = readObject(data, func(s *scanner, name string) bool {
-		if name != "nonces" {
+	bad = readObject(data, func(s *scanner, name []byte) bool {
+		if string(name) != "nonces" {
 			return false
 		}
 		r.Nonces = s.strings(maxNonces, maxNonce)
@@ -188,8 +188,8 @@ func DecodeRenew(data []byte) (r RenewRequest, bad *Invalid) {
 
 // DecodeOperator reads the body of cancel, retry and free.
 func DecodeOperator(data []byte) (r OperatorRequest, bad *Invalid) {
-	bad = readObject(data, func(s *scanner, name string) bool {
-		switch name {
+	bad = readObject(data, func(s *scanner, name []byte) bool {
+		switch string(name) {
 		case "key":
 			r.Key = s.str(maxWord)
 		case "reason":
@@ -206,8 +206,8 @@ func DecodeOperator(data []byte) (r OperatorRequest, bad *Invalid) {
 
 // DecodeResolve reads the body of a resolve.
 func DecodeResolve(data []byte) (r ResolveRequest, bad *Invalid) {
-	bad = readObject(data, func(s *scanner, name string) bool {
-		switch name {
+	bad = readObject(data, func(s *scanner, name []byte) bool {
+		switch string(name) {
 		case "result":
 			r.Result = s.str(maxWord)
 		case "reason":
@@ -227,5 +227,5 @@ func DecodeEmpty(data []byte) *Invalid {
 	if len(data) == 0 {
 		return nil
 	}
-	return readObject(data, func(*scanner, string) bool { return false })
+	return readObject(data, func(*scanner, []byte) bool { return false })
 }

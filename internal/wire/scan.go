@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -48,14 +50,15 @@ func BadParameter(name, format string, args ...any) *Invalid {
 type scanner struct {
 	data  []byte
 	pos   int
-	field string // the field being read, for pointers
+	field []byte // the name of the field being read; nil: none
 	none  bool   // its value is null: it is as if it were not there
+	loose bool   // unknown fields are passed over: what is read is an answer, which later versions may add to
 	err   *Invalid
 }
 
 // readObject reads a document that must be an object and calls known for each of its fields. known reads the value and
 // answers true, or answers false for a name that it does not know. A field that is null is as if it were not there.
-func readObject(data []byte, known func(s *scanner, name string) bool) *Invalid {
+func readObject(data []byte, known func(s *scanner, name []byte) bool) *Invalid {
 	s := &scanner{data: data}
 	s.space()
 	if s.pos == len(data) {
@@ -67,7 +70,7 @@ func readObject(data []byte, known func(s *scanner, name string) bool) *Invalid 
 	s.fields(known)
 	s.space()
 	if s.err == nil && s.pos != len(data) {
-		s.fail("", "there is something behind the JSON document, at byte %d", s.pos+1)
+		s.wrong("there is something behind the JSON document, at byte %d", s.pos+1)
 	}
 	return s.err
 }
@@ -77,8 +80,8 @@ func withHint(e *Invalid, hint string) *Invalid {
 	return e
 }
 
-func (s *scanner) fields(known func(s *scanner, name string) bool) {
-	var seen [24]string
+func (s *scanner) fields(known func(s *scanner, name []byte) bool) {
+	var seen [24][]byte
 	names := seen[:0]
 	s.space()
 	if s.take('}') {
@@ -89,20 +92,25 @@ func (s *scanner) fields(known func(s *scanner, name string) bool) {
 		if s.err != nil {
 			return
 		}
-		s.field = "/" + escapePointer(name)
-		for _, n := range names {
-			if n == name {
-				s.fail(s.field, "the name stands twice")
+		s.field = name
+		if !s.loose {
+			if slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, name) }) {
+				s.wrong("the name stands twice")
 				return
 			}
+			names = append(names, name)
 		}
-		names = append(names, name)
 		s.none = s.null()
-		if !known(s, name) && s.err == nil {
-			s.failHint(s.field, "remove it, or look for a slip of the pen; unknown fields are refused so that none is ignored in silence", "no such field")
+		switch {
+		case known(s, name) || s.err != nil:
+		case s.loose:
+			s.raw()
+		default:
+			s.wrong("no such field")
+			s.err.Hint = "remove it, or look for a slip of the pen; unknown fields are refused so that none is ignored in silence"
 			return
 		}
-		s.field, s.none = "", false
+		s.field, s.none = nil, false
 		s.space()
 		if s.take('}') {
 			return
@@ -114,18 +122,18 @@ func (s *scanner) fields(known func(s *scanner, name string) bool) {
 // null passes over a null. It stays where it stands for the body of a receipt, which may be null.
 func (s *scanner) null() bool {
 	s.space()
-	if len(s.data)-s.pos >= 4 && string(s.data[s.pos:s.pos+4]) == "null" && s.field != "/body" {
+	if len(s.data)-s.pos >= 4 && string(s.data[s.pos:s.pos+4]) == "null" && string(s.field) != "body" {
 		s.pos += 4
 		return true
 	}
 	return false
 }
 
-func (s *scanner) name() string {
+func (s *scanner) name() []byte {
 	s.space()
 	if s.pos >= len(s.data) || s.data[s.pos] != '"' {
 		s.syntax("a field's name in double quotes")
-		return ""
+		return nil
 	}
 	name := s.quoted()
 	s.space()
@@ -138,9 +146,9 @@ func (s *scanner) str(limit int) string {
 	if s.none || !s.is('"', "a string") {
 		return ""
 	}
-	text := s.quoted()
+	text := string(s.quoted())
 	if s.err == nil && len(text) > limit {
-		s.fail(s.field, "it has %d bytes; at most %d are allowed", len(text), limit)
+		s.wrong("it has %d bytes; at most %d are allowed", len(text), limit)
 	}
 	return text
 }
@@ -162,7 +170,7 @@ func (s *scanner) integer(from, to int64) int64 {
 	}
 	n, err := strconv.ParseInt(string(s.data[start:s.pos]), 10, 64)
 	if err != nil || n < from || n > to {
-		s.fail(s.field, "%s is not a whole number from %d to %d", s.data[start:s.pos], from, to)
+		s.wrong("%s is not a whole number from %d to %d", s.data[start:s.pos], from, to)
 		return 0
 	}
 	return n
@@ -210,7 +218,7 @@ func (s *scanner) strings(count, limit int) []string {
 	}
 	for s.err == nil {
 		if len(list) == count {
-			s.fail(s.field, "at most %d are allowed", count)
+			s.wrong("at most %d are allowed", count)
 			return nil
 		}
 		list = append(list, s.str(limit))
@@ -255,7 +263,7 @@ func (s *scanner) wrongType(want string) {
 		s.syntax("a value")
 		return
 	}
-	s.fail(s.field, "%s is expected here, not %s", want, got)
+	s.wrong("%s is expected here, not %s", want, got)
 }
 
 func (s *scanner) space() {
@@ -283,36 +291,36 @@ func (s *scanner) expect(c byte) {
 	}
 }
 
-func (s *scanner) fail(pointer, format string, args ...any) {
-	if s.err == nil {
-		s.err = BadField(pointer, format, args...)
+// wrong says that something is wrong with the field being read, or with the document where there is none.
+func (s *scanner) wrong(format string, args ...any) {
+	if s.err != nil {
+		return
 	}
-}
-
-func (s *scanner) failHint(pointer, hint, format string, args ...any) {
-	if s.err == nil {
-		s.err = withHint(BadField(pointer, format, args...), hint)
+	pointer := ""
+	if s.field != nil {
+		pointer = "/" + escapePointer(string(s.field))
 	}
+	s.err = BadField(pointer, format, args...)
 }
 
 func (s *scanner) syntax(want string) {
 	if s.pos >= len(s.data) {
-		s.fail(s.field, "the JSON ends too early; %s is expected at byte %d", want, s.pos+1)
+		s.wrong("the JSON ends too early; %s is expected at byte %d", want, s.pos+1)
 		return
 	}
-	s.fail(s.field, "this is no JSON: %s is expected at byte %d, not %q", want, s.pos+1, s.data[s.pos])
+	s.wrong("this is no JSON: %s is expected at byte %d, not %q", want, s.pos+1, s.data[s.pos])
 }
 
-// quoted reads the string that starts here.
-func (s *scanner) quoted() string {
+// quoted reads the string that starts here. What it gives may be part of the document.
+func (s *scanner) quoted() []byte {
 	start := s.pos + 1
 	escaped := s.skipString()
 	if s.err != nil {
-		return ""
+		return nil
 	}
 	text := s.data[start : s.pos-1]
 	if !escaped {
-		return string(text)
+		return text
 	}
 	return unescape(text)
 }
@@ -339,7 +347,7 @@ func (s *scanner) skipString() (escaped bool) {
 		default:
 			r, size := utf8.DecodeRune(s.data[s.pos:])
 			if r == utf8.RuneError && size == 1 {
-				s.fail(s.field, "byte %d is not UTF-8", s.pos+1)
+				s.wrong("byte %d is not UTF-8", s.pos+1)
 				return escaped
 			}
 			s.pos += size
@@ -374,7 +382,7 @@ func (s *scanner) skipEscape() bool {
 			s.pos += 12
 			return true
 		}
-		s.fail(s.field, "a lone surrogate at byte %d stands for no character", s.pos+1)
+		s.wrong("a lone surrogate at byte %d stands for no character", s.pos+1)
 		return false
 	}
 	s.syntax("an escape")
@@ -394,7 +402,7 @@ func hex4(b []byte) rune {
 }
 
 // unescape reads the inside of a string that skipString accepted.
-func unescape(b []byte) string {
+func unescape(b []byte) []byte {
 	out := make([]byte, 0, len(b))
 	for i := 0; i < len(b); {
 		if b[i] != '\\' {
@@ -426,7 +434,7 @@ func unescape(b []byte) string {
 		}
 		i += 2
 	}
-	return string(out)
+	return out
 }
 
 // maxDepth is how deep values may nest; it is that of an input.

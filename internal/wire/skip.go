@@ -17,7 +17,7 @@ func (s *scanner) skip(depth int) {
 		s.skipString()
 	case c == '{' || c == '[':
 		if depth == maxDepth {
-			s.fail(s.field, "it nests deeper than %d levels", maxDepth)
+			s.wrong("it nests deeper than %d levels", maxDepth)
 			return
 		}
 		s.skipMembers(c, depth+1)

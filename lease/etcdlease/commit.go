@@ -20,9 +20,9 @@ const waryFor = 16
 // Commit implements lease.Claims.
 //
 // A batch goes out flat: one list of comparisons, all of which nearly always hold, and one list of puts and deletes.
-// That costs etcd less than half of what nested transactions do. Where one comparison fails nothing is done, and the batch
-// is sent again, nested: each operation with its own comparison, so that a key in use or a session that died fails
-// alone.
+// Nested transactions cost etcd a quarter to three quarters more. Where one comparison fails nothing is done, and the
+// batch is sent again, nested: each operation with its own comparison, so that a key in use or a session that died
+// fails alone. The next batches go nested at once, because contention comes in bursts.
 func (r *registry) Commit(ctx context.Context, stamp lease.Stamp, ops []*lease.Op) (int64, error) {
 	if r.wary.Load() <= 0 {
 		if flat := r.flat(stamp, ops); flat != nil {

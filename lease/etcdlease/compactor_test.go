@@ -17,6 +17,7 @@ import (
 
 // TestCompactorShortensTheHistory, warns of the quota, defragments, and leaves the last moments to the watch for deaths.
 func TestCompactorShortensTheHistory(t *testing.T) {
+	t.Parallel()
 	server := etcdtest.Start(t)
 	st := newStage(t, server)
 	desk := st.open(t, server.InProcess(t), leasetest.Options{})
@@ -59,6 +60,7 @@ func TestCompactorShortensTheHistory(t *testing.T) {
 }
 
 func TestCheckServer(t *testing.T) {
+	t.Parallel()
 	server := etcdtest.Start(t)
 	for _, c := range []*clientv3.Client{server.InProcess(t), server.Dial(t)} {
 		if err := etcdlease.CheckServer(t.Context(), c); err != nil {

@@ -93,6 +93,7 @@ func (s *stage) DropGuardKey(t testing.TB) {
 
 // TestEtcdConforms runs the suite over a real etcd, through sockets.
 func TestEtcdConforms(t *testing.T) {
+	t.Parallel()
 	server := etcdtest.Start(t)
 	leasetest.Run(t, leasetest.Factory{Stage: func(t testing.TB) leasetest.Stage { return newStage(t, server) }})
 }

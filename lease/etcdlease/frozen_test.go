@@ -23,7 +23,7 @@ const (
 	holderPrefix = "FLIGHTD_TEST_HOLDER_PREFIX"
 )
 
-// TestHolderProcess is the other process of TestFrozenProcess: it claims a key and prints its trust whenever it is
+// TestHolderProcess is the other process of TestHazard07_FrozenProcess: it claims a key and prints its trust whenever it is
 // asked. In an ordinary run it has nothing to do.
 func TestHolderProcess(t *testing.T) {
 	socket := os.Getenv(holderSocket)
@@ -45,9 +45,10 @@ func TestHolderProcess(t *testing.T) {
 	_ = desk.Close(t.Context())
 }
 
-// TestFrozenProcess stops a real process that holds a key (SIGSTOP), lets its lease expire and another claim the key,
+// TestHazard07_FrozenProcess stops a real process that holds a key (SIGSTOP), lets its lease expire and another claim the key,
 // and wakes it: the first thing it can say is that it believes in nothing.
-func TestFrozenProcess(t *testing.T) {
+func TestHazard07_FrozenProcess(t *testing.T) {
+	t.Parallel()
 	server := etcdtest.Start(t)
 	st := newStage(t, server)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestHolderProcess$")

@@ -143,7 +143,7 @@ var claimCases = []testCase{
 			}
 		}
 	}},
-	{name: "Hazard16_AHungHolderIsRemoved", run: func(x *exam) {
+	{name: "Hazard16_17_AHolderIsRemoved", run: func(x *exam) {
 		a, b := x.node(Options{}), x.node(Options{})
 		hung, s := x.kept(a, "a:1"), x.kept(b, "b:1")
 		l := x.take(hung, key("1"))

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"path/filepath"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/etcdlease"
+)
+
+// parts are the two rooms below the executor, each by itself: they show where a flight's time goes.
+type parts struct {
+	desk    *lease.Desk
+	session lease.Session
+	store   *clusterstore.Store
+}
+
+// noPast is a guard that knows nothing of an etcd's past.
+type noPast struct{}
+
+func (noPast) Epoch() uint32      { return 1 }
+func (noPast) MaxRevision() int64 { return 0 }
+
+func openParts(ctx context.Context, dir string, raw *rawPath) (*parts, error) {
+	p := &parts{}
+	var boot lease.Boot
+	_, _ = rand.Read(boot[:]) // it never fails: it ends the program first
+	var err error
+	if p.desk, err = etcdlease.New(etcdlease.Config{Client: raw.client, Deployment: "bench", Boot: boot, Node: "bench", Guard: noPast{}}); err != nil {
+		return nil, err
+	}
+	if p.session, err = p.desk.NewSession(ctx, lease.Spec{Owner: "bench", Kept: true}); err != nil {
+		p.close()
+		return nil, err
+	}
+	if p.store, err = clusterstore.Open(ctx, clusterstore.Config{Dir: filepath.Join(dir, "ledger")}); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *parts) close() {
+	if p.session != nil {
+		_ = p.session.Close(context.Background())
+	}
+	_ = p.desk.Close(context.Background())
+	if p.store != nil {
+		_ = p.store.Close(context.Background())
+	}
+}
+
+// claim is one claim, let go in the background.
+func (p *parts) claim(ctx context.Context, n uint64) error {
+	right, err := p.session.TryAcquire(ctx, flight.MustKey(fmt.Sprintf("bench/claim/order-%d", n)))
+	if err != nil {
+		return err
+	}
+	right.Release()
+	return nil
+}
+
+// record is one Open and one Report.
+func (p *parts) record(ctx context.Context, n uint64) error {
+	c := call(flight.MustKey(fmt.Sprintf("bench/record/order-%d", n)))
+	header := p.store.Header()
+	open := &flight.Open{
+		Key: c.Key, Submission: c.Submission, Claim: flight.Claim{Epoch: header.LeaseEpoch, Revision: int64(n), Session: "bench"},
+		Nonce: flight.Nonce{1}, NotAfter: p.store.Now().Add(flight.MaxOpenLife / 2), Owner: "bench", StoreEpoch: header.StoreEpoch,
+	}
+	reply, err := p.store.Propose(ctx, open)
+	if err != nil || reply.Decision != flight.Proceed {
+		return fmt.Errorf("open: %v, %w", reply.Decision, err)
+	}
+	reply, err = p.store.Report(ctx, &flight.Report{
+		Key: c.Key, Generation: reply.Flight.Generation, Token: reply.Token, Outcome: flight.Succeeded,
+		ExternalID: emptyAnswer.ExternalID, Body: flight.NewBlob(emptyAnswer.ContentType, emptyAnswer.Body, flight.MaxReceiptBody),
+	})
+	if err != nil || reply.Decision != flight.Accepted {
+		return fmt.Errorf("report: %v, %w", reply.Decision, err)
+	}
+	return nil
+}

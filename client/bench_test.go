@@ -1,0 +1,90 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+)
+
+// The cost of the door and its client alone, both in this process over loopback, around a ledger that costs nothing.
+func benchClient(b *testing.B) (*httpapitest.World, *client.Client) {
+	world := httpapitest.NewWorld()
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	b.Cleanup(server.Close)
+	c, err := client.Connect(b.Context(), server.URL, client.WithoutSpool())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = c.Close(ctx)
+	})
+	return world, c
+}
+
+func BenchmarkDoNewKeys(b *testing.B) {
+	_, c := benchClient(b)
+	var n atomic.Int64
+	b.ReportAllocs()
+	before := cpuTime(b)
+	b.SetParallelism(128)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			one := call(`{"amount":100}`)
+			one.Key = flight.MustKey(fmt.Sprintf("default/charge/order-%d", n.Add(1)))
+			if _, err := c.Do(context.Background(), one, answering(`{"id":"ch_1"}`)); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "flights/s")
+	b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
+}
+
+func BenchmarkReplay(b *testing.B) {
+	_, c := benchClient(b)
+	const keys = 1000
+	one := call(`{"amount":100}`)
+	for i := range keys {
+		one.Key = flight.MustKey(fmt.Sprintf("default/charge/order-%d", i))
+		if _, err := c.Do(b.Context(), one, answering(`{"id":"ch_1"}`)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	var n atomic.Int64
+	b.ReportAllocs()
+	b.ResetTimer()
+	before := cpuTime(b)
+	h := answering(`1`)
+	b.SetParallelism(32)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			one := call(`{"amount":100}`)
+			one.Key = flight.MustKey(fmt.Sprintf("default/charge/order-%d", n.Add(1)%keys))
+			if _, err := c.Do(context.Background(), one, h); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "replays/s")
+	b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
+}
+
+// cpuTime is what this process has used so far, which other processes on the machine do not change.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

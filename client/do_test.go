@@ -1,0 +1,368 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+)
+
+func TestDoOnceThenReplay(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	var at *effect.Attempt
+	result, err := c.Do(t.Context(), call(`{"amount": 1}`), func(_ context.Context, a *effect.Attempt) (effect.Answer, error) {
+		at = a
+		return effect.Answer{ExternalID: "ch_1", ContentType: "application/json", Body: []byte(`{"id": "ch_1"}`)}, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, effect.Executed, result.Source)
+	require.Equal(t, `{"id": "ch_1"}`, string(result.Answer.Body), "byte for byte")
+	require.Equal(t, "ch_1", result.Answer.ExternalID)
+	require.EqualValues(t, 1, result.Attempt)
+	require.Equal(t, key, at.Key())
+	require.EqualValues(t, 1, at.Number())
+	require.Equal(t, `{"amount": 1}`, string(at.Input()))
+	require.NotEmpty(t, at.IdempotencyKey())
+	require.NotEmpty(t, at.FencingToken())
+	require.Nil(t, at.Previous())
+
+	again, err := g.connect().Do(t.Context(), call(`{"amount":1.0}`), forbidden(t))
+	require.NoError(t, err)
+	require.Equal(t, effect.Replayed, again.Source)
+	require.Equal(t, result.Answer, again.Answer)
+	require.Equal(t, result.Digest, again.Digest)
+	require.Equal(t, result.At, again.At)
+	require.Zero(t, g.count("/v1/sessions"), "neither one effect nor replays need a session that is kept")
+	require.Empty(t, g.world.SessionIDs())
+}
+
+// 100 callers in two clients: one effect, one result.
+func TestDoManyCallers(t *testing.T) {
+	g := newRig(t)
+	clients := []*client.Client{g.connect(), g.connect()}
+	var ran atomic.Int32
+	var sources [3]atomic.Int32
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			result, err := clients[i%2].Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+				ran.Add(1)
+				return effect.Answer{Body: []byte("x"), ContentType: "text/plain"}, nil
+			})
+			if err != nil || string(result.Answer.Body) != "x" {
+				t.Errorf("%v %v", result, err)
+			}
+			sources[result.Source].Add(1)
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 1, ran.Load())
+	require.EqualValues(t, 1, sources[effect.Executed].Load())
+	require.LessOrEqual(t, g.count(":open"), 60, "callers of one key in one client share one wait")
+}
+
+func TestDoErrors(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	failing := func(err error, send bool) effect.Handler {
+		return func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+			at.Watch()
+			if send {
+				require.NoError(t, at.Sending())
+			}
+			return effect.Answer{}, err
+		}
+	}
+	boom := errors.New("boom")
+	_, err := c.Do(t.Context(), call(`1`), failing(boom, false))
+	var unsettled *client.Unsettled
+	require.ErrorAs(t, err, &unsettled)
+	require.ErrorIs(t, err, boom)
+	require.Equal(t, flight.NotDone, unsettled.Outcome)
+
+	_, err = c.Do(t.Context(), call(`2`), forbidden(t))
+	var conflict *client.Conflict
+	require.ErrorAs(t, err, &conflict)
+	require.Equal(t, []string{""}, conflict.Fields, "the inputs as wholes")
+	require.Equal(t, client.Code("idempotency_conflict"), client.CodeOf(err))
+
+	_, err = c.Do(t.Context(), call(`1`), failing(boom, true))
+	var doubt *client.InDoubt
+	require.ErrorAs(t, err, &doubt)
+	require.Equal(t, g.flight(key).Version, doubt.Version)
+	_, err = c.Do(t.Context(), call(`1`), forbidden(t))
+	require.ErrorAs(t, err, &doubt)
+	require.Equal(t, key, doubt.Key)
+	require.Equal(t, g.flight(key).Version, doubt.Version)
+
+	f, err := c.Resolve(t.Context(), key.FlightID(), doubt.Version.String(), client.ResolveRequest{Result: "not_happened", Reason: "test"})
+	require.NoError(t, err)
+	require.Equal(t, "queued", f.State)
+	_, err = c.Do(t.Context(), call(`1`), failing(client.Refused(boom), true))
+	var declined *client.Declined
+	require.ErrorAs(t, err, &declined)
+	require.Equal(t, "boom", string(declined.Result.Answer.Body))
+	require.Equal(t, effect.Executed, declined.Result.Source)
+	_, err = c.Do(t.Context(), call(`1`), forbidden(t))
+	require.ErrorAs(t, err, &declined)
+	require.Equal(t, effect.Replayed, declined.Result.Source)
+}
+
+func TestDoRefusesWhatCannotTravel(t *testing.T) {
+	c := newRig(t).connect()
+	for _, bad := range []effect.Call{
+		{},
+		call(`1`, flight.Policy{Recovery: flight.Verify}),
+		call(`1`, flight.Policy{Approval: true}),
+		call(`1`, flight.Policy{Retry: flight.RetryPolicy{Attempts: 2}}),
+		{Key: key, Submission: flight.Submission{Input: flight.NewBlob("text/plain", []byte("x"), 10)}},
+	} {
+		var invalid *flight.InvalidError
+		_, err := c.Do(t.Context(), bad, forbidden(t))
+		require.ErrorAs(t, err, &invalid)
+	}
+	_, err := c.Do(t.Context(), call(`1`), nil)
+	require.Error(t, err)
+}
+
+// A panic may hide an effect.
+func TestDoPanic(t *testing.T) {
+	g := newRig(t)
+	_, err := g.connect().Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) { panic("ouch") })
+	var doubt *client.InDoubt
+	require.ErrorAs(t, err, &doubt)
+	require.Contains(t, g.flight(key).Newest().Error, "ouch")
+}
+
+// Answers that are lost cost nothing: the nonce and the token tell a repeat from a second intent.
+func TestLostAnswers(t *testing.T) {
+	for _, path := range []string{"/v1/sessions", ":open", "/report"} {
+		for name, f := range map[string]fault{"after": cutAfter, "before": cutBefore, "refused": refused} {
+			t.Run(path+" "+name, func(t *testing.T) {
+				g := newRig(t)
+				c := g.connect()
+				if path == "/v1/sessions" { // the first effect goes without
+					other := call(`1`)
+					other.Key = flight.MustKey("default/charge/other")
+					_, err := c.Do(t.Context(), other, answering(`1`))
+					require.NoError(t, err)
+				}
+				g.once(path, f)
+				result, err := c.Do(t.Context(), call(`1`), answering(`1`))
+				require.NoError(t, err)
+				require.EqualValues(t, 1, result.Attempt)
+				require.EqualValues(t, 1, g.flight(key).AttemptCount)
+				require.Zero(t, c.Spooled())
+			})
+		}
+	}
+}
+
+// The caller's own context ends only its wait: the effect goes on and is reported.
+func TestCallerLeaves(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	ctx, leave := context.WithCancel(t.Context())
+	started, finish := make(chan struct{}), make(chan struct{})
+	returned := make(chan error, 1)
+	go func() {
+		_, err := c.Do(ctx, call(`1`), func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
+			close(started)
+			<-finish
+			return effect.Answer{Body: []byte("done")}, ctx.Err()
+		})
+		returned <- err
+	}()
+	<-started
+	leave()
+	require.ErrorIs(t, <-returned, context.Canceled)
+	close(finish)
+	f := g.until(key, func(f *flight.Flight) bool { return f.State.Terminal() })
+	require.Equal(t, flight.StateSucceeded, f.State)
+}
+
+// A caller that leaves while it waits for somebody else leaves nothing behind.
+func TestWaitEnds(t *testing.T) {
+	g := newRig(t)
+	holder, waiter := g.connect(), g.connect()
+	started, finish := make(chan struct{}), make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, err := holder.Do(context.Background(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			close(started)
+			<-finish
+			return effect.Answer{}, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	<-started
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	_, err := waiter.Do(ctx, call(`1`), forbidden(t))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	bounded := call(`1`)
+	bounded.Wait = 30 * time.Millisecond
+	_, err = waiter.Do(t.Context(), bounded, forbidden(t))
+	var busy *client.Busy
+	require.ErrorAs(t, err, &busy)
+	require.Equal(t, flight.Running, busy.State)
+	close(finish)
+	<-done
+	result, err := waiter.Do(t.Context(), call(`1`), forbidden(t))
+	require.NoError(t, err)
+	require.Equal(t, effect.Replayed, result.Source)
+}
+
+// Somebody asks for a cancel: the next renewal tells the attempt.
+func TestCancelReachesTheAttempt(t *testing.T) {
+	g := newRig(t)
+	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 5 * time.Millisecond })
+	c := g.connect(client.WithActor("eve"))
+	started := make(chan struct{})
+	go func() {
+		<-started
+		f, err := c.Flight(t.Context(), key.FlightID())
+		if err == nil {
+			_, err = c.Cancel(t.Context(), key.FlightID(), f.Version, client.OperatorRequest{Reason: "not wanted"})
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	_, err := c.Do(t.Context(), call(`1`), func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		close(started)
+		<-ctx.Done()
+		return effect.Answer{}, client.NotDone(context.Cause(ctx))
+	})
+	var failed *client.Failed
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, flight.StateCancelled, failed.State)
+	require.Equal(t, "eve", g.flight(key).Cancel.Who)
+}
+
+// The attempt's own time-out ends its context, and a handler that does not return is of unknown outcome.
+func TestAttemptTimeout(t *testing.T) {
+	g := newRig(t)
+	_, err := g.connect().Do(t.Context(), call(`1`, flight.Policy{AttemptTimeout: 20 * time.Millisecond}),
+		func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
+			<-ctx.Done()
+			return effect.Answer{}, ctx.Err()
+		})
+	var doubt *client.InDoubt
+	require.ErrorAs(t, err, &doubt)
+	require.Contains(t, g.flight(key).Newest().Error, "deadline")
+}
+
+// The first caller's input and policy stand: a resend must send what the first one sent.
+func TestFirstInputStands(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	first := call(`{"text":"one"}`, flight.Policy{Recovery: flight.Resend})
+	first.Submission.Fingerprint = flight.NoFingerprint
+	_, err := c.Do(t.Context(), first, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+		require.NoError(t, at.Sending())
+		return effect.Answer{}, errors.New("connection lost")
+	})
+	var unsettled *client.Unsettled
+	require.ErrorAs(t, err, &unsettled)
+	require.Equal(t, flight.Unknown, unsettled.Outcome)
+	second := call(`{"text":"two"}`)
+	second.Submission.Fingerprint = flight.NoFingerprint
+	_, err = g.connect().Do(t.Context(), second, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+		require.Equal(t, `{"text":"one"}`, string(at.Input()))
+		require.EqualValues(t, 2, at.Number())
+		require.Equal(t, flight.Unknown, at.Previous().Outcome)
+		require.Equal(t, "connection lost", at.Previous().Error)
+		return effect.Answer{}, nil
+	})
+	require.NoError(t, err)
+}
+
+// Under verify the provider is asked before anybody acts again.
+func TestLookUp(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	verify := call(`1`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond})
+	looks := 0
+	verify.LookUp = func(_ context.Context, at *effect.Attempt) (flight.Verb, effect.Answer, error) {
+		looks++
+		require.NotEmpty(t, at.IdempotencyKey())
+		require.EqualValues(t, 1, at.Number())
+		return flight.Happened, effect.Answer{ExternalID: "found", Body: []byte(`{"a": 1}`), ContentType: "application/json"}, nil
+	}
+	result, err := c.Do(t.Context(), verify, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+		require.NoError(t, at.Sending())
+		return effect.Answer{}, errors.New("connection lost")
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, looks)
+	require.Equal(t, "found", result.Answer.ExternalID)
+	require.Equal(t, `{"a": 1}`, string(result.Answer.Body))
+	require.Equal(t, flight.FromLookup, g.flight(key).Receipt.Source)
+}
+
+// A receipt over the limit is shortened on the way and never a failed attempt.
+func TestLongAnswer(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	long := []byte(strings.Repeat("é", 20<<20))
+	result, err := c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		return effect.Answer{ContentType: "text/plain\r\nx: y", Body: long}, nil
+	})
+	require.NoError(t, err)
+	require.True(t, result.Truncated)
+	require.Equal(t, len(long), result.Size)
+	require.Equal(t, flight.NewBlob("", long, 0).Digest, result.Digest)
+	require.Equal(t, long[:flight.MaxReceiptBody], result.Answer.Body)
+	receipt, err := c.Receipt(t.Context(), key.FlightID())
+	require.NoError(t, err)
+	require.Equal(t, len(long), receipt.Size)
+	require.Equal(t, result.Answer.Body, receipt.Data)
+}
+
+// Two servers, the first of them dead: nobody notices.
+func TestSeveralServers(t *testing.T) {
+	g := newRig(t)
+	dead := newRig(t)
+	dead.server.Close()
+	c := g.connectTo(dead.server.URL + "," + g.server.URL)
+	_, err := c.Do(t.Context(), call(`1`), answering(`1`))
+	require.NoError(t, err)
+	_, err = client.Connect(t.Context(), dead.server.URL, client.WithPatience(time.Millisecond), client.WithoutSpool())
+	var unavailable *client.Unavailable
+	require.ErrorAs(t, err, &unavailable)
+	require.Equal(t, "unreachable", unavailable.Code)
+	for _, bad := range []string{"", "ftp://x", "http://", "http://a/?b=c", " , "} {
+		_, err := client.Connect(t.Context(), bad)
+		var invalid *flight.InvalidError
+		require.ErrorAs(t, err, &invalid, bad)
+	}
+}
+
+// What is not flightd is not taken for it.
+func TestSomethingElseAnswers(t *testing.T) {
+	g := newRig(t)
+	c := g.connect(client.WithPatience(50 * time.Millisecond))
+	g.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadGateway)
+		_, _ = w.Write([]byte("<html>"))
+	})
+	_, err := c.Do(t.Context(), call(`1`), forbidden(t))
+	require.ErrorContains(t, err, "not flightd")
+}

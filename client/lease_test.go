@@ -1,0 +1,209 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+)
+
+// Trust that runs out forbids starting; an effect in the air is left to finish and to report, under hold and resend.
+func TestTrustRunsOut(t *testing.T) {
+	g := newRig(t)
+	g.world.Pull(func(l *httpapitest.Levers) { l.Trust, l.RenewEvery = 40*time.Millisecond, time.Hour })
+	c := g.connect()
+	result, err := c.Do(t.Context(), call(`1`), func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		require.NoError(t, at.Sending())
+		<-at.LeaseLost()
+		require.ErrorIs(t, at.Sending(), effect.ErrLeaseLost)
+		require.NoError(t, ctx.Err(), "it is not bothered")
+		return effect.Answer{Body: []byte("late")}, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, "late", string(result.Answer.Body))
+}
+
+// Under verify the look-up needs a bound: loss of the lease ends the attempt.
+func TestLeaseLossEndsVerify(t *testing.T) {
+	g := newRig(t)
+	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 5 * time.Millisecond })
+	c := g.connect()
+	verify := call(`1`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond})
+	verify.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+		return flight.DidNotHappen, effect.Answer{}, nil
+	}
+	ran := 0
+	result, err := c.Do(t.Context(), verify, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		if ran++; ran > 1 {
+			return effect.Answer{Body: []byte("second")}, nil
+		}
+		require.NoError(t, at.Sending())
+		for _, id := range g.world.SessionIDs() {
+			g.world.Expire(id)
+		}
+		<-ctx.Done()
+		require.ErrorIs(t, context.Cause(ctx), effect.ErrLeaseLost)
+		return effect.Answer{}, ctx.Err()
+	})
+	require.NoError(t, err)
+	require.Equal(t, 2, ran)
+	require.Equal(t, "second", string(result.Answer.Body))
+}
+
+// A session that is gone is replaced, without the caller noticing.
+func TestSessionGone(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	g.warm(c)
+	require.Len(t, g.world.SessionIDs(), 1)
+	for _, id := range g.world.SessionIDs() {
+		g.world.Expire(id)
+	}
+	other := call(`1`)
+	other.Key = flight.MustKey("default/charge/other")
+	_, err := c.Do(t.Context(), other, answering(`1`))
+	require.NoError(t, err)
+	require.Equal(t, 2, g.count("/v1/sessions"))
+}
+
+// An attempt whose trust was over before its answer came is given back, and opened again.
+func TestAnswerThatCameTooLate(t *testing.T) {
+	g := newRig(t)
+	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = time.Hour })
+	c := g.connect()
+	ran := 0
+	g.on(func(r *http.Request) fault {
+		if hasSuffix(r, "/v1/sessions") {
+			g.world.Pull(func(l *httpapitest.Levers) { l.Trust = time.Nanosecond; l.Trust = time.Millisecond })
+		}
+		return none
+	})
+	_, err := c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		ran++
+		return effect.Answer{}, nil
+	})
+	// With so little trust nothing may ever start; what the caller gets says so, and no doubt is left.
+	if err == nil {
+		require.Equal(t, 1, ran)
+		return
+	}
+	require.NotEqual(t, flight.InDoubt, g.flight(key).State)
+}
+
+// Renewals list every nonce that is awaited or held, whatever crosses on the way: the server abandons what is not
+// listed, and nothing that is running is ever abandoned.
+func TestRenewalsNeverAbandonWhatRuns(t *testing.T) {
+	g := newRig(t)
+	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = time.Millisecond })
+	c := g.connect()
+	var wg sync.WaitGroup
+	for i := range 300 {
+		wg.Go(func() {
+			one := call(`1`)
+			one.Key = flight.MustKey(fmt.Sprintf("default/charge/%d", i))
+			result, err := c.Do(t.Context(), one, answering(`1`))
+			if err != nil || result.Attempt != 1 {
+				t.Errorf("attempt %d, %v", result.Attempt, err)
+			}
+		})
+	}
+	wg.Wait()
+	require.Positive(t, g.count("/renew"))
+	for i := range 300 {
+		f := g.flight(flight.MustKey(fmt.Sprintf("default/charge/%d", i)))
+		require.EqualValues(t, 1, f.AttemptCount)
+	}
+}
+
+// A renewal of which nobody knows whether it still arrives may carry an old list: nothing new is opened under its
+// session, and what it holds goes on.
+func TestUnsureRenewalRetiresTheSession(t *testing.T) {
+	g := newRig(t)
+	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 5 * time.Millisecond })
+	c := g.connect()
+	g.warm(c)
+	renewed := make(chan struct{}, 1000)
+	cut := false
+	g.on(func(r *http.Request) fault {
+		if hasSuffix(r, "/renew") {
+			renewed <- struct{}{}
+			if !cut {
+				cut = true
+				return cutBefore
+			}
+		}
+		return none
+	})
+	_, err := c.Do(t.Context(), call(`1`), func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		<-renewed // the one that is cut
+		<-renewed // the next one, which keeps what is held
+		other := call(`1`)
+		other.Key = flight.MustKey("default/charge/other")
+		_, err := c.Do(ctx, other, answering(`1`))
+		return effect.Answer{}, err
+	})
+	require.NoError(t, err)
+	require.Equal(t, 2, g.count("/v1/sessions"))
+	require.EqualValues(t, 1, g.flight(key).AttemptCount)
+}
+
+// Close waits for running effects, and refuses new ones.
+func TestClose(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	started, finish := make(chan struct{}), make(chan struct{})
+	result := make(chan error, 1)
+	go func() {
+		_, err := c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			close(started)
+			<-finish
+			return effect.Answer{}, nil
+		})
+		result <- err
+	}()
+	<-started
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close(t.Context()) }()
+	other := call(`1`)
+	other.Key = flight.MustKey("default/charge/other")
+	require.Eventually(t, func() bool {
+		_, err := c.Do(t.Context(), other, answering(`1`))
+		return err == client.ErrClosed
+	}, 5*time.Second, time.Millisecond)
+	close(finish)
+	require.NoError(t, <-result)
+	require.NoError(t, <-closed)
+	require.Empty(t, g.world.SessionIDs(), "the session is given up")
+}
+
+// Close that loses its patience ends the handlers' contexts, and what they did is still reported.
+func TestCloseLosesPatience(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	started := make(chan struct{})
+	result := make(chan error, 1)
+	go func() {
+		_, err := c.Do(context.Background(), call(`1`), func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
+			close(started)
+			<-ctx.Done()
+			return effect.Answer{}, context.Cause(ctx)
+		})
+		result <- err
+	}()
+	<-started
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, c.Close(ctx), context.Canceled)
+	var doubt *client.InDoubt
+	require.ErrorAs(t, <-result, &doubt)
+	require.Contains(t, g.flight(key).Newest().Error, "closed")
+}

@@ -1,0 +1,205 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a server over a world, a wire between that can be cut, and what was logged.
+type rig struct {
+	t      *testing.T
+	world  *httpapitest.World
+	server *httptest.Server
+	spool  string
+
+	mu    sync.Mutex
+	fault func(r *http.Request) fault
+	seen  []string // paths, in order
+	log   bytes.Buffer
+}
+
+// fault is what happens to one request.
+type fault int
+
+const (
+	none     fault = iota
+	cutAfter       // it is carried out, and the connection cut before the answer
+	cutBefore
+	refused // with a retryable 503
+)
+
+func newRig(t *testing.T) *rig {
+	g := &rig{t: t, world: httpapitest.NewWorld(), spool: t.TempDir()}
+	api := httpapi.New(g.world.Config())
+	g.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch g.next(r) {
+		case cutAfter:
+			api.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		case cutBefore:
+			panic(http.ErrAbortHandler)
+		case refused:
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"code":"no_leader","retryable":true,"retry_after_ms":1}`))
+		default:
+			api.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(g.server.Close)
+	return g
+}
+
+func (g *rig) next(r *http.Request) fault {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.seen = append(g.seen, r.URL.Path)
+	if g.fault == nil {
+		return none
+	}
+	return g.fault(r)
+}
+
+// on sets what happens to requests from now on.
+func (g *rig) on(f func(r *http.Request) fault) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fault = f
+}
+
+// once lets the first request to a path that ends so meet a fault.
+func (g *rig) once(suffix string, f fault) {
+	done := false
+	g.on(func(r *http.Request) fault {
+		if done || !hasSuffix(r, suffix) {
+			return none
+		}
+		done = true
+		return f
+	})
+}
+
+func hasSuffix(r *http.Request, suffix string) bool {
+	return len(r.URL.Path) >= len(suffix) && r.URL.Path[len(r.URL.Path)-len(suffix):] == suffix
+}
+
+// count is how many requests to paths that end so were seen.
+func (g *rig) count(suffix string) (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, path := range g.seen {
+		if len(path) >= len(suffix) && path[len(path)-len(suffix):] == suffix {
+			n++
+		}
+	}
+	return n
+}
+
+// Write takes the log.
+func (g *rig) Write(b []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.log.Write(b)
+}
+
+func (g *rig) logged() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.log.String()
+}
+
+func (g *rig) connect(opts ...client.Option) *client.Client {
+	g.t.Helper()
+	return g.connectTo(g.server.URL, opts...)
+}
+
+func (g *rig) connectTo(address string, opts ...client.Option) *client.Client {
+	g.t.Helper()
+	all := append([]client.Option{client.WithSpool(g.spool), client.WithLogger(slog.New(slog.NewTextHandler(g, nil)))}, opts...)
+	c, err := client.Connect(g.t.Context(), address, all...)
+	require.NoError(g.t, err)
+	g.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = c.Close(ctx)
+	})
+	return c
+}
+
+// warm performs a first effect, so that the client keeps a session from then on.
+func (g *rig) warm(c *client.Client) {
+	g.t.Helper()
+	for _, id := range []string{"first", "second"} {
+		one := call(`1`)
+		one.Key = flight.MustKey("default/warm/" + id)
+		_, err := c.Do(g.t.Context(), one, answering(`1`))
+		require.NoError(g.t, err)
+	}
+}
+
+// flight is what the ledger knows of a key.
+func (g *rig) flight(key flight.Key) *flight.Flight {
+	f, _ := g.world.Flight(key.FlightID())
+	return f
+}
+
+// until waits until the flight of the key is as wanted.
+func (g *rig) until(key flight.Key, wanted func(*flight.Flight) bool) *flight.Flight {
+	g.t.Helper()
+	var seen flight.Version
+	for {
+		f, err := g.world.Wait(g.t.Context(), key.FlightID(), seen)
+		require.NoError(g.t, err)
+		if wanted(f) {
+			return f
+		}
+		seen = f.Version
+	}
+}
+
+var key = flight.MustKey("default/charge/order-42")
+
+// call is a call for the key with an input.
+func call(input string, policy ...flight.Policy) effect.Call {
+	fp, err := flight.FingerprintJSON([]byte(input), nil)
+	if err != nil {
+		panic(err)
+	}
+	c := effect.Call{Key: key, Submission: flight.Submission{Fingerprint: fp, Input: flight.NewBlob("application/json", []byte(input), flight.MaxInput)}}
+	if len(policy) > 0 {
+		c.Submission.Policy = policy[0]
+	}
+	return c
+}
+
+// answering is a handler that succeeds.
+func answering(body string) effect.Handler {
+	return func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		return effect.Answer{ExternalID: "ch_1", ContentType: "application/json", Body: []byte(body)}, nil
+	}
+}
+
+func forbidden(t *testing.T) effect.Handler {
+	return func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		t.Error("the handler must not run")
+		return effect.Answer{}, errors.New("must not run")
+	}
+}

@@ -1,0 +1,172 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// sessions gives out the session that new attempts are opened under. There is one at a time; one that can no longer be
+// trusted with new attempts is retired and lives on, renewed, for those it holds.
+//
+// A client that has not performed an effect yet opens without a session: a replay needs none, and must not wait for
+// anything that is durable; and a command that does one thing is better off with a session that the server makes for
+// it, ends with its report, and nobody asks for twice. Only one call at a time does so.
+type sessions struct {
+	client *Client
+
+	mu       sync.Mutex
+	current  *session
+	all      map[*session]struct{}
+	making   chan struct{} // closed when the session being made is there, or is not
+	scouting bool          // a call without a session is on its way
+	flown    bool          // an effect was performed: a session pays off
+	closed   bool
+}
+
+// get gives the session for new attempts, or nil for a call that goes without one; then scout says that back must be
+// called at its end.
+func (ss *sessions) get(ctx context.Context) (s *session, scout bool, err error) {
+	for {
+		ss.mu.Lock()
+		switch {
+		case ss.current != nil:
+			s := ss.current
+			ss.mu.Unlock()
+			return s, false, nil
+		case !ss.flown && !ss.scouting:
+			ss.scouting = true
+			ss.mu.Unlock()
+			return nil, true, nil
+		}
+		if making := ss.making; making != nil {
+			ss.mu.Unlock()
+			select {
+			case <-making:
+				continue
+			case <-ctx.Done():
+				return nil, false, context.Cause(ctx)
+			}
+		}
+		making := make(chan struct{})
+		ss.making = making
+		ss.mu.Unlock()
+		s, err := ss.start(ctx)
+		ss.mu.Lock()
+		ss.making, ss.current = nil, s
+		ss.mu.Unlock()
+		close(making)
+		var unavailable *effect.Unavailable
+		if errors.As(err, &unavailable) && ctx.Err() == nil {
+			return nil, false, nil // there may be a receipt, for which no session is needed
+		}
+		return s, false, err
+	}
+}
+
+// back ends a call that went without a session.
+func (ss *sessions) back(flown bool) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.scouting, ss.flown = false, ss.flown || flown
+}
+
+// start makes a session. If its answer is lost, the session ends by its time to live.
+func (ss *sessions) start(ctx context.Context) (*session, error) {
+	c := ss.client
+	a, err := c.newSession(ctx, c.opts.ttl, c.opts.owner, len(c.servers))
+	if err != nil {
+		return nil, err
+	}
+	return ss.add(a.Session, a.Sent, a.TrustMS, a.RenewEveryMS, false), nil
+}
+
+// adopt takes over the session that the server made for one attempt.
+func (ss *sessions) adopt(a *OpenAnswer, nonce string) *session {
+	s := ss.add(a.Session, a.Sent, a.TrustMS, a.RenewEveryMS, true)
+	s.mu.Lock()
+	s.retired, s.held[nonce] = true, nil
+	s.mu.Unlock()
+	return s
+}
+
+func (ss *sessions) add(id string, sent time.Time, trustMS, everyMS int64, once bool) *session {
+	s := &session{client: ss.client, id: id, once: once, held: make(map[string]*attempt), stop: make(chan struct{}),
+		every: time.Duration(everyMS) * time.Millisecond}
+	if s.every <= 0 {
+		s.every = time.Second
+	}
+	s.dying, s.lost = context.WithCancelCause(context.Background())
+	s.trust.extend(sent, trustMS)
+	s.watch = time.AfterFunc(time.Hour, s.checkTrust) // far off, so that it finds itself
+	s.watch.Reset(s.trust.left())
+	ss.mu.Lock()
+	if ss.all == nil {
+		ss.all = make(map[*session]struct{})
+	}
+	ss.all[s] = struct{}{}
+	ss.mu.Unlock()
+	ss.client.idle.Go(s.keep)
+	return s
+}
+
+// retire opens nothing under s any more.
+func (ss *sessions) retire(s *session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.current == s {
+		ss.current = nil
+	}
+}
+
+func (ss *sessions) forget(s *session) {
+	ss.retire(s)
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	delete(ss.all, s)
+}
+
+// close ends all sessions. Nothing is held under them any more, or nobody waits for it.
+func (ss *sessions) close(ctx context.Context) {
+	ss.mu.Lock()
+	all := slices.Collect(maps.Keys(ss.all))
+	ss.current = nil
+	ss.mu.Unlock()
+	for _, s := range all {
+		s.end()
+		s.giveUp(ctx)
+	}
+}
+
+// closePatience is how long a session that is given up is worth a request.
+const closePatience = 2 * time.Second
+
+// stray settles an open that was given up, and that may have been carried out without a session of ours: nobody else
+// would ever say that nothing was sent, and so it would end in doubt. It asks for the answer once more, and gives the
+// attempt back.
+func (l *leg) stray() {
+	c, key := l.client, l.trip.call.Key
+	if !c.gate.enter(&c.work) {
+		return
+	}
+	go func() {
+		defer c.work.Done()
+		ctx, cancel := context.WithTimeout(c.life, strayPatience)
+		defer cancel()
+		r, now := l.openRequest(), int64(0)
+		r.WaitMS = &now
+		answer, err := c.Open(ctx, key, r)
+		if err == nil && answer.Decision == wire.DecisionProceed {
+			_, _ = c.Report(ctx, key, ReportRequest{FencingToken: answer.FencingToken, Outcome: "not_done", Error: "its caller gave up before it was answered"})
+		}
+	}()
+}
+
+// strayPatience bounds how long an open that was given up is pursued.
+const strayPatience = 5 * time.Second

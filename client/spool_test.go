@@ -1,0 +1,153 @@
+package client_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+func (g *rig) files() []string {
+	entries, err := os.ReadDir(g.spool)
+	require.NoError(g.t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// unrecorded performs an effect whose report reaches nobody.
+func (g *rig) unrecorded() {
+	g.t.Helper()
+	c := g.connect(client.WithReportWait(50 * time.Millisecond))
+	g.on(func(r *http.Request) fault {
+		if hasSuffix(r, "/report") {
+			return cutBefore
+		}
+		return none
+	})
+	_, err := c.Do(g.t.Context(), call(`1`), answering(`{"id": 1}`))
+	var unrecorded *client.Unrecorded
+	require.ErrorAs(g.t, err, &unrecorded)
+	require.Equal(g.t, `{"id": 1}`, string(unrecorded.Result.Answer.Body))
+	require.Equal(g.t, flight.Succeeded, unrecorded.Result.Outcome)
+	require.Equal(g.t, 1, c.Spooled())
+	require.NoError(g.t, c.Close(g.t.Context()))
+	for _, id := range g.world.SessionIDs() {
+		g.world.Expire(id) // with the process
+	}
+}
+
+// A report that reaches nobody outlives its process, and the next client that connects brings it.
+func TestSpool(t *testing.T) {
+	g := newRig(t)
+	g.unrecorded()
+	files := g.files()
+	require.Len(t, files, 1)
+	info, err := os.Stat(filepath.Join(g.spool, files[0]))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	require.Equal(t, flight.InDoubt, g.flight(key).State, "its session ended with the process")
+
+	g.on(nil)
+	c := g.connect()
+	f := g.until(key, func(f *flight.Flight) bool { return f.State.Terminal() })
+	require.Equal(t, flight.StateSucceeded, f.State, "it settles its own doubt: invariant I8")
+	require.NoError(t, c.Close(t.Context()))
+	require.Empty(t, g.files())
+	body, err := g.world.ReceiptBody(f)
+	require.NoError(t, err)
+	require.Equal(t, `{"id": 1}`, string(body))
+}
+
+// A short-lived command still does its share before it goes.
+func TestSpoolIsDrainedByAShortCommand(t *testing.T) {
+	g := newRig(t)
+	g.unrecorded()
+	g.on(nil)
+	require.NoError(t, g.connect().Close(t.Context()))
+	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
+	require.Empty(t, g.files())
+}
+
+// A report whose first try fails is on disk before the second, and gone when it was taken.
+func TestSpoolFromTheFirstFailure(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	tries := 0
+	g.on(func(r *http.Request) fault {
+		if !hasSuffix(r, "/report") {
+			return none
+		}
+		if tries++; tries == 1 {
+			return cutBefore
+		}
+		require.Len(t, g.files(), 1)
+		return none
+	})
+	_, err := c.Do(t.Context(), call(`1`), answering(`1`))
+	require.NoError(t, err)
+	require.Equal(t, 2, tries)
+	require.Empty(t, g.files())
+}
+
+// What cannot be read is put aside and told; what belongs to another deployment is left for it.
+func TestSpoolFilesThatAreNotOurs(t *testing.T) {
+	g := newRig(t)
+	g.unrecorded()
+	whole := filepath.Join(g.spool, g.files()[0])
+	data, err := os.ReadFile(whole)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(g.spool, "torn.report"), data[:len(data)-3], 0o600))
+	flipped := append([]byte(nil), data...)
+	flipped[len(flipped)/2] ^= 1
+	require.NoError(t, os.WriteFile(filepath.Join(g.spool, "flipped.report"), flipped, 0o600))
+	g.on(nil)
+	require.NoError(t, g.connect().Close(t.Context()))
+	require.ElementsMatch(t, []string{"torn.report.damaged", "flipped.report.damaged"}, g.files())
+	require.Contains(t, g.logged(), "put aside")
+	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
+}
+
+// A report that the server can never take is kept for a person.
+func TestReportThatIsRefused(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	_, err := c.Record(key, client.ReportRequest{FencingToken: "x", Outcome: "succeeded"})
+	var unrecorded *client.Unrecorded
+	require.ErrorAs(t, err, &unrecorded)
+	require.Equal(t, client.Code("input_invalid"), client.CodeOf(unrecorded.Cause))
+	files := g.files()
+	require.Len(t, files, 1)
+	require.Equal(t, ".refused", filepath.Ext(files[0]))
+}
+
+// A late report is kept as evidence, and the caller is told what was decided without it.
+func TestFencedReport(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	resend := call(`1`, flight.Policy{Recovery: flight.Resend})
+	result, err := c.Do(t.Context(), resend, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+		require.NoError(t, at.Sending())
+		for _, id := range g.world.SessionIDs() {
+			g.world.Expire(id)
+		}
+		_, err := g.connect().Do(t.Context(), resend, answering(`"second"`))
+		return effect.Answer{ExternalID: "another", Body: []byte(`"first"`), ContentType: "application/json"}, err
+	})
+	require.NoError(t, err)
+	require.Equal(t, `"second"`, string(result.Answer.Body))
+	require.Equal(t, effect.Replayed, result.Source)
+	f := g.flight(key)
+	require.Len(t, f.Evidence, 1)
+	require.True(t, f.Overlap)
+}

@@ -1,0 +1,137 @@
+package client_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
+)
+
+type invoice struct {
+	ID     string `json:"id"`
+	Amount int    `json:"amount"`
+}
+
+type message struct {
+	ID   string `json:"id"`
+	Text string `json:"text"`
+}
+
+func (m message) ExternalID() string { return m.ID }
+
+func TestTypedDo(t *testing.T) {
+	g := newRig(t)
+	c := g.connect(client.WithNamespace("billing"))
+	send := func(ctx context.Context, at client.Attempt) (message, error) {
+		return message{ID: "m1", Text: at.Key().String()}, nil
+	}
+	for range 2 {
+		msg, err := client.Do(t.Context(), c, client.Key("send-invoice", "7"), invoice{"7", 100}, send)
+		require.NoError(t, err)
+		require.Equal(t, message{"m1", "billing/send-invoice/7"}, msg)
+	}
+	_, err := client.Do(t.Context(), c, client.Key("send-invoice", "7"), invoice{"7", 101}, send)
+	var conflict *client.Conflict
+	require.ErrorAs(t, err, &conflict)
+	require.Equal(t, []string{"/amount"}, conflict.Fields)
+	_, err = client.Do(t.Context(), c, client.Key("send-invoice", "7"), invoice{"7", 102}, send, client.KeyDecides())
+	require.NoError(t, err)
+	f := g.flight(flight.MustKey("billing/send-invoice/7"))
+	require.Equal(t, "m1", f.Receipt.ExternalID)
+	_, err = client.Do(t.Context(), c, client.Key("a/b", "7"), 1, send)
+	var invalid *flight.InvalidError
+	require.ErrorAs(t, err, &invalid)
+}
+
+// An effect that happened is never an error because of how its result looks.
+func TestTypedDoKeepsOddResults(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	long := func(context.Context, client.Attempt) (string, error) { return strings.Repeat("x", 100<<10), nil }
+	text, err := client.Do(t.Context(), c, client.Key("long", "1"), 1, long)
+	require.NoError(t, err, "whoever executed it has the whole result")
+	require.Len(t, text, 100<<10)
+	_, err = client.Do(t.Context(), c, client.Key("long", "1"), 1, long)
+	var unreadable *client.Unreadable
+	require.ErrorAs(t, err, &unreadable)
+	require.True(t, unreadable.Result.Truncated)
+
+	channel := func(context.Context, client.Attempt) (chan int, error) { return make(chan int), nil }
+	_, err = client.Do(t.Context(), c, client.Key("odd", "1"), 1, channel)
+	require.NoError(t, err)
+	require.Equal(t, flight.StateSucceeded, g.flight(flight.MustKey("default/odd/1")).State)
+}
+
+// The single requests that tools are made of.
+func TestSingleRequests(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	ctx := t.Context()
+	wait := int64(0)
+	open, err := c.Open(ctx, key, client.OpenRequest{Input: []byte(`{"a": 1}`), WaitMS: &wait})
+	require.NoError(t, err)
+	require.Equal(t, "proceed", open.Decision)
+	require.False(t, open.Sent.IsZero())
+	_, err = c.Open(ctx, key, client.OpenRequest{Input: []byte(`{"a":1}`), WaitMS: &wait})
+	var busy *client.Busy
+	require.ErrorAs(t, err, &busy)
+
+	f, err := c.Flight(ctx, key.FlightID())
+	require.NoError(t, err)
+	same, err := c.WaitFlight(ctx, key.FlightID(), f.Version, 0)
+	require.NoError(t, err)
+	require.Equal(t, f.Version, same.Version)
+	changed := make(chan *client.Flight, 1)
+	go func() {
+		next, err := c.WaitFlight(ctx, key.FlightID(), f.Version, 20*time.Second)
+		if err != nil {
+			t.Error(err)
+		}
+		changed <- next
+	}()
+	r := client.ReportRequest{FencingToken: open.FencingToken, Outcome: "succeeded"}
+	r.ExternalID, r.JSON = "é\n1", []byte(`{"b": [1,  2]}`)
+	f, err = c.Report(ctx, key, r)
+	require.NoError(t, err)
+	require.Equal(t, "succeeded", f.State)
+	require.Equal(t, f.Version, (<-changed).Version)
+
+	receipt, err := c.Receipt(ctx, key.FlightID())
+	require.NoError(t, err)
+	require.Equal(t, `{"b": [1,  2]}`, string(receipt.Data))
+	require.Equal(t, "é\n1", receipt.ExternalID)
+	require.Equal(t, "succeeded", receipt.Outcome)
+	page, err := c.List(ctx, client.Query{States: []string{"succeeded"}, Action: "charge", KeyPrefix: "default/", Since: time.Hour, Limit: 1})
+	require.NoError(t, err)
+	require.Len(t, page.Flights, 1)
+	history, err := c.History(ctx, key.FlightID())
+	require.NoError(t, err)
+	require.Equal(t, "submitted", history[0].Kind)
+	freed, err := c.Free(ctx, key.FlightID(), f.Version, client.OperatorRequest{Reason: "again"})
+	require.NoError(t, err)
+	require.Equal(t, "absent", freed.State)
+	_, err = c.Flight(ctx, key.FlightID())
+	var missing *client.Missing
+	require.ErrorAs(t, err, &missing)
+	ready, err := c.Ready(ctx)
+	require.NoError(t, err)
+	require.True(t, ready.Ready)
+	g.on(func(r *http.Request) fault { return refused })
+	_, err = c.Ready(ctx)
+	require.NoError(t, err, "an answer all the same")
+	version, err := g.connectVersion(c)
+	require.Error(t, err)
+	require.Nil(t, version)
+}
+
+func (g *rig) connectVersion(c *client.Client) (*client.Version, error) {
+	ctx, cancel := context.WithCancel(g.t.Context())
+	cancel()
+	return c.Version(ctx)
+}

@@ -1,0 +1,63 @@
+// Package clusterstore is the memory of flights: the rules of package flight, replicated.
+//
+// A Store is one node's part of it. Commands are proposed to raft, and what the log says is applied by flight.Apply,
+// in the log's order, on every node. The packages below know nothing of raft and Pebble, those above need not.
+//
+// # The way of a command
+//
+//	Propose   encodes it and puts it into the queue of the packer (batch.go).
+//	packer    collects what comes while earlier packets are on their way, stamps the packet with the ledger's time
+//	          (clock.go) and hands it to raft as one entry (entry.go).
+//	raft      stores it in our log (package pebblelog), with one sync for all entries that wait, under a watchdog
+//	          (watchdog.go), and commits it.
+//	machine   applies it (machine.go, turn.go): flights, header and waiters see the result at once, and everybody who
+//	          proposed gets an answer.
+//	flush     writes what was applied in the last moments to the state as one batch (flush.go, rows.go), together with
+//	          how far the log is applied.
+//
+// An answer comes when the log holds the command for ever, before the state does. A flight that is opened and reported
+// within a tenth of a second costs the state one record.
+//
+// # What is on disk
+//
+//	LOCK, IDENTITY     whose directory this is (files.go)
+//	log/               raft's entries and votes; synced
+//	CURRENT, state-N/  the rows; not synced, because the log is; CURRENT says which N
+//	snapshots/         checkpoints of the state: hard links and a small file; or rows that another node sent
+//	spool/             reports that are not committed yet; synced
+//
+// # If the process dies
+//
+//	where                                       what is true then
+//	Propose, before the sync of the log         the command is in the log or not; nobody was answered. Whoever proposed
+//	                                            it asks again: every command may be applied twice.
+//	after the sync, before the answer           it is in the log and will be applied by the next start.
+//	apply, before the write to the state        the state is older than the log says; the start applies the rest again.
+//	in the write to the state                   the batch is there as a whole or not at all, with the index it stands for.
+//	Report, within its patience                 as Propose. The reporter was not answered, and still has the report.
+//	Report, after it was spooled                the report is on this disk, and the next start proposes it.
+//	between its commit and its spool's removal  it is proposed once more, which changes nothing.
+//	Snapshot, before the sink is closed         the old snapshot and the whole log are there; leftovers are removed.
+//	after it, before the log is cut             there is more log than is needed.
+//	Restore, before CURRENT is renamed          the old state is there, and it is restored again.
+//	after it                                    the new state is there; the old one is removed by the next start.
+//	bootstrap                                   there is no log yet, or a log with its term and its first entry.
+//
+// # What a start repairs, and what it refuses
+//
+//	state directory gone, log whole             repaired: all of the log is applied again.
+//	state directory gone, snapshot there        repaired: the snapshot is restored, the rest of the log is applied.
+//	state directory gone, log cut in front,     refused: nothing holds what lies between.
+//	no readable snapshot
+//	last write of the log torn                  repaired: nobody was told of it, it never was.
+//	damage in the log before its end            refused, because a later record proves that it was synced.
+//	log shorter than what the state applied     refused: entries that were durable are gone, nobody knows which else.
+//	log directory gone                          refused: this node forgot its votes, and could vote twice.
+//	a block without its checksum                refused where a start needs it; the state machine dies of it; a reader
+//	                                            gets an error.
+//	another node's or cluster's directory, one  refused.
+//	that is in use, or of a newer version
+//
+// A loss that leaves no trace cannot be noticed: a disk that drops synced records from the very end of the log, and
+// the state with them.
+package clusterstore

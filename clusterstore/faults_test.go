@@ -1,0 +1,313 @@
+package clusterstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/flightd/flightd/flight"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// faultyLog is a log with levers.
+type faultyLog struct {
+	raft.LogStore
+	fail  atomic.Bool // entries are stored, and an error is answered
+	stall atomic.Bool // entries are stored after a minute
+}
+
+func (f *faultyLog) StoreLogs(entries []*raft.Log) error {
+	if f.stall.Load() {
+		time.Sleep(time.Minute)
+	}
+	err := f.LogStore.StoreLogs(entries)
+	if f.fail.CompareAndSwap(true, false) {
+		return errors.New("the disk says no, and has it all the same")
+	}
+	return err
+}
+
+func withFaults(cfg Config) (Config, *faultyLog) {
+	f := new(faultyLog)
+	cfg.wrapLog = func(l raft.LogStore) raft.LogStore {
+		f.LogStore = l
+		return f
+	}
+	return cfg, f
+}
+
+// A write that failed and landed all the same: the command is proposed again, and is one command.
+func TestHazard38_FailedWriteLandsLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg, log := withFaults(memConfig(vfs.NewMem()))
+		s := openStore(t, cfg)
+		open := openOf(s, testKey(1), 1)
+		log.fail.Store(true)
+		reply := propose(t, s, open)
+		require.Equal(t, flight.Proceed, reply.Decision)
+		require.Equal(t, uint32(1), reply.Token.Number)
+		log.fail.Store(true)
+		reply, err := s.Report(context.Background(), reportOf(testKey(1), reply.Token, "x"))
+		require.NoError(t, err)
+		require.Equal(t, flight.Accepted, reply.Decision)
+		require.Equal(t, uint32(1), reply.Flight.AttemptCount)
+		require.Zero(t, s.Spooled())
+	})
+}
+
+func TestHazard38_DiskStallKillsTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg, log := withFaults(memConfig(vfs.NewMem()))
+		type death struct {
+			why error
+			at  time.Time
+		}
+		died, stalled := make(chan death, 1), make(chan string, 1)
+		cfg.Guard.Kill = func(why error) { died <- death{why, time.Now()} }
+		cfg.Events.Stalled = func(op string, after time.Duration) { stalled <- op + " " + after.String() }
+		s := openStore(t, cfg)
+		start := time.Now()
+		log.stall.Store(true)
+		propose(t, s, &flight.Tick{}) // with a Kill that returns, it lands in the end
+		end := <-died
+		require.ErrorContains(t, end.why, "the disk stalls")
+		require.Equal(t, 5*time.Second, end.at.Sub(start))
+		require.Equal(t, "append 5s", <-stalled)
+		log.stall.Store(false)
+	})
+}
+
+func TestHazard09_ReportOfUnknownOutcomeIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewCrashableMem()
+		cfg, z := memConfig(fs), new(freezer)
+		cfg.Events = z.events()
+		spooled := make(chan time.Time, 1)
+		cfg.Events.Spooled = func(flight.Key) { spooled <- time.Now() }
+		s := openStore(t, cfg)
+		token := propose(t, s, openOf(s, testKey(1), 1)).Token
+		thaw := z.freeze(t, s)
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := s.Report(ctx, reportOf(testKey(1), token, `{"id":1}`))
+		require.ErrorIs(t, err, ErrPending)
+		require.Equal(t, time.Second, time.Since(start))
+		require.Equal(t, 200*time.Millisecond, (<-spooled).Sub(start))
+		require.Equal(t, 1, s.Spooled())
+
+		// Power is lost: what was not synced is gone. The next process brings the report in.
+		crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+		thaw()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		require.Zero(t, s.Spooled(), "the first process would have done so, too")
+		next := openStore(t, memConfig(crashed))
+		time.Sleep(time.Second)
+		require.Zero(t, next.Spooled())
+		for _, ledger := range []*Store{s, next} {
+			f, err := ledger.Flight(testKey(1).FlightID())
+			require.NoError(t, err)
+			require.Equal(t, flight.StateSucceeded, f.State)
+			require.Equal(t, token.Number, f.Receipt.Attempt)
+			require.Empty(t, f.Evidence, "a copy of the report is no evidence of anything")
+		}
+	})
+}
+
+// A report that never reached the log, only the spool.
+func TestSpoolAloneIsEnough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewCrashableMem()
+		s, err := Open(context.Background(), memConfig(fs))
+		require.NoError(t, err)
+		token := propose(t, s, openOf(s, testKey(1), 1)).Token
+		report := reportOf(testKey(1), token, `{"id":1}`)
+		data, err := flight.Encode(report)
+		require.NoError(t, err)
+		_, err = s.spool.keep(report, data)
+		require.NoError(t, err)
+		require.NoError(t, writeSynced(fs, fs.PathJoin(s.spool.dir, "torn"+spoolSuffix), []byte("FDR1....")))
+		crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+		require.NoError(t, s.Close(context.Background()))
+		cfg := memConfig(crashed)
+		damaged := ""
+		cfg.Events.SpoolDamaged = func(file string, _ error) { damaged = file }
+		next := openStore(t, cfg)
+		time.Sleep(time.Second)
+		requireFlew(t, next, &flew{receipts: map[int]flight.Receipt{1: *mustFlight(t, next, 1).Receipt}})
+		require.Zero(t, next.Spooled())
+		if damaged != "" { // the name of the torn file was not synced, so it may be gone
+			require.Equal(t, "torn"+spoolSuffix, damaged)
+		}
+	})
+}
+
+func mustFlight(t *testing.T, s *Store, n int) *flight.Flight {
+	t.Helper()
+	f, err := s.Flight(testKey(n).FlightID())
+	require.NoError(t, err)
+	require.NotNil(t, f)
+	return f
+}
+
+func TestOpenRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		cfg := memConfig(fs)
+		cfg.NodeID, cfg.ClusterID = "node-1", "cluster-1"
+		s, err := Open(context.Background(), cfg)
+		require.NoError(t, err)
+		_, err = Open(context.Background(), cfg)
+		require.ErrorIs(t, err, ErrLocked)
+		deployment := s.Header().Deployment
+		require.NotEmpty(t, deployment)
+		require.Len(t, s.Header().Secret, 32)
+		require.NoError(t, s.Close(context.Background()))
+		require.NoError(t, s.Close(context.Background()), "closing twice is closing once")
+
+		for field, other := range map[string]Config{"node": {NodeID: "node-2"}, "cluster": {ClusterID: "cluster-2"}} {
+			changed := memConfig(fs)
+			changed.NodeID, changed.ClusterID = other.NodeID, other.ClusterID
+			_, err = Open(context.Background(), changed)
+			require.ErrorIs(t, err, ErrForeign, field)
+		}
+		again, err := Open(context.Background(), memConfig(fs))
+		require.NoError(t, err, "who asks for nothing in particular gets what is there")
+		require.Equal(t, deployment, again.Header().Deployment)
+		require.NoError(t, again.Close(context.Background()))
+
+		identity, err := readFile(fs, "ledger/"+identityFile)
+		require.NoError(t, err)
+		require.NoError(t, writeFile(fs, "ledger", identityFile, []byte(`{"format":2,"node":"n","cluster":"c"}`)))
+		_, err = Open(context.Background(), memConfig(fs))
+		require.ErrorIs(t, err, ErrNewer)
+		require.NoError(t, fs.Remove("ledger/"+identityFile))
+		_, err = Open(context.Background(), memConfig(fs))
+		require.ErrorIs(t, err, ErrDamaged)
+		require.NoError(t, writeFile(fs, "ledger", identityFile, identity))
+		openStore(t, memConfig(fs))
+		_, err = Open(context.Background(), Config{})
+		require.ErrorContains(t, err, "Dir is empty")
+	})
+}
+
+// fullDisk is a file system with a lever for how much of it is free.
+type fullDisk struct {
+	vfs.FS
+	free atomic.Uint64
+}
+
+func (d *fullDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: d.free.Load()}, nil
+}
+
+func TestDiskNearlyFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &fullDisk{FS: vfs.NewMem()}
+		disk.free.Store(1 << 40)
+		s := openStore(t, memConfig(disk))
+		token := propose(t, s, openOf(s, testKey(1), 1)).Token
+		disk.free.Store(1 << 20)
+		time.Sleep(2 * diskInterval)
+		_, err := s.Propose(context.Background(), openOf(s, testKey(2), 2))
+		require.ErrorIs(t, err, ErrUnavailable)
+		_, err = s.Report(context.Background(), reportOf(testKey(1), token, "x"))
+		require.NoError(t, err, "the reserve is for reports")
+		disk.free.Store(1 << 40)
+		time.Sleep(2 * diskInterval)
+		propose(t, s, openOf(s, testKey(2), 2))
+	})
+}
+
+func TestProposeAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := Open(context.Background(), memConfig(vfs.NewMem()))
+		require.NoError(t, err)
+		require.NoError(t, s.Close(context.Background()))
+		_, err = s.Propose(context.Background(), &flight.Tick{})
+		require.ErrorIs(t, err, ErrClosed)
+		_, err = s.Report(context.Background(), &flight.Report{Key: testKey(1)})
+		require.ErrorIs(t, err, ErrClosed)
+		_, err = s.Wait(context.Background(), testKey(1).FlightID(), flight.Version{})
+		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, s.Barrier(context.Background()), ErrClosed)
+	})
+}
+
+func TestList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, memConfig(vfs.NewMem()))
+		for n := range 1300 {
+			key := testKey(n)
+			if n%4 == 3 {
+				key = flight.MustKey(fmt.Sprintf("shop/ship/order-%d", n))
+			}
+			open := openOf(s, key, n)
+			token := propose(t, s, open).Token
+			if n%100 != 99 {
+				propose(t, s, reportOf(key, token, "x"))
+			}
+			if n%3 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		require.Len(t, pages(t, s, Query{Limit: 97}, nil), 1300)
+		require.Len(t, pages(t, s, Query{Namespace: "shop"}, nil), 325)
+		require.Len(t, pages(t, s, Query{Name: "charge", Limit: 500}, nil), 975)
+		require.Len(t, pages(t, s, Query{Prefix: "test/charge/order-12"}, nil), 84)
+		require.Len(t, pages(t, s, Query{States: []flight.State{flight.Running}, Limit: 4}, nil), 13)
+		require.Len(t, pages(t, s, Query{States: []flight.State{flight.StateSucceeded}, Limit: 500}, nil), 1287)
+		middle := mustFlight(t, s, 600).CreatedAt
+		recent := pages(t, s, Query{Since: middle}, nil)
+		require.Contains(t, recent, testKey(600).FlightID())
+		require.Contains(t, []int{700, 701, 702}, len(recent))
+		// What is written between two pages neither repeats nor hides what was there.
+		n := 5000
+		all := pages(t, s, Query{Limit: 50}, func() { fly(t, s, n); n++ })
+		require.Len(t, all, 1300)
+
+		live, place, err := s.Live(LivePlace{}, 10)
+		require.NoError(t, err)
+		require.Len(t, live, 10)
+		rest, _, err := s.Live(place, 10)
+		require.NoError(t, err)
+		require.Len(t, rest, 3)
+		require.Less(t, live[9].CreatedAt, rest[0].CreatedAt, "oldest first")
+		require.Equal(t, int64(13), s.Counts()[flight.Running])
+	})
+}
+
+// pages reads a whole list, page by page, and holds it to its order.
+func pages(t *testing.T, s *Store, q Query, between func()) map[flight.ID]bool {
+	t.Helper()
+	seen := make(map[flight.ID]bool)
+	var last *flight.Flight
+	for {
+		page, err := s.List(q)
+		require.NoError(t, err)
+		for _, f := range page.Flights {
+			require.False(t, seen[f.ID], "twice")
+			seen[f.ID] = true
+			require.True(t, last == nil || newestFirst(last, f) < 0, "out of order")
+			last = f
+		}
+		if !page.More {
+			return seen
+		}
+		q.After = page.Next
+		if between != nil {
+			between()
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package clusterstore
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// trio is three voters in one process, each with a disk of its own.
+type trio struct {
+	t          *testing.T
+	disks      [3]*vfs.MemFS
+	transports [3]*raft.InmemTransport
+	stores     [3]*Store
+}
+
+func newTrio(t *testing.T) *trio {
+	c := &trio{t: t}
+	for i := range c.disks {
+		c.disks[i] = vfs.NewMem()
+		c.start(i)
+	}
+	c.mesh()
+	t.Cleanup(func() {
+		for _, s := range c.stores {
+			require.NoError(t, s.Close(context.Background()))
+		}
+	})
+	lead := c.leader()
+	require.NoError(t, lead.settle(context.Background()))
+	return c
+}
+
+func (c *trio) start(i int) {
+	c.t.Helper()
+	var voters []raft.Server
+	for n := range c.disks {
+		voters = append(voters, raft.Server{ID: raft.ServerID(fmt.Sprint("node-", n)), Address: raft.ServerAddress(fmt.Sprint("node-", n))})
+	}
+	_, c.transports[i] = raft.NewInmemTransport(voters[i].Address)
+	cfg := memConfig(c.disks[i])
+	cfg.NodeID, cfg.ClusterID = string(voters[i].ID), "trio"
+	cfg.Log.Trailing = 1
+	cfg.peers = &peers{transport: c.transports[i], voters: voters}
+	s, err := Open(context.Background(), cfg)
+	require.NoError(c.t, err)
+	c.stores[i] = s
+}
+
+func (c *trio) mesh() {
+	for i, a := range c.transports {
+		for j, b := range c.transports {
+			if i != j {
+				a.Connect(b.LocalAddr(), b)
+			}
+		}
+	}
+}
+
+func (c *trio) isolate(i int) {
+	c.transports[i].DisconnectAll()
+	for j, other := range c.transports {
+		if j != i {
+			other.Disconnect(c.transports[i].LocalAddr())
+		}
+	}
+}
+
+// leader waits for the node that leads, other than those named.
+func (c *trio) leader(not ...*Store) *Store {
+	c.t.Helper()
+	for range 10_000 {
+	nodes:
+		for _, s := range c.stores {
+			for _, n := range not {
+				if s == n {
+					continue nodes
+				}
+			}
+			if s != nil && s.leading.Load() != nil {
+				return s
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.Fail(c.t, "nobody leads")
+	return nil
+}
+
+func (c *trio) number(s *Store) int {
+	for i := range c.stores {
+		if c.stores[i] == s {
+			return i
+		}
+	}
+	return -1
+}
+
+// requireSame waits until all nodes have applied as much and checks that they hold the same rows.
+func (c *trio) requireSame() {
+	c.t.Helper()
+	time.Sleep(5 * time.Second)
+	var rows [3]map[string]string
+	for i, s := range c.stores {
+		rows[i] = dump(c.t, s)
+		requireConsistent(c.t, s)
+		delete(rows[i], string(singleRow(metaRow))) // names the node
+	}
+	require.Equal(c.t, rows[0], rows[1])
+	require.Equal(c.t, rows[0], rows[2])
+}
+
+func TestHazard28_LeadershipLostIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTrio(t)
+		old := c.leader()
+		fly(t, old, 1)
+		open := openOf(old, testKey(2), 2)
+		c.isolate(c.number(old))
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		_, err := old.Propose(ctx, open)
+		require.True(t, ambiguous(err), "it is in one log, and may yet be in all: %v", err)
+		_, err = old.Propose(context.Background(), openOf(old, testKey(3), 3))
+		require.ErrorIs(t, err, ErrNotLeader, "this one is in none")
+
+		next := c.leader(old)
+		reply := propose(t, next, open)
+		require.Equal(t, flight.Proceed, reply.Decision)
+		require.Equal(t, uint32(1), reply.Token.Number)
+		propose(t, next, reportOf(testKey(2), reply.Token, "x"))
+		c.mesh()
+		c.requireSame()
+	})
+}
+
+func TestHazard29_StaleNodeSaysAbsent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTrio(t)
+		old := c.leader()
+		require.NoError(t, old.Barrier(context.Background()))
+		c.isolate(c.number(old))
+		require.Equal(t, raft.Leader, old.raft.State(), "it has not noticed yet")
+		soon, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		require.Error(t, old.Barrier(soon), "and is not believed")
+		next := c.leader(old)
+		fly(t, next, 7)
+		f, err := old.Flight(testKey(7).FlightID())
+		require.NoError(t, err)
+		require.Nil(t, f, "it cannot know")
+		require.Error(t, old.Barrier(context.Background()), "and it does not say that it does")
+		_, err = old.Propose(context.Background(), openOf(old, testKey(7), 7))
+		require.ErrorIs(t, err, ErrNotLeader, "only the log decides")
+		require.NoError(t, next.Barrier(context.Background()))
+		require.NotNil(t, mustFlight(t, next, 7))
+		c.mesh()
+		c.requireSame()
+	})
+}
+
+// A node that was away for longer than the log reaches back gets the rows of a snapshot; followers decode what the
+// leader did not, and all hold the same.
+func TestFollowerIsRestoredFromASnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTrio(t)
+		lead := c.leader()
+		away := (c.number(lead) + 1) % 3
+		require.NoError(t, c.stores[away].Close(context.Background()))
+		c.isolate(away)
+		everything(t, lead)
+		require.NoError(t, lead.takeSnapshot())
+		for n := 100; n < 120; n++ {
+			fly(t, lead, n)
+		}
+		first, _ := lead.log.FirstIndex()
+		require.Greater(t, first, uint64(60))
+		c.start(away)
+		c.mesh()
+		c.requireSame()
+		require.NotEqual(t, stateName(1), c.stores[away].state.name, "it came by a snapshot")
+		_, err := Open(context.Background(), c.stores[away].cfg)
+		require.ErrorIs(t, err, ErrLocked)
+
+		// It starts again from what it was given.
+		require.NoError(t, c.stores[away].Close(context.Background()))
+		c.isolate(away)
+		c.start(away)
+		c.mesh()
+		fly(t, c.leader(), 500)
+		c.requireSame()
+	})
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// anAttempt is one that exec could be given; lost: its right to start is gone.
+func anAttempt(t *testing.T, argv []string, lost bool) (*execution, *effect.Attempt) {
+	t.Helper()
+	a := &app{terminal: terminal{out: io.Discard, err: io.Discard}, namespace: "default"}
+	f := execFlags{recovery: newChoice("hold"), fingerprint: newChoice("command"), failure: newChoice("unknown"), leaseLost: newChoice("finish")}
+	s, err := a.execSubmission(f, argv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := a.newKey("unit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := effect.Spec{Key: key, Number: 1, Input: s.Input, LeaseLost: make(chan struct{}), Context: t.Context()}
+	if lost {
+		spec.MayStart = func() error { return effect.ErrLeaseLost }
+	}
+	return &execution{app: a, flags: f, argv: argv, capture: newCapture(1024, io.Discard, io.Discard)}, effect.NewAttempt(spec)
+}
+
+func TestExec_WithoutTrustNothingStarts(t *testing.T) {
+	mark := t.TempDir() + "/mark"
+	e, at := anAttempt(t, []string{"/bin/sh", "-c", "echo x > " + mark}, true)
+	_, err := e.handle(t.Context(), at)
+	if !errors.Is(err, effect.ErrLeaseLost) || effect.Classify(err, at) != flight.NotDone {
+		t.Errorf("got %v, which is %v", err, effect.Classify(err, at))
+	}
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("the command ran")
+	}
+}
+
+func TestExec_ASignalBeforeTheStartKeepsItFromStarting(t *testing.T) {
+	e, at := anAttempt(t, []string{"/bin/false"}, false)
+	var cause error
+	e.pass(syscall.SIGTERM, func(err error) { cause = err })
+	_, err := e.handle(t.Context(), at)
+	if effect.Classify(err, at) != flight.NotDone || e.end != nil || cause == nil {
+		t.Errorf("got %v, cause %v, end %v", err, cause, e.end)
+	}
+	if code, _, _ := explain(e.conclude(at.Key(), effect.Result{}, err)); code != signalBase+int(syscall.SIGTERM) {
+		t.Errorf("exit %d", code)
+	}
+}

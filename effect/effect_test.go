@@ -1,0 +1,224 @@
+package effect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/flightd/flightd/flight"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errBoom = errors.New("boom")
+
+func attempt(mayStart func() error) *Attempt {
+	return NewAttempt(Spec{Key: flight.MustKey("ns/charge/1"), Number: 1, IdempotencyKey: "the key", FencingToken: "the token",
+		MayStart: mayStart, Context: context.Background()})
+}
+
+// The table of the package comment, row by row.
+func TestClassify(t *testing.T) {
+	marks := map[string]func(*Attempt){
+		"nothing noted": func(*Attempt) {},
+		"in use":        func(a *Attempt) { a.Watch() },
+		"noted":         func(a *Attempt) { require.NoError(t, a.Sending()) },
+	}
+	rows := []struct {
+		err  error
+		want [3]flight.Outcome // nothing noted, in use, noted
+	}{
+		{nil, [3]flight.Outcome{flight.Succeeded, flight.Succeeded, flight.Succeeded}},
+		{Refused(errBoom), [3]flight.Outcome{flight.Refused, flight.Refused, flight.Refused}},
+		{fmt.Errorf("more: %w", Refused(errBoom)), [3]flight.Outcome{flight.Refused, flight.Refused, flight.Refused}},
+		{NotDone(errBoom), [3]flight.Outcome{flight.NotDone, flight.NotDone, flight.NotDone}},
+		{errBoom, [3]flight.Outcome{flight.Unknown, flight.NotDone, flight.Unknown}},
+		{context.DeadlineExceeded, [3]flight.Outcome{flight.Unknown, flight.NotDone, flight.Unknown}},
+	}
+	for _, row := range rows {
+		for i, mark := range []string{"nothing noted", "in use", "noted"} {
+			at := attempt(nil)
+			marks[mark](at)
+			require.Equal(t, row.want[i], Classify(row.err, at), "%v, %s", row.err, mark)
+		}
+	}
+	require.ErrorIs(t, Refused(errBoom), errBoom)
+	require.ErrorIs(t, NotDone(errBoom), errBoom)
+}
+
+func TestSendingWithoutALease(t *testing.T) {
+	at := attempt(func() error { return ErrLeaseLost })
+	err := at.Sending()
+	require.ErrorIs(t, err, ErrLeaseLost)
+	require.False(t, at.Sent())
+	require.Equal(t, flight.NotDone, Classify(err, at))
+}
+
+// provider acts on every request, and hangs up on every second one of a connection without an answer.
+func provider(t *testing.T, tls bool) (url string, client *http.Client, acted *atomic.Int32) {
+	acted = new(atomic.Int32)
+	type conn struct{ requests int }
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		c := r.Context().Value(conn{}).(*conn)
+		if c.requests++; c.requests > 1 {
+			acted.Add(1)
+			panic(http.ErrAbortHandler)
+		}
+		if r.URL.Path != "/warm" {
+			acted.Add(1)
+		}
+		w.Header().Set("Seen-Key", r.Header.Get(HeaderIdempotencyKey))
+		w.Header().Set("Seen-Token", r.Header.Get(HeaderFencingToken))
+		w.Header().Set("Seen-Proto", r.Proto)
+	}))
+	server.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, conn{}, &conn{})
+	}
+	if tls {
+		server.EnableHTTP2 = true
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
+	t.Cleanup(server.Close)
+	return server.URL, server.Client(), acted
+}
+
+// HAZARDS.md 0.11: a provider that acts and closes a reused connection sees one effect, for every method, with and
+// without a body. The first part shows that the hazard is real: Go's own client acts twice.
+func TestHazard_0_11_OneEffectPerAttempt(t *testing.T) {
+	t.Run("the hazard", func(t *testing.T) {
+		url, client, acted := provider(t, false)
+		get(t, client, url+"/warm")
+		req, err := http.NewRequest(http.MethodPost, url, strings.NewReader("x"))
+		require.NoError(t, err)
+		req.Header.Set(HeaderIdempotencyKey, "k")
+		resp, err := client.Do(req)
+		if err == nil {
+			require.NoError(t, resp.Body.Close())
+		}
+		require.EqualValues(t, 2, acted.Load())
+	})
+	for _, secure := range []bool{false, true} {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
+			for _, body := range []string{"", "x"} {
+				t.Run(fmt.Sprintf("%s body=%q tls=%t", method, body, secure), func(t *testing.T) {
+					url, client, acted := provider(t, secure)
+					get(t, client, url+"/warm") // a connection that could be reused
+					at := attempt(nil)
+					own := &http.Client{Transport: at.Transport(client.Transport.(*http.Transport))}
+					var reader io.Reader
+					if body != "" {
+						reader = strings.NewReader(body)
+					}
+					req, err := http.NewRequest(method, url, reader)
+					require.NoError(t, err)
+					resp, err := own.Do(req)
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					require.EqualValues(t, 1, acted.Load())
+					require.Equal(t, "the key", resp.Header.Get("Seen-Key"))
+					require.Equal(t, "the token", resp.Header.Get("Seen-Token"))
+					require.Equal(t, "HTTP/1.1", resp.Header.Get("Seen-Proto"))
+					require.Equal(t, secure, resp.TLS != nil)
+					require.True(t, at.Sent())
+				})
+			}
+		}
+	}
+}
+
+// A provider that acts and hangs up at once is of unknown outcome, and is asked once.
+func TestHazard_0_11_HangUp(t *testing.T) {
+	var acted atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		acted.Add(1)
+		panic(http.ErrAbortHandler)
+	}))
+	defer server.Close()
+	at := attempt(nil)
+	_, err := (&http.Client{Transport: at.Transport(nil)}).Post(server.URL, "", nil)
+	require.Error(t, err)
+	require.EqualValues(t, 1, acted.Load())
+	require.Equal(t, flight.Unknown, Classify(err, at))
+}
+
+func get(t *testing.T, client *http.Client, url string) {
+	t.Helper()
+	resp, err := client.Get(url)
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+}
+
+// No byte is written when the lease is lost, before dialing or while it took its time; the error says that nothing
+// happened.
+func TestTransportWithoutALease(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		for _, lostAfter := range []int32{0, 1} { // looks at the lease that still go well
+			t.Run(fmt.Sprintf("tls=%t after=%d", secure, lostAfter), func(t *testing.T) {
+				url, client, acted := provider(t, secure)
+				var looks atomic.Int32
+				at := attempt(func() error {
+					if looks.Add(1) > lostAfter {
+						return ErrLeaseLost
+					}
+					return nil
+				})
+				_, err := (&http.Client{Transport: at.Transport(client.Transport.(*http.Transport))}).Post(url, "text/plain", strings.NewReader("x"))
+				require.ErrorIs(t, err, ErrLeaseLost)
+				require.Zero(t, acted.Load())
+				require.False(t, at.Sent())
+				require.Equal(t, flight.NotDone, Classify(err, at))
+				require.Equal(t, lostAfter+1, looks.Load())
+			})
+		}
+	}
+}
+
+// Nobody there: nothing left.
+func TestTransportConnectionRefused(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	at := attempt(nil)
+	_, err = (&http.Client{Transport: at.Transport(nil)}).Post("http://"+listener.Addr().String(), "", nil)
+	require.Error(t, err)
+	require.Equal(t, flight.NotDone, Classify(err, at))
+}
+
+func TestFromHTTP(t *testing.T) {
+	want := map[int]flight.Outcome{200: flight.Succeeded, 201: flight.Succeeded, 204: flight.Succeeded, 302: flight.NotDone,
+		400: flight.Refused, 401: flight.NotDone, 402: flight.Refused, 404: flight.NotDone, 408: flight.Unknown,
+		409: flight.Unknown, 422: flight.Refused, 429: flight.NotDone, 500: flight.Unknown, 503: flight.Unknown}
+	for status, outcome := range want {
+		at := attempt(nil)
+		require.NoError(t, at.Sending())
+		resp := &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(strings.NewReader("body"))}
+		answer, err := FromHTTP(resp, nil)
+		require.Equal(t, outcome, Classify(err, at), status)
+		require.Equal(t, "body", string(answer.Body))
+		require.Equal(t, "text/plain", answer.ContentType)
+	}
+	_, err := FromHTTP(nil, errBoom)
+	require.ErrorIs(t, err, errBoom)
+	cut := &http.Response{StatusCode: 200, Body: io.NopCloser(io.MultiReader(strings.NewReader("x"), failing{}))}
+	_, err = FromHTTP(cut, nil)
+	require.ErrorIs(t, err, errBoom)
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errBoom }

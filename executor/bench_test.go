@@ -1,0 +1,152 @@
+package executor_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/lease"
+)
+
+func noEffect(context.Context, *effect.Attempt) (effect.Answer, error) { return effect.Answer{}, nil }
+
+// numbered gives calls of new keys, made beforehand.
+func numbered(n int, p flight.Policy) []effect.Call {
+	calls := make([]effect.Call, n)
+	for i := range calls {
+		calls[i] = callOf(fmt.Sprint(i), `{"amount":42}`, p)
+	}
+	return calls
+}
+
+// BenchmarkDo is a whole Do with an empty effect and a new key: alone over neighbours that do nothing, and over the
+// double, whose ledger applies the rules and whose leases batch as the real ones do.
+func BenchmarkDo(b *testing.B) {
+	b.Run("alone", func(b *testing.B) {
+		ex, err := executor.New(b.Context(), executor.Config{Ledger: idleLedger{}, Memory: idleLedger{}, Leases: idleLeases{}})
+		require.NoError(b, err)
+		benchDo(b, ex, flight.Policy{})
+	})
+	b.Run("alone, with a time-out", func(b *testing.B) {
+		ex, err := executor.New(b.Context(), executor.Config{Ledger: idleLedger{}, Memory: idleLedger{}, Leases: idleLeases{}})
+		require.NoError(b, err)
+		benchDo(b, ex, flight.Policy{AttemptTimeout: 30 * time.Second})
+	})
+	b.Run("double", func(b *testing.B) {
+		benchDo(b, flightdtest.Open(b, flightdtest.Options{NoSweeper: true}), flight.Policy{})
+	})
+}
+
+func benchDo(b *testing.B, d effect.Doer, p flight.Policy) {
+	calls := numbered(b.N, p)
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		if _, err := d.Do(ctx, calls[i], noEffect); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkReplay is a Do of a key that has its receipt, drawn at random from 100,000.
+func BenchmarkReplay(b *testing.B) {
+	fd := flightdtest.Open(b, flightdtest.Options{NoSweeper: true})
+	calls := numbered(100_000, flight.Policy{})
+	fillLedger(b, fd.Ledger, calls)
+	for name, parallel := range map[string]bool{"one caller": false, "all cores": true} {
+		b.Run(name, func(b *testing.B) {
+			replay := func() {
+				if _, err := fd.Do(b.Context(), calls[rand.IntN(len(calls))], noEffect); err != nil {
+					b.Error(err)
+				}
+			}
+			b.ReportAllocs()
+			if parallel {
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
+						replay()
+					}
+				})
+				return
+			}
+			for b.Loop() {
+				replay()
+			}
+		})
+	}
+}
+
+func fillLedger(b *testing.B, l executor.Ledger, calls []effect.Call) {
+	for i, call := range calls {
+		opened, err := l.Propose(b.Context(), &flight.Open{Key: call.Key, Submission: call.Submission, Nonce: flight.Nonce{1},
+			Claim: flight.Claim{Epoch: 1, Revision: int64(i + 1), Session: "s"}, NotAfter: flight.Time(time.Now().Add(10 * time.Second).UnixMilli()), StoreEpoch: 1})
+		require.NoError(b, err)
+		require.Equal(b, flight.Proceed, opened.Decision)
+		_, err = l.Report(b.Context(), &flight.Report{Key: call.Key, Generation: 1, Token: opened.Token, Outcome: flight.Succeeded,
+			Body: flight.NewBlob("application/json", []byte(`{"id":"ch_1"}`), flight.MaxReceiptBody)})
+		require.NoError(b, err)
+	}
+}
+
+// idleLedger answers every open with an attempt and every report with a receipt.
+type idleLedger struct{}
+
+func (idleLedger) Propose(_ context.Context, c flight.Command) (flight.Reply, error) {
+	open := c.(*flight.Open)
+	f := &flight.Flight{ID: open.Key.FlightID(), Key: open.Key, Generation: 1, State: flight.Running, Policy: open.Submission.Policy,
+		Fingerprint: open.Submission.Fingerprint, Input: open.Submission.Input, Attempts: []flight.Attempt{{Number: 1, Claim: open.Claim}}}
+	return flight.Reply{Decision: flight.Proceed, Flight: f, Token: f.Attempts[0].Token()}, nil
+}
+
+func (idleLedger) Report(_ context.Context, r *flight.Report) (flight.Reply, error) {
+	f := &flight.Flight{Key: r.Key, State: flight.StateSucceeded, Receipt: &flight.Receipt{Outcome: flight.Succeeded, Body: r.Body}}
+	return flight.Reply{Decision: flight.Accepted, Flight: f}, nil
+}
+
+func (idleLedger) Flight(flight.ID) (*flight.Flight, error) { return nil, nil }
+func (idleLedger) Wait(ctx context.Context, _ flight.ID, _ flight.Version) (*flight.Flight, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+func (idleLedger) Header() flight.Header {
+	return flight.Header{Deployment: "d", Secret: []byte("s"), StoreEpoch: 1}
+}
+func (idleLedger) Now() flight.Time { return 1 }
+
+func (idleLedger) Live(flight.ID, int) ([]*flight.Flight, error) { return nil, nil }
+func (idleLedger) Input(*flight.Flight) ([]byte, error)          { return nil, nil }
+func (idleLedger) ReceiptBody(*flight.Flight) ([]byte, error)    { return nil, nil }
+
+// idleLeases give every claim at once.
+type idleLeases struct{ lease.Service }
+
+func (idleLeases) NewSession(context.Context, lease.Spec) (lease.Session, error) {
+	return &idleSession{}, nil
+}
+
+type idleSession struct {
+	lease.Session
+	claims atomic.Int64
+}
+
+func (s *idleSession) TryAcquire(context.Context, flight.Key) (lease.Lease, error) {
+	return idleLease{claim: flight.Claim{Epoch: 1, Revision: s.claims.Add(1), Session: "s"}}, nil
+}
+
+type idleLease struct{ claim flight.Claim }
+
+func (l idleLease) Claim() flight.Claim    { return l.claim }
+func (idleLease) Context() context.Context { return context.Background() }
+func (idleLease) Trust() time.Duration     { return time.Second }
+func (idleLease) Release()                 {}

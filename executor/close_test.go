@@ -1,0 +1,194 @@
+package executor_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/leasetest"
+)
+
+// closing runs Close in the background.
+func closing(fd *flightdtest.Flightd, patience time.Duration) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		done <- fd.Close(ctx)
+	}()
+	return done
+}
+
+// The order of a graceful stop: running effects finish, report, let their claims go, and only then the session ends.
+func TestHazard35_CloseInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(script)
+		leases := leasetest.New(t, leasetest.Options{Events: leaseEvents(s)})
+		fd := flightdtest.Open(t, flightdtest.Options{Leases: leases, NoSweeper: true, Events: executor.Events{
+			Closed: func(_ flight.Key, _ uint32, o flight.Outcome, _ time.Duration) { s.say("report %v", o) },
+		}})
+		call, g := callOf("1", `{}`, flight.Policy{}), newGate()
+		running := do(t.Context(), fd, call, g.handle)
+		<-g.in
+		held := callOf("held", `{}`, flight.Policy{})
+		theirs := fd.Leases.HoldElsewhere(t, held.Key, "somebody")
+		waiting := do(t.Context(), fd, held, never(t))
+		opening := make(chan error, 1)
+		go func() {
+			_, err := fd.Desk().Open(t.Context(), executor.OpenRequest{Key: held.Key, Nonce: flight.Nonce{1}, Wait: time.Hour})
+			opening <- err
+		}()
+		synctest.Wait()
+
+		closed := closing(fd, time.Hour)
+		require.ErrorIs(t, (<-waiting).err, effect.ErrClosed)
+		require.Equal(t, "draining", requireAs[*effect.Unavailable](t, <-opening).Code)
+		_, err := fd.Do(t.Context(), callOf("new", `{}`, flight.Policy{}), never(t))
+		require.ErrorIs(t, err, effect.ErrClosed)
+		_, err = fd.Desk().Open(t.Context(), executor.OpenRequest{Key: keyOf("new"), Nonce: flight.Nonce{1}})
+		require.Equal(t, "draining", requireAs[*effect.Unavailable](t, err).Code)
+		_, err = fd.Desk().NewSession(t.Context(), 0, "late")
+		require.Equal(t, "draining", requireAs[*effect.Unavailable](t, err).Code)
+		asleep(t, 10*time.Minute)
+		s.say("handler returns")
+		g.out <- nil
+		require.NoError(t, (<-running).err)
+		require.NoError(t, <-closed)
+		require.Contains(t, []string{
+			"handler returns\nreport succeeded\nreleased\nsession over\n",
+			"handler returns\nreport succeeded\nsession over\nreleased\n", // over as seen here: etcd hears of it later
+		}, s.String())
+		again, err := fd.Do(t.Context(), call, never(t))
+		require.NoError(t, err, "receipts are answered to the last")
+		require.Equal(t, effect.Replayed, again.Source)
+		require.NoError(t, <-closing(fd, time.Second), "closing twice")
+		theirs.Release()
+	})
+}
+
+// leaseEvents writes down what becomes of claims and of this process's session.
+func leaseEvents(s *script) lease.Events {
+	var kept flight.SessionID
+	return lease.Events{
+		TermStarted: func(id flight.SessionID, _ time.Duration) {
+			if kept == "" {
+				kept = id
+			}
+		},
+		TermEnded: func(id flight.SessionID, _ error, _ int) {
+			if id == kept {
+				s.say("session over")
+			}
+		},
+		Released: func(flight.Key, flight.Claim) { s.say("released") },
+	}
+}
+
+// When Close loses its patience, effects have their contexts ended, and what they report then still counts.
+func TestCloseLosesItsPatience(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, in := callOf("1", `{}`, flight.Policy{}), make(chan struct{})
+		done := do(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+			require.NoError(t, at.Sending())
+			close(in)
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), effect.ErrClosed)
+			return effect.Answer{}, context.Cause(ctx)
+		})
+		<-in
+		began := time.Now()
+		require.NoError(t, <-closing(fd, 3*time.Second))
+		require.Equal(t, 3*time.Second, time.Since(began))
+		requireAs[*effect.InDoubt](t, (<-done).err)
+		require.Equal(t, flight.InDoubt, fd.Flight(call.Key).State)
+	})
+}
+
+// A handler that does not end at all: Close says so, and keeps the claim, so that no successor acts beside it.
+func TestHazard35_CloseWithAHandlerThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, g := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend}), newGate()
+		done := do(t.Context(), fd, call, g.handle)
+		<-g.in
+		began := time.Now()
+		require.ErrorContains(t, <-closing(fd, 3*time.Second), "did not end")
+		require.Equal(t, 18*time.Second, time.Since(began))
+		claims, err := fd.Leases.Claims(t.Context())
+		require.NoError(t, err)
+		require.Len(t, claims, 1)
+		g.out <- nil
+		require.NoError(t, (<-done).err, "what it reports late still counts")
+	})
+}
+
+// Close comes between Open and send: the attempt is given up unsent, and the key is free at once.
+func TestCloseBetweenOpenAndSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fd *flightdtest.Flightd
+		var closed <-chan error
+		fd = flightdtest.Open(t, flightdtest.Options{NoSweeper: true, Configure: func(cfg *executor.Config) {
+			cfg.Crash = func(point string) {
+				if point == "after-open" {
+					closed = closing(fd, time.Minute)
+					asleep(t, time.Second)
+				}
+			}
+		}})
+		call := callOf("1", `{}`, flight.Policy{})
+		_, err := fd.Do(t.Context(), call, never(t))
+		require.ErrorIs(t, err, effect.ErrClosed)
+		require.NoError(t, <-closed)
+		f := fd.Flight(call.Key)
+		require.Equal(t, flight.Queued, f.State)
+		require.False(t, f.Tainted())
+		other := fd.Restart(t, flightdtest.Options{})
+		began := time.Now()
+		_, err = other.Do(t.Context(), call, (&counted{}).handle)
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), time.Second)
+	})
+}
+
+// The ledger is away at Close: the report stays in the spool, Close does not wait for it for ever.
+func TestCloseWithTheLedgerAway(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, g := callOf("1", `{}`, flight.Policy{}), newGate()
+		done := do(t.Context(), fd, call, g.handle)
+		<-g.in
+		fd.Ledger.Cut()
+		g.out <- nil
+		requireAs[*effect.Unrecorded](t, (<-done).err)
+		require.NoError(t, <-closing(fd, time.Minute))
+		fd.Ledger.Heal()
+		require.Equal(t, flight.StateSucceeded, fd.Flight(call.Key).State)
+	})
+}
+
+// etcd is away at Close: it is given up after a while.
+func TestCloseWithEtcdAway(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		_, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), (&counted{}).handle)
+		require.NoError(t, err)
+		synctest.Wait()
+		fd.Leases.Partition(leasetest.CutRequests)
+		began := time.Now()
+		require.Error(t, <-closing(fd, time.Minute))
+		require.Less(t, time.Since(began), 15*time.Second)
+	})
+}
+
+func TestCloseWithNothingToDo(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		began := time.Now()
+		require.NoError(t, <-closing(fd, time.Minute))
+		require.Zero(t, time.Since(began))
+	})
+}

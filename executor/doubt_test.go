@@ -1,0 +1,189 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+)
+
+// Doubt sticks: unknown once, then surely not done until the retries are spent, is a doubt and no failure.
+func TestDoubtSticksUntilRetriesAreSpent(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		p := flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 4, MinBackoff: time.Second}}
+		refused := effect.NotDone(errors.New("connection refused"))
+		h, n := failing(errReset, refused, refused, refused)
+		call := callOf("1", `{}`, p)
+		_, err := fd.Do(t.Context(), call, h)
+		doubt := requireAs[*effect.InDoubt](t, err)
+		require.Contains(t, doubt.Cause, "spent")
+		require.EqualValues(t, 4, n.Load())
+		fd.Resolve(t, call.Key, flight.Happened, "ch_9", []byte("by hand"))
+		result, err := fd.Do(t.Context(), call, never(t))
+		require.NoError(t, err)
+		require.Equal(t, "by hand", string(result.Answer.Body))
+	})
+}
+
+// look is a look-up that says what it is told to, in turn; the last one for ever.
+func look(n *atomic.Int32, says ...flight.Verb) effect.LookUp {
+	return func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+		verb := says[min(int(n.Add(1)), len(says))-1]
+		return verb, effect.Answer{ExternalID: "ch_1", Body: []byte("found")}, nil
+	}
+}
+
+// Unknown, and then a look-up that finds it: after the settle delay, the receipt is what it found.
+func TestALookUpFindsTheEffect(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, looks := callOf("1", `{}`, flight.Policy{Recovery: flight.Verify, AttemptTimeout: 5 * time.Second}), new(atomic.Int32)
+		call.LookUp = look(looks, flight.NoVerb, flight.NoVerb, flight.Happened)
+		h, n := failing(errReset)
+		began := time.Now()
+		result, err := fd.Do(t.Context(), call, h)
+		require.NoError(t, err)
+		require.Equal(t, "found", string(result.Answer.Body))
+		require.EqualValues(t, 1, n.Load())
+		require.EqualValues(t, 3, looks.Load())
+		require.GreaterOrEqual(t, time.Since(began), 23*time.Second, "settle delay, and two pauses")
+		require.Equal(t, flight.FromLookup, fd.Flight(call.Key).Receipt.Source)
+	})
+}
+
+func TestALookUpFindsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, looks := callOf("1", `{}`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Minute}), new(atomic.Int32)
+		call.LookUp = look(looks, flight.DidNotHappen)
+		h, n := failing(errReset)
+		began := time.Now()
+		result, err := fd.Do(t.Context(), call, h)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, result.Attempt)
+		require.EqualValues(t, 2, n.Load())
+		require.GreaterOrEqual(t, time.Since(began), time.Minute)
+	})
+}
+
+// A look-up that cannot find out, however it fails, ends with a person.
+func TestALookUpThatNeverFindsOut(t *testing.T) {
+	for name, look := range map[string]effect.LookUp{
+		"error": func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+			return flight.Happened, effect.Answer{}, errReset
+		},
+		"panic": func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) { panic("boom") },
+		"no verb": func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+			return flight.Approved, effect.Answer{}, nil
+		},
+		"hangs": func(ctx context.Context, _ *effect.Attempt) (flight.Verb, effect.Answer, error) {
+			<-ctx.Done()
+			asleepForAnHour()
+			return flight.Happened, effect.Answer{}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+				call := callOf("1", `{}`, flight.Policy{Recovery: flight.Verify, LookTries: 3})
+				call.LookUp = look
+				h, n := failing(errReset)
+				_, err := fd.Do(t.Context(), call, h)
+				requireAs[*effect.InDoubt](t, err)
+				require.EqualValues(t, 1, n.Load())
+				asleep(t, 2*time.Hour)
+			})
+		})
+	}
+}
+
+func asleepForAnHour() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	<-timer.C
+}
+
+// The settle delay is measured by the observer's own clock: a ledger whose time runs ahead does not shorten it.
+func TestHazard02_TheSettleDelayIsTheObserversOwn(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, looks := callOf("1", `{}`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Minute}), new(atomic.Int32)
+		call.LookUp = look(looks, flight.Happened)
+		h, _ := failing(errReset)
+		began := time.Now()
+		done := do(t.Context(), fd, call, h)
+		synctest.Wait()
+		require.True(t, fd.Flight(call.Key).Looking())
+		fd.Ledger.Advance(time.Hour)
+		asleep(t, 59*time.Second)
+		require.Zero(t, looks.Load())
+		require.NoError(t, (<-done).err)
+		require.GreaterOrEqual(t, time.Since(began), time.Minute)
+		require.Less(t, time.Since(began), 62*time.Second)
+	})
+}
+
+// A process that comes to a doubt long after the attempt was closed waits one settle delay of its own, and no longer.
+func TestTheSettleDelayIsNoLongerThanDeclared(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		p := flight.Policy{Recovery: flight.Resend, Lookup: true, ProviderWindow: time.Hour, SettleDelay: time.Minute}
+		call, looks := callOf("1", `{}`, p), new(atomic.Int32)
+		call.LookUp = look(looks, flight.Happened)
+		h, _ := failing(errReset)
+		_, err := fd.Do(t.Context(), call, h)
+		requireAs[*effect.Unsettled](t, err)
+		asleep(t, 10*time.Hour) // the window is over: the next open starts to look
+		began := time.Now()
+		_, err = fd.Do(t.Context(), call, h)
+		require.NoError(t, err)
+		require.InDelta(t, time.Minute, time.Since(began), float64(2*time.Second))
+	})
+}
+
+func TestACallerThatBringsNoLookUp(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, looks := callOf("1", `{}`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Second}), new(atomic.Int32)
+		call.LookUp = look(looks, flight.NoVerb)
+		ctx, cancel := context.WithCancel(t.Context())
+		h, _ := failing(errReset)
+		first := do(ctx, fd, call, h)
+		synctest.Wait()
+		cancel()
+		<-first
+		bare := callOf("1", `{}`, flight.Policy{})
+		_, err := fd.Do(t.Context(), bare, never(t))
+		require.Contains(t, requireAs[*effect.InDoubt](t, err).Cause, "brings no look-up")
+	})
+}
+
+// A person decides while the zombie's report comes in: the one that is first in the log stands, the other is told.
+func TestHazard43_APersonAndAZombie(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, g := callOf("1", `{}`, flight.Policy{AttemptTimeout: time.Second}), newGate()
+		first := do(t.Context(), fd, call, g.handle)
+		<-g.in
+		requireAs[*effect.InDoubt](t, (<-first).err) // the handler hangs
+		seen := fd.Flight(call.Key)
+		g.out <- nil
+		synctest.Wait()
+		reply, err := fd.Ledger.Propose(t.Context(), &flight.Resolve{Key: call.Key, Generation: 1, Version: seen.Version, Verb: flight.DidNotHappen, Who: "me"})
+		require.NoError(t, err)
+		require.Equal(t, flight.Precluded, reply.Decision, "it is no longer what the person saw")
+
+		call, g = callOf("2", `{}`, flight.Policy{AttemptTimeout: time.Second}), newGate()
+		first = do(t.Context(), fd, call, g.handle)
+		<-g.in
+		requireAs[*effect.InDoubt](t, (<-first).err)
+		fd.Resolve(t, call.Key, flight.Fail, "", nil)
+		g.out <- nil
+		synctest.Wait()
+		f := fd.Flight(call.Key)
+		require.Equal(t, flight.StateFailed, f.State)
+		require.Len(t, f.Evidence, 1)
+		require.True(t, f.Overlap, "an effect where a person said that there is none")
+	})
+}

@@ -1,0 +1,322 @@
+// Package executortest is the exam for the two ports through which an executor sees the ledger. The store's adapter and
+// the double of flightdtest both take it, so that what is proved with the one holds for the other.
+package executortest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+)
+
+// Book is both ports of one ledger.
+type Book interface {
+	executor.Ledger
+	executor.Memory
+}
+
+// Run examines a ledger. open makes an empty one, with its Bootstrap done, that can be written to; it is closed by the
+// test's own cleanup.
+func Run(t *testing.T, open func(t *testing.T) Book) {
+	for name, test := range map[string]func(*testing.T, Book){
+		"an open is answered, and a repeat alike":    testOpen,
+		"reads see what was answered":                testReads,
+		"bodies are kept to the byte":                testBodies,
+		"bodies of later generations":                testGenerations,
+		"an empty body is no error":                  testEmptyBodies,
+		"Wait is woken by changes of its own flight": testWait,
+		"Wait ends with its context":                 testWaitEnds,
+		"Live gives every living flight, by pages":   testLive,
+		"reports are idempotent, late ones evidence": testReports,
+		"time and epochs":                            testHeader,
+		"a context that is over":                     testOverContext,
+		"many at once":                               testMany,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, open(t)) })
+	}
+}
+
+func key(id string) flight.Key { return flight.MustKey("exam/charge/" + id) }
+
+func openOf(b Book, id string, revision int64, input string) *flight.Open {
+	o := &flight.Open{
+		Key: key(id), Claim: flight.Claim{Epoch: b.Header().LeaseEpoch, Revision: revision, Session: "ses_exam"},
+		Nonce: flight.Nonce{byte(revision)}, NotAfter: b.Now().Add(30 * time.Second), Owner: "exam", StoreEpoch: b.Header().StoreEpoch,
+	}
+	if input != "" {
+		o.Submission = flight.Submission{Fingerprint: flight.FingerprintBytes([]byte(input)), Input: flight.NewBlob("text/plain", []byte(input), flight.MaxInput)}
+	}
+	return o
+}
+
+func propose(t *testing.T, b Book, c flight.Command) flight.Reply {
+	t.Helper()
+	reply, err := b.Propose(t.Context(), c)
+	require.NoError(t, err)
+	return reply
+}
+
+func report(t *testing.T, b Book, opened flight.Reply, o flight.Outcome, body string) flight.Reply {
+	t.Helper()
+	reply, err := b.Report(t.Context(), &flight.Report{
+		Key: opened.Flight.Key, Generation: opened.Flight.Generation, Token: opened.Token, Outcome: o, ExternalID: "ch_1",
+		Body: flight.NewBlob("text/plain", []byte(body), flight.MaxReceiptBody),
+	})
+	require.NoError(t, err)
+	return reply
+}
+
+func read(t *testing.T, b Book, id string) *flight.Flight {
+	t.Helper()
+	f, err := b.Flight(key(id).FlightID())
+	require.NoError(t, err)
+	return f
+}
+
+func testOpen(t *testing.T, b Book) {
+	o := openOf(b, "1", 10, "42 EUR")
+	first := propose(t, b, o)
+	require.Equal(t, flight.Proceed, first.Decision)
+	require.Equal(t, flight.Token{Epoch: o.Claim.Epoch, Revision: 10, Number: 1}, first.Token)
+	require.True(t, first.Changed)
+	again := propose(t, b, openOf(b, "1", 10, "42 EUR"))
+	require.Equal(t, flight.Proceed, again.Decision)
+	require.Equal(t, first.Token, again.Token)
+	require.False(t, again.Changed)
+	require.Equal(t, first.Flight.Version, again.Flight.Version)
+	other := propose(t, b, openOf(b, "1", 11, "43 EUR"))
+	require.Equal(t, flight.Conflict, other.Decision)
+	require.NotNil(t, other.Flight)
+}
+
+func testReads(t *testing.T, b Book) {
+	require.Nil(t, read(t, b, "1"), "a key that was never used")
+	opened := propose(t, b, openOf(b, "1", 10, "42 EUR"))
+	f := read(t, b, "1")
+	require.Equal(t, opened.Flight.Version, f.Version, "what was answered is read")
+	require.Equal(t, flight.Running, f.State)
+	require.Nil(t, f.Input.Data, "records hold no bodies")
+	require.Equal(t, 6, f.Input.Kept)
+	closed := report(t, b, opened, flight.Succeeded, "paid")
+	require.Equal(t, flight.Accepted, closed.Decision)
+	f = read(t, b, "1")
+	require.Equal(t, closed.Flight.Version, f.Version)
+	require.Equal(t, flight.StateSucceeded, f.State)
+	require.Nil(t, f.Receipt.Body.Data)
+	require.Equal(t, "ch_1", f.Receipt.ExternalID)
+}
+
+func testBodies(t *testing.T, b Book) {
+	input, body := string(bytes.Repeat([]byte{0, 0xff, 7}, 60_000)), string(bytes.Repeat([]byte{1, 0xfe}, 32<<10))
+	opened := propose(t, b, openOf(b, "1", 10, input))
+	got, err := b.Input(opened.Flight)
+	require.NoError(t, err)
+	require.Equal(t, input, string(got))
+	closed := report(t, b, opened, flight.Succeeded, body)
+	for range 2 {
+		got, err = b.ReceiptBody(closed.Flight)
+		require.NoError(t, err)
+		require.Equal(t, body, string(got))
+		clear(got) // a reader's bytes are its own
+	}
+}
+
+func testGenerations(t *testing.T, b Book) {
+	opened := propose(t, b, openOf(b, "1", 10, "first"))
+	report(t, b, opened, flight.Succeeded, "first receipt")
+	freed := propose(t, b, &flight.Free{Key: key("1"), Generation: 1})
+	require.Equal(t, flight.Absent, freed.Flight.State)
+	opened = propose(t, b, openOf(b, "1", 11, "second"))
+	require.Equal(t, flight.Proceed, opened.Decision)
+	require.EqualValues(t, 2, opened.Flight.Generation)
+	input, err := b.Input(opened.Flight)
+	require.NoError(t, err)
+	require.Equal(t, "second", string(input))
+	closed := report(t, b, opened, flight.Succeeded, "second receipt")
+	body, err := b.ReceiptBody(closed.Flight)
+	require.NoError(t, err)
+	require.Equal(t, "second receipt", string(body))
+
+	opened = propose(t, b, openOf(b, "2", 20, "stays"))
+	report(t, b, opened, flight.Unknown, "")
+	propose(t, b, &flight.Resolve{Key: key("2"), Generation: 1, Version: read(t, b, "2").Version, Verb: flight.Fail})
+	propose(t, b, &flight.Retry{Key: key("2"), Generation: 1})
+	opened = propose(t, b, openOf(b, "2", 21, "stays"))
+	require.EqualValues(t, 2, opened.Flight.Generation)
+	input, err = b.Input(opened.Flight)
+	require.NoError(t, err, "a retried generation goes on with the first input")
+	require.Equal(t, "stays", string(input))
+}
+
+func testEmptyBodies(t *testing.T, b Book) {
+	opened := propose(t, b, openOf(b, "1", 10, ""))
+	input, err := b.Input(opened.Flight)
+	require.NoError(t, err)
+	require.Empty(t, input)
+	body, err := b.ReceiptBody(opened.Flight)
+	require.NoError(t, err)
+	require.Empty(t, body)
+	closed := report(t, b, opened, flight.Succeeded, "")
+	body, err = b.ReceiptBody(closed.Flight)
+	require.NoError(t, err)
+	require.Empty(t, body)
+}
+
+func testWait(t *testing.T, b Book) {
+	id := key("1").FlightID()
+	woken := make(chan *flight.Flight)
+	wait := func(seen flight.Version) {
+		f, err := b.Wait(t.Context(), id, seen)
+		if err != nil {
+			t.Error(err)
+		}
+		woken <- f
+	}
+	go wait(flight.Version{})
+	propose(t, b, openOf(b, "2", 10, "")) // not its flight
+	opened := propose(t, b, openOf(b, "1", 11, ""))
+	require.Equal(t, opened.Flight.Version, (<-woken).Version)
+	go wait(flight.Version{}) // changed before it came
+	require.Equal(t, opened.Flight.Version, (<-woken).Version)
+	go wait(opened.Flight.Version)
+	closed := report(t, b, opened, flight.Succeeded, "paid")
+	require.Equal(t, closed.Flight.Version, (<-woken).Version)
+}
+
+func testWaitEnds(t *testing.T, b Book) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := b.Wait(ctx, key("1").FlightID(), flight.Version{})
+		ended <- err
+	}()
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+func testLive(t *testing.T, b Book) {
+	want := map[string]bool{}
+	for i := range 25 {
+		id := fmt.Sprint(i)
+		opened := propose(t, b, openOf(b, id, int64(i+1), ""))
+		if i%5 == 0 {
+			report(t, b, opened, flight.Succeeded, "paid")
+			continue
+		}
+		want[id] = true
+	}
+	for _, limit := range []int{1, 3, 7, 1000} {
+		got := map[string]bool{}
+		for after := (flight.ID{}); ; {
+			page, err := b.Live(after, limit)
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(page), limit)
+			for _, f := range page {
+				require.False(t, got[f.Key.BusinessID()], "given once")
+				if !f.State.Terminal() { // one that ended while it was read may be among them
+					got[f.Key.BusinessID()] = true
+				}
+				after = f.ID
+			}
+			if len(page) < limit {
+				break
+			}
+		}
+		require.Equal(t, want, got)
+	}
+}
+
+func testReports(t *testing.T, b Book) {
+	first := propose(t, b, openOf(b, "1", 10, ""))
+	closed := report(t, b, first, flight.Succeeded, "paid")
+	again := report(t, b, first, flight.Succeeded, "paid")
+	require.Equal(t, flight.Accepted, again.Decision)
+	require.Equal(t, closed.Flight.Version, again.Flight.Version)
+	other, err := b.Report(t.Context(), &flight.Report{Key: key("1"), Generation: 1, Token: first.Token, Outcome: flight.Succeeded, ExternalID: "ch_2"})
+	require.NoError(t, err)
+	require.Equal(t, flight.Fenced, other.Decision)
+	require.True(t, other.Flight.Overlap)
+	require.Contains(t, kinds(other.Events), flight.EventOverlap)
+	missing, err := b.Report(t.Context(), &flight.Report{Key: key("2"), Generation: 1, Token: first.Token, Outcome: flight.Succeeded})
+	require.NoError(t, err)
+	require.Equal(t, flight.Missing, missing.Decision)
+	require.Nil(t, read(t, b, "2"))
+}
+
+func kinds(events []flight.Event) (kinds []flight.EventKind) {
+	for _, e := range events {
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
+}
+
+func testHeader(t *testing.T, b Book) {
+	h := b.Header()
+	require.NotEmpty(t, h.Deployment)
+	require.NotEmpty(t, h.Secret)
+	require.Positive(t, h.LeaseEpoch)
+	before := b.Now()
+	opened := propose(t, b, openOf(b, "1", 1000, ""))
+	require.GreaterOrEqual(t, b.Now(), before)
+	require.GreaterOrEqual(t, b.Now(), opened.Flight.CreatedAt)
+	require.EqualValues(t, 1000, b.Header().MaxRevision)
+	late := openOf(b, "2", 1001, "")
+	late.NotAfter = b.Now().Add(-time.Second)
+	require.Equal(t, flight.Fenced, propose(t, b, late).Decision)
+	require.Nil(t, read(t, b, "2"))
+}
+
+func testOverContext(t *testing.T, b Book) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := b.Propose(ctx, openOf(b, "1", 10, ""))
+	if err == nil {
+		return // it was quicker
+	}
+	again := propose(t, b, openOf(b, "1", 10, ""))
+	require.Equal(t, flight.Proceed, again.Decision, "whatever became of the first")
+	require.EqualValues(t, 1, again.Flight.AttemptCount)
+}
+
+func testMany(t *testing.T, b Book) {
+	const flights = 200
+	done := make(chan error, flights)
+	for i := range flights {
+		go func() { done <- flyOne(t.Context(), b, fmt.Sprint(i), int64(i+1)) }()
+	}
+	for range flights {
+		require.NoError(t, <-done)
+	}
+	page, err := b.Live(flight.ID{}, flights)
+	require.NoError(t, err)
+	for _, f := range page {
+		require.True(t, f.State.Terminal())
+	}
+}
+
+// flyOne opens and reports one flight, and reads back what it wrote.
+func flyOne(ctx context.Context, b Book, id string, revision int64) error {
+	opened, err := b.Propose(ctx, openOf(b, id, revision, id))
+	if err != nil {
+		return err
+	}
+	if opened.Decision != flight.Proceed {
+		return fmt.Errorf("%s: %v", id, opened.Decision)
+	}
+	closed, err := b.Report(ctx, &flight.Report{Key: key(id), Generation: 1, Token: opened.Token, Outcome: flight.Succeeded,
+		Body: flight.NewBlob("", []byte("receipt of "+id), flight.MaxReceiptBody)})
+	if err != nil {
+		return err
+	}
+	body, err := b.ReceiptBody(closed.Flight)
+	if err == nil && string(body) != "receipt of "+id {
+		err = fmt.Errorf("%s: receipt %q", id, body)
+	}
+	return err
+}

@@ -1,0 +1,178 @@
+package executor_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+)
+
+// A lost answer to an Open is asked for again: no doubt, no second attempt.
+func TestHazard08_10_TheAnswerToAnOpenIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		for _, recovery := range recoveries {
+			call, c := callOf(recovery.String(), `{}`, flight.Policy{Recovery: recovery}), new(counted)
+			call.LookUp = lookAt(&provider{say: t.Logf})
+			fd.Ledger.LoseAnswers(3)
+			result, err := fd.Do(t.Context(), call, c.handle)
+			require.NoError(t, err)
+			require.EqualValues(t, 1, c.n.Load())
+			require.EqualValues(t, 1, result.Attempt)
+			require.EqualValues(t, 1, fd.Flight(call.Key).AttemptCount)
+		}
+	})
+}
+
+// Nobody knows whether the Open arrives. It is given up after half a TTL, the caller is told, the key is let go only
+// when the Open can open nothing any more, and when it lands late it opens nothing.
+func TestHazard08_14_AnOpenThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, c := callOf("1", `{}`, flight.Policy{}), new(counted)
+		fd.Ledger.Stall()
+		began := time.Now()
+		_, err := fd.Do(t.Context(), call, c.handle)
+		require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
+		require.LessOrEqual(t, time.Since(began), 8*time.Second)
+		fd.Ledger.Heal()
+		_, err = fd.Do(t.Context(), call, c.handle)
+		require.NoError(t, err)
+		f := fd.Flight(call.Key)
+		require.EqualValues(t, 1, c.n.Load())
+		for _, e := range fd.Ledger.History(call.Key) {
+			require.NotEqual(t, flight.EventLost, e.Kind, "an Open that was given up leaves no doubt")
+		}
+		require.Equal(t, flight.StateSucceeded, f.State)
+	})
+}
+
+// The last caller goes while its Open is on its way: the attempt that it may have opened is flown or given up, but
+// never left behind.
+func TestACallerGoesWhileItsOpenIsOnItsWay(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, c := callOf("1", `{}`, flight.Policy{}), new(counted)
+		ctx, cancel := context.WithCancel(t.Context())
+		fd.Ledger.Stall()
+		done := do(ctx, fd, call, c.handle)
+		synctest.Wait()
+		cancel()
+		<-done
+		asleep(t, time.Second)
+		fd.Ledger.Heal()
+		asleep(t, time.Minute)
+		f := fd.Flight(call.Key)
+		require.Nil(t, f.OpenAttempt())
+		require.False(t, f.Tainted())
+	})
+}
+
+// The ledger is away when the effect has happened: the caller is told so, the claim stands until the report is
+// recorded, and nobody takes the effect for lost.
+func TestHazard09_14_TheLedgerIsAwayAfterTheEffect(t *testing.T) {
+	for name, away := range map[string]func(*flightdtest.Ledger){"cut": (*flightdtest.Ledger).Cut, "stalled": (*flightdtest.Ledger).Stall} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+				call, g := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend}), newGate()
+				other := fd.Restart(t, flightdtest.Options{})
+				done := do(t.Context(), fd, call, g.handle)
+				<-g.in
+				away(fd.Ledger)
+				g.out <- nil
+				unrecorded := requireAs[*effect.Unrecorded](t, (<-done).err)
+				require.ErrorIs(t, unrecorded, executor.ErrPending)
+				require.Equal(t, "ch_1", unrecorded.Result.Answer.ExternalID)
+				asleep(t, time.Minute)
+				late := do(t.Context(), other, call, never(t))
+				asleep(t, time.Minute)
+				fd.Ledger.Heal()
+				got := <-late
+				require.NoError(t, got.err)
+				require.Equal(t, "paid", string(got.result.Answer.Body))
+				for _, e := range fd.Ledger.History(call.Key) {
+					require.NotEqual(t, flight.EventLost, e.Kind)
+				}
+				asleep(t, 5*time.Second)
+				claims, err := fd.Leases.Claims(t.Context())
+				require.NoError(t, err)
+				require.Empty(t, claims, "recorded, the key is let go")
+			})
+		})
+	}
+}
+
+// lossy is a ledger whose spool is broken, too: it answers reports with an error as long as it is told to.
+type lossy struct {
+	*flightdtest.Ledger
+	fail *int
+}
+
+func (l lossy) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
+	if *l.fail > 0 {
+		*l.fail--
+		return flight.Reply{}, executor.ErrAmbiguous
+	}
+	return l.Ledger.Report(ctx, r)
+}
+
+func TestHazard09_AReportThatIsNowhereSafeIsBroughtAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fail := 3
+		fd := flightdtest.Open(t, flightdtest.Options{Configure: func(cfg *executor.Config) {
+			cfg.Ledger = lossy{cfg.Ledger.(*flightdtest.Ledger), &fail}
+		}})
+		call, c := callOf("1", `{}`, flight.Policy{}), new(counted)
+		_, err := fd.Do(t.Context(), call, c.handle)
+		requireAs[*effect.Unrecorded](t, err)
+		result, err := fd.Do(t.Context(), call, never(t))
+		require.NoError(t, err)
+		require.Equal(t, "ch_1", result.Answer.ExternalID)
+		require.EqualValues(t, 1, c.n.Load())
+	})
+}
+
+func TestWithoutALedgerNothingStarts(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		kept := callOf("kept", `{}`, flight.Policy{})
+		_, err := fd.Do(t.Context(), kept, (&counted{}).handle)
+		require.NoError(t, err)
+		fd.Ledger.Cut()
+		_, err = fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), never(t))
+		require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
+		_, err = fd.Do(t.Context(), kept, never(t))
+		require.NoError(t, err)
+		synctest.Wait()
+		claims, err := fd.Leases.Claims(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, claims)
+	})
+}
+
+// forgetful is a ledger whose reader believes in an epoch of its own.
+type forgetful struct{ *flightdtest.Ledger }
+
+func (f forgetful) Header() flight.Header {
+	h := f.Ledger.Header()
+	h.StoreEpoch++
+	return h
+}
+
+// The ledger refuses every claim of another epoch. The caller is told after a few tries, and etcd is not hammered
+// meanwhile.
+func TestHazard22_ClaimsOfAnotherEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fd := flightdtest.Open(t, flightdtest.Options{Configure: func(cfg *executor.Config) {
+			cfg.Memory = forgetful{cfg.Ledger.(*flightdtest.Ledger)}
+		}})
+		before := fd.Leases.World.Revision()
+		_, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), never(t))
+		require.Equal(t, "lease_unavailable", requireAs[*effect.Unavailable](t, err).Code)
+		require.Less(t, fd.Leases.World.Revision()-before, int64(20))
+		require.Nil(t, fd.Flight(keyOf("1")))
+	})
+}

@@ -1,0 +1,200 @@
+package executor_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/lease/leasetest"
+)
+
+// Two nodes race for many keys with many callers each: one effect per key, one receipt for all.
+func TestHazard11_TwoNodesRace(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		nodes := [...]effect.Doer{fd, fd.Restart(t, flightdtest.Options{})}
+		for key := range 20 {
+			c := new(counted)
+			call := callOf(string(rune('a'+key)), `{}`, flight.Policy{})
+			var calls []<-chan told
+			for i := range 20 {
+				calls = append(calls, do(t.Context(), nodes[i%2], call, c.handle))
+			}
+			executed := 0
+			for _, done := range calls {
+				got := <-done
+				require.NoError(t, got.err)
+				require.Equal(t, "paid", string(got.result.Answer.Body))
+				if got.result.Source == effect.Executed {
+					executed++
+				}
+			}
+			require.Equal(t, 1, executed)
+			require.EqualValues(t, 1, c.n.Load())
+			require.EqualValues(t, 1, fd.Flight(call.Key).AttemptCount)
+		}
+	})
+}
+
+// frozen starts an effect on a node, freezes the node in the middle of it, and lets three TTLs pass.
+func frozen(t *testing.T, fd *flightdtest.Flightd, call effect.Call, id string) (g *gate, done <-chan told) {
+	g = newGate()
+	done = do(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		answer, err := g.handle(ctx, at)
+		answer.ExternalID = id
+		return answer, err
+	})
+	<-g.in
+	fd.Leases.Freeze()
+	return g, done
+}
+
+// A frozen holder wakes up after a take-over under resend: its report is fenced, and kept as evidence. If it names
+// another effect than the receipt, that is an overlap.
+func TestHazard01_05_12_AFrozenHolderIsFenced(t *testing.T) {
+	for id, overlaps := range map[string]int32{"ch_1": 0, "ch_other": 1} {
+		t.Run(id, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var fenced, overlap atomic.Int32
+				a := flightdtest.Open(t, flightdtest.Options{NoSweeper: true, Events: executor.Events{
+					Fenced: func(flight.Key, uint32) { fenced.Add(1) }, Overlap: func(flight.Key) { overlap.Add(1) },
+				}})
+				b := a.Restart(t, flightdtest.Options{})
+				call := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend})
+				g, done := frozen(t, a, call, id)
+				result, err := b.Do(t.Context(), call, (&counted{}).handle)
+				require.NoError(t, err)
+				require.EqualValues(t, 2, result.Attempt)
+				asleep(t, 45*time.Second)
+				a.Leases.Thaw()
+				g.out <- nil
+				got := <-done
+				require.NoError(t, got.err, "the flight is over, and its receipt is everybody's")
+				require.Equal(t, "ch_1", got.result.Answer.ExternalID)
+				require.Equal(t, effect.Replayed, got.result.Source)
+				f := a.Flight(call.Key)
+				require.Len(t, f.Evidence, 1)
+				require.Equal(t, id, f.Evidence[0].ExternalID)
+				require.EqualValues(t, 1, fenced.Load())
+				require.Equal(t, overlaps, overlap.Load())
+				require.Equal(t, overlaps > 0, f.Overlap)
+			})
+		})
+	}
+}
+
+// It wakes up while the newer attempt still runs.
+func TestHazard05_AFrozenHolderAndARunningSuccessor(t *testing.T) {
+	bubble(t, func(t *testing.T, a *flightdtest.Flightd) {
+		b := a.Restart(t, flightdtest.Options{})
+		call, g2 := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend}), newGate()
+		g1, first := frozen(t, a, call, "ch_1")
+		second := do(t.Context(), b, call, g2.handle)
+		<-g2.in
+		a.Leases.Thaw()
+		g1.out <- nil
+		requireAs[*effect.Fenced](t, (<-first).err)
+		require.Equal(t, flight.Running, a.Flight(call.Key).State)
+		g2.out <- nil
+		require.NoError(t, (<-second).err)
+		require.Len(t, a.Flight(call.Key).Evidence, 1)
+	})
+}
+
+// Nothing newer was opened: the late report counts, whatever was concluded meanwhile.
+func TestHazard06_AFrozenHolderSettlesItsOwnDoubt(t *testing.T) {
+	for _, recovery := range recoveries {
+		t.Run(recovery.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, a *flightdtest.Flightd) {
+				b := a.Restart(t, flightdtest.Options{})
+				call := callOf("1", `{}`, flight.Policy{Recovery: recovery})
+				call.LookUp = lookAt(&provider{say: t.Logf})
+				g, done := frozen(t, a, call, "ch_1")
+				asleep(t, 45*time.Second) // b's sweeper notices, unasked
+				concluded := map[flight.Recovery]flight.State{flight.Hold: flight.InDoubt, flight.Resend: flight.Queued, flight.Verify: flight.Running}
+				require.Equal(t, concluded[recovery], b.Flight(call.Key).State)
+				require.True(t, b.Flight(call.Key).Tainted())
+				a.Leases.Thaw()
+				g.out <- nil
+				got := <-done
+				require.NoError(t, got.err)
+				require.Equal(t, effect.Executed, got.result.Source)
+				again, err := b.Do(t.Context(), call, never(t))
+				require.NoError(t, err)
+				require.EqualValues(t, 1, again.Attempt)
+				require.Empty(t, b.Flight(call.Key).Evidence)
+			})
+		})
+	}
+}
+
+// b has claimed the key of a dead holder and not asked the ledger yet, when the dead one's report arrives after all.
+func TestHazard06_AReportBetweenClaimAndOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := flightdtest.Open(t, flightdtest.Options{NoSweeper: true})
+		claimed, go_on := make(chan struct{}), make(chan struct{})
+		b := a.Restart(t, flightdtest.Options{NoSweeper: true, Configure: func(cfg *executor.Config) {
+			cfg.Crash = func(point string) {
+				if point == "after-claim" {
+					close(claimed)
+					<-go_on
+				}
+			}
+		}})
+		call := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend})
+		g, first := frozen(t, a, call, "ch_1")
+		second := do(t.Context(), b, call, never(t))
+		<-claimed
+		g.out <- nil
+		require.NoError(t, (<-first).err)
+		close(go_on)
+		got := <-second
+		require.NoError(t, got.err)
+		require.Equal(t, effect.Replayed, got.result.Source)
+		require.Equal(t, "ch_1", got.result.Answer.ExternalID)
+	})
+}
+
+// A process that restarts within its TTL finds its own old claim, and does not adopt it: it waits until it is gone.
+func TestHazard36_ARestartAdoptsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, a *flightdtest.Flightd) {
+		call := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend})
+		g, _ := frozen(t, a, call, "ch_1") // the old process, dead as etcd sees it
+		b := a.Restart(t, flightdtest.Options{})
+		began := time.Now()
+		result, err := b.Do(t.Context(), call, (&counted{}).handle)
+		require.NoError(t, err)
+		require.Greater(t, time.Since(began), 10*time.Second)
+		require.EqualValues(t, 2, result.Attempt)
+		f := b.Flight(call.Key)
+		require.Positive(t, f.Attempts[1].Claim.Compare(f.Attempts[0].Claim))
+		require.NotEqual(t, f.Attempts[0].Claim.Session, f.Attempts[1].Claim.Session)
+		g.out <- nil
+	})
+}
+
+// One way: renewals arrive, their answers do not. The holder stops by itself, and the key comes free.
+func TestHazard15_AnswersAreLost(t *testing.T) {
+	bubble(t, func(t *testing.T, a *flightdtest.Flightd) {
+		b := a.Restart(t, flightdtest.Options{})
+		call := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend})
+		g := newGate()
+		first := do(t.Context(), a, call, g.handle)
+		<-g.in
+		a.Leases.Partition(leasetest.CutAnswers)
+		began := time.Now()
+		_, err := b.Do(t.Context(), call, (&counted{}).handle)
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), 35*time.Second)
+		g.out <- nil
+		<-first
+		require.Len(t, a.Flight(call.Key).Evidence, 1)
+	})
+}

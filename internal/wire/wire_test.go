@@ -1,0 +1,217 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/flightd/flightd/flight"
+)
+
+func moment(n int64) Time { return Time{time.UnixMilli(1_700_000_000_000 + n).UTC()} }
+
+func fullFlight() *Flight {
+	return &Flight{
+		ID: "fl_x", Key: "a/b/c", State: "succeeded", Source: "joined", Version: "8.1", Generation: 2, Attempts: 3, Recovery: "hold",
+		Fingerprint: "none", Cause: "\"why\"\n\x01é", Tainted: true, Looking: true, Overlap: true, CreatedAt: moment(1), NotBefore: moment(2),
+		FinishedAt: moment(3), ExpiresAt: moment(4), CancelRequested: &Mark{Who: "me", Why: "so", At: moment(5)},
+		Settled:     &Settled{Result: "fail", Mark: Mark{Who: "you", At: moment(6)}},
+		LastAttempt: &Attempt{Attempt: 3, Outcome: "unknown", Error: "e", Owner: "o", Lost: true, OpenedAt: moment(7), ClosedAt: moment(8)},
+		Receipt: &Receipt{Outcome: "succeeded", ExternalID: "x", ContentType: "application/json", Body: json.RawMessage(`{"a":[1,{"b":null}]}`),
+			Size: 20, Digest: "sha256:00", Attempt: 3, From: "report", At: moment(9)},
+		Evidence:     []Evidence{{Generation: 1, Attempt: 2, Outcome: "succeeded", ExternalID: "i", Digest: "d", Error: "e", At: moment(10)}, {Outcome: "refused", At: moment(11)}},
+		EvidenceMore: 4,
+		Past:         []Past{{Generation: 1, State: "failed", Who: "w", Why: "y", At: moment(12), ExternalID: "j", Digest: "d"}},
+	}
+}
+
+// What is written by hand is what package json would write, and is read back by hand and by package json alike.
+func TestAnswersAreJSON(t *testing.T) {
+	policy := Policy{AttemptTimeoutMS: 1, SettleMS: 2, ProviderWindowMS: 3, Recovery: "resend", Lookup: true, LookTries: 4, Retention: "30d"}
+	answer := &OpenAnswer{Decision: "proceed", FlightID: "fl_x", Key: "a/b/c", Generation: 1, Attempt: 2, FencingToken: "t", IdempotencyKey: "i",
+		Probe: "p", Input: json.RawMessage(`[1,2]`), InputType: "x", Session: "s", TrustMS: 5, RenewEveryMS: 6, PolicyDiffers: true,
+		Policy: &policy, Previous: &Attempt{Attempt: 1, OpenedAt: moment(1)}, Flight: fullFlight()}
+	written := answer.AppendJSON(nil)
+	byJSON, err := json.Marshal(answer)
+	require.NoError(t, err)
+	require.JSONEq(t, string(byJSON), string(written))
+	var read OpenAnswer
+	require.NoError(t, DecodeAnswer(written, &read))
+	require.Equal(t, answer, &read)
+	read = OpenAnswer{}
+	require.NoError(t, json.Unmarshal(byJSON, &read))
+	require.Equal(t, answer, &read)
+
+	page := FlightPage{Flights: []Flight{*fullFlight(), {ID: "y"}}, Next: "n"}
+	byJSON, err = json.Marshal(page)
+	require.NoError(t, err)
+	require.JSONEq(t, string(byJSON), string(page.AppendJSON(nil)))
+	require.JSONEq(t, `{"flights":[]}`, string((&FlightPage{}).AppendJSON(nil)))
+
+	p := &Problem{Type: "t", Title: "T", Status: 409, Detail: "d", Code: InDoubt, Retryable: true, Hint: "h", FlightID: "f", Key: "k", State: "s",
+		Version: "1.2", RetryAfterMS: 3, Errors: []FieldError{{Pointer: "/a", Detail: "x"}, {Header: "H", Detail: "y"}, {Parameter: "p", Detail: "z"}},
+		RequestID: "r", Outcome: "o", Digest: "g", Decision: "replay", Flight: fullFlight()}
+	byJSON, err = json.Marshal(p)
+	require.NoError(t, err)
+	require.JSONEq(t, string(byJSON), string(p.AppendJSON(nil)))
+	s := &SessionAnswer{Session: "s", TrustMS: 1, RenewEveryMS: 2, CancelRequested: []string{"a", "b"}}
+	byJSON, err = json.Marshal(s)
+	require.NoError(t, err)
+	require.JSONEq(t, string(byJSON), string(s.AppendJSON(nil)))
+}
+
+// Answers of later versions, with more in them, are read all the same; broken ones are not.
+func TestAnswersAreReadLeniently(t *testing.T) {
+	var f Flight
+	require.NoError(t, DecodeAnswer([]byte(` {"new":{"a":[1,"}"]},"id":"x","more":null,"receipt":null,"past":[],"created_at":"2026-01-02T03:04:05+01:00"} `), &f))
+	require.Equal(t, "x", f.ID)
+	require.Nil(t, f.Receipt)
+	require.Equal(t, "2026-01-02T02:04:05Z", f.CreatedAt.UTC().Format(time.RFC3339))
+	for _, bad := range []string{``, `[]`, `{"id":1}`, `{"id":"x"`, `{} {}`, `{"created_at":"yesterday"}`, `{"past":{}}`} {
+		require.Error(t, DecodeAnswer([]byte(bad), &f), bad)
+	}
+}
+
+// Requests that our client writes are what the strict reader takes, byte for byte in what they carry.
+func TestRequestsRoundTrip(t *testing.T) {
+	wait := int64(5)
+	open := OpenRequest{Action: "a", ID: "b", Input: json.RawMessage(`{"x": 1}`), Fingerprint: "none", Nonce: "n", Session: "s", Owner: "o",
+		TTLMS: 15000, WaitMS: &wait, Policy: Policy{AttemptTimeoutMS: 1, SettleMS: 2, ProviderWindowMS: 3, Recovery: "verify", Lookup: true, LookTries: 5, Retention: "1d"}}
+	read, bad := DecodeOpen(open.AppendJSON(nil))
+	require.Nil(t, bad)
+	require.Equal(t, open, read)
+	body := Body{ExternalID: "e", Base64: []byte{0, 255}, ContentType: "t", Truncated: true, Size: 9, Digest: "d"}
+	report := ReportRequest{FencingToken: "t", Outcome: "unknown", Error: "e", Body: body}
+	readReport, bad := DecodeReport(report.AppendJSON(nil))
+	require.Nil(t, bad)
+	require.Equal(t, report, readReport)
+	verdict := VerdictRequest{Probe: "p", Result: "unknown", Session: "s", Nonce: "n", Owner: "o", TTLMS: 1, WaitMS: &wait, Body: Body{JSON: json.RawMessage(`null`)}}
+	readVerdict, bad := DecodeVerdict(verdict.AppendJSON(nil))
+	require.Nil(t, bad)
+	require.Equal(t, verdict, readVerdict)
+	resolve := ResolveRequest{Result: "fail", Reason: "r", As: "me", Body: body}
+	readResolve, bad := DecodeResolve(resolve.AppendJSON(nil))
+	require.Nil(t, bad)
+	require.Equal(t, resolve, readResolve)
+	operator := OperatorRequest{Key: "k", Reason: "r", As: "me"}
+	readOperator, bad := DecodeOperator(operator.AppendJSON(nil))
+	require.Nil(t, bad)
+	require.Equal(t, operator, readOperator)
+}
+
+// Whatever an effect leaves behind arrives with the same bytes, digest and length.
+func TestBodies(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		data := rapid.OneOf(
+			rapid.SliceOfN(rapid.Byte(), 0, 300),
+			rapid.Custom(func(t *rapid.T) []byte {
+				return []byte(` {"a": 1}` + rapid.SampledFrom([]string{"", "\n"}).Draw(t, "end"))
+			}),
+			rapid.Just([]byte(`{"a": [1,  "é\u00e9"]}`)),
+			rapid.Custom(func(t *rapid.T) []byte {
+				return bytes.Repeat([]byte("x"), flight.MaxReceiptBody+rapid.IntRange(-1, 1).Draw(t, "size"))
+			}),
+		).Draw(t, "data")
+		kind := rapid.SampledFrom([]string{"", "application/json", "application/problem+json", "application/json; charset=utf-8", "text/plain"}).Draw(t, "kind")
+		want := flight.NewBlob(kind, data, flight.MaxReceiptBody)
+		sent := ReportRequest{FencingToken: "t", Outcome: "succeeded", Body: BodyOf("id", kind, data)}
+		read, bad := DecodeReport(sent.AppendJSON(nil))
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		got, bad := read.Blob()
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		if got.Digest != want.Digest || got.Size != want.Size || got.Kept != want.Kept || !bytes.Equal(got.Data, want.Data) || got.ContentType != kind {
+			t.Fatalf("%+v is not %+v", got, want)
+		}
+	})
+}
+
+// The scanner takes for JSON what package json does, but for what RFC 7493 refuses.
+func FuzzValidJSON(f *testing.F) {
+	for _, seed := range []string{`{}`, `[1,2.5e-3,-0,"\u00e9\ud83d\ude00\n",{"a":null}]`, `01`, `1.`, `"\ud800"`, `"\x"`, `{"a":1,}`, `tru`, "\"\xff\"", ` 1`, `-`, `[`, `"`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		ours, theirs := ValidJSON(data), json.Valid(data)
+		if ours && !theirs {
+			t.Fatalf("%q is no JSON", data)
+		}
+		if !ours && theirs && !hasOddity(data) {
+			t.Fatalf("%q is JSON", data)
+		}
+	})
+}
+
+// hasOddity reports whether data has something that package json takes and RFC 7493 or we do not: space around it,
+// surrogates, bytes that are not UTF-8, or very deep nesting.
+func hasOddity(data []byte) bool {
+	text := string(data)
+	return strings.TrimSpace(text) != text || strings.Contains(strings.ToLower(text), `\ud`) || strings.ToValidUTF8(text, "") != text ||
+		strings.Count(text, "[")+strings.Count(text, "{") > maxDepth
+}
+
+// No request, whatever is in it, makes a reader panic, and what is taken is what package json reads.
+func FuzzDecodeOpen(f *testing.F) {
+	for _, seed := range []string{`{"action":"a","id":"b","input":{"x":1},"wait_ms":5,"retention":"30d"}`, `{"id":null}`, `{"a":1,"a":2}`, `{`, `{"input":1e999}`, `{"wait_ms":-0}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		_, _ = DecodeReport(data)
+		_, _ = DecodeVerdict(data)
+		_, _ = DecodeRenew(data)
+		var a OpenAnswer
+		_ = DecodeAnswer(data, &a)
+		ours, bad := DecodeOpen(data)
+		if bad != nil {
+			return
+		}
+		var theirs OpenRequest
+		if err := json.Unmarshal(data, &theirs); err != nil {
+			t.Fatalf("%q was taken, but %v", data, err)
+		}
+		if ours.Action != theirs.Action || ours.ID != theirs.ID || ours.Nonce != theirs.Nonce {
+			t.Fatalf("%q was read as %+v, not %+v", data, ours, theirs)
+		}
+		_, _ = ours.Submission()
+	})
+}
+
+func TestRetention(t *testing.T) {
+	for text, want := range map[string]time.Duration{"30d": 30 * 24 * time.Hour, "12h": 12 * time.Hour, "1d12h": 36 * time.Hour, "1s": time.Second, "90m": 90 * time.Minute} {
+		d, err := ParseRetention(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, d)
+		again, err := ParseRetention(FormatRetention(d))
+		require.NoError(t, err, FormatRetention(d))
+		require.Equal(t, d, again)
+	}
+	for _, text := range []string{"", "d", "30", "-1d", "0d", "1ms", "99999999999999999999d", "4000d", "1.5d", "1d-2h", "1w", "d12h"} {
+		_, err := ParseRetention(text)
+		require.Error(t, err, text)
+	}
+}
+
+func TestTable(t *testing.T) {
+	seen := map[Code]bool{}
+	for _, c := range Classes() {
+		require.False(t, seen[c.Code])
+		seen[c.Code] = true
+		require.NotEmpty(t, c.Title)
+		require.NotEmpty(t, c.Hint)
+		require.NotEmpty(t, c.About)
+		require.True(t, c.Status >= 400 && c.Status < 600)
+		again, ok := c.Code.Class()
+		require.True(t, ok)
+		require.Equal(t, c, again)
+	}
+	_, ok := Code("none").Class()
+	require.False(t, ok)
+}

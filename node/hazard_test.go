@@ -1,0 +1,293 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/etcdlease"
+)
+
+// inside is a node whose parts a test can reach.
+type inside struct {
+	*node
+	stop context.CancelFunc
+	done chan error
+}
+
+// open starts a node on data, set up by tune; it ends with the test at the latest.
+func open(t *testing.T, data string, tune func(*tuning)) *inside {
+	t.Helper()
+	cfg := Dev(data, "127.0.0.1:0")
+	if tune != nil {
+		tune(&cfg.tuning)
+	}
+	n, err := newNode(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	in := &inside{node: n, stop: cancel, done: make(chan error, 1)}
+	go func() { in.done <- n.parts.wait(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err, left := <-in.done; left && err != nil {
+			t.Errorf("the node ended with %v", err)
+		}
+	})
+	return in
+}
+
+// end stops the node.
+func (in *inside) end() error {
+	in.stop()
+	err := <-in.done
+	close(in.done)
+	return err
+}
+
+// post sends one request and reads its answer.
+func post(url, body string) (status int, answer string, err error) {
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(data), err
+}
+
+// begun opens an attempt as a remote caller and gives what the caller needs to report it.
+func begun(t *testing.T, url, id string) wire.OpenAnswer {
+	t.Helper()
+	status, body, err := post(url+"/v1/flights:open", `{"action":"pay","id":"`+id+`","input":{"n":1},"nonce":"`+nonce(id)+`","ttl_ms":15000,"wait_ms":0}`)
+	var answer wire.OpenAnswer
+	if err != nil || status != http.StatusCreated || json.Unmarshal([]byte(body), &answer) != nil || answer.Decision != wire.DecisionProceed {
+		t.Fatalf("open: %d %s %v", status, body, err)
+	}
+	return answer
+}
+
+func nonce(seed string) string { return (seed + "0123456789abcdef")[:16] }
+
+func report(t *testing.T, url string, a wire.OpenAnswer) (status int, body string) {
+	t.Helper()
+	status, body, err := post(url+"/v1/flights/"+a.FlightID+"/report", `{"fencing_token":"`+a.FencingToken+`","outcome":"succeeded","body":{"ok":true}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status, body
+}
+
+// TestHazard35_StopTakesNothingThatCallersStillNeed: a stop is quick though somebody waits, tells that one to ask
+// again, and leaves the sessions of remote callers alone: their reports count in the next life.
+func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
+	data := t.TempDir()
+	in := open(t, data, nil)
+	url := in.front.url()
+	first := begun(t, url, "order-1")
+
+	entered, told := make(chan struct{}, 8), make(chan string, 1)
+	api := in.api()
+	in.front.open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		entered <- struct{}{}
+		api.ServeHTTP(w, r)
+	}))
+	go func() {
+		status, body, err := post(url+"/v1/flights:open", `{"action":"pay","id":"order-1","input":{"n":1},"nonce":"`+nonce("other")+`","wait_ms":50000}`)
+		if err != nil {
+			body = err.Error()
+		}
+		if status != http.StatusServiceUnavailable {
+			body = "not 503: " + body
+		}
+		told <- body
+	}()
+	<-entered
+	start := time.Now()
+	if err := in.end(); err != nil {
+		t.Errorf("the stop ended with %v", err)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("the stop took %v", took)
+	}
+	if body := <-told; !strings.Contains(body, `"draining"`) {
+		t.Errorf("the waiting one got %s", body)
+	}
+
+	in = open(t, data, nil)
+	if held, err := in.desk.Claims(t.Context()); err != nil || len(held) != 1 {
+		t.Errorf("the claim of the remote caller: %v, %v", held, err)
+	}
+	if status, body := report(t, in.front.url(), first); status != http.StatusOK || !strings.Contains(body, `"succeeded"`) {
+		t.Errorf("its report: %d %s", status, body)
+	}
+}
+
+// TestHazard36_EveryLifeHasABootIDOfItsOwn: what an earlier life claimed can be told from what this one did.
+func TestHazard36_EveryLifeHasABootIDOfItsOwn(t *testing.T) {
+	data := t.TempDir()
+	in := open(t, data, nil)
+	begun(t, in.front.url(), "first-life")
+	if err := in.end(); err != nil {
+		t.Fatal(err)
+	}
+	in = open(t, data, nil)
+	begun(t, in.front.url(), "second-life")
+	claims, err := in.etcd.client.Get(t.Context(), etcdlease.DefaultPrefix(in.store.Header().Deployment)+"k/", clientv3.WithPrefix())
+	if err != nil || len(claims.Kvs) != 2 {
+		t.Fatalf("%v, %v", claims, err)
+	}
+	var boots [2]lease.Boot
+	for i, kv := range claims.Kvs {
+		record, err := lease.ParseRecord(string(kv.Value))
+		if err != nil {
+			t.Fatal(err)
+		}
+		boots[i] = record.Boot
+	}
+	if boots[0] == boots[1] {
+		t.Errorf("both lives claim as %x", boots[0])
+	}
+}
+
+// TestHazard37_AnEtcdThatForgotIsNotBelieved: an etcd that knows less than the ledger, or a ledger of another
+// deployment beside the keys of this one.
+func TestHazard37_AnEtcdThatForgotIsNotBelieved(t *testing.T) {
+	data := t.TempDir()
+	in := open(t, data, nil)
+	a := begun(t, in.front.url(), "order-2")
+	deployment := in.store.Header().Deployment
+	if err := in.end(); err != nil {
+		t.Fatal(err)
+	}
+
+	away := filepath.Join(t.TempDir(), "etcd")
+	if err := os.Rename(filepath.Join(data, "etcd"), away); err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(t.Context(), Dev(data, "127.0.0.1:0")); !errors.Is(err, lease.ErrRegressed) {
+		t.Fatalf("with an empty etcd: %v", err)
+	}
+	if err := errors.Join(os.RemoveAll(filepath.Join(data, "etcd")), os.Rename(away, filepath.Join(data, "etcd"))); err != nil {
+		t.Fatal(err)
+	}
+
+	ledgerAway := filepath.Join(t.TempDir(), "ledger")
+	if err := os.Rename(filepath.Join(data, "ledger"), ledgerAway); err != nil {
+		t.Fatal(err)
+	}
+	other := open(t, data, nil)
+	if other.store.Header().Deployment == deployment {
+		t.Fatal("a new ledger has the name of an old one")
+	}
+	if held, err := other.desk.Claims(t.Context()); err != nil || len(held) != 0 {
+		t.Errorf("it takes the claims of another deployment for its own: %v, %v", held, err)
+	}
+	if status, body := report(t, other.front.url(), a); status == http.StatusOK {
+		t.Errorf("it takes the token of another deployment: %s", body)
+	}
+	begun(t, other.front.url(), "order-2")
+	if err := other.end(); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := errors.Join(os.RemoveAll(filepath.Join(data, "ledger")), os.Rename(ledgerAway, filepath.Join(data, "ledger"))); err != nil {
+		t.Fatal(err)
+	}
+	in = open(t, data, nil)
+	if status, body := report(t, in.front.url(), a); status != http.StatusOK {
+		t.Errorf("with both put back, the report: %d %s", status, body)
+	}
+}
+
+// TestEtcdHistoryIsCompacted: by the node itself, while it runs.
+func TestEtcdHistoryIsCompacted(t *testing.T) {
+	in := open(t, t.TempDir(), func(u *tuning) {
+		u.compactor = etcdlease.CompactorSettings{Look: 20 * time.Millisecond, Every: 100 * time.Millisecond}
+	})
+	put, err := in.etcd.client.Put(t.Context(), "k", "v")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.etcd.client.Put(t.Context(), "k", "w"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "history is compacted", func() bool {
+		_, err := in.etcd.client.Get(t.Context(), "k", clientv3.WithRev(put.Header.Revision))
+		return errors.Is(err, rpctypes.ErrCompacted)
+	})
+}
+
+// TestFullEtcdClaimsNothingAndAnswersReceipts: fail closed, with the reason.
+func TestFullEtcdClaimsNothingAndAnswersReceipts(t *testing.T) {
+	in := open(t, t.TempDir(), func(u *tuning) {
+		u.etcdQuota = 4 << 20
+		u.compactor = etcdlease.CompactorSettings{Look: 20 * time.Millisecond}
+	})
+	url := in.front.url()
+	done, running := begun(t, url, "done"), begun(t, url, "running")
+	if status, body := report(t, url, done); status != http.StatusOK {
+		t.Fatalf("report: %d %s", status, body)
+	}
+	filler := string(bytes.Repeat([]byte("x"), 1<<20))
+	var err error
+	for i := 0; i < 64 && err == nil; i++ {
+		_, err = in.etcd.client.Put(t.Context(), "filler/"+string(rune('a'+i)), filler)
+	}
+	if !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Fatalf("filling ended with %v", err)
+	}
+	await(t, "it says so", func() bool { return !in.readiness(t.Context()).Ready })
+	if checks := in.readiness(t.Context()).Checks; checks[1].Name != "etcd" || !strings.Contains(checks[1].Error, "full") {
+		t.Errorf("the checks are %+v", checks)
+	}
+	status, body, err := post(url+"/v1/flights:open", `{"action":"pay","id":"new","input":{"n":1},"nonce":"`+nonce("new")+`","wait_ms":0}`)
+	if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(body, `"lease_unavailable"`) {
+		t.Errorf("a new flight: %d %s %v", status, body, err)
+	}
+	status, body, err = post(url+"/v1/flights:open", `{"action":"pay","id":"done","input":{"n":1},"nonce":"`+nonce("again")+`","wait_ms":0}`)
+	if err != nil || status != http.StatusOK || !strings.Contains(body, `"replay"`) {
+		t.Errorf("a replay: %d %s %v", status, body, err)
+	}
+	if status, body := report(t, url, running); status != http.StatusOK {
+		t.Errorf("a report: %d %s", status, body)
+	}
+}
+
+// await waits for a condition.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("still not: %s", what)
+		}
+	}
+}
