@@ -2,7 +2,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build test race lint bench drill cross explore
+.PHONY: all build test race lint bench drill cross explore mutants fuzz
 
 all: build
 
@@ -33,4 +33,12 @@ drill: build ## kills everything at every point of no return, and counts the eff
 	./bin/flightd drill
 
 explore: ## the rules, explored one command deeper than in the tests
-	FLIGHTD_EXPLORE=deep $(GO) test -run Explor -timeout 60m -v ./flight/...
+	$(GO) test -tags deep -run TestExhaustive -timeout 60m -v ./flight
+
+mutants: ## breaks the rules in 60 ways; every one must be caught
+	$(GO) test -tags mutants -run TestMutants -timeout 30m ./flight
+
+FUZZTIME ?= 30s
+fuzz: ## every decoder, for FUZZTIME each
+	@for target in $$($(GO) test -list '^Fuzz' ./flight | grep '^Fuzz'); do \
+		echo "== $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x ./flight || exit 1; done

@@ -61,7 +61,7 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 	if patience == 0 {
 		patience = c.opts.patience
 	}
-	deadline := time.Now().Add(patience)
+	var deadline time.Time // patience begins with the first failure: a good answer may take its time
 	pause := firstPause
 	var unsure, fresh bool
 	for try := 1; ; try++ {
@@ -71,6 +71,9 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 		wait, again := again(err)
 		if !again {
 			return resp, err
+		}
+		if deadline.IsZero() {
+			deadline = time.Now().Add(patience)
 		}
 		unsure = unsure || mayHaveArrived(err)
 		var stale *staleError

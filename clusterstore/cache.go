@@ -11,9 +11,11 @@ const cacheShards = 64
 
 // cache keeps decoded flights at hand: a bounded number, those that were written or read last. Every flight in it is
 // the one that the state holds, because the state machine puts in what it has just written, and a reader puts in what
-// it read only if nothing was written to the shard meanwhile.
+// it read only if nothing was written to the shard meanwhile. That a key was never used is remembered in the same way:
+// every new flight is looked up twice before it is written, once by its caller and once by the rules.
 type cache struct {
 	shards [cacheShards]cacheShard
+	absent *flight.Flight // stands for a key that was never used
 }
 
 // cacheShard is two generations of entries. When the young one is full it becomes the old one, and the old one, which
@@ -28,7 +30,7 @@ type cacheShard struct {
 }
 
 func newCache(flights int) *cache {
-	c := new(cache)
+	c := &cache{absent: new(flight.Flight)}
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.limit = max(1, flights/cacheShards/2)
@@ -39,8 +41,9 @@ func newCache(flights int) *cache {
 
 func (c *cache) shard(id flight.ID) *cacheShard { return &c.shards[id[0]%cacheShards] }
 
-// get answers from memory. When it cannot, it returns the shard's count of writes for fill.
-func (c *cache) get(id flight.ID) (f *flight.Flight, writes uint64) {
+// get answers from memory; nil for a key that is known to be unused. When it knows nothing, it returns the shard's count
+// of writes for fill.
+func (c *cache) get(id flight.ID) (f *flight.Flight, known bool, writes uint64) {
 	s := c.shard(id)
 	s.mu.RLock()
 	f = s.young[id]
@@ -53,7 +56,10 @@ func (c *cache) get(id flight.ID) (f *flight.Flight, writes uint64) {
 	if stale {
 		s.promote(id, f)
 	}
-	return f, writes
+	if f == c.absent {
+		return nil, true, writes
+	}
+	return f, f != nil, writes
 }
 
 // promote keeps an entry of the old generation that was asked for.
@@ -67,8 +73,11 @@ func (s *cacheShard) promote(id flight.ID, f *flight.Flight) {
 	s.addLocked(id, f)
 }
 
-// fill remembers what was read from the state, unless the shard was written to since get.
+// fill remembers what was read from the state, nil for nothing, unless the shard was written to since get.
 func (c *cache) fill(id flight.ID, f *flight.Flight, writes uint64) {
+	if f == nil {
+		f = c.absent
+	}
 	s := c.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -120,15 +120,15 @@ func (m *machine) apply(entries []*raft.Log) (done []*packet, commands int, err 
 
 // read gives a flight as it stands, from memory where possible. It is for readers; the machine has slots.
 func (m *machine) read(id flight.ID) (*flight.Flight, error) {
-	f, writes := m.cache.get(id)
-	if f != nil {
+	f, known, writes := m.cache.get(id)
+	if known {
 		return f, nil
 	}
 	if own, ok := m.view.Load().find(id); ok && own.now != nil {
 		return own.now, nil
 	}
 	f, err := m.state.flight(id)
-	if err != nil || f == nil {
+	if err != nil {
 		return nil, err
 	}
 	m.cache.fill(id, f, writes)

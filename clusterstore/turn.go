@@ -124,11 +124,12 @@ func (t *turn) slot(id flight.ID) (*slot, error) {
 	s := &slot{id: id}
 	if w := t.m.writing; w != nil && w.slots[id] != nil {
 		s.before = w.slots[id].now
-	} else if s.before, _ = t.m.cache.get(id); s.before == nil {
-		var err error
-		if s.before, err = t.lookUp(id); err != nil {
-			return nil, err
-		}
+	} else if known, ok, _ := t.m.cache.get(id); ok {
+		s.before = known
+	} else if read, err := t.lookUp(id); err == nil {
+		s.before = read
+	} else {
+		return nil, err
 	}
 	s.now = s.before
 	t.slots[id] = s

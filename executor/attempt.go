@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -72,15 +73,15 @@ type ending struct {
 // of unknown outcome; what it reports later counts as long as nothing newer was opened.
 func (ex *Executor) perform(t *trip, reply flight.Reply, input flight.Blob) ending {
 	f := reply.Flight
-	ctx, stop := ex.attemptContext(t.right, f)
+	s := ex.span(t.right, f)
 	at := effect.NewAttempt(effect.Spec{
-		Key: f.Key, Number: reply.Token.Number, Input: input, Recovery: f.Policy.Recovery, Previous: previous(f), Context: ctx,
+		Key: f.Key, Number: reply.Token.Number, Input: input, Recovery: f.Policy.Recovery, Previous: previous(f), Context: s.ctx,
 		IdempotencyKey: ex.idempotencyKey(f), FencingToken: ex.seal(f, reply.Token),
-		LeaseLost: t.right.Context().Done(), MayStart: mayStart(ctx, t.right),
+		LeaseLost: t.right.Context().Done(), MayStart: mayStart(s.ctx, t.right),
 	})
 	if f.Policy.AttemptTimeout <= 0 {
-		defer stop()
-		return ex.handle(ctx, at, t.handler)
+		defer s.stop()
+		return ex.handle(s.ctx, at, t.handler)
 	}
 	done := make(chan ending, 1)
 	ex.crew.enterMore() // the trip itself is aboard, so this one is let in
@@ -88,8 +89,8 @@ func (ex *Executor) perform(t *trip, reply flight.Reply, input flight.Blob) endi
 		defer ex.crew.leave()
 		end := ending{outcome: flight.Unknown, err: errGone}
 		defer func() { done <- end }() // also when the handler ends this goroutine
-		defer stop()
-		end = ex.handle(ctx, at, t.handler)
+		defer s.stop()
+		end = ex.handle(s.ctx, at, t.handler)
 	}()
 	hung := time.NewTimer(f.Policy.AttemptTimeout + ex.cfg.HungAfter)
 	defer hung.Stop()
@@ -132,6 +133,9 @@ func (ex *Executor) handle(ctx context.Context, at *effect.Attempt, h effect.Han
 // classify is effect.Classify, but for a handler that sent one request and was kept from another: that the second one
 // was not done says nothing about the first.
 func classify(err error, at *effect.Attempt) flight.Outcome {
+	if err == nil {
+		return flight.Succeeded
+	}
 	outcome := effect.Classify(err, at)
 	if outcome == flight.NotDone && errors.Is(err, errNoStart) && at.Sent() {
 		return flight.Unknown
@@ -139,45 +143,59 @@ func classify(err error, at *effect.Attempt) flight.Outcome {
 	return outcome
 }
 
-// attemptContext is the attempt's context: it ends by time-out, by a cancel, by Close, and by loss of the lease only
-// under verify, whose look-up needs a bound on when the effect may still happen. stop must be called.
-func (ex *Executor) attemptContext(right lease.Lease, f *flight.Flight) (ctx context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ex.life)
-	untime := func() {}
+// span is the time of an attempt: its context, and what may end it.
+type span struct {
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	untime   context.CancelFunc
+	unlink   func() bool
+	watch    *time.Timer
+	watching sync.WaitGroup
+}
+
+// span starts the attempt's time: it ends by time-out, by a cancel, by Close, and by loss of the lease only under
+// verify, whose look-up needs a bound on when the effect may still happen. stop must be called.
+func (ex *Executor) span(right lease.Lease, f *flight.Flight) *span {
+	s := new(span)
+	s.ctx, s.cancel = context.WithCancelCause(ex.life)
 	if d := f.Policy.AttemptTimeout; d > 0 {
-		var untimed context.CancelFunc
-		ctx, untimed = context.WithTimeout(ctx, d)
-		untime = untimed
+		s.ctx, s.untime = context.WithTimeout(s.ctx, d)
 	}
-	unlink := func() bool { return true }
 	if f.Policy.Recovery == flight.Verify {
-		unlink = context.AfterFunc(right.Context(), func() { cancel(effect.ErrLeaseLost) })
+		s.unlink = context.AfterFunc(right.Context(), func() { s.cancel(effect.ErrLeaseLost) })
 	}
-	watched := make(chan struct{})
-	watch := time.AfterFunc(cancelWatch, func() {
-		defer close(watched)
-		ex.watchCancel(ctx, f, cancel)
+	s.watching.Add(1)
+	s.watch = time.AfterFunc(cancelWatch, func() {
+		defer s.watching.Done()
+		ex.watchCancel(s, f)
 	})
-	return ctx, func() {
-		cancel(context.Canceled)
-		untime()
-		unlink()
-		if !watch.Stop() {
-			<-watched
-		}
+	return s
+}
+
+// stop ends the attempt's time.
+func (s *span) stop() {
+	s.cancel(context.Canceled)
+	if s.untime != nil {
+		s.untime()
+	}
+	if s.unlink != nil {
+		s.unlink()
+	}
+	if !s.watch.Stop() {
+		s.watching.Wait()
 	}
 }
 
 // watchCancel cancels the attempt when somebody asks for it. It ends with the attempt's context.
-func (ex *Executor) watchCancel(ctx context.Context, f *flight.Flight, cancel context.CancelCauseFunc) {
+func (ex *Executor) watchCancel(s *span, f *flight.Flight) {
 	seen := f.Version
 	for {
-		now, err := ex.cfg.Ledger.Wait(ctx, f.ID, seen)
+		now, err := ex.cfg.Ledger.Wait(s.ctx, f.ID, seen)
 		if err != nil || now == nil {
 			return
 		}
 		if now.Cancel != nil && now.Generation == f.Generation {
-			cancel(errCancelled)
+			s.cancel(errCancelled)
 			return
 		}
 		seen = now.Version

@@ -198,6 +198,28 @@ func TestHazard16_AHungHandlerIsFenced(t *testing.T) {
 		})
 }
 
+// The next attempt runs under the same claim while the hung one wakes up: that one may start nothing.
+func TestHazard12_16_AHungHandlerUnderTheSameClaim(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		p := flight.Policy{Recovery: flight.Resend, AttemptTimeout: 10 * time.Second, Retry: flight.RetryPolicy{Attempts: 3}}
+		call, first, second, refused := callOf("1", `{}`, p), newGate(), newGate(), make(chan error, 1)
+		done := do(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+			if at.Number() > 1 {
+				return second.handle(ctx, at)
+			}
+			_, _ = first.handle(ctx, at)
+			refused <- at.Sending()
+			return effect.Answer{}, errReset
+		})
+		<-first.in
+		<-second.in
+		first.out <- nil
+		require.ErrorIs(t, <-refused, context.DeadlineExceeded)
+		second.out <- nil
+		require.NoError(t, (<-done).err)
+	})
+}
+
 // The first of two requests went out, the second was kept back: that says nothing about the first.
 func TestASecondRequestThatMayNotStart(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {

@@ -86,13 +86,19 @@ func (ex *Executor) worthWaiting(id flight.ID, err error) bool {
 	return err == nil && f.OpenAttempt() != nil
 }
 
-// tryClaim is one try at the key. An etcd that does not answer in time is none: the caller is told, and may ask again.
+// tryClaim is one try at the key. An etcd that does not answer in time is none: the caller is told, and may ask again. It
+// does not end with the caller, who is not waited for: a claim that comes too late is let go.
 func (ex *Executor) tryClaim(ctx context.Context, w waiter) (lease.Lease, error) {
-	patience, cancel := context.WithTimeout(ctx, ex.cfg.TTL/2)
-	defer cancel()
+	patience := ex.asking.context()
 	right, err := w.session.TryAcquire(patience, w.key)
-	if err != nil && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		err = fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
+	switch {
+	case err == nil && ctx.Err() != nil:
+		right.Release()
+		return nil, context.Cause(ctx)
+	case err != nil && ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil && patience.Err() != nil && !errors.Is(err, lease.ErrHeld):
+		return nil, fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
 	}
 	return right, err
 }

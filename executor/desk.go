@@ -188,7 +188,7 @@ func (d *Desk) openAs(ctx, patience context.Context, g guest, v visit) (OpenAnsw
 			right.Release()
 			return OpenAnswer{}, context.Cause(ctx)
 		}
-		open := d.ex.newOpen(v.req.Key, v.req.Submission, right)
+		open := d.ex.newOpen(v.req.Key, &v.req.Submission, right)
 		open.Nonce, open.Owner = v.req.Nonce, v.req.Owner
 		reply, err := d.ex.propose(open)
 		if err != nil {

@@ -23,11 +23,9 @@ func (ex *Executor) lookUp(t *trip, reply flight.Reply) (step, effect.Result, er
 		return openAgain, effect.Result{}, ex.pause(t, flight.Reply{Flight: f, Wait: wait})
 	}
 	verb, answer := ex.ask(t.call, f)
-	ctx, cancel := context.WithTimeout(context.Background(), ex.cfg.TTL/2)
-	defer cancel()
 	// A look-up changes nothing at the provider: if the process dies before its verdict is recorded, the next one asks
 	// again.
-	verdict, err := ex.insist(ctx, &flight.Verdict{
+	verdict, err := ex.insist(ex.asking.context(), &flight.Verdict{
 		Key: f.Key, Generation: f.Generation, Probe: reply.Probe, Result: verb,
 		ExternalID: answer.ExternalID, Body: flight.NewBlob(answer.ContentType, answer.Body, flight.MaxReceiptBody),
 	})

@@ -127,6 +127,27 @@ func TestHazard02_TheSettleDelayIsTheObserversOwn(t *testing.T) {
 	})
 }
 
+// So does a process that comes to the doubt when the delay is over by the ledger's clock: it has not observed it.
+func TestHazard02_TheSettleDelayOfAnotherObserver(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, looks := callOf("1", `{}`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Minute}), new(atomic.Int32)
+		call.LookUp = look(looks, flight.Happened)
+		h, _ := failing(errReset)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := do(ctx, fd, call, h)
+		synctest.Wait()
+		cancel()
+		<-done
+		fd.Ledger.Advance(time.Hour)
+		other := fd.Restart(t, flightdtest.Options{})
+		began := time.Now()
+		_, err := other.Do(t.Context(), call, never(t))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(began), time.Minute)
+		require.EqualValues(t, 1, looks.Load())
+	})
+}
+
 // A process that comes to a doubt long after the attempt was closed waits one settle delay of its own, and no longer.
 func TestTheSettleDelayIsNoLongerThanDeclared(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {

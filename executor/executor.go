@@ -20,18 +20,21 @@ type Config struct {
 	Events Events
 	// Owner says in claims and attempts who this is, for people; empty: host:pid.
 	Owner string
-	// TTL is how long claims outlive this process; 0: lease.DefaultTTL. An Open that is not answered within half of it
-	// is given up.
+	// TTL is how long claims outlive this process; 0: lease.DefaultTTL. A claim or an Open that is not answered within
+	// half of it is given up.
 	TTL time.Duration
 	// OpenLife is how long after its proposal an Open may still open an attempt; 0: 30 s.
 	OpenLife time.Duration
-	// ReportWait is how long a caller waits for its outcome to be recorded before it gets *effect.Unrecorded; 0: 10 s.
+	// ReportWait is how long a caller waits at least for its outcome to be recorded before it gets *effect.Unrecorded;
+	// 0: 10 s.
 	ReportWait time.Duration
 	// HungAfter is how long after the end of its context a handler is believed to return; then its key is let go and
 	// its outcome taken for unknown; 0: 15 s.
 	HungAfter time.Duration
 	// SweepEvery is how often the sweeper looks for dead holders unasked; 0: 2 s.
 	SweepEvery time.Duration
+	// ReceiptCache is how many bytes of memory hold the bodies of receipts that were asked for; 0: 64 MiB, negative: none.
+	ReceiptCache int
 	// Crash is called at the named points of no return; nil: nothing happens there.
 	Crash func(point string)
 }
@@ -49,6 +52,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.ReportWait, 10*time.Second)
 	setDefault(&c.HungAfter, flight.PauseBound)
 	setDefault(&c.SweepEvery, 2*time.Second)
+	setDefault(&c.ReceiptCache, 64<<20)
 	if c.OpenLife > flight.MaxOpenLife {
 		return c, fmt.Errorf("executor: OpenLife %v is longer than the ledger allows (%v)", c.OpenLife, flight.MaxOpenLife)
 	}
@@ -58,7 +62,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-func setDefault(d *time.Duration, value time.Duration) {
+func setDefault[T int | time.Duration](d *T, value T) {
 	if *d == 0 {
 		*d = value
 	}
@@ -77,6 +81,10 @@ type Executor struct {
 	service context.Context // of those who wait for others; ends when Close begins
 	drain   context.CancelCauseFunc
 	crew    *crew
+	runners *runners
+	bodies  *bodies
+	asking  *horizon // patience with etcd and with the ledger
+	telling *horizon // patience with a report
 }
 
 // New makes an executor and its session. Run must be called for dead holders to be noticed unasked.
@@ -89,7 +97,10 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("executor: no session: %w", err)
 	}
-	ex := &Executor{cfg: cfg, session: session, crew: newCrew()}
+	ex := &Executor{
+		cfg: cfg, session: session, crew: newCrew(), runners: newRunners(), bodies: newBodies(cfg.ReceiptCache),
+		asking: newHorizon(cfg.TTL / 3), telling: newHorizon(cfg.ReportWait),
+	}
 	ex.life, ex.kill = context.WithCancelCause(context.Background())
 	ex.service, ex.drain = context.WithCancelCause(ex.life)
 	ex.desk = newDesk(ex)
@@ -132,7 +143,7 @@ func (ex *Executor) do(ctx context.Context, call effect.Call, h effect.Handler) 
 		t.end(effect.Result{}, effect.ErrClosed)
 		return effect.Result{}, effect.ErrClosed
 	}
-	go ex.run(t)
+	ex.runners.run(t, ex.run)
 	return t.await(ctx, call.Wait, effect.Executed)
 }
 
@@ -243,6 +254,10 @@ func (ex *Executor) Close(ctx context.Context) error {
 		}
 	}
 	ex.kill(effect.ErrClosed)
+	ex.runners.close()
+	ex.runners.wait()
+	ex.asking.close()
+	ex.telling.close()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 	defer cancel()
 	return ex.session.Close(ctx)

@@ -92,6 +92,20 @@ func TestHazard30_AnotherInput(t *testing.T) {
 	})
 }
 
+// The first one has not even opened yet.
+func TestHazard30_AnotherInputWhileTheFirstWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, c := callOf("1", `{"amount":42}`, flight.Policy{}), new(counted)
+		theirs := fd.Leases.HoldElsewhere(t, call.Key, "somebody")
+		first := do(t.Context(), fd, call, c.handle)
+		synctest.Wait()
+		_, err := fd.Do(t.Context(), callOf("1", `{"amount":43}`, flight.Policy{}), never(t))
+		require.Equal(t, []string{"/amount"}, requireAs[*effect.Conflict](t, err).Fields)
+		theirs.Release()
+		require.NoError(t, (<-first).err)
+	})
+}
+
 // Two callers of two processes start at once with different inputs: one flies, the other is told, though neither knew.
 func TestHazard30_AnotherInputAtTheSameTime(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {

@@ -19,7 +19,7 @@ var (
 
 // open asks the ledger for an attempt of the trip's flight.
 func (ex *Executor) open(t *trip) (flight.Reply, error) {
-	open := ex.newOpen(t.call.Key, t.call.Submission, t.right)
+	open := ex.newOpen(t.call.Key, &t.call.Submission, t.right)
 	open.Nonce, open.Owner = newNonce(), ex.cfg.Owner
 	reply, err := ex.propose(open)
 	if errors.Is(err, ErrAmbiguous) {
@@ -29,9 +29,9 @@ func (ex *Executor) open(t *trip) (flight.Reply, error) {
 	return reply, err
 }
 
-func (ex *Executor) newOpen(key flight.Key, s flight.Submission, right lease.Lease) *flight.Open {
+func (ex *Executor) newOpen(key flight.Key, s *flight.Submission, right lease.Lease) *flight.Open {
 	return &flight.Open{
-		Key: key, Submission: s, Claim: right.Claim(),
+		Key: key, Submission: *s, Claim: right.Claim(),
 		NotAfter: ex.cfg.Memory.Now().Add(ex.cfg.OpenLife), StoreEpoch: ex.cfg.Memory.Header().StoreEpoch,
 	}
 }
@@ -40,8 +40,7 @@ func (ex *Executor) newOpen(key flight.Key, s flight.Submission, right lease.Lea
 // not keep others from the key. It does not end with the caller, because an Open whose answer nobody hears is a doubt;
 // asking again for the same nonce is harmless.
 func (ex *Executor) propose(open *flight.Open) (flight.Reply, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), ex.cfg.TTL/2)
-	defer cancel()
+	ctx := ex.asking.context()
 	for {
 		reply, err := ex.cfg.Ledger.Propose(ctx, open)
 		if !errors.Is(err, ErrAmbiguous) || !rest(ctx, jitter(firstPoll)) {
@@ -66,9 +65,7 @@ func (ex *Executor) abandonOpen(open *flight.Open, right lease.Lease) {
 func (ex *Executor) abandon(reply flight.Reply, right lease.Lease, why string) error {
 	f := reply.Flight
 	command := &flight.Abandon{Key: f.Key, Generation: f.Generation, Token: reply.Token, Error: why}
-	ctx, cancel := context.WithTimeout(context.Background(), ex.cfg.TTL/2)
-	defer cancel()
-	_, err := ex.cfg.Ledger.Propose(ctx, command)
+	_, err := ex.cfg.Ledger.Propose(ex.asking.context(), command)
 	if err == nil {
 		right.Release()
 		return nil
@@ -81,9 +78,7 @@ func (ex *Executor) abandon(reply flight.Reply, right lease.Lease, why string) e
 // the machine may have been suspended, and only etcd knows whether for too long.
 func (ex *Executor) trusted(t *trip) bool {
 	if t.right.Trust() <= 0 {
-		ctx, cancel := context.WithTimeout(t.interest, ex.cfg.TTL/renewals)
-		defer cancel()
-		_, _ = ex.session.Renew(ctx)
+		_, _ = ex.session.Renew(ex.asking.context())
 	}
 	return t.right.Trust() > 0
 }

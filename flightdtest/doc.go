@@ -1,12 +1,26 @@
-// Package flightdtest is flightd for your own tests: the real executor over a ledger and leases in memory, without
-// disk, network or etcd. What your handlers see is what they see in production, because the rules are the same code;
-// the levers bring about what is rare there: a lost answer, a dead holder, a ledger out of reach.
+// Package flightdtest is flightd for your own tests: the real executor over a ledger and leases in memory, without disk,
+// network or etcd. What your handlers see is what they see in production, because the rules are the same code and the
+// ledger takes the same exam as the real one; the levers bring about what is rare there.
 //
 //	fd := flightdtest.New(t)
 //	result, err := fd.Do(ctx, call, handler)       // runs the handler
 //	result, err = fd.Do(ctx, call, handler)        // replays its receipt
-//	fd.Ledger.LoseAnswers(1)                       // the next command is applied, its answer lost
-//	fd.Leases.Freeze()                             // nothing reaches etcd, as under SIGSTOP
 //
-// It reads package time, so in a testing/synctest bubble all of its time is virtual.
+// The levers, and what they are for:
+//
+//	fd.Ledger.LoseAnswers(1)      the next command is applied, its answer is lost: nothing may happen twice
+//	fd.Ledger.Cut(), Heal()       the ledger refuses: no effect starts; an effect that has happened is *effect.Unrecorded
+//	                              and recorded at Heal
+//	fd.Ledger.Stall(), Heal()     the same, but nobody knows what became of what was sent: a lost quorum
+//	fd.Ledger.Before(f)           f is called before each command: act at exactly that moment
+//	fd.Ledger.Advance(d)          the ledger's time: provider windows and retentions end
+//	fd.Leases.Freeze(), Thaw()    nothing reaches etcd, as under SIGSTOP: the lease is lost in mid-effect
+//	fd.Leases.Partition(cut)      one direction of the connection to etcd is dead
+//	fd.Leases.Suspend(d)          the machine slept: trust is gone before a timer fires
+//	fd.Leases.HoldElsewhere(…)    somebody on another node has the key
+//	fd.Restart(t, …)              another process on the same ledger and leases: a crash, a deploy, a second node
+//	fd.Resolve(…), fd.Cancel(…)   what a person does with `flightd doubt resolve` and `flightd flights cancel`
+//
+// Everything reads package time, so in a testing/synctest bubble time is virtual: settle delays, time-outs and expiring
+// leases cost nothing. End your handlers before the test ends; New closes everything then, levers included.
 package flightdtest

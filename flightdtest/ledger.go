@@ -24,7 +24,6 @@ type Ledger struct {
 	bodies  map[bodyKey][]byte
 	history map[flight.ID][]flight.Event
 	waiting map[flight.ID]chan struct{} // closed and dropped by the next change of the flight
-	spooled sync.WaitGroup
 	levers
 }
 
@@ -49,6 +48,7 @@ func NewLedger() *Ledger {
 		flights: make(map[flight.ID]*flight.Flight), bodies: make(map[bodyKey][]byte),
 		history: make(map[flight.ID][]flight.Event), waiting: make(map[flight.ID]chan struct{}),
 	}
+	l.arrived = sync.NewCond(&l.mu)
 	l.apply(&flight.Bootstrap{Deployment: leasetest.Deployment, Secret: []byte("flightdtest's secret")})
 	return l
 }
@@ -58,12 +58,11 @@ func (l *Ledger) Propose(ctx context.Context, c flight.Command) (flight.Reply, e
 	if err := ctx.Err(); err != nil {
 		return flight.Reply{}, err
 	}
-	stalled, err := l.pass(c)
-	if err != nil {
+	switch o, err := l.pass(c); {
+	case err != nil:
 		return flight.Reply{}, err
-	}
-	if stalled != nil {
-		return flight.Reply{}, l.strand(ctx, stalled, c)
+	case o != nil:
+		return flight.Reply{}, l.strand(ctx, o, c)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,15 +75,10 @@ func (l *Ledger) Propose(ctx context.Context, c flight.Command) (flight.Reply, e
 }
 
 // strand leaves a command on its way: nobody knows whether it will arrive, and it arrives with Heal.
-func (l *Ledger) strand(ctx context.Context, stalled <-chan struct{}, c flight.Command) error {
-	l.spooled.Go(func() {
-		<-stalled
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.apply(c)
-	})
+func (l *Ledger) strand(ctx context.Context, o *outage, c flight.Command) error {
+	l.deliverLater(o, c)
 	select {
-	case <-stalled:
+	case <-o.over:
 	case <-ctx.Done():
 	}
 	return executor.ErrAmbiguous
@@ -95,9 +89,9 @@ func (l *Ledger) strand(ctx context.Context, stalled <-chan struct{}, c flight.C
 func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
 	for {
 		l.mu.Lock()
-		down := l.down
+		o := l.down
 		l.mu.Unlock()
-		if down == nil {
+		if o == nil {
 			reply, err := l.Propose(context.WithoutCancel(ctx), r)
 			if err == nil {
 				return reply, nil
@@ -105,12 +99,9 @@ func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, er
 			continue // its answer was lost: ask again
 		}
 		select {
-		case <-down:
+		case <-o.over:
 		case <-ctx.Done():
-			l.spooled.Go(func() {
-				<-down
-				_, _ = l.Propose(context.Background(), r)
-			})
+			l.deliverLater(o, r)
 			return flight.Reply{}, executor.ErrPending
 		}
 	}

@@ -1,6 +1,7 @@
 package flightdtest
 
 import (
+	"sync"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -9,10 +10,17 @@ import (
 // levers are what a test does to a ledger. They are guarded by the ledger's mutex.
 type levers struct {
 	lose    int
-	down    chan struct{} // closed by Heal; nil: within reach
-	stalled bool          // while down: commands wait and arrive later, instead of being refused
+	down    *outage // nil: within reach
+	arrived *sync.Cond
 	before  func(flight.Command)
 	ahead   time.Duration
+}
+
+// outage is a time in which the ledger is out of reach.
+type outage struct {
+	hangs bool          // commands wait and arrive later, instead of being refused
+	over  chan struct{} // closed by Heal
+	left  int           // commands that arrive when it is over
 }
 
 // LoseAnswers lets the next n commands be applied and loses their answers.
@@ -30,24 +38,43 @@ func (l *Ledger) Cut() { l.leave(false) }
 // it arrives with Heal.
 func (l *Ledger) Stall() { l.leave(true) }
 
-func (l *Ledger) leave(stalled bool) {
+func (l *Ledger) leave(hangs bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stalled = stalled
 	if l.down == nil {
-		l.down = make(chan struct{})
+		l.down = &outage{over: make(chan struct{})}
 	}
+	l.down.hangs = hangs
 }
 
 // Heal ends Cut and Stall, and returns when everything that was left on its way has arrived.
 func (l *Ledger) Heal() {
 	l.mu.Lock()
-	if l.down != nil {
-		close(l.down)
-		l.down = nil
+	defer l.mu.Unlock()
+	o := l.down
+	if o == nil {
+		return
 	}
+	l.down = nil
+	close(o.over)
+	for o.left > 0 {
+		l.arrived.Wait()
+	}
+}
+
+// deliverLater applies a command when the outage is over. Heal waits for it.
+func (l *Ledger) deliverLater(o *outage, c flight.Command) {
+	l.mu.Lock()
+	o.left++
 	l.mu.Unlock()
-	l.spooled.Wait()
+	go func() {
+		<-o.over
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.apply(c)
+		o.left--
+		l.arrived.Broadcast()
+	}()
 }
 
 // Before calls f before every command that reaches the ledger, on the goroutine that proposes it; nil: nobody. What f
@@ -66,15 +93,16 @@ func (l *Ledger) Advance(d time.Duration) {
 	l.ahead += d
 }
 
-// pass lets a command through to the ledger, or says why not: the error, or the channel that is closed when it arrives.
-func (l *Ledger) pass(c flight.Command) (stalled <-chan struct{}, err error) {
+// pass lets a command through to the ledger, or says why not: the error, or the outage at whose end it arrives.
+func (l *Ledger) pass(c flight.Command) (*outage, error) {
 	l.mu.Lock()
-	down, hangs, before := l.down, l.stalled, l.before
+	o, before := l.down, l.before
+	hangs := o != nil && o.hangs
 	l.mu.Unlock()
 	switch {
-	case down != nil && hangs:
-		return down, nil
-	case down != nil:
+	case hangs:
+		return o, nil
+	case o != nil:
 		return nil, errDown
 	case before != nil:
 		before(c)

@@ -80,9 +80,15 @@ func (r *OpenRequest) Submission() (flight.Submission, *Invalid) {
 	return s, nil
 }
 
-// fingerprint is the one given, or that of the input; no input is an input, too.
+// fingerprint is the one given, or that of the input; no input is an input, too. Whoever took the fingerprint of its
+// input has read the input; otherwise it is held against RFC 7493 here.
 func (r *OpenRequest) fingerprint() (flight.Fingerprint, *Invalid) {
 	switch {
+	case r.Fingerprint == "none" && r.Input != nil:
+		if _, err := flight.CanonicalJSON(r.Input); err != nil {
+			return flight.NoFingerprint, inputInvalid(err)
+		}
+		return flight.NoFingerprint, nil
 	case r.Fingerprint == "none":
 		return flight.NoFingerprint, nil
 	case r.Fingerprint != "":

@@ -1,0 +1,193 @@
+package executor_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/lease/leasetest"
+)
+
+// A renewal that does not list an attempt abandons it, but only if it was open at the renewal before: a younger open
+// may have overtaken the renewal.
+func TestDeskRenewAbandonsWhatItsCallerDoesNotHold(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		s := session(t, fd)
+		renew := func(nonces ...flight.Nonce) executor.SessionAnswer {
+			t.Helper()
+			asleep(t, time.Second)
+			a, err := fd.Desk().Renew(t.Context(), s, nonces)
+			require.NoError(t, err)
+			require.Positive(t, a.Trust)
+			synctest.Wait()
+			return a
+		}
+		open := func(id string, nonce byte) executor.OpenAnswer {
+			t.Helper()
+			req := openOf(id, `{}`, flight.Policy{}, nonce)
+			req.Session = s
+			return proceed(t, fd, req)
+		}
+		open("1", 1)
+		renew(flight.Nonce{}) // the first one: nobody knows what came before
+		require.Equal(t, flight.Running, fd.Flight(keyOf("1")).State)
+		open("2", 2)
+		a, err := fd.Desk().Renew(t.Context(), s, nil)
+		require.NoError(t, err)
+		require.Empty(t, a.CancelRequested)
+		require.Equal(t, flight.Running, fd.Flight(keyOf("1")).State, "a renewal that lists nothing says nothing")
+		renew(flight.Nonce{2})
+		require.Equal(t, flight.Queued, fd.Flight(keyOf("1")).State)
+		require.Equal(t, flight.Running, fd.Flight(keyOf("2")).State)
+		require.False(t, fd.Flight(keyOf("1")).Tainted())
+		open("1", 3) // free at once
+		fd.Cancel(t, keyOf("1"), "enough")
+		require.Equal(t, []flight.ID{keyOf("1").FlightID()}, renew(flight.Nonce{2}, flight.Nonce{3}).CancelRequested)
+	})
+}
+
+func TestDeskSessionsEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		s := session(t, fd)
+		synctest.Wait() // the sweeper watches
+		req := openOf("1", `{}`, flight.Policy{Recovery: flight.Resend}, 1)
+		req.Session = s
+		a := proceed(t, fd, req)
+		require.NoError(t, fd.Desk().CloseSession(t.Context(), s))
+		asleep(t, time.Second)
+		require.Equal(t, flight.Queued, fd.Flight(req.Key).State, "noticed at once")
+		_, err := fd.Desk().Renew(t.Context(), s, nil)
+		requireAs[*effect.LeaseLost](t, err)
+		f, err := fd.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
+		require.NoError(t, err)
+		require.Equal(t, flight.StateSucceeded, f.State)
+
+		req.Key, req.Session = keyOf("2"), session(t, fd)
+		a = proceed(t, fd, req)
+		asleep(t, 20*time.Second) // never renewed
+		_, err = fd.Desk().Open(t.Context(), req)
+		require.Error(t, err)
+		_, err = fd.Desk().Renew(t.Context(), req.Session, nil)
+		requireAs[*effect.LeaseLost](t, err)
+		require.NoError(t, fd.Desk().CloseSession(t.Context(), req.Session))
+	})
+}
+
+// Trust is computed from the node's own last renewal, and little of it is renewed first.
+func TestDeskTrust(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		s := session(t, fd)
+		asleep(t, 11*time.Second)
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session = s
+		require.Equal(t, 12*time.Second, proceed(t, fd, req).Trust)
+		asleep(t, 8*time.Second)
+		fd.Leases.Slow(time.Second)
+		again := proceed(t, fd, req)
+		require.LessOrEqual(t, again.Trust, 11*time.Second)
+		require.Greater(t, again.Trust, 9*time.Second)
+	})
+}
+
+// flightd restarts in the middle of everything: the token reports, the session is found again, what it holds too, and
+// the old process's claim is removed with the report.
+func TestDeskRestart(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		s := session(t, fd)
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session = s
+		a := proceed(t, fd, req)
+		unwanted := openOf("2", `{}`, flight.Policy{}, 2)
+		unwanted.Session = s
+		proceed(t, fd, unwanted)
+		fd.Leases.Freeze()
+		next := fd.Restart(t, flightdtest.Options{})
+		for range 3 {
+			asleep(t, 5*time.Second)
+			answer, err := next.Desk().Renew(t.Context(), s, []flight.Nonce{req.Nonce})
+			require.NoError(t, err)
+			require.InDelta(t, 5*time.Second, answer.RenewEvery, float64(time.Second))
+		}
+		synctest.Wait()
+		require.Equal(t, flight.Queued, next.Flight(unwanted.Key).State, "nobody holds it")
+		f, err := next.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
+		require.NoError(t, err)
+		require.Equal(t, flight.StateSucceeded, f.State)
+		synctest.Wait()
+		claims, err := next.Leases.Claims(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, claims, "no claim of the old process is left")
+		unwanted.Nonce = flight.Nonce{3}
+		proceed(t, next, unwanted)
+	})
+}
+
+func TestDeskWithEtcdAway(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		a := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
+		s := session(t, fd)
+		synctest.Wait()
+		fd.Leases.Partition(leasetest.CutRequests)
+		for range 20 { // also when the pool is empty
+			_, err := fd.Desk().Open(t.Context(), openOf("2", `{}`, flight.Policy{}, 2))
+			require.Equal(t, "lease_unavailable", requireAs[*effect.Unavailable](t, err).Code)
+		}
+		_, err := fd.Desk().NewSession(t.Context(), 0, "x")
+		require.Equal(t, "lease_unavailable", requireAs[*effect.Unavailable](t, err).Code)
+		_, err = fd.Desk().Renew(t.Context(), s, nil)
+		require.Error(t, err)
+		_, err = fd.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
+		require.NoError(t, err, "a report needs only the fence")
+		again, err := fd.Desk().Open(t.Context(), openOf("1", `{}`, flight.Policy{}, 3))
+		require.NoError(t, err)
+		require.Equal(t, flight.Replay, again.Decision)
+	})
+}
+
+func TestDeskWithTheLedgerAway(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		a := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
+		fd.Ledger.Cut()
+		_, err := fd.Desk().Open(t.Context(), openOf("2", `{}`, flight.Policy{}, 1))
+		require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = fd.Desk().Report(ctx, reportOf(a, flight.Succeeded, "ch_1"))
+		require.Equal(t, "report_pending", requireAs[*effect.Unavailable](t, err).Code)
+		fd.Ledger.Heal()
+		f, err := fd.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
+		require.NoError(t, err)
+		require.Equal(t, flight.StateSucceeded, f.State)
+
+		b := openOf("3", `{}`, flight.Policy{}, 1)
+		fd.Ledger.Stall()
+		_, err = fd.Desk().Open(t.Context(), b)
+		require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
+		fd.Ledger.Heal()
+		asleep(t, 5*time.Second)
+		b.Nonce = flight.Nonce{2}
+		proceed(t, fd, b)
+		require.False(t, fd.Flight(b.Key).Tainted())
+	})
+}
+
+// What the desk remembers of guests that never come back does not grow.
+func TestDeskForgetsGuests(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		for i := range 50 {
+			proceed(t, fd, openOf(fmt.Sprint(i), `{}`, flight.Policy{}, 1))
+			session(t, fd)
+		}
+		require.Positive(t, fd.Desk().Guests())
+		asleep(t, time.Minute)
+		require.Zero(t, fd.Desk().Guests())
+	})
+}

@@ -1,0 +1,169 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/lease/leasetest"
+)
+
+// soak is a world in which everything goes wrong by chance: nodes lose etcd and come back, the ledger stalls and loses
+// answers, handlers are slow, fail before and after they acted, and callers leave.
+type soak struct {
+	t     *testing.T
+	rnd   *rand.Rand
+	mu    sync.Mutex // of rnd
+	nodes []*flightdtest.Flightd
+	over  chan struct{}
+
+	effects map[flight.Key]*provider
+}
+
+func (s *soak) n(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rnd.IntN(n)
+}
+
+func (s *soak) nap(most time.Duration) time.Duration { return time.Duration(s.n(int(most))) }
+
+// TestSoak lets the independent count of effects judge, for every recovery, whatever happened on the way.
+func TestSoak(t *testing.T) {
+	seeds := 15
+	if testing.Short() {
+		seeds = 3
+	}
+	base := rand.Uint64()
+	for i := range seeds {
+		seed := base + uint64(i)
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { soakOnce(t, seed) })
+		})
+	}
+}
+
+func soakOnce(t *testing.T, seed uint64) {
+	t.Logf("seed %d", seed)
+	first := flightdtest.Open(t, flightdtest.Options{})
+	s := &soak{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), over: make(chan struct{}), effects: map[flight.Key]*provider{},
+		nodes: []*flightdtest.Flightd{first, first.Restart(t, flightdtest.Options{}), first.Restart(t, flightdtest.Options{})}}
+	var callers, trouble sync.WaitGroup
+	trouble.Go(s.trouble)
+	for i := range 30 {
+		call := callOf(fmt.Sprint(i), `{}`, flight.Policy{Recovery: recoveries[i%3], AttemptTimeout: 20 * time.Second,
+			Retry: flight.RetryPolicy{Attempts: 1 + i%4, MinBackoff: time.Second}})
+		p := &provider{say: func(string, ...any) {}, honours: i%3 == int(flight.Resend)}
+		s.effects[call.Key] = p
+		call.LookUp = lookAt(p)
+		for range 3 {
+			callers.Go(func() { s.caller(call, p) })
+		}
+	}
+	callers.Wait()
+	close(s.over)
+	trouble.Wait()
+	asleep(t, 10*time.Minute) // everything that can settle has settled
+	for key, p := range s.effects {
+		s.judge(key, p)
+	}
+}
+
+// trouble is what happens to etcd and to the ledger.
+func (s *soak) trouble() {
+	for {
+		select {
+		case <-s.over:
+			s.heal()
+			return
+		case <-time.After(s.nap(10 * time.Second)):
+		}
+		n := s.nodes[s.n(len(s.nodes))]
+		switch s.n(8) {
+		case 0, 1:
+			n.Leases.Partition([...]leasetest.Cut{leasetest.CutRequests, leasetest.CutAnswers}[s.n(2)])
+		case 2:
+			n.Leases.Suspend(s.nap(20 * time.Second))
+		case 3:
+			n.Leases.LoseAnswers(1 + s.n(3))
+		case 4:
+			n.Ledger.LoseAnswers(1 + s.n(3))
+		case 5:
+			n.Ledger.Stall()
+		default:
+			s.heal()
+		}
+	}
+}
+
+func (s *soak) heal() {
+	for _, n := range s.nodes {
+		n.Leases.Partition(leasetest.CutNothing)
+	}
+	s.nodes[0].Ledger.Heal()
+}
+
+// caller comes a few times, to any node, and does not always wait for the answer.
+func (s *soak) caller(call effect.Call, p *provider) {
+	for range 4 {
+		time.Sleep(s.nap(20 * time.Second))
+		ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second+s.nap(2*time.Minute))
+		result, err := s.nodes[s.n(len(s.nodes))].Do(ctx, call, s.handler(p))
+		cancel()
+		if err == nil && result.Answer.ExternalID != "ch_1" {
+			s.t.Errorf("%s: receipt of %q", call.Key, result.Answer.ExternalID)
+		}
+	}
+}
+
+func (s *soak) handler(p *provider) effect.Handler {
+	return func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		time.Sleep(s.nap(2 * time.Second))
+		if err := at.Sending(); err != nil {
+			return effect.Answer{}, err
+		}
+		switch s.n(5) {
+		case 0:
+			return effect.Answer{}, effect.NotDone(errors.New("connection refused"))
+		case 1:
+			return effect.Answer{}, errReset // and it did not happen
+		}
+		answer := p.act(at)
+		time.Sleep(s.nap(30 * time.Second))
+		if s.n(4) == 0 {
+			return effect.Answer{}, errReset // and it happened
+		}
+		return answer, nil
+	}
+}
+
+// judge holds one flight against the table of promises.
+func (s *soak) judge(key flight.Key, p *provider) {
+	s.t.Helper()
+	f := s.nodes[0].Flight(key)
+	require.LessOrEqual(s.t, p.effects(), 1, "%s: effects", key)
+	if f == nil {
+		require.Zero(s.t, p.effects())
+		return
+	}
+	require.False(s.t, f.Overlap, "%s", key)
+	require.Nil(s.t, f.OpenAttempt(), "%s: nothing is left open: %v", key, f.State)
+	switch f.State {
+	case flight.StateSucceeded:
+		require.Equal(s.t, 1, p.effects(), "%s succeeded", key)
+	case flight.StateFailed, flight.StateCancelled:
+		require.Zero(s.t, p.effects(), "%s ended without an effect", key)
+	default: // queued, looking or in doubt: it says so, and whoever comes or a person goes on from there
+		require.True(s.t, p.effects() == 0 || f.Tainted(), "%s: %v, an effect that nobody knows of", key, f.State)
+	}
+}

@@ -1,0 +1,78 @@
+package flightdtest_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+)
+
+func ticket(t *testing.T, fd *flightdtest.Flightd, id string) (effect.Result, error) {
+	t.Helper()
+	return fd.Do(t.Context(), effect.Call{Key: flight.MustKey("support/create-ticket/" + id)},
+		func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			return effect.Answer{ExternalID: "T-1"}, nil
+		})
+}
+
+func TestLevers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fd := flightdtest.New(t)
+		var seen []string
+		fd.Ledger.Before(func(c flight.Command) { seen = append(seen, c.Target().BusinessID()) })
+		_, err := ticket(t, fd, "1")
+		require.NoError(t, err)
+		require.Equal(t, []string{"1", "1"}, seen, "an open and a report")
+		fd.Ledger.Before(nil)
+
+		fd.Ledger.Cut()
+		_, err = ticket(t, fd, "2")
+		var unavailable *effect.Unavailable
+		require.ErrorAs(t, err, &unavailable)
+		require.Nil(t, fd.Flight(flight.MustKey("support/create-ticket/2")))
+		fd.Ledger.Heal()
+		fd.Ledger.Heal() // twice is once
+		_, err = ticket(t, fd, "2")
+		require.NoError(t, err)
+
+		fd.Ledger.Stall()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = fd.Ledger.Propose(ctx, &flight.Submit{Key: flight.MustKey("support/create-ticket/3")})
+		require.ErrorIs(t, err, executor.ErrAmbiguous)
+		require.Nil(t, fd.Flight(flight.MustKey("support/create-ticket/3")))
+		fd.Ledger.Heal()
+		require.Equal(t, flight.Queued, fd.Flight(flight.MustKey("support/create-ticket/3")).State, "it arrived late")
+
+		now := fd.Ledger.Now()
+		fd.Ledger.Advance(time.Hour)
+		require.Equal(t, now.Add(time.Hour), fd.Ledger.Now())
+		require.Len(t, fd.Ledger.History(flight.MustKey("support/create-ticket/1")), 3)
+		fd.Cancel(t, flight.MustKey("support/create-ticket/3"), "not needed")
+		require.Equal(t, flight.StateCancelled, fd.Flight(flight.MustKey("support/create-ticket/3")).State)
+	})
+}
+
+// What a test leaves in whatever state is closed all the same, and leaves no goroutine behind.
+func TestNothingIsLeftBehind(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Run("healthy", func(t *testing.T) {
+		_, err := ticket(t, flightdtest.New(t), "1")
+		require.NoError(t, err)
+	})
+	t.Run("frozen and cut off", func(t *testing.T) {
+		fd := flightdtest.New(t)
+		_, err := ticket(t, fd, "1")
+		require.NoError(t, err)
+		fd.Leases.Freeze()
+		fd.Ledger.Stall()
+	})
+}
