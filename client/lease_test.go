@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -124,8 +125,76 @@ func TestRenewalsNeverAbandonWhatRuns(t *testing.T) {
 	wg.Wait()
 	require.Positive(t, g.count("/renew"))
 	for i := range 300 {
-		f := g.flight(flight.MustKey(fmt.Sprintf("default/charge/%d", i)))
-		require.EqualValues(t, 1, f.AttemptCount)
+		g.neverAbandoned(flight.MustKey(fmt.Sprintf("default/charge/%d", i)))
+	}
+}
+
+// An attempt that is held is on the list of every renewal.
+func TestHeldAttemptsSurviveRenewals(t *testing.T) {
+	g := newRig(t)
+	renewed := make(chan struct{}, 1000)
+	g.world.Pull(func(l *httpapitest.Levers) {
+		l.RenewEvery = time.Millisecond
+		l.Renewed = func(flight.SessionID, []flight.Nonce) { renewed <- struct{}{} }
+	})
+	c := g.connect()
+	for _, id := range []string{"under a session of its own", "under the client's", "again"} {
+		one := call(`1`)
+		one.Key = flight.MustKey("default/charge/" + strings.ReplaceAll(id, " ", "-"))
+		result, err := c.Do(t.Context(), one, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			for range 5 {
+				<-renewed
+			}
+			return effect.Answer{}, nil
+		})
+		require.NoError(t, err, id)
+		require.EqualValues(t, 1, result.Attempt)
+		g.neverAbandoned(one.Key)
+	}
+}
+
+// An open that is sent while a renewal is on its way could overtake it, and would then be abandoned by a list that does
+// not have it: it waits until the renewal is answered.
+func TestOpensWaitForRenewals(t *testing.T) {
+	g := newRig(t)
+	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 10 * time.Millisecond })
+	c := g.connect()
+	g.warm(c)
+	renewing, opened, renewed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var once, onceOpened, onceRenewed sync.Once
+	g.world.Pull(func(l *httpapitest.Levers) {
+		l.Before = func(_ context.Context, method string) error {
+			if method != "Renew" {
+				return nil
+			}
+			once.Do(func() {
+				close(renewing)
+				select { // long enough for an open to overtake, if one does
+				case <-opened:
+				case <-time.After(100 * time.Millisecond):
+				}
+			})
+			return nil
+		}
+		l.Renewed = func(flight.SessionID, []flight.Nonce) { onceRenewed.Do(func() { close(renewed) }) }
+	})
+	<-renewing
+	result, err := c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		onceOpened.Do(func() { close(opened) })
+		<-renewed
+		return effect.Answer{}, nil
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, result.Attempt)
+	g.neverAbandoned(key)
+}
+
+func (g *rig) neverAbandoned(key flight.Key) {
+	g.t.Helper()
+	history, err := g.world.History(key.FlightID())
+	require.NoError(g.t, err)
+	for _, e := range history {
+		require.NotEqual(g.t, flight.EventAbandoned, e.Kind)
 	}
 }
 
@@ -158,7 +227,7 @@ func TestUnsureRenewalRetiresTheSession(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, 2, g.count("/v1/sessions"))
-	require.EqualValues(t, 1, g.flight(key).AttemptCount)
+	g.neverAbandoned(key)
 }
 
 // Close waits for running effects, and refuses new ones.

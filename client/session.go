@@ -87,7 +87,7 @@ func (s *session) granted(sent time.Time, trustMS int64) {
 
 // mayStart is nil while an effect may be started.
 func (s *session) mayStart() error {
-	if false {
+	if s.dying.Err() != nil || s.trust.left() <= 0 {
 		return effect.ErrLeaseLost
 	}
 	return nil

@@ -27,7 +27,6 @@ type sessions struct {
 	making   chan struct{} // closed when the session being made is there, or is not
 	scouting bool          // a call without a session is on its way
 	flown    bool          // an effect was performed: a session pays off
-	closed   bool
 }
 
 // get gives the session for new attempts, or nil for a call that goes without one; then scout says that back must be

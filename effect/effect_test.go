@@ -133,6 +133,7 @@ func TestHazard_0_11_OneEffectPerAttempt(t *testing.T) {
 					require.Equal(t, "HTTP/1.1", resp.Header.Get("Seen-Proto"))
 					require.Equal(t, secure, resp.TLS != nil)
 					require.True(t, at.Sent())
+					get(t, own, url) // on another connection: on the same one the provider would hang up
 				})
 			}
 		}

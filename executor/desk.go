@@ -33,6 +33,11 @@ func (d *Desk) Open(ctx context.Context, req OpenRequest) (OpenAnswer, error) {
 	}
 	start := time.Now()
 	answer, err := d.open(ctx, req)
+	if err == nil && answer.Trust > 0 {
+		// The caller counts from when it sent the request, and it sent it before now began here: however long it was
+		// kept waiting, it stops to believe no later than the session's trust ends.
+		answer.Trust += time.Since(start)
+	}
 	if d.ex.cfg.Events.Called != nil {
 		d.ex.cfg.Events.Called(req.Key, openWord(answer, err), time.Since(start))
 	}

@@ -92,8 +92,29 @@ func TestDeskTrust(t *testing.T) {
 		asleep(t, 8*time.Second)
 		fd.Leases.Slow(time.Second)
 		again := proceed(t, fd, req)
-		require.LessOrEqual(t, again.Trust, 11*time.Second)
-		require.Greater(t, again.Trust, 9*time.Second)
+		require.LessOrEqual(t, again.Trust, 12*time.Second)
+		require.Greater(t, again.Trust, 10*time.Second)
+	})
+}
+
+// A caller that was kept waiting counts its trust from when it sent the request: the time that it waited is not lost
+// to it, or every long wait would end in a right that is over.
+func TestDeskTrustOfThoseWhoWaited(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		first := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
+		const held = 10 * time.Second
+		go func() {
+			time.Sleep(held) // virtual
+			_, _ = fd.Desk().Report(context.Background(), reportOf(first, flight.NotDone, ""))
+		}()
+		second := openOf("1", `{}`, flight.Policy{}, 2)
+		second.Wait = 30 * time.Second
+		sent := time.Now()
+		a := proceed(t, fd, second)
+		require.GreaterOrEqual(t, time.Since(sent), held)
+		left := time.Until(sent.Add(a.Trust))
+		require.LessOrEqual(t, left, 12*time.Second, "never longer than the session's own trust")
+		require.Greater(t, left, 6*time.Second, "less than half of it would have been renewed")
 	})
 }
 

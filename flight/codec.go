@@ -35,35 +35,19 @@ func codecModes() (cbor.UserBufferEncMode, cbor.DecMode) {
 	return enc, dec
 }
 
-// The heads of CBOR text strings (RFC 8949, section 3.1) of up to 23, 255 and 65,535 bytes.
-const (
-	cborText   = 0x60
-	cborText8  = 0x78
-	cborText16 = 0x79
-)
-
 // MarshalCBOR writes the key as a text string.
 func (k Key) MarshalCBOR() ([]byte, error) {
-	n := len(k.full)
-	b := make([]byte, 0, n+3)
-	switch {
-	case n < cborText8-cborText:
-		b = append(b, cborText+byte(n))
-	case n <= 0xff:
-		b = append(b, cborText8, byte(n))
-	default: // a key is never longer than four of its parts
-		b = append(b, cborText16, byte(n>>8), byte(n))
-	}
-	return append(b, k.full...), nil
+	const head = 3 // a key is never longer than four of its parts
+	return k.appendCBOR(make([]byte, 0, head+len(k.full))), nil
 }
 
 // UnmarshalCBOR reads a text string and checks that it is a key.
 func (k *Key) UnmarshalCBOR(b []byte) error {
 	var s string
 	switch n := len(b); {
-	case n > 0 && int(b[0]) == cborText+n-1 && b[0] < cborText8:
+	case n > 0 && int(b[0]) == cborText+n-1 && b[0] < cborText|cbor8:
 		s = string(b[1:])
-	case n > 1 && b[0] == cborText8 && int(b[1]) == n-2:
+	case n > 1 && b[0] == cborText|cbor8 && int(b[1]) == n-2:
 		s = string(b[2:])
 	default:
 		if err := decMode.Unmarshal(b, &s); err != nil {
@@ -84,6 +68,9 @@ func Encode(c Command) ([]byte, error) {
 
 // encode writes v behind its head into one piece of memory.
 func encode(v any, head ...byte) ([]byte, error) {
+	if a, ok := v.(appender); ok {
+		return a.appendCBOR(append(make([]byte, 0, len(head)+a.room()), head...)), nil
+	}
 	const usual = 512 // most commands and records are shorter, but for the bytes that they carry
 	buf := bytes.NewBuffer(append(make([]byte, 0, usual), head...))
 	if err := encMode.MarshalToBuffer(v, buf); err != nil {

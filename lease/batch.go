@@ -39,18 +39,25 @@ func (o *op) cost() int {
 	return 1
 }
 
+// linger is how long an operation that nobody waits for may wait for company. A release that went out at once would
+// stand in the way of the claim that comes right behind it, for as long as one write takes.
+const linger = 2 * time.Millisecond
+
 // batcher is the group commit: whatever was queued while the batches before were on their way goes out together.
 // Queue and lanes; the lanes are goroutines, and close waits for them.
 type batcher struct {
 	carry func(batch []*op)
 	size  int
 
-	mu     sync.Mutex
-	cond   *sync.Cond
-	queue  []*op
-	flying int // batches on their way
-	closed bool
-	lanes  sync.WaitGroup
+	mu      sync.Mutex
+	cond    *sync.Cond
+	queue   []*op
+	urgent  int  // queued operations that somebody waits for
+	overdue bool // the others have waited long enough
+	alarm   *time.Timer
+	flying  int // batches on their way
+	closed  bool
+	lanes   sync.WaitGroup
 }
 
 func newBatcher(lanes, size int, carry func([]*op)) *batcher {
@@ -70,15 +77,43 @@ func (b *batcher) put(ops ...*op) bool {
 		return false
 	}
 	b.queue = append(b.queue, ops...)
+	for _, o := range ops {
+		if o.awaited() {
+			b.urgent++
+		}
+	}
+	b.lingerLocked()
+	ready := b.readyLocked()
 	b.mu.Unlock()
-	b.cond.Signal()
+	if ready {
+		b.cond.Signal()
+	}
 	return true
+}
+
+// awaited reports whether somebody waits for the operation.
+func (o *op) awaited() bool { return o.Kind == OpClaim || o.done != nil }
+
+// lingerLocked sees to it that operations that nobody waits for go out even if nothing else comes.
+func (b *batcher) lingerLocked() {
+	if len(b.queue) == 0 || b.urgent > 0 || b.overdue || b.alarm != nil {
+		return
+	}
+	b.alarm = time.AfterFunc(linger, func() {
+		b.mu.Lock()
+		b.alarm, b.overdue = nil, true
+		b.mu.Unlock()
+		b.cond.Signal()
+	})
 }
 
 // close carries what is queued and waits for the lanes.
 func (b *batcher) close() {
 	b.mu.Lock()
 	b.closed = true
+	if b.alarm != nil {
+		b.alarm.Stop()
+	}
 	b.mu.Unlock()
 	b.cond.Broadcast()
 	b.lanes.Wait()
@@ -101,12 +136,16 @@ func (b *batcher) landed() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.flying--
+	b.lingerLocked()
 }
 
-// readyLocked: an idle batcher sends at once whatever there is; beside a batch on its way only one worth its while
-// goes out, else many small ones would follow each other and each would pay for itself.
+// readyLocked: an idle batcher sends at once whatever there is, if anybody waits for any of it; beside a batch on its
+// way only one worth its while goes out, else many small ones would follow each other and each would pay for itself.
 func (b *batcher) readyLocked() bool {
-	return len(b.queue) > 0 && (b.flying == 0 || len(b.queue) >= b.size/4)
+	if len(b.queue) >= b.size/4 {
+		return true
+	}
+	return len(b.queue) > 0 && b.flying == 0 && (b.urgent > 0 || b.overdue)
 }
 
 // take waits for work. An empty batch says that there will be none any more.
@@ -127,6 +166,9 @@ func (b *batcher) take(batch []*op) []*op {
 		}
 		batch = append(batch, o)
 		cost += o.cost()
+		if o.awaited() {
+			b.urgent--
+		}
 	}
 	rest := kept + copy(b.queue[kept:], b.queue[n:])
 	clear(b.queue[rest:])
@@ -134,6 +176,8 @@ func (b *batcher) take(batch []*op) []*op {
 	if len(batch) > 0 {
 		b.flying++
 	}
+	b.overdue = false
+	b.lingerLocked()
 	if rest > 0 {
 		b.cond.Signal()
 	}

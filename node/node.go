@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -210,4 +211,22 @@ func (n *node) openDoor() {
 		<-ctx.Done()
 		return n.within(ctx, n.front.drain)
 	})
+}
+
+// The memory that a process that is a node and nothing else trades for time: most of what it allocates dies young, so
+// the collector may wait for more of it, up to a bound at which it works as hard as it must.
+const (
+	gcPercent = 300
+	gcBound   = 1 << 30
+)
+
+// TuneMemory sets the collector of this process for the work of a node, unless GOGC or GOMEMLIMIT say otherwise. It is
+// for programs that are a node; one that embeds a node decides for itself.
+func TuneMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(gcBound)
+	}
 }
