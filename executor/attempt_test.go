@@ -156,7 +156,7 @@ func TestHazard16_AHandlerThatHangs(t *testing.T) {
 		<-g.in
 		requireAs[*effect.InDoubt](t, (<-first).err)
 		require.Equal(t, 25*time.Second, time.Since(began))
-		synctest.Wait()
+		released(t)
 		claims, err := fd.Leases.Claims(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, claims, "the key is let go")

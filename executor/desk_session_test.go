@@ -142,7 +142,7 @@ func TestDeskRestart(t *testing.T) {
 		f, err := next.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
 		require.NoError(t, err)
 		require.Equal(t, flight.StateSucceeded, f.State)
-		synctest.Wait()
+		released(t)
 		claims, err := next.Leases.Claims(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, claims, "no claim of the old process is left")

@@ -189,7 +189,7 @@ func TestJoiningATripThatIsBeingGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, c := callOf("1", `{}`, flight.Policy{}), new(counted)
 		for range 200 {
-			synctest.Wait()
+			released(t)
 			theirs := fd.Leases.HoldElsewhere(t, call.Key, "somebody")
 			ctx, cancel := context.WithCancel(t.Context())
 			first := do(ctx, fd, call, c.handle)

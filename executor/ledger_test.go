@@ -146,7 +146,7 @@ func TestWithoutALedgerNothingStarts(t *testing.T) {
 		require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
 		_, err = fd.Do(t.Context(), kept, never(t))
 		require.NoError(t, err)
-		synctest.Wait()
+		released(t)
 		claims, err := fd.Leases.Claims(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, claims)

@@ -46,7 +46,7 @@ func TestTheSweeperNoticesDeadHolders(t *testing.T) {
 					for i := range flights {
 						require.Equal(t, flight.InDoubt, fd.Flight(keyOf(fmt.Sprint(i))).State)
 					}
-					synctest.Wait()
+					released(t)
 					claims, err := fd.Leases.Claims(t.Context())
 					require.NoError(t, err)
 					require.Empty(t, claims)

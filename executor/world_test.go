@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -265,6 +266,13 @@ func asleep(t *testing.T, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	<-timer.C
+}
+
+// released waits until releases are done: one that nobody waits for waits itself for a moment, for company.
+func released(t *testing.T) {
+	t.Helper()
+	asleep(t, 10*time.Millisecond)
+	synctest.Wait()
 }
 
 func policyOf(r flight.Recovery) flight.Policy {

@@ -63,7 +63,7 @@ func etcdConfig(dir string, quota int64, log *slog.Logger) *embed.Config {
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.TickMs, cfg.ElectionMs = soloTickMs, soloElectionMs
 	cfg.QuotaBackendBytes = quota
-	cfg.AutoCompactionRetention = "0"                         // etcdlease.Compactor does it
+	cfg.AutoCompactionRetention = "0"                           // etcdlease.Compactor does it
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = 10000, 1000 // an entry is a batch of claims, tens of kilobytes
 	cfg.CompactionBatchLimit = 10_000
 	cfg.CompactionSleepInterval = time.Millisecond
