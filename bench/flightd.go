@@ -125,6 +125,9 @@ func line(ctx context.Context, o options, dir string) (all []contestant, closeAl
 			c()
 		}
 	}
+	if o.url != "" {
+		return guestLine(ctx, o.url)
+	}
 	raw, err := openRaw(ctx, filepath.Join(dir, "raw"))
 	if err != nil {
 		return nil, nil, err
@@ -143,9 +146,9 @@ func line(ctx context.Context, o options, dir string) (all []contestant, closeAl
 	}
 	closers = append([]func(){rooms.close}, closers...)
 	all = []contestant{
-		{name: rawUnbatched, once: raw.unbatched},
-		{name: rawBatched, once: raw.batched},
-		{name: "claims alone", once: rooms.claim},
+		{name: rawUnbatched, once: raw.unbatched, tidy: raw.tidy},
+		{name: rawBatched, once: raw.batched, tidy: raw.tidy},
+		{name: "claims alone", once: rooms.claim, tidy: raw.tidy},
 		{name: "open and report alone", once: rooms.record},
 		{name: "executor.Do, new keys", note: "new", once: fd.fresh(fd.local)},
 		{name: "caller-run over HTTP, new keys", note: "new", once: fd.fresh(fd.remote)},
@@ -168,4 +171,20 @@ func line(ctx context.Context, o options, dir string) (all []contestant, closeAl
 		}
 	}
 	return chosen, closeAll, nil
+}
+
+// guestLine loads a flightd that runs elsewhere.
+func guestLine(ctx context.Context, url string) ([]contestant, func(), error) {
+	remote, err := client.Connect(ctx, url)
+	if err != nil {
+		return nil, nil, err
+	}
+	f := &flightd{remote: remote}
+	run := rand.Uint64() // keys of an earlier run are used up
+	once := func(ctx context.Context, n uint64) error {
+		_, err := f.remote.Do(ctx, call(flight.MustKey(fmt.Sprintf("bench/charge/run-%d/order-%d", run, n))), nothingHappens)
+		return err
+	}
+	return []contestant{{name: "caller-run over HTTP, new keys", note: "new", once: once}},
+		func() { _ = remote.Close(context.Background()) }, nil
 }

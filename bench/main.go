@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"runtime/pprof"
 	"strconv"
 	"strings"
@@ -32,6 +33,7 @@ type options struct {
 	postgres string
 	dir      string
 	profile  string
+	url      string
 }
 
 func run(ctx context.Context, args []string) error {
@@ -39,7 +41,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	node.TuneMemory() // as `flightd dev` does; it is the raw path's gain, too
+	debug.SetGCPercent(node.GCPercent) // as `flightd dev` does; it is the raw path's gain, too
 	dir, err := os.MkdirTemp(o.dir, "flightd-bench-")
 	if err != nil {
 		return err
@@ -70,6 +72,7 @@ func parse(args []string) (o options, err error) {
 	flags.StringVar(&o.only, "only", "", "only contestants whose name contains this")
 	flags.StringVar(&o.postgres, "postgres", os.Getenv("FLIGHTD_BENCH_POSTGRES"), "connection string of a Postgres with fsync on")
 	flags.StringVar(&o.dir, "dir", "", "where data is kept; default: the system's place for temporary files")
+	flags.StringVar(&o.url, "url", "", "load the flightd that answers there, over HTTP, and nothing else")
 	flags.StringVar(&o.profile, "cpuprofile", "", "file for a CPU profile of all rounds")
 	callers := flags.String("callers", "1,64,256", "numbers of callers")
 	if err := flags.Parse(args); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,8 @@ type contestant struct {
 	note string
 	// once does one unit of work; n is another one with every call of a run.
 	once func(ctx context.Context, n uint64) error
+	// tidy, if not nil, puts away after each run what would burden the others: they share a process.
+	tidy func(ctx context.Context) error
 	// callers, if not nil, restricts the numbers of callers with which it runs.
 	callers []int
 }
@@ -51,6 +54,12 @@ func race(ctx context.Context, o options, all []contestant) (map[cell][]figure, 
 				if err != nil {
 					return nil, fmt.Errorf("%s, %d callers: %w", c.name, callers, err)
 				}
+				if c.tidy != nil {
+					if err := c.tidy(ctx); err != nil {
+						return nil, fmt.Errorf("%s: tidy up: %w", c.name, err)
+					}
+				}
+				runtime.GC() // nobody pays for what others left
 				if round > 0 {
 					results[cell{c.name, callers}] = append(results[cell{c.name, callers}], f)
 				}

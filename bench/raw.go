@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"path/filepath"
 	"time"
@@ -94,6 +95,7 @@ func (r *rawPath) openRaft(dir string) (err error) {
 	cfg := raft.DefaultConfig()
 	cfg.LocalID = "raw"
 	cfg.LogOutput = discard{}
+	cfg.SnapshotThreshold = math.MaxUint64 // a machine that does nothing has nothing to snapshot
 	cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
 	leads := make(chan bool, 4)
 	cfg.NotifyCh = leads
@@ -163,3 +165,13 @@ func (r *rawPath) claimAll(keys []string) error {
 }
 
 func (r *rawPath) apply(data []byte) error { return r.raft.Apply(data, 0).Error() }
+
+// tidy deletes the claims that the raw path never lets go, and compacts etcd's history, which the raw path lets grow.
+func (r *rawPath) tidy(ctx context.Context) error {
+	deleted, err := r.client.Delete(ctx, "raw/", clientv3.WithPrefix())
+	if err != nil {
+		return err
+	}
+	_, err = r.client.Compact(ctx, deleted.Header.Revision, clientv3.WithCompactPhysical())
+	return err
+}

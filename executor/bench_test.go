@@ -3,6 +3,7 @@ package executor_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
@@ -124,9 +125,11 @@ func (idleLedger) Header() flight.Header {
 }
 func (idleLedger) Now() flight.Time { return 1 }
 
-func (idleLedger) Live(flight.ID, int) ([]*flight.Flight, error) { return nil, nil }
-func (idleLedger) Input(*flight.Flight) ([]byte, error)          { return nil, nil }
-func (idleLedger) ReceiptBody(*flight.Flight) ([]byte, error)    { return nil, nil }
+func (idleLedger) Live() iter.Seq2[*flight.Flight, error] {
+	return func(func(*flight.Flight, error) bool) {}
+}
+func (idleLedger) Input(*flight.Flight) ([]byte, error)       { return nil, nil }
+func (idleLedger) ReceiptBody(*flight.Flight) ([]byte, error) { return nil, nil }
 
 // idleLeases give every claim at once.
 type idleLeases struct{ lease.Service }

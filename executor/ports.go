@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"iter"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -29,10 +30,9 @@ type Memory interface {
 	Header() flight.Header
 	// Now is the ledger's time as this node can tell it.
 	Now() flight.Time
-	// Live gives flights that are neither absent nor terminal, at most limit, in an order of the ledger's own: those
-	// behind after, which is the last one of the page before; the zero ID gives the first page. Fewer than limit: there
-	// are no more. One that ends while it is read may be among them.
-	Live(after flight.ID, limit int) ([]*flight.Flight, error)
+	// Live gives the flights that are neither absent nor terminal, each once; one that ends while it is read may be
+	// among them. An error ends it.
+	Live() iter.Seq2[*flight.Flight, error]
 	// Input gives the exact bytes of the flight's input.
 	Input(f *flight.Flight) ([]byte, error)
 	// ReceiptBody gives the exact bytes that are kept of the receipt's body.

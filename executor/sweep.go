@@ -11,8 +11,6 @@ import (
 )
 
 const (
-	// sweepPage is how many live flights the sweeper reads at once.
-	sweepPage = 1000
 	// rescuers is how many flights of dead holders are taken over at once: their claims and commands share writes.
 	rescuers = 32
 )
@@ -84,22 +82,15 @@ func (ex *Executor) Sweep(ctx context.Context) error {
 // openAttempts are the flights in the air, but for those of this process: it knows of them itself.
 func (ex *Executor) openAttempts() (map[flight.Key]*flight.Flight, error) {
 	open := make(map[flight.Key]*flight.Flight)
-	var after flight.ID
-	for {
-		page, err := ex.cfg.Memory.Live(after, sweepPage)
+	for f, err := range ex.cfg.Memory.Live() {
 		if err != nil {
 			return nil, err
 		}
-		for _, f := range page {
-			if f.State == flight.Running && f.OpenAttempt() != nil && !ex.trips.underway(f.ID) {
-				open[f.Key] = f
-			}
-			after = f.ID
-		}
-		if len(page) < sweepPage {
-			return open, nil
+		if f.State == flight.Running && f.OpenAttempt() != nil && !ex.trips.underway(f.ID) {
+			open[f.Key] = f
 		}
 	}
+	return open, nil
 }
 
 // rescueAll takes over what dead holders left, many at once.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -164,11 +165,11 @@ func (b *book) Flight(id flight.ID) (*flight.Flight, error) {
 	return b.Ledger.Flight(id)
 }
 
-func (b *book) Live(after flight.ID, limit int) ([]*flight.Flight, error) {
+func (b *book) Live() iter.Seq2[*flight.Flight, error] {
 	if err := b.mourn(); err != nil {
-		return nil, err
+		return func(yield func(*flight.Flight, error) bool) { yield(nil, err) }
 	}
-	return b.Ledger.Live(after, limit)
+	return b.Ledger.Live()
 }
 
 // tell writes down a command and its answer.

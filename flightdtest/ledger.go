@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -211,18 +212,17 @@ func (l *Ledger) Epoch() uint32 { return l.Header().LeaseEpoch }
 func (l *Ledger) MaxRevision() int64 { return l.Header().MaxRevision }
 
 // Live implements executor.Memory.
-func (l *Ledger) Live(after flight.ID, limit int) ([]*flight.Flight, error) {
+func (l *Ledger) Live() iter.Seq2[*flight.Flight, error] {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	ids := slices.SortedFunc(maps.Keys(l.flights), func(a, b flight.ID) int { return bytes.Compare(a[:], b[:]) })
-	var live []*flight.Flight
-	for _, id := range ids {
-		f := l.flights[id]
-		if bytes.Compare(id[:], after[:]) > 0 && f.State != flight.Absent && !f.State.Terminal() && len(live) < limit {
-			live = append(live, f)
+	flights := slices.Collect(maps.Values(l.flights))
+	l.mu.Unlock()
+	return func(yield func(*flight.Flight, error) bool) {
+		for _, f := range flights {
+			if f.State != flight.Absent && !f.State.Terminal() && !yield(f, nil) {
+				return
+			}
 		}
 	}
-	return live, nil
 }
 
 // Input implements executor.Memory.

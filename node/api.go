@@ -15,7 +15,7 @@ import (
 
 // api makes the handler of requests.
 func (n *node) api() http.Handler {
-	desk, book := n.exec.Desk(), door{newLedger(n.store)}
+	desk, book := n.exec.Desk(), door{ledger{n.store}}
 	return httpapi.New(httpapi.Config{
 		Desk: desk, Sessions: desk, Ledger: book, Operator: book, Ready: n.readiness, Dev: true, Logger: n.cfg.Logger,
 		Version: wire.Version{Version: n.cfg.Version, Deployment: n.store.Header().Deployment},

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"iter"
 
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/executor"
@@ -13,12 +13,7 @@ import (
 )
 
 // ledger is the store as the executor wants it: its Ledger and its Memory.
-type ledger struct {
-	*clusterstore.Store
-	pages *pages
-}
-
-func newLedger(s *clusterstore.Store) ledger { return ledger{Store: s, pages: new(pages)} }
+type ledger struct{ *clusterstore.Store }
 
 var (
 	_ executor.Ledger = ledger{}
@@ -38,38 +33,30 @@ func (l ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, err
 	return reply, ledgerError(err)
 }
 
-// Live implements executor.Memory. The store's order is another than that of ids, so the place behind the last flight
-// of a full page is remembered until somebody goes on from it.
-func (l ledger) Live(after flight.ID, limit int) ([]*flight.Flight, error) {
-	page, place, err := l.Store.Live(l.pages.turn(after), limit)
-	if err == nil && len(page) == limit {
-		l.pages.mark(page[limit-1].ID, place)
+// livePage is how many living flights are read at once.
+const livePage = 1000
+
+// Live implements executor.Memory.
+func (l ledger) Live() iter.Seq2[*flight.Flight, error] {
+	return func(yield func(*flight.Flight, error) bool) {
+		var place clusterstore.LivePlace
+		for {
+			page, next, err := l.Store.Live(place, livePage)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, f := range page {
+				if !yield(f, nil) {
+					return
+				}
+			}
+			if len(page) < livePage {
+				return
+			}
+			place = next
+		}
 	}
-	return page, err
-}
-
-// pages remembers where readers of living flights are.
-type pages struct {
-	mu sync.Mutex
-	at map[flight.ID]clusterstore.LivePlace
-}
-
-func (p *pages) turn(after flight.ID) clusterstore.LivePlace {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.at[after]
-}
-
-// mostPages bounds what is remembered; readers that gave up are forgotten with those that go on, who then start over.
-const mostPages = 4096
-
-func (p *pages) mark(last flight.ID, place clusterstore.LivePlace) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.at == nil || len(p.at) >= mostPages {
-		p.at = make(map[flight.ID]clusterstore.LivePlace)
-	}
-	p.at[last] = place
 }
 
 // Input implements executor.Memory.

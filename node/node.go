@@ -182,7 +182,7 @@ func (n *node) within(ctx context.Context, stop func(context.Context) error) err
 // openExecutor makes the executor, with its session, and sets its sweeper to work. To stop it is to let running effects
 // finish and report, and then to give up its claims: the desk behind it is still there for that.
 func (n *node) openExecutor(ctx context.Context) error {
-	book := newLedger(n.store)
+	book := ledger{n.store}
 	exec, err := executor.New(ctx, executor.Config{
 		Ledger: book, Memory: book, Leases: n.desk, Events: n.executorEvents(),
 		Crash: func(point string) { n.cfg.Crash.At(crashpoint.Point(point)) },
@@ -214,9 +214,9 @@ func (n *node) openDoor() {
 }
 
 // The memory that a process that is a node and nothing else trades for time: most of what it allocates dies young, so
-// the collector may wait for more of it, up to a bound at which it works as hard as it must.
+// the collector may wait until the heap has grown by GCPercent, up to a bound at which it works as hard as it must.
 const (
-	gcPercent = 300
+	GCPercent = 300
 	gcBound   = 1 << 30
 )
 
@@ -224,7 +224,7 @@ const (
 // for programs that are a node; one that embeds a node decides for itself.
 func TuneMemory() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
+		debug.SetGCPercent(GCPercent)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(gcBound)
