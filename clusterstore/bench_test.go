@@ -121,3 +121,26 @@ func BenchmarkReads(b *testing.B) {
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "reads/s")
 }
+
+// BenchmarkAbsent asks the state for keys that were never used, beside 200,000 that were: what every new key costs.
+func BenchmarkAbsent(b *testing.B) {
+	const keys = 200_000
+	s := openStore(b, Config{Dir: b.TempDir()})
+	callers := 256
+	var group sync.WaitGroup
+	for w := range callers {
+		group.Go(func() {
+			for i := w; i < keys; i += callers {
+				fly(b, s, i)
+			}
+		})
+	}
+	group.Wait()
+	s.machine.flush()
+	b.ResetTimer()
+	for i := range b.N {
+		if f, err := s.state.flight(testKey(keys + i).FlightID()); f != nil || err != nil {
+			b.Fatal(f, err)
+		}
+	}
+}

@@ -124,16 +124,18 @@ func (s *state) scan(from, to []byte, visit func(key, value []byte) (more bool, 
 }
 
 // flight reads a flight; nil when there is none.
-func (s *state) flight(id flight.ID) (*flight.Flight, error) {
-	var f *flight.Flight
-	_, err := s.get(recordKey(id), func(b []byte) error {
-		f = new(flight.Flight)
-		return flight.DecodeRecord(b, f)
-	})
+func (s *state) flight(id flight.ID) (_ *flight.Flight, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.db == nil {
+		return nil, ErrClosed
+	}
+	p, err := s.newProbe()
 	if err != nil {
 		return nil, err
 	}
-	return f, nil
+	defer func() { err = errors.Join(err, p.close()) }()
+	return p.flight(id)
 }
 
 // probe looks up many flights of which few exist, as the state was when it was made: new keys, one after the other.
