@@ -71,7 +71,7 @@ func TestDeskSessionsEnd(t *testing.T) {
 		require.Equal(t, flight.StateSucceeded, f.State)
 
 		req.Key, req.Session = keyOf("2"), session(t, fd)
-		a = proceed(t, fd, req)
+		proceed(t, fd, req)
 		asleep(t, 20*time.Second) // never renewed
 		_, err = fd.Desk().Open(t.Context(), req)
 		require.Error(t, err)
