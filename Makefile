@@ -2,7 +2,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build test race lint bench drill cross explore mutants fuzz
+.PHONY: all build test race lint bench restart drill cross explore mutants fuzz
 
 all: build
 
@@ -15,7 +15,7 @@ test: ## every test, once, and once more under the race detector where goroutine
 	$(MAKE) race
 
 race: ## the rooms where goroutines meet; process tests run binaries and gain nothing from it
-	$(GO) test -race ./effect/... ./lease/... ./clusterstore/... ./executor/... ./httpapi/... ./client/... ./node/... ./flightdtest/...
+	$(GO) test -race -p 1 ./effect/... ./lease/... ./clusterstore/... ./executor/... ./httpapi/... ./client/... ./node/... ./flightdtest/...
 
 lint: cross ## formatting, vet, staticcheck, pins, and the builds for other systems
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
@@ -28,6 +28,9 @@ cross:
 
 bench: ## the table of docs/performance.md, measured here and now
 	$(GO) run ./bench
+
+restart: ## 2,000,000 stored flights, and how long a start takes then
+	$(GO) test ./clusterstore -run=- -bench=Restart -benchtime=1x -stored=2000000 -timeout=1h
 
 drill: build ## kills everything at every point of no return, and counts the effects
 	./bin/flightd drill
