@@ -180,12 +180,12 @@ func (s *Store) reportLater(ctx context.Context, p *proposal, r *flight.Report) 
 	if err != nil {
 		s.cfg.Logger.Error("clusterstore: a report could not be spooled", "key", r.Key.String(), "error", err)
 	}
-	if !s.guests.enter() {
+	if !s.guests.Enter() {
 		return flight.Reply{}, s.pending(name)
 	}
 	carried := make(chan flight.Reply, 1)
 	go func() {
-		defer s.guests.leave()
+		defer s.guests.Leave()
 		if reply, ok := s.carry(r, name, p); ok {
 			carried <- reply
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flightd/flightd/clusterstore/pebblelog"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/gate"
 )
 
 // Store is the ledger as one node has it. Its methods may be called concurrently.
@@ -39,7 +40,7 @@ type Store struct {
 	closed   sync.Once
 	closeErr error
 	workers  sync.WaitGroup
-	guests   guests
+	guests   gate.Gate // goroutines that callers started and that Close waits for
 }
 
 // leadership is a term in which this node leads and has applied an entry of its own.
@@ -163,12 +164,12 @@ func (s *Store) Barrier(ctx context.Context) error {
 
 // verify asks a majority whether this node still leads.
 func (s *Store) verify(ctx context.Context) error {
-	if !s.guests.enter() {
+	if !s.guests.Enter() {
 		return ErrClosed
 	}
 	answer := make(chan error, 1)
 	go func() { // raft answers as long as it runs, and Close lets it run until everybody has left
-		defer s.guests.leave()
+		defer s.guests.Leave()
 		answer <- s.raft.VerifyLeader().Error()
 	}()
 	select {
@@ -215,7 +216,7 @@ func (s *Store) shut(ctx context.Context) error {
 		errs = append(errs, s.packer.close(ctx))
 	}
 	close(s.closing)
-	s.guests.close()
+	s.guests.Close()
 	s.leading.Store(nil)
 	if s.raft != nil {
 		errs = append(errs, s.raft.Shutdown().Error())
@@ -237,33 +238,6 @@ func (s *Store) shut(ctx context.Context) error {
 		errs = append(errs, s.lock.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// guests are goroutines that callers started and that Close waits for.
-type guests struct {
-	mu     sync.Mutex
-	closed bool
-	inside sync.WaitGroup
-}
-
-// enter answers false when the house is closed; else leave must follow.
-func (g *guests) enter() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.closed {
-		g.inside.Add(1)
-	}
-	return !g.closed
-}
-
-func (g *guests) leave() { g.inside.Done() }
-
-// close lets nobody in any more and waits until all have left.
-func (g *guests) close() {
-	g.mu.Lock()
-	g.closed = true
-	g.mu.Unlock()
-	g.inside.Wait()
 }
 
 // signal wakes everybody who waits for something to change.

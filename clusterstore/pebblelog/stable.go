@@ -12,6 +12,10 @@ import (
 
 // Set stores a stable value; durable when it returns.
 func (s *Store) Set(key, value []byte) error {
+	if !s.users.Enter() {
+		return ErrClosed
+	}
+	defer s.users.Leave()
 	if err := s.db.Set(stableKey(key), value, pebble.Sync); err != nil {
 		return fmt.Errorf("pebblelog: set %s: %w", key, err)
 	}
@@ -20,6 +24,10 @@ func (s *Store) Set(key, value []byte) error {
 
 // Get reads a stable value. The error for one that was never set has the text that raft knows: not found.
 func (s *Store) Get(key []byte) ([]byte, error) {
+	if !s.users.Enter() {
+		return nil, ErrClosed
+	}
+	defer s.users.Leave()
 	value, closer, err := s.db.Get(stableKey(key))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, errNotFound
@@ -50,6 +58,10 @@ func (s *Store) GetUint64(key []byte) (uint64, error) {
 // Bootstrap writes the first entry of a new cluster's log, its configuration, together with term 1, in one write: a
 // crash leaves a bootstrapped log or none.
 func (s *Store) Bootstrap(configuration raft.Configuration) error {
+	if !s.users.Enter() {
+		return ErrClosed
+	}
+	defer s.users.Leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last.Load() != 0 {

@@ -10,6 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/hashicorp/raft"
+
+	"github.com/flightd/flightd/internal/gate"
 )
 
 // errNotFound is how raft knows that a stable value was never set: it compares the text.
@@ -17,6 +19,9 @@ var errNotFound = errors.New("not found")
 
 // ErrNewer is returned for an entry that a newer version of this store wrote.
 var ErrNewer = errors.New("pebblelog: entry written by a newer version")
+
+// ErrClosed is returned by everything that is asked of a closed store.
+var ErrClosed = errors.New("pebblelog: the store is closed")
 
 // storeFormat is the version of the rows as a whole.
 const storeFormat = 1
@@ -36,6 +41,7 @@ const currentTerm = "CurrentTerm"
 type Store struct {
 	db       *pebble.DB
 	mu       sync.Mutex // serialises writers of entries, so that first and last follow the database
+	users    gate.Gate  // of db
 	first    atomic.Uint64
 	last     atomic.Uint64
 	appended atomic.Uint64
@@ -84,10 +90,13 @@ func (s *Store) checkFormat() error {
 	return errors.Join(err, closer.Close())
 }
 
-// Close makes sure that nothing is being written and closes the database.
+// Close waits for whoever is inside, and closes the database. It is not enough that raft was shut down: its gauge of
+// the oldest entry's age reads the log every ten seconds from a goroutine that nobody waits for, and Pebble answers
+// a read that outlives it with a leak, one that comes later with a panic.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if !s.users.Close() {
+		return ErrClosed
+	}
 	return s.db.Close()
 }
 
@@ -102,6 +111,10 @@ func (s *Store) LastIndex() (uint64, error) { return s.last.Load(), nil }
 
 // GetLog reads one entry; raft.ErrLogNotFound when there is none with this index.
 func (s *Store) GetLog(index uint64, entry *raft.Log) error {
+	if !s.users.Enter() {
+		return ErrClosed
+	}
+	defer s.users.Leave()
 	value, closer, err := s.db.Get(logKey(index))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return raft.ErrLogNotFound
@@ -117,6 +130,10 @@ func (s *Store) GetLog(index uint64, entry *raft.Log) error {
 // Scan reads the entries from..LastIndex in order and stops at the first error, also that of a gap. It is how a start
 // finds a damaged log before raft does, which could only panic.
 func (s *Store) Scan(from uint64, visit func(*raft.Log) error) (err error) {
+	if !s.users.Enter() {
+		return ErrClosed
+	}
+	defer s.users.Leave()
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: logKey(from), UpperBound: []byte{logPrefix + 1}})
 	if err != nil {
 		return fmt.Errorf("pebblelog: scan: %w", err)
@@ -153,6 +170,10 @@ func (s *Store) StoreLogs(entries []*raft.Log) error {
 	if len(entries) == 0 {
 		return nil
 	}
+	if !s.users.Enter() {
+		return ErrClosed
+	}
+	defer s.users.Leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	batch := s.db.NewBatchWithSize(batchSize(entries))
@@ -187,6 +208,10 @@ func (s *Store) grow(from, to uint64) {
 
 // DeleteRange deletes the entries from..to, both included; durable when it returns.
 func (s *Store) DeleteRange(from, to uint64) error {
+	if !s.users.Enter() {
+		return ErrClosed
+	}
+	defer s.users.Leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.db.DeleteRange(logKey(from), logKey(to+1), pebble.Sync); err != nil {

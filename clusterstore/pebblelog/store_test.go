@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -82,6 +83,36 @@ func TestReopen(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, termed)
 	require.NoError(t, s.Close())
+}
+
+// Raft reads the log from a goroutine that outlives its shutdown.
+func TestCloseWaitsForReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := pebblelog.Open("log", options(vfs.NewMem()))
+		require.NoError(t, err)
+		require.NoError(t, s.StoreLogs(storetest.Entries(1, 2, 1)))
+		reading, closed := make(chan error, 1), make(chan error, 1)
+		read := make(chan struct{})
+		go func() {
+			reading <- s.Scan(1, func(*raft.Log) error { <-read; return nil })
+		}()
+		synctest.Wait()
+		go func() { closed <- s.Close() }()
+		synctest.Wait()
+		require.Empty(t, closed, "somebody reads")
+		close(read)
+		require.NoError(t, <-reading)
+		require.NoError(t, <-closed)
+
+		require.ErrorIs(t, s.GetLog(1, new(raft.Log)), pebblelog.ErrClosed)
+		require.ErrorIs(t, s.Scan(1, nil), pebblelog.ErrClosed)
+		require.ErrorIs(t, s.StoreLogs(storetest.Entries(3, 3, 1)), pebblelog.ErrClosed)
+		require.ErrorIs(t, s.DeleteRange(1, 1), pebblelog.ErrClosed)
+		require.ErrorIs(t, s.SetUint64([]byte("a"), 1), pebblelog.ErrClosed)
+		_, err = s.Get([]byte("a"))
+		require.ErrorIs(t, err, pebblelog.ErrClosed)
+		require.ErrorIs(t, s.Close(), pebblelog.ErrClosed)
+	})
 }
 
 func TestScanFindsHoles(t *testing.T) {

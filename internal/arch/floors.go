@@ -17,6 +17,7 @@ func rooms() []room {
 	return []room{
 		{"flight", 0},
 		{"internal/crashpoint", 0},
+		{"internal/gate", 0},
 		{"effect", 1},
 		{"lease", 2},
 		{"clusterstore", 2},

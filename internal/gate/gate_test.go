@@ -1,0 +1,26 @@
+package gate
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestCloseWaitsForThoseInside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Gate
+		require.True(t, g.Enter())
+		require.True(t, g.Enter())
+		closed := make(chan bool, 1)
+		go func() { closed <- g.Close() }()
+		synctest.Wait()
+		require.False(t, g.Enter(), "it is being closed")
+		g.Leave()
+		synctest.Wait()
+		require.Empty(t, closed, "one is still inside")
+		g.Leave()
+		require.True(t, <-closed)
+		require.False(t, g.Close())
+	})
+}
