@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -28,6 +29,22 @@ type figure struct {
 	perSecond float64
 	median    time.Duration
 	p99       time.Duration
+	processor time.Duration // of the whole process, load included, for one unit
+	allocated float64       // objects for one unit
+}
+
+// spent is what the process has used up so far.
+type spent struct {
+	processor time.Duration
+	objects   uint64
+}
+
+func spentSoFar() spent {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for a wrong argument only
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return spent{time.Duration(u.Utime.Nano() + u.Stime.Nano()), m.Mallocs}
 }
 
 // cell is where a result stands: contestant by callers.
@@ -63,8 +80,8 @@ func race(ctx context.Context, o options, all []contestant) (map[cell][]figure, 
 				if round > 0 {
 					results[cell{c.name, callers}] = append(results[cell{c.name, callers}], f)
 				}
-				fmt.Fprintf(os.Stderr, "callers=%-3d round=%d %-34s %9.0f/s  median %8.3f ms  p99 %8.3f ms\n",
-					callers, round, c.name, f.perSecond, ms(f.median), ms(f.p99))
+				fmt.Fprintf(os.Stderr, "callers=%-3d round=%d %-34s %9.0f/s  median %8.3f ms  p99 %8.3f ms  processor %6.1f µs  %5.1f objects\n",
+					callers, round, c.name, f.perSecond, ms(f.median), ms(f.p99), us(f.processor), f.allocated)
 			}
 		}
 	}
@@ -78,7 +95,7 @@ func load(ctx context.Context, c contestant, callers int, span time.Duration, nu
 	var wg sync.WaitGroup
 	took := make([][]time.Duration, callers)
 	errs := make([]error, callers)
-	start := time.Now()
+	before, start := spentSoFar(), time.Now()
 	for i := range callers {
 		wg.Go(func() {
 			for time.Since(start) < span && ctx.Err() == nil {
@@ -93,7 +110,7 @@ func load(ctx context.Context, c contestant, callers int, span time.Duration, nu
 		})
 	}
 	wg.Wait()
-	elapsed := time.Since(start)
+	elapsed, after := time.Since(start), spentSoFar()
 	for _, err := range errs {
 		if err != nil {
 			return figure{}, err
@@ -108,7 +125,11 @@ func load(ctx context.Context, c contestant, callers int, span time.Duration, nu
 		perSecond: float64(len(all)) / elapsed.Seconds(),
 		median:    all[len(all)/2],
 		p99:       all[len(all)*99/100],
+		processor: (after.processor - before.processor) / time.Duration(len(all)),
+		allocated: float64(after.objects-before.objects) / float64(len(all)),
 	}, nil
 }
+
+func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

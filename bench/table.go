@@ -25,11 +25,13 @@ func print(w io.Writer, o options, all []contestant, results map[cell][]figure) 
 	for _, n := range o.callers {
 		fmt.Fprintf(out, " %s, per second |", count(n))
 	}
-	fmt.Fprintf(out, " median with %s | p99 with %s |\n| --- |%s\n", count(o.callers[0]), count(o.callers[len(o.callers)-1]), strings.Repeat(" ---: |", len(o.callers)+2))
+	fmt.Fprintf(out, " median with %s | p99 with %s | processor | objects |\n| --- |%s\n",
+		count(o.callers[0]), count(o.callers[len(o.callers)-1]), strings.Repeat(" ---: |", len(o.callers)+4))
 	for _, c := range all {
 		row(out, o, c, results)
 	}
-	fmt.Fprintln(out)
+	fmt.Fprintf(out, "\n*Processor* and *objects* are what the whole process, with the load, used and allocated for one unit with %s.\n\n",
+		count(o.callers[len(o.callers)-1]))
 	ratios(out, o, all, results)
 	return out.Flush()
 }
@@ -41,7 +43,9 @@ func row(out io.Writer, o options, c contestant, results map[cell][]figure) {
 	}
 	first, last := o.callers[0], o.callers[len(o.callers)-1]
 	fmt.Fprintf(out, " %s |", number(results[cell{c.name, first}], func(f figure) float64 { return ms(f.median) }, "%.3f ms"))
-	fmt.Fprintf(out, " %s |\n", number(results[cell{c.name, last}], func(f figure) float64 { return ms(f.p99) }, "%.1f ms"))
+	fmt.Fprintf(out, " %s |", number(results[cell{c.name, last}], func(f figure) float64 { return ms(f.p99) }, "%.1f ms"))
+	fmt.Fprintf(out, " %s |", number(results[cell{c.name, last}], func(f figure) float64 { return us(f.processor) }, "%.0f µs"))
+	fmt.Fprintf(out, " %s |\n", number(results[cell{c.name, last}], func(f figure) float64 { return f.allocated }, "%.0f"))
 }
 
 func number(fs []figure, of func(figure) float64, format string) string {
