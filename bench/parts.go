@@ -30,7 +30,7 @@ func openParts(ctx context.Context, dir string, raw *rawPath) (*parts, error) {
 	var boot lease.Boot
 	_, _ = rand.Read(boot[:]) // it never fails: it ends the program first
 	var err error
-	if p.desk, err = etcdlease.New(etcdlease.Config{Client: raw.client, Deployment: "bench", Boot: boot, Node: "bench", Guard: noPast{}}); err != nil {
+	if p.desk, err = etcdlease.New(etcdlease.Config{Client: raw.client, Server: raw.member.Server, Deployment: "bench", Boot: boot, Node: "bench", Guard: noPast{}}); err != nil {
 		return nil, err
 	}
 	if p.session, err = p.desk.NewSession(ctx, lease.Spec{Owner: "bench", Kept: true}); err != nil {

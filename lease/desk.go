@@ -32,6 +32,7 @@ type Config struct {
 const (
 	DefaultLanes     = 3
 	DefaultBatchSize = 100
+	MaxBatchSize     = 1000
 )
 
 // Desk gives out sessions: it implements Service and Remover over a Registry. All rules of leases are here, the
@@ -96,8 +97,8 @@ func (c *Config) check() error {
 		return &flight.InvalidError{Field: "boot", Detail: "an id of this life of the process is required"}
 	case len(c.Node) > MaxNode:
 		return &flight.InvalidError{Field: "node", Detail: fmt.Sprintf("at most %d bytes", MaxNode)}
-	case c.Lanes < 0 || c.BatchSize < 0 || c.BatchSize > 120:
-		return &flight.InvalidError{Field: "batch", Detail: "lanes are at least 1, a batch is 1 to 120 comparisons"}
+	case c.Lanes < 0 || c.BatchSize < 0 || c.BatchSize > MaxBatchSize:
+		return &flight.InvalidError{Field: "batch", Detail: fmt.Sprintf("lanes are at least 1, a batch is 1 to %d comparisons", MaxBatchSize)}
 	}
 	if c.Now == nil {
 		c.Now = Now

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -10,23 +11,23 @@ import (
 
 // hold is a claim that somebody in this process holds: the Lease of this package.
 type hold struct {
-	term   *term
-	key    flight.Key
-	claim  flight.Claim
-	ctx    context.Context
+	term  *term
+	key   flight.Key
+	claim flight.Claim
+	over  atomic.Bool // released, or lost with its term
+
+	mu     sync.Mutex
+	cause  error           // why it is over
+	ctx    context.Context // made for the first who asks: most claims are over before anybody waits for their end
 	cancel context.CancelCauseFunc
-	over   atomic.Bool // released, or lost with its term
 }
 
 // newHold makes the hold of a claim that was just made. It takes over the turn on the key, except when the term has
 // ended meanwhile: then there is no hold, and the turn stays with the caller.
 func newHold(t *term, key flight.Key, revision int64) (*hold, error) {
 	h := &hold{term: t, key: key, claim: flight.Claim{Epoch: t.epoch, Revision: revision, Session: t.id}}
-	// Not a child of a context of the term: that would cost every claim a place in one shared map. The term cancels.
-	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	t.desk.slots.occupy(key, h) // before add: from there on the end of the term may take the hold away again
 	if err := t.add(h); err != nil {
-		h.cancel(err)
 		return nil, err
 	}
 	return h, nil
@@ -36,7 +37,28 @@ func newHold(t *term, key flight.Key, revision int64) (*hold, error) {
 func (h *hold) Claim() flight.Claim { return h.claim }
 
 // Context implements Lease.
-func (h *hold) Context() context.Context { return h.ctx }
+func (h *hold) Context() context.Context {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx == nil {
+		// Not a child of a context of the term: that would cost every claim a place in one shared map. The term cancels.
+		h.ctx, h.cancel = context.WithCancelCause(context.Background())
+		if h.cause != nil {
+			h.cancel(h.cause)
+		}
+	}
+	return h.ctx
+}
+
+// end ends the context.
+func (h *hold) end(cause error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cause = cause
+	if h.cancel != nil {
+		h.cancel(cause)
+	}
+}
 
 // Trust implements Lease.
 func (h *hold) Trust() time.Duration {
@@ -54,7 +76,7 @@ func (h *hold) giveUp(cause error) {
 	if h.over.Swap(true) {
 		return
 	}
-	h.cancel(cause)
+	h.end(cause)
 	h.term.drop(h)
 	h.term.desk.letGo(h)
 }
@@ -64,6 +86,6 @@ func (h *hold) lose(cause error) {
 	if h.over.Swap(true) {
 		return
 	}
-	h.cancel(cause)
+	h.end(cause)
 	h.term.desk.slots.leave(h.key)
 }

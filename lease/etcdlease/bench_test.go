@@ -56,7 +56,7 @@ func benchClaim(b *testing.B, callers int, release bool, tuning etcdlease.Tuning
 	client := server.InProcess(b)
 	var batches, ops atomic.Int64
 	desk, err := etcdlease.New(etcdlease.Config{
-		Client: client, Deployment: "bench", Boot: newBoot(), Guard: noLedger{}, Tuning: tuning,
+		Client: client, Server: server.Transactor(), Deployment: "bench", Boot: newBoot(), Guard: noLedger{}, Tuning: tuning,
 		Events: lease.Events{Committed: func(n int, _ time.Duration, _ error) { batches.Add(1); ops.Add(int64(n)) }},
 	})
 	if err != nil {
@@ -115,7 +115,7 @@ func benchSteady(b *testing.B, tuned bool) {
 			cfg.CompactionBatchLimit, cfg.CompactionSleepInterval = 10_000, time.Millisecond
 		}
 	})
-	desk, err := etcdlease.New(etcdlease.Config{Client: server.InProcess(b), Deployment: "bench", Boot: newBoot(), Guard: noLedger{}})
+	desk, err := etcdlease.New(etcdlease.Config{Client: server.InProcess(b), Server: server.Transactor(), Deployment: "bench", Boot: newBoot(), Guard: noLedger{}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -6,16 +6,32 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease"
 )
 
-// maxCompares is etcd's limit on the comparisons, and on the operations, of one transaction.
+// maxCompares is the limit that an etcd over the network sets on the comparisons, and on the operations, of one
+// transaction. One in this process sets none.
 const maxCompares = 128
 
 // waryFor is how many batches go out nested after one whose keys were contended.
 const waryFor = 16
+
+// Transactor carries transactions to etcd. The server itself is one for those in its process.
+type Transactor interface {
+	Txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)
+}
+
+// overNetwork carries transactions through a client's connection. They are sent once: what an error leaves open is
+// found out by reading.
+type overNetwork struct{ kv pb.KVClient }
+
+func (o overNetwork) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	answer, err := o.kv.Txn(ctx, r, grpc.WaitForReady(false))
+	return answer, clientv3.ContextError(ctx, err)
+}
 
 // Commit implements lease.Claims.
 //
@@ -26,7 +42,7 @@ const waryFor = 16
 func (r *registry) Commit(ctx context.Context, stamp lease.Stamp, ops []*lease.Op) (int64, error) {
 	if r.wary.Load() <= 0 {
 		if flat := r.flat(stamp, ops); flat != nil {
-			done, err := r.client.Txn(ctx).If(flat.cmps...).Then(flat.ops...).Commit()
+			done, err := r.carrier.Txn(ctx, flat)
 			switch {
 			case err != nil:
 				return 0, err
@@ -44,16 +60,11 @@ func (r *registry) Commit(ctx context.Context, stamp lease.Stamp, ops []*lease.O
 	return r.commitNested(ctx, stamp, ops)
 }
 
-// transaction is the parts of an etcd transaction that is still being built.
-type transaction struct {
-	cmps []clientv3.Cmp
-	ops  []clientv3.Op
-}
-
 // flat builds the batch with all comparisons at the top; nil when etcd would not take so many.
-func (r *registry) flat(stamp lease.Stamp, ops []*lease.Op) *transaction {
-	t := &transaction{cmps: make([]clientv3.Cmp, 0, len(ops)+4), ops: make([]clientv3.Op, 0, len(ops))}
-	t.cmps = append(t.cmps, r.stamped(stamp))
+func (r *registry) flat(stamp lease.Stamp, ops []*lease.Op) *pb.TxnRequest {
+	b := newBuilder(r, ops)
+	t := &pb.TxnRequest{Compare: make([]*pb.Compare, 0, len(ops)+4), Success: make([]*pb.RequestOp, 0, len(ops))}
+	t.Compare = append(t.Compare, r.stamped(stamp))
 	var alive map[flight.SessionID]struct{}
 	var last flight.SessionID
 	for _, o := range ops {
@@ -63,49 +74,30 @@ func (r *registry) flat(stamp lease.Stamp, ops []*lease.Op) *transaction {
 					alive = make(map[flight.SessionID]struct{}, 4)
 				}
 				alive[o.Session] = struct{}{}
-				t.cmps = append(t.cmps, r.sessionLives(o.Session))
+				t.Compare = append(t.Compare, b.sessionLives(o.Session))
 			}
 			last = o.Session
 		}
-		cmp, op := r.parts(o)
+		cmp, op := b.parts(o)
 		if cmp != nil {
-			t.cmps = append(t.cmps, *cmp)
+			t.Compare = append(t.Compare, cmp)
 		}
-		t.ops = append(t.ops, op)
+		t.Success = append(t.Success, op)
 	}
-	if len(t.cmps) > maxCompares {
+	if !r.inProcess && len(t.Compare) > maxCompares {
 		return nil
 	}
 	return t
 }
 
-func (r *registry) sessionLives(id flight.SessionID) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(r.markerKey(id)), ">", 0)
-}
-
-// parts gives an operation's own comparison, without that of its session, and what it does.
-func (r *registry) parts(o *lease.Op) (*clientv3.Cmp, clientv3.Op) {
-	switch o.Kind {
-	case lease.OpClaim:
-		key := r.claimKey(o.Key)
-		cmp := clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
-		return &cmp, clientv3.OpPut(key, o.Value, clientv3.WithLease(clientv3.LeaseID(o.Lease)))
-	case lease.OpRelease:
-		key := r.claimKey(o.Key)
-		cmp := clientv3.Compare(clientv3.CreateRevision(key), "=", o.Revision)
-		return &cmp, clientv3.OpDelete(key)
-	default:
-		return nil, clientv3.OpPut(r.markerKey(o.Session), retired, clientv3.WithLease(clientv3.LeaseID(o.Lease)))
-	}
-}
-
 // commitNested sends each operation as a transaction of its own inside the one for the stamp.
 func (r *registry) commitNested(ctx context.Context, stamp lease.Stamp, ops []*lease.Op) (int64, error) {
-	nested := make([]clientv3.Op, len(ops))
+	b := newBuilder(r, ops)
+	nested := make([]*pb.RequestOp, len(ops))
 	for i, o := range ops {
-		nested[i] = r.nested(o)
+		nested[i] = b.nested(o)
 	}
-	done, err := r.client.Txn(ctx).If(r.stamped(stamp)).Then(nested...).Else(clientv3.OpGet(r.guardKey())).Commit()
+	done, err := r.carrier.Txn(ctx, r.guarded(r.stamped(stamp), nested...))
 	switch {
 	case err != nil:
 		return 0, err
@@ -118,24 +110,6 @@ func (r *registry) commitNested(ctx context.Context, stamp lease.Stamp, ops []*l
 		}
 	}
 	return done.Header.Revision, nil
-}
-
-// nested is one operation with its own comparisons. The put names a lease, and a put with a dead lease would fail the
-// whole batch: the comparison of the marker, which is on that lease, lets it fail softly.
-func (r *registry) nested(o *lease.Op) clientv3.Op {
-	cmp, op := r.parts(o)
-	var cmps []clientv3.Cmp
-	var otherwise []clientv3.Op
-	if cmp != nil {
-		cmps = append(cmps, *cmp)
-	}
-	if o.Kind != lease.OpRelease {
-		cmps = append(cmps, r.sessionLives(o.Session))
-	}
-	if o.Kind == lease.OpClaim {
-		otherwise = append(otherwise, clientv3.OpGet(r.claimKey(o.Key)))
-	}
-	return clientv3.OpTxn(cmps, []clientv3.Op{op}, otherwise)
 }
 
 // read writes the answer to a nested operation into it.

@@ -51,6 +51,9 @@ func (s *stage) open(t testing.TB, client *clientv3.Client, o leasetest.Options)
 	cfg := etcdlease.Config{
 		Client: client, Prefix: s.prefix, Deployment: leasetest.Deployment, Boot: newBoot(), Node: o.Node, Guard: s.ledger, Events: o.Events,
 	}
+	if client.ActiveConnection() == nil {
+		cfg.Server = s.server.Transactor()
+	}
 	if o.Guard != nil {
 		cfg.Guard = o.Guard
 	}

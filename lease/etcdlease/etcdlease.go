@@ -18,6 +18,7 @@ import (
 // Config says which etcd, and for whom.
 type Config struct {
 	Client     *clientv3.Client // over the network or in this process; the caller closes it, after the service
+	Server     Transactor       // the server that Client reaches, if it is in this process; else nil
 	Prefix     string           // of all keys, ending in "/"; "": DefaultPrefix
 	Deployment string
 	Boot       lease.Boot
@@ -40,6 +41,13 @@ type Tuning struct {
 // DefaultPrefix is where a deployment keeps its keys.
 func DefaultPrefix(deployment string) string { return "flightd/" + deployment + "/" }
 
+const (
+	// maxBatch leaves room in a transaction for the comparisons that a batch shares.
+	maxBatch = maxCompares - 8
+	// inProcessBatch is the size of a batch where etcd sets no limit: all of 256 callers fit into one write.
+	inProcessBatch = 250
+)
+
 // maxPrefix keeps keys short; they are written with every claim.
 const maxPrefix = 128
 
@@ -49,6 +57,9 @@ func New(cfg Config) (*lease.Desk, error) {
 	if cfg.Client == nil {
 		return nil, &flight.InvalidError{Field: "etcd", Detail: "a client is required"}
 	}
+	if cfg.Server == nil && cfg.Client.ActiveConnection() == nil {
+		return nil, &flight.InvalidError{Field: "etcd.server", Detail: "a client without a connection comes with its server"}
+	}
 	prefix := cfg.Prefix
 	if prefix == "" {
 		prefix = DefaultPrefix(cfg.Deployment)
@@ -57,8 +68,14 @@ func New(cfg Config) (*lease.Desk, error) {
 		return nil, &flight.InvalidError{Field: "etcd.prefix", Detail: fmt.Sprintf("at most %d bytes, the last one a /", maxPrefix)}
 	}
 	t := cfg.Tuning
+	switch {
+	case cfg.Server != nil && t.BatchSize == 0:
+		t.BatchSize = inProcessBatch
+	case cfg.Server == nil && t.BatchSize > maxBatch:
+		return nil, &flight.InvalidError{Field: "etcd.batch", Detail: fmt.Sprintf("over the network at most %d comparisons", maxBatch)}
+	}
 	return lease.New(lease.Config{
-		Registry: newRegistry(cfg.Client, prefix), Guard: cfg.Guard,
+		Registry: newRegistry(cfg.Client, cfg.Server, prefix), Guard: cfg.Guard,
 		Deployment: cfg.Deployment, Boot: cfg.Boot, Node: cfg.Node, Events: cfg.Events, Now: t.Now,
 		Lanes: t.Lanes, BatchSize: t.BatchSize, CommitTimeout: t.CommitTimeout, Patrol: t.Patrol, Pool: t.Pool,
 	})

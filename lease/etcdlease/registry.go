@@ -26,14 +26,21 @@ import (
 //	<prefix>s/<session>    a session's marker, on its lease
 //	<prefix>k/<key>        a claim, on its session's lease
 type registry struct {
-	client *clientv3.Client
-	prefix string
+	client    *clientv3.Client
+	carrier   Transactor // of batches
+	inProcess bool       // carrier is etcd itself
+	prefix    string
 	// wary counts down the batches to send nested at once, after one in which keys were contended.
 	wary atomic.Int32
 }
 
-func newRegistry(client *clientv3.Client, prefix string) *registry {
-	return &registry{client: client, prefix: prefix}
+// newRegistry uses the client, and the server itself where there is one in this process.
+func newRegistry(client *clientv3.Client, server Transactor, prefix string) *registry {
+	r := &registry{client: client, carrier: server, inProcess: server != nil, prefix: prefix}
+	if server == nil {
+		r.carrier = overNetwork{clientv3.RetryKVClient(client)}
+	}
+	return r
 }
 
 func (r *registry) guardKey() string                     { return r.prefix + "guard" }
@@ -55,8 +62,11 @@ func parseStamp(v string) (lease.Stamp, error) {
 	return lease.Stamp{}, fmt.Errorf("etcdlease: the guard key holds %q, which is not of this version", v)
 }
 
-func (r *registry) stamped(s lease.Stamp) clientv3.Cmp {
-	return clientv3.Compare(clientv3.Value(r.guardKey()), "=", stampValue(s))
+func (r *registry) stamped(s lease.Stamp) *pb.Compare {
+	return &pb.Compare{
+		Key: []byte(r.guardKey()), Target: pb.Compare_VALUE, Result: pb.Compare_EQUAL,
+		TargetUnion: &pb.Compare_Value{Value: []byte(stampValue(s))},
+	}
 }
 
 // Stamp implements lease.Stamps.
@@ -77,15 +87,21 @@ func stampOf(kvs []*mvccpb.KeyValue) (*lease.Stamp, error) {
 	return &s, err
 }
 
+// guarded does something if the guard key is as it should be, and else tells what it is.
+func (r *registry) guarded(as *pb.Compare, do ...*pb.RequestOp) *pb.TxnRequest {
+	return &pb.TxnRequest{Compare: []*pb.Compare{as}, Success: do, Failure: []*pb.RequestOp{get([]byte(r.guardKey()))}}
+}
+
 // SetStamp implements lease.Stamps.
 func (r *registry) SetStamp(ctx context.Context, old *lease.Stamp, s lease.Stamp) error {
-	as := clientv3.Compare(clientv3.CreateRevision(r.guardKey()), "=", 0)
+	as := &pb.Compare{
+		Key: []byte(r.guardKey()), Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL,
+		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0},
+	}
 	if old != nil {
 		as = r.stamped(*old)
 	}
-	done, err := r.client.Txn(ctx).If(as).
-		Then(clientv3.OpPut(r.guardKey(), stampValue(s))).
-		Else(clientv3.OpGet(r.guardKey())).Commit()
+	done, err := r.carrier.Txn(ctx, r.guarded(as, put([]byte(r.guardKey()), []byte(stampValue(s)), 0)))
 	if err != nil {
 		return err
 	}
@@ -131,9 +147,7 @@ func (r *registry) Grant(ctx context.Context, stamp lease.Stamp, m lease.Marker)
 	if err != nil {
 		return lease.Granted{}, err
 	}
-	done, err := r.client.Txn(ctx).If(r.stamped(stamp)).
-		Then(clientv3.OpPut(r.markerKey(m.Session), string(value), clientv3.WithLease(granted.ID))).
-		Else(clientv3.OpGet(r.guardKey())).Commit()
+	done, err := r.carrier.Txn(ctx, r.guarded(r.stamped(stamp), put([]byte(r.markerKey(m.Session)), value, g.Lease)))
 	if err != nil {
 		return lease.Granted{}, err
 	}

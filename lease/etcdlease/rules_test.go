@@ -73,7 +73,7 @@ func TestStampsReadAsWritten(t *testing.T) {
 }
 
 func TestFlatBatchesKeepToTheLimit(t *testing.T) {
-	r := newRegistry(nil, "p/")
+	r := &registry{prefix: "p/"}
 	batch := func(sessions int) []*lease.Op {
 		ops := make([]*lease.Op, 100)
 		for i := range ops {
@@ -87,8 +87,8 @@ func TestFlatBatchesKeepToTheLimit(t *testing.T) {
 		if (flat != nil) != fits {
 			t.Errorf("100 claims of %d sessions go flat: %v", sessions, flat != nil)
 		}
-		if flat != nil && (len(flat.cmps) != 101+sessions || len(flat.ops) != 100) {
-			t.Errorf("100 claims of %d sessions are %d comparisons and %d operations", sessions, len(flat.cmps), len(flat.ops))
+		if flat != nil && (len(flat.Compare) != 101+sessions || len(flat.Success) != 100) {
+			t.Errorf("100 claims of %d sessions are %d comparisons and %d operations", sessions, len(flat.Compare), len(flat.Success))
 		}
 	}
 }
@@ -123,7 +123,7 @@ func TestRenewalIsTriedOnce(t *testing.T) {
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := newRegistry(client, "p/").Renew(ctx, 1); err == nil || errors.Is(err, lease.ErrLost) {
+	if _, err := newRegistry(client, nil, "p/").Renew(ctx, 1); err == nil || errors.Is(err, lease.ErrLost) {
 		t.Errorf("got %v", err)
 	}
 	if n := leases.calls.Load(); n != 1 {
