@@ -110,7 +110,7 @@ func (l *leg) spec(a OpenAnswer, policy flight.Policy) effect.Spec {
 	return effect.Spec{
 		Key: l.trip.call.Key, Number: a.Attempt, IdempotencyKey: a.IdempotencyKey, FencingToken: a.FencingToken,
 		Input: l.input(a), Recovery: policy.Recovery, Previous: previous(a.Previous),
-		LeaseLost: l.session.dying.Done(), MayStart: l.session.mayStart,
+		LeaseLost: l.session.dying.Done, MayStart: l.session.mayStart,
 	}
 }
 

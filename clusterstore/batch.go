@@ -16,6 +16,13 @@ import (
 // callers, 16 is no faster than 8.
 const maxInFlight = 8
 
+// Beside freeInFlight packets another one is sent only when worthPacket proposals wait for it: every packet costs raft
+// some thirty objects and a round of its loop, so many small ones would keep it from larger ones.
+const (
+	freeInFlight = 2
+	worthPacket  = 16
+)
+
 // proposal is one caller's command on its way.
 type proposal struct {
 	command flight.Command
@@ -141,7 +148,7 @@ func (k *packer) enqueue(p *proposal) error {
 		return ErrClosed
 	}
 	k.queue = append(k.queue, p)
-	if k.inFlight < maxInFlight {
+	if k.inFlight < freeInFlight || k.inFlight < maxInFlight && len(k.queue) >= worthPacket {
 		k.inFlight++
 		k.drivers.Add(1)
 		go k.drive()

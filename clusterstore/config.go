@@ -75,7 +75,7 @@ type Guard struct {
 	Stall time.Duration
 	// MinFree is how many bytes of disk must be free for Submit and Open; 256 MiB. Reports are accepted below it.
 	MinFree uint64
-	// Patience is how long Report waits for a commit before it spools; 200 ms.
+	// Patience is how long Report waits for a commit before it spools, up to a quarter longer; 200 ms.
 	Patience time.Duration
 	// Kill ends the process at once and does not return; nil: os.Exit(70) after writing why to standard error.
 	Kill func(why error)

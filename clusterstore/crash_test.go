@@ -72,7 +72,7 @@ func requireConsistent(t *testing.T, s *Store) {
 		var f flight.Flight
 		require.NoError(t, flight.DecodeRecord([]byte(value), &f))
 		counts[f.State]++
-		for _, place := range [][]byte{liveKey(&f), listKey(&f), expiryKey(&f)} {
+		for _, place := range [][]byte{liveKey(nil, &f), listKey(nil, &f), expiryKey(nil, &f)} {
 			if place != nil {
 				want[string(place)] = true
 			}

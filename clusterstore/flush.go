@@ -87,8 +87,8 @@ func (t *turn) write(head shown) error {
 	if err := t.probe.close(); err != nil {
 		return err
 	}
-	batch := t.m.state.db.NewBatchWithSize(t.bytes + 512*len(t.slots))
-	defer func() { _ = batch.Close() }() // frees memory; the commit has its own error
+	w := writer{batch: t.m.state.db.NewBatchWithSize(t.bytes + 512*len(t.slots))}
+	defer func() { _ = w.batch.Close() }() // frees memory; the commit has its own error
 	slots := make([]*slot, 0, len(t.slots))
 	for _, s := range t.slots {
 		if s.changed || len(s.rows) > 0 {
@@ -97,20 +97,27 @@ func (t *turn) write(head shown) error {
 	}
 	slices.SortFunc(slots, func(a, b *slot) int { return bytes.Compare(a.id[:], b.id[:]) })
 	// Rows that stand together are written together and in order: finding the place of a row is most of what it costs.
-	for _, write := range []func(*pebble.Batch, *slot) error{writeOwn, writeLive, writeListed, writeExpiry} {
+	for _, write := range []func(*slot) error{w.own, w.live, w.listed, w.expiry} {
 		for _, s := range slots {
-			if err := write(batch, s); err != nil {
+			if err := write(s); err != nil {
 				return err
 			}
 		}
 	}
-	if err := writeHead(batch, head); err != nil {
+	if err := w.head(head); err != nil {
 		return err
 	}
-	return batch.Commit(pebble.NoSync)
+	return w.batch.Commit(pebble.NoSync)
 }
 
-func writeHead(batch *pebble.Batch, head shown) error {
+// writer writes rows into a batch, which copies what it is given.
+type writer struct {
+	batch *pebble.Batch
+	room  []byte // for one record
+	key   [2][maxRowKey]byte
+}
+
+func (w *writer) head(head shown) error {
 	header, err := flight.EncodeRecord(&head.header)
 	if err != nil {
 		return err
@@ -119,29 +126,27 @@ func writeHead(batch *pebble.Batch, head shown) error {
 	if err != nil {
 		return err
 	}
-	if err := batch.Set(singleRow(headerRow), header, nil); err != nil {
+	if err := w.batch.Set(singleRow(headerRow), header, nil); err != nil {
 		return err
 	}
-	return batch.Set(singleRow(metaRow), mark, nil)
+	return w.batch.Set(singleRow(metaRow), mark, nil)
 }
 
-// writeOwn writes what stands under the flight's id.
-func writeOwn(batch *pebble.Batch, s *slot) error {
+// own writes what stands under the flight's id.
+func (w *writer) own(s *slot) (err error) {
 	if s.changed {
-		record, err := flight.EncodeRecord(s.now)
-		if err != nil {
+		if w.room, err = flight.AppendRecord(w.room[:0], s.now); err != nil {
 			return err
 		}
-		if err := batch.Set(recordKey(s.id), record, nil); err != nil {
+		if err := w.batch.Set(recordKey(w.key[0][:0], s.id), w.room, nil); err != nil {
 			return err
 		}
 	}
 	for _, r := range s.rows {
-		var err error
 		if r.gone {
-			err = batch.Delete(r.key, nil)
+			err = w.batch.Delete(r.key, nil)
 		} else {
-			err = batch.Set(r.key, r.value, nil)
+			err = w.batch.Set(r.key, r.value, nil)
 		}
 		if err != nil {
 			return err
@@ -150,53 +155,53 @@ func writeOwn(batch *pebble.Batch, s *slot) error {
 	return nil
 }
 
-// writeLive keeps the index of living flights, which is in the order of their creation. A row of it is set once and
+// live keeps the index of living flights, which is in the order of their creation. A row of it is set once and
 // deleted once, which is what SingleDelete asks for: the two vanish together, and walks over the index do not wade
 // through graves.
-func writeLive(batch *pebble.Batch, s *slot) error {
-	was, is := liveKey(s.before), liveKey(s.now)
+func (w *writer) live(s *slot) error {
+	was, is := liveKey(w.key[0][:0], s.before), liveKey(w.key[1][:0], s.now)
 	if bytes.Equal(was, is) {
 		return nil
 	}
 	if was != nil {
-		if err := batch.SingleDelete(was, nil); err != nil {
+		if err := w.batch.SingleDelete(was, nil); err != nil {
 			return err
 		}
 	}
 	if is != nil {
-		return batch.Set(is, nil, nil)
+		return w.batch.Set(is, nil, nil)
 	}
 	return nil
 }
 
-func writeListed(batch *pebble.Batch, s *slot) error {
-	was, is := listKey(s.before), listKey(s.now)
+func (w *writer) listed(s *slot) error {
+	was, is := listKey(w.key[0][:0], s.before), listKey(w.key[1][:0], s.now)
 	if bytes.Equal(was, is) {
 		return nil
 	}
 	if was != nil {
-		if err := batch.Delete(was, nil); err != nil {
+		if err := w.batch.Delete(was, nil); err != nil {
 			return err
 		}
 	}
 	if is != nil {
-		return batch.Set(is, []byte(s.now.Key.String()), nil)
+		return w.batch.Set(is, []byte(s.now.Key.String()), nil)
 	}
 	return nil
 }
 
-func writeExpiry(batch *pebble.Batch, s *slot) error {
-	was, is := expiryKey(s.before), expiryKey(s.now)
+func (w *writer) expiry(s *slot) error {
+	was, is := expiryKey(w.key[0][:0], s.before), expiryKey(w.key[1][:0], s.now)
 	if bytes.Equal(was, is) {
 		return nil
 	}
 	if was != nil {
-		if err := batch.Delete(was, nil); err != nil {
+		if err := w.batch.Delete(was, nil); err != nil {
 			return err
 		}
 	}
 	if is != nil {
-		return batch.Set(is, nil, nil)
+		return w.batch.Set(is, nil, nil)
 	}
 	return nil
 }

@@ -69,11 +69,11 @@ func (q *Query) liveOnly() bool {
 func (s *Store) listAll(q Query) (Page, error) {
 	from := singleRow(listRow)
 	if !q.After.IsZero() {
-		from = append(placeKey(listRow, ^uint64(q.After.Created), q.After.ID), 0)
+		from = append(placeKey(nil, listRow, ^uint64(q.After.Created), q.After.ID), 0)
 	}
 	to := singleRow(listRow + 1)
 	if q.Since > 0 {
-		to = placeKey(listRow, ^uint64(q.Since-1), flight.ID{})
+		to = placeKey(nil, listRow, ^uint64(q.Since-1), flight.ID{})
 	}
 	var page Page
 	for examined := 0; examined < pageExamined; {
@@ -131,7 +131,7 @@ func (s *Store) fill(page *Page, q *Query, places []Cursor) (full bool, err erro
 			return false, err
 		}
 		page.Next = at
-		if f != nil && listKey(f) != nil && q.stateFits(f.State) {
+		if f != nil && listKey(nil, f) != nil && q.stateFits(f.State) {
 			page.Flights = append(page.Flights, f)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/flightd/flightd/clusterstore/pebblelog"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/horizon"
 )
 
 // Open starts the ledger in cfg.Dir and returns when it takes proposals: this node leads, has applied all that is in
@@ -27,7 +28,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, notify: make(chan bool, 16), snapshot: make(chan struct{}, 1), closing: make(chan struct{})}
+	s := &Store{cfg: cfg, notify: make(chan bool, 16), snapshot: make(chan struct{}, 1), closing: make(chan struct{}), patience: horizon.New(cfg.Guard.Patience)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))

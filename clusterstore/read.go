@@ -27,7 +27,7 @@ func (s *Store) Body(id flight.ID, generation uint32, p Part) ([]byte, error) {
 			generation = f.InputFrom
 		}
 	}
-	key := bodyKey(id, generation, p)
+	key := bodyKey(nil, id, generation, p)
 	if body, found := s.machine.view.Load().row(id, key); found {
 		if body == nil {
 			return nil, ErrNoBody
@@ -94,7 +94,7 @@ type HistoryEvent struct {
 func (s *Store) History(id flight.ID) ([]HistoryEvent, error) {
 	s.machine.flush()
 	var history []HistoryEvent
-	err := s.state.scan(ownKey(id, historyRow), ownKey(id, historyRow+1), func(key, value []byte) (bool, error) {
+	err := s.state.scan(ownKey(nil, id, historyRow), ownKey(nil, id, historyRow+1), func(key, value []byte) (bool, error) {
 		v, ok := splitHistory(key)
 		if !ok {
 			return false, errRow
@@ -122,7 +122,7 @@ func (s *Store) Live(after LivePlace, limit int) ([]*flight.Flight, LivePlace, e
 	var ids []flight.ID
 	from := singleRow(liveRow)
 	if after != (LivePlace{}) {
-		from = append(placeKey(liveRow, uint64(after.Created), after.ID), 0)
+		from = append(placeKey(nil, liveRow, uint64(after.Created), after.ID), 0)
 	}
 	err := s.state.scan(from, singleRow(liveRow+1), func(key, _ []byte) (bool, error) {
 		at, id, err := splitPlace(key)

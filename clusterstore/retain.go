@@ -52,7 +52,7 @@ func (s *Store) due(limit int) ([]*flight.Expire, error) {
 	}
 	var due []*flight.Expire
 	s.machine.flush()
-	from, end := singleRow(expiryRow), placeKey(expiryRow, uint64(s.clock.expiryHorizon()+1), flight.ID{})
+	from, end := singleRow(expiryRow), placeKey(nil, expiryRow, uint64(s.clock.expiryHorizon()+1), flight.ID{})
 	for {
 		ids, last, err := s.expiring(from, end)
 		if err != nil || len(ids) == 0 {
@@ -91,7 +91,7 @@ func (s *Store) expiring(from, end []byte) (ids []flight.ID, last []byte, err er
 
 func (s *Store) mayExpire(id flight.ID) (*flight.Flight, bool, error) {
 	f, err := s.Flight(id)
-	if err != nil || expiryKey(f) == nil {
+	if err != nil || expiryKey(nil, f) == nil {
 		return nil, false, err
 	}
 	if !f.Key.IsStep() {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -40,15 +41,20 @@ const (
 
 func singleRow(kind byte) []byte { return []byte{kind} }
 
+// maxRowKey is the length of the longest key of a row.
+const maxRowKey = 30
+
+// Keys are written behind b, which may be nil.
+
 // ownKey starts the key of a row of a flight.
-func ownKey(id flight.ID, kind byte) []byte {
-	return append(append(append(make([]byte, 0, 30), flightRows), id[:]...), kind)
+func ownKey(b []byte, id flight.ID, kind byte) []byte {
+	return append(append(append(b, flightRows), id[:]...), kind)
 }
 
-func recordKey(id flight.ID) []byte { return ownKey(id, recordRow) }
+func recordKey(b []byte, id flight.ID) []byte { return ownKey(b, id, recordRow) }
 
-func historyKey(id flight.ID, v flight.Version) []byte {
-	b := binary.BigEndian.AppendUint64(ownKey(id, historyRow), v.Index)
+func historyKey(b []byte, id flight.ID, v flight.Version) []byte {
+	b = binary.BigEndian.AppendUint64(ownKey(b, id, historyRow), v.Index)
 	return binary.BigEndian.AppendUint32(b, v.Pos)
 }
 
@@ -59,13 +65,13 @@ func splitHistory(key []byte) (v flight.Version, ok bool) {
 	return flight.Version{Index: binary.BigEndian.Uint64(key[18:]), Pos: binary.BigEndian.Uint32(key[26:])}, true
 }
 
-func bodyKey(id flight.ID, generation uint32, p Part) []byte {
-	return append(binary.BigEndian.AppendUint32(ownKey(id, bodyRow), generation), byte(p))
+func bodyKey(b []byte, id flight.ID, generation uint32, p Part) []byte {
+	return append(binary.BigEndian.AppendUint32(ownKey(b, id, bodyRow), generation), byte(p))
 }
 
 // placeKey is the key of a row of an index.
-func placeKey(kind byte, at uint64, id flight.ID) []byte {
-	b := append(make([]byte, 0, 25), kind)
+func placeKey(b []byte, kind byte, at uint64, id flight.ID) []byte {
+	b = append(b, kind)
 	b = binary.BigEndian.AppendUint64(b, at)
 	return append(b, id[:]...)
 }
@@ -79,39 +85,42 @@ func splitPlace(key []byte) (at uint64, id flight.ID, err error) {
 }
 
 // liveKey is the place of a flight in the index of those that something may still happen to; nil: it has none.
-func liveKey(f *flight.Flight) []byte {
+func liveKey(b []byte, f *flight.Flight) []byte {
 	if f == nil || f.State == flight.Absent || f.State.Terminal() {
 		return nil
 	}
-	return placeKey(liveRow, uint64(f.CreatedAt), f.ID)
+	return placeKey(b, liveRow, uint64(f.CreatedAt), f.ID)
 }
 
 // listKey is the place of a flight in lists; nil: it has none, because it was never submitted, was freed, or is a
 // tombstone.
-func listKey(f *flight.Flight) []byte {
+func listKey(b []byte, f *flight.Flight) []byte {
 	if f == nil || f.CreatedAt == 0 || f.State == flight.Absent || f.State == flight.Expired {
 		return nil
 	}
-	return placeKey(listRow, ^uint64(f.CreatedAt), f.ID)
+	return placeKey(b, listRow, ^uint64(f.CreatedAt), f.ID)
 }
 
 // expiryKey is the place of a flight in the index of retentions; nil: it has none.
-func expiryKey(f *flight.Flight) []byte {
+func expiryKey(b []byte, f *flight.Flight) []byte {
 	if f == nil || !f.State.Terminal() || f.State == flight.Expired {
 		return nil
 	}
-	return placeKey(expiryRow, uint64(f.ExpiresAt()), f.ID)
+	return placeKey(b, expiryRow, uint64(f.ExpiresAt()), f.ID)
 }
 
-// encodeEvents writes the events of one command as one row: each behind its length.
+// encodeEvents writes the events of one command behind b as one row: each behind its length.
 func encodeEvents(b []byte, events []flight.Event) ([]byte, error) {
+	const usual = 1 // byte of length; most events are shorter than 128 bytes
 	for i := range events {
-		record, err := flight.EncodeRecord(&events[i])
-		if err != nil {
+		start := len(b)
+		var err error
+		if b, err = flight.AppendRecord(append(b, 0), &events[i]); err != nil {
 			return nil, err
 		}
-		b = binary.AppendUvarint(b, uint64(len(record)))
-		b = append(b, record...)
+		var length [binary.MaxVarintLen64]byte
+		n := binary.PutUvarint(length[:], uint64(len(b)-start-usual))
+		b = slices.Replace(b, start, start+usual, length[:n]...)
 	}
 	return b, nil
 }

@@ -10,7 +10,6 @@ import (
 	"hash/crc32"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -157,8 +156,6 @@ func (s *Store) Report(ctx context.Context, r *flight.Report) (flight.Reply, err
 	} else if err := s.packer.enqueue(p); err != nil {
 		return flight.Reply{}, err
 	}
-	patience := time.NewTimer(s.cfg.Guard.Patience)
-	defer patience.Stop()
 	select {
 	case err := <-p.done:
 		if err == nil {
@@ -168,7 +165,7 @@ func (s *Store) Report(ctx context.Context, r *flight.Report) (flight.Reply, err
 			return flight.Reply{}, err
 		}
 		p.done <- err // for the carrier
-	case <-patience.C:
+	case <-s.patience.Context().Done():
 	case <-ctx.Done():
 	}
 	return s.reportLater(ctx, p, r)

@@ -152,7 +152,7 @@ func (s *state) newProbe() (*probe, error) {
 
 // flight reads a flight; nil when there is none.
 func (p *probe) flight(id flight.ID) (*flight.Flight, error) {
-	key := recordKey(id)
+	key := recordKey(nil, id)
 	if !p.it.SeekPrefixGE(key) || !bytes.Equal(p.it.Key(), key) {
 		return nil, p.it.Error()
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/flightd/flightd/clusterstore/pebblelog"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/gate"
+	"github.com/flightd/flightd/internal/horizon"
 )
 
 // Store is the ledger as one node has it. Its methods may be called concurrently.
@@ -40,7 +41,8 @@ type Store struct {
 	closed   sync.Once
 	closeErr error
 	workers  sync.WaitGroup
-	guests   gate.Gate // goroutines that callers started and that Close waits for
+	patience *horizon.Horizon // of a report with its commit
+	guests   gate.Gate        // goroutines that callers started and that Close waits for
 }
 
 // leadership is a term in which this node leads and has applied an entry of its own.
@@ -217,6 +219,7 @@ func (s *Store) shut(ctx context.Context) error {
 	}
 	close(s.closing)
 	s.guests.Close()
+	s.patience.Close()
 	s.leading.Store(nil)
 	if s.raft != nil {
 		errs = append(errs, s.raft.Shutdown().Error())

@@ -24,7 +24,9 @@ type turn struct {
 	fresh    []*slot // those that the current call of ApplyBatch touched
 	commands int
 	bytes    int
-	moved    bool // an entry was applied
+	room     []byte // for keys and short rows
+	scratch  []byte // for one row of history
+	moved    bool   // an entry was applied
 	own      *ownRows
 	probe    *probe
 }
@@ -165,11 +167,13 @@ func (t *turn) take(s *slot, f *flight.Flight, reply *flight.Reply, at flight.Ve
 	if len(reply.Events) == 0 {
 		return nil
 	}
-	value, err := encodeEvents(nil, reply.Events)
+	value, err := encodeEvents(t.scratch[:0], reply.Events)
 	if err != nil {
 		return err
 	}
-	t.set(s, historyKey(s.id, at), value)
+	t.scratch = value
+	var key [maxRowKey]byte
+	t.set(s, historyKey(key[:0], s.id, at), t.keep(value))
 	return nil
 }
 
@@ -180,26 +184,43 @@ func (t *turn) count(old, f *flight.Flight) {
 	t.m.meta.Counts[f.State]++
 }
 
+// set has a row written. It keeps the value, and a copy of the key.
 func (t *turn) set(s *slot, key, value []byte) {
 	t.bytes += len(key) + len(value)
-	s.rows = append(s.rows, row{key: key, value: value})
+	s.rows = append(s.rows, row{key: t.keep(key), value: value})
 }
 
-func (t *turn) drop(s *slot, key []byte) { s.rows = append(s.rows, row{key: key, gone: true}) }
+// drop has a row deleted. It keeps a copy of the key.
+func (t *turn) drop(s *slot, key []byte) { s.rows = append(s.rows, row{key: t.keep(key), gone: true}) }
+
+// keep copies bytes into memory of the turn: large pieces instead of many small ones, which go when the turn does.
+func (t *turn) keep(b []byte) []byte {
+	const piece = 32 << 10
+	if len(b) > len(t.room) {
+		if len(b) > piece/8 {
+			return bytes.Clone(b)
+		}
+		t.room = make([]byte, piece)
+	}
+	kept := t.room[:copy(t.room, b):len(b)]
+	t.room = t.room[len(b):]
+	return kept
+}
 
 // takeBodies moves the bytes that a command brought from its flight into rows of their own. Nobody else has seen this
 // flight yet.
 func (t *turn) takeBodies(s *slot, old, f *flight.Flight) {
+	var key [maxRowKey]byte
 	if len(f.Input.Data) > 0 {
-		t.set(s, bodyKey(f.ID, f.InputFrom, Input), f.Input.Data)
+		t.set(s, bodyKey(key[:0], f.ID, f.InputFrom, Input), f.Input.Data)
 	}
 	f.Input.Data = nil
 	if old != nil && old.InputFrom != f.InputFrom && old.Input.Kept > 0 {
-		t.drop(s, bodyKey(f.ID, old.InputFrom, Input))
+		t.drop(s, bodyKey(key[:0], f.ID, old.InputFrom, Input))
 	}
 	if r := f.Receipt; r != nil && r.Body.Data != nil {
 		if len(r.Body.Data) > 0 {
-			t.set(s, bodyKey(f.ID, f.Generation, Receipt), r.Body.Data)
+			t.set(s, bodyKey(key[:0], f.ID, f.Generation, Receipt), r.Body.Data)
 		}
 		without := *r
 		without.Body = r.Body.WithoutData()
@@ -220,15 +241,15 @@ func (t *turn) bury(s *slot, old *flight.Flight) error {
 	for _, p := range old.Past {
 		t.dropReceipt(s, p.Generation, p.Receipt)
 	}
-	return t.m.state.scan(ownKey(s.id, historyRow), ownKey(s.id, historyRow+1), func(key, _ []byte) (bool, error) {
-		t.drop(s, bytes.Clone(key))
+	return t.m.state.scan(ownKey(nil, s.id, historyRow), ownKey(nil, s.id, historyRow+1), func(key, _ []byte) (bool, error) {
+		t.drop(s, key)
 		return true, nil
 	})
 }
 
 func (t *turn) dropReceipt(s *slot, generation uint32, r *flight.Receipt) {
 	if r != nil && r.Body.Kept > 0 {
-		t.drop(s, bodyKey(s.id, generation, Receipt))
+		t.drop(s, bodyKey(nil, s.id, generation, Receipt))
 	}
 }
 

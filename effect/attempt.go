@@ -19,12 +19,12 @@ type Spec struct {
 	Number         uint32
 	IdempotencyKey string
 	FencingToken   string
-	Input          flight.Blob     // as first submitted, with its data: send this, not your own
-	Recovery       flight.Recovery // what happens about an unknown outcome
-	Previous       *flight.Attempt // the attempt before, nil for a first one
-	LeaseLost      <-chan struct{} // closed when the right to start effects is lost
-	MayStart       func() error    // nil while an effect may still be started
-	Context        context.Context // the attempt's own
+	Input          flight.Blob            // as first submitted, with its data: send this, not your own
+	Recovery       flight.Recovery        // what happens about an unknown outcome
+	Previous       *flight.Attempt        // the attempt before, nil for a first one
+	LeaseLost      func() <-chan struct{} // closed when the right to start effects is lost
+	MayStart       func() error           // nil while an effect may still be started
+	Context        context.Context        // the attempt's own
 }
 
 const (
@@ -55,7 +55,7 @@ func (a *Attempt) Input() []byte { return a.spec.Input.Data }
 func (a *Attempt) Previous() *flight.Attempt { return a.spec.Previous }
 
 // LeaseLost is closed when the right to start an effect is lost. One that has started is left to finish.
-func (a *Attempt) LeaseLost() <-chan struct{} { return a.spec.LeaseLost }
+func (a *Attempt) LeaseLost() <-chan struct{} { return a.spec.LeaseLost() }
 
 // Watch says that Transport or Sending will note the effect's start: until then every error means not_done.
 func (a *Attempt) Watch() { a.marks.Or(markWatched) }

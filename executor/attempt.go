@@ -77,7 +77,7 @@ func (ex *Executor) perform(t *trip, reply flight.Reply, input flight.Blob) endi
 	at := effect.NewAttempt(effect.Spec{
 		Key: f.Key, Number: reply.Token.Number, Input: input, Recovery: f.Policy.Recovery, Previous: previous(f), Context: s.ctx,
 		IdempotencyKey: ex.idempotencyKey(f), FencingToken: ex.seal(f, reply.Token),
-		LeaseLost: t.right.Context().Done(), MayStart: mayStart(s.ctx, t.right),
+		LeaseLost: lost(t.right), MayStart: mayStart(s.ctx, t.right),
 	})
 	if f.Policy.AttemptTimeout <= 0 {
 		defer s.stop()
@@ -146,7 +146,7 @@ func classify(err error, at *effect.Attempt) flight.Outcome {
 // span is the time of an attempt: its context, and what may end it.
 type span struct {
 	ctx      context.Context
-	cancel   context.CancelCauseFunc
+	own      lazyContext
 	untime   context.CancelFunc
 	unlink   func() bool
 	watch    *time.Timer
@@ -156,13 +156,13 @@ type span struct {
 // span starts the attempt's time: it ends by time-out, by a cancel, by Close, and by loss of the lease only under
 // verify, whose look-up needs a bound on when the effect may still happen. stop must be called.
 func (ex *Executor) span(right lease.Lease, f *flight.Flight) *span {
-	s := new(span)
-	s.ctx, s.cancel = context.WithCancelCause(ex.life)
+	s := &span{own: lazyContext{parent: ex.life}}
+	s.ctx = &s.own
 	if d := f.Policy.AttemptTimeout; d > 0 {
 		s.ctx, s.untime = context.WithTimeout(s.ctx, d)
 	}
 	if f.Policy.Recovery == flight.Verify {
-		s.unlink = context.AfterFunc(right.Context(), func() { s.cancel(effect.ErrLeaseLost) })
+		s.unlink = context.AfterFunc(right.Context(), func() { s.own.end(effect.ErrLeaseLost) })
 	}
 	s.watching.Add(1)
 	s.watch = time.AfterFunc(cancelWatch, func() {
@@ -174,7 +174,7 @@ func (ex *Executor) span(right lease.Lease, f *flight.Flight) *span {
 
 // stop ends the attempt's time.
 func (s *span) stop() {
-	s.cancel(context.Canceled)
+	s.own.end(context.Canceled)
 	if s.untime != nil {
 		s.untime()
 	}
@@ -195,9 +195,14 @@ func (ex *Executor) watchCancel(s *span, f *flight.Flight) {
 			return
 		}
 		if now.Cancel != nil && now.Generation == f.Generation {
-			s.cancel(errCancelled)
+			s.own.end(errCancelled)
 			return
 		}
 		seen = now.Version
 	}
+}
+
+// lost gives the end of a right to whoever asks for it.
+func lost(right lease.Lease) func() <-chan struct{} {
+	return func() <-chan struct{} { return right.Context().Done() }
 }

@@ -26,7 +26,7 @@ func (ex *Executor) claimFor(t *trip) (settled *flight.Flight, err error) {
 	ex.letGo(t)
 	t.flying.Store(false)
 	ex.cfg.Crash(beforeClaim)
-	t.right, settled, err = ex.claim(t.interest, t.interest, waiter{session: ex.session, key: t.call.Key, id: t.id, final: t.final})
+	t.right, settled, err = ex.claim(&t.interest, &t.interest, waiter{session: ex.session, key: t.call.Key, id: t.id, final: t.final})
 	if err == nil {
 		ex.cfg.Crash(afterClaim)
 	}
@@ -89,7 +89,7 @@ func (ex *Executor) worthWaiting(id flight.ID, err error) bool {
 // tryClaim is one try at the key. An etcd that does not answer in time is none: the caller is told, and may ask again. It
 // does not end with the caller, who is not waited for: a claim that comes too late is let go.
 func (ex *Executor) tryClaim(ctx context.Context, w waiter) (lease.Lease, error) {
-	patience := ex.asking.context()
+	patience := ex.asking.Context()
 	right, err := w.session.TryAcquire(patience, w.key)
 	switch {
 	case err == nil && ctx.Err() != nil:

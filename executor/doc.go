@@ -20,7 +20,7 @@
 //	              how it does without
 //	ports.go      the few verbs needed of the ledger; package executortest has their exam
 //	answer.go     flights and neighbours' errors in the words of package effect
-//	crew.go, runners.go, horizon.go, bodies.go
+//	crew.go, runners.go, bodies.go
 //	              who is under way, on which goroutine, for how long, and what a replay need not read again
 //
 // Goroutines: a trip flies on one of the runners, a handler with a time-out on one more; work in the background belongs

@@ -25,7 +25,7 @@ func (ex *Executor) lookUp(t *trip, reply flight.Reply) (step, effect.Result, er
 	verb, answer := ex.ask(t.call, f)
 	// A look-up changes nothing at the provider: if the process dies before its verdict is recorded, the next one asks
 	// again.
-	verdict, err := ex.insist(ex.asking.context(), &flight.Verdict{
+	verdict, err := ex.insist(ex.asking.Context(), &flight.Verdict{
 		Key: f.Key, Generation: f.Generation, Probe: reply.Probe, Result: verb,
 		ExternalID: answer.ExternalID, Body: flight.NewBlob(answer.ContentType, answer.Body, flight.MaxReceiptBody),
 	})
@@ -38,7 +38,7 @@ func (ex *Executor) lookUp(t *trip, reply flight.Reply) (step, effect.Result, er
 		return landed, result, err
 	}
 	if t.interest.Err() != nil {
-		return landed, effect.Result{}, context.Cause(t.interest)
+		return landed, effect.Result{}, context.Cause(&t.interest)
 	}
 	return openAgain, effect.Result{}, nil
 }
@@ -111,9 +111,9 @@ func (ex *Executor) pause(t *trip, reply flight.Reply) error {
 	if wait <= 0 {
 		wait = jitter(firstPoll)
 	}
-	ex.waitChange(t.interest, t.id, version(reply.Flight), wait)
+	ex.waitChange(&t.interest, t.id, version(reply.Flight), wait)
 	if t.interest.Err() != nil {
-		return context.Cause(t.interest)
+		return context.Cause(&t.interest)
 	}
 	return nil
 }

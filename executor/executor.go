@@ -9,6 +9,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/horizon"
 	"github.com/flightd/flightd/lease"
 )
 
@@ -83,8 +84,8 @@ type Executor struct {
 	crew    *crew
 	runners *runners
 	bodies  *bodies
-	asking  *horizon // patience with etcd and with the ledger
-	telling *horizon // patience with a report
+	asking  *horizon.Horizon // patience with etcd and with the ledger
+	telling *horizon.Horizon // patience with a report
 }
 
 // New makes an executor and its session. Run must be called for dead holders to be noticed unasked.
@@ -99,7 +100,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	}
 	ex := &Executor{
 		cfg: cfg, session: session, crew: newCrew(), runners: newRunners(), bodies: newBodies(cfg.ReceiptCache),
-		asking: newHorizon(cfg.TTL / 3), telling: newHorizon(cfg.ReportWait),
+		asking: horizon.New(cfg.TTL / 3), telling: horizon.New(cfg.ReportWait),
 	}
 	ex.life, ex.kill = context.WithCancelCause(context.Background())
 	ex.service, ex.drain = context.WithCancelCause(ex.life)
@@ -228,8 +229,8 @@ func (ex *Executor) setBack(t *trip, why error) error {
 	if t.setbacks++; t.setbacks >= maxSetbacks {
 		return &effect.Unavailable{Code: "lease_unavailable", Cause: fmt.Errorf("%s: %w", t.call.Key, why)}
 	}
-	if !rest(t.interest, jitter(firstPoll<<t.setbacks)) {
-		return context.Cause(t.interest)
+	if !rest(&t.interest, jitter(firstPoll<<t.setbacks)) {
+		return context.Cause(&t.interest)
 	}
 	return nil
 }
@@ -256,8 +257,8 @@ func (ex *Executor) Close(ctx context.Context) error {
 	ex.kill(effect.ErrClosed)
 	ex.runners.close()
 	ex.runners.wait()
-	ex.asking.close()
-	ex.telling.close()
+	ex.asking.Close()
+	ex.telling.Close()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 	defer cancel()
 	return ex.session.Close(ctx)

@@ -59,7 +59,7 @@ func reportOf(opened flight.Reply, end ending) *flight.Report {
 
 // report brings the end of an attempt into the ledger, or into the spool.
 func (ex *Executor) report(opened flight.Reply, r *flight.Report) (flight.Reply, error) {
-	reply, err := ex.cfg.Ledger.Report(ex.telling.context(), r)
+	reply, err := ex.cfg.Ledger.Report(ex.telling.Context(), r)
 	if err == nil {
 		ex.tell(reply, opened.Token.Number, r.Outcome)
 	}

@@ -40,7 +40,7 @@ func (ex *Executor) newOpen(key flight.Key, s *flight.Submission, right lease.Le
 // not keep others from the key. It does not end with the caller, because an Open whose answer nobody hears is a doubt;
 // asking again for the same nonce is harmless.
 func (ex *Executor) propose(open *flight.Open) (flight.Reply, error) {
-	ctx := ex.asking.context()
+	ctx := ex.asking.Context()
 	for {
 		reply, err := ex.cfg.Ledger.Propose(ctx, open)
 		if !errors.Is(err, ErrAmbiguous) || !rest(ctx, jitter(firstPoll)) {
@@ -65,7 +65,7 @@ func (ex *Executor) abandonOpen(open *flight.Open, right lease.Lease) {
 func (ex *Executor) abandon(reply flight.Reply, right lease.Lease, why string) error {
 	f := reply.Flight
 	command := &flight.Abandon{Key: f.Key, Generation: f.Generation, Token: reply.Token, Error: why}
-	_, err := ex.cfg.Ledger.Propose(ex.asking.context(), command)
+	_, err := ex.cfg.Ledger.Propose(ex.asking.Context(), command)
 	if err == nil {
 		right.Release()
 		return nil
@@ -78,7 +78,7 @@ func (ex *Executor) abandon(reply flight.Reply, right lease.Lease, why string) e
 // the machine may have been suspended, and only etcd knows whether for too long.
 func (ex *Executor) trusted(t *trip) bool {
 	if t.right.Trust() <= 0 {
-		_, _ = ex.session.Renew(ex.asking.context())
+		_, _ = ex.session.Renew(ex.asking.Context())
 	}
 	return t.right.Trust() > 0
 }
@@ -125,7 +125,7 @@ func (ex *Executor) settled(t *trip, f *flight.Flight, err error) (effect.Result
 	case err == nil:
 		return ex.answer(f, &t.call, effect.Joined)
 	case t.interest.Err() != nil:
-		return effect.Result{}, context.Cause(t.interest)
+		return effect.Result{}, context.Cause(&t.interest)
 	}
 	return effect.Result{}, ex.unavailable(t.call.Key, err)
 }

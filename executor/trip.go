@@ -18,10 +18,9 @@ type trip struct {
 	id       flight.ID
 	call     effect.Call
 	handler  effect.Handler
-	interest context.Context // ends when the last caller has gone, or when Close begins
-	drop     context.CancelCauseFunc
-	callers  int  // guarded by the shard's mutex
-	joined   bool // guarded by the shard's mutex until the trip is off the map
+	interest lazyContext // ends when the last caller has gone, or when Close begins
+	callers  int         // guarded by the shard's mutex
+	joined   bool        // guarded by the shard's mutex until the trip is off the map
 	shard    *shard
 	done     chan struct{}
 	result   effect.Result
@@ -59,8 +58,7 @@ func (ts *trips) join(parent context.Context, id flight.ID, call effect.Call, h 
 		t.joined = true
 		return t, false
 	}
-	t = &trip{id: id, call: call, handler: h, callers: 1, shard: s, done: make(chan struct{})}
-	t.interest, t.drop = context.WithCancelCause(parent)
+	t = &trip{id: id, call: call, handler: h, callers: 1, shard: s, done: make(chan struct{}), interest: lazyContext{parent: parent}}
 	if s.byID == nil {
 		s.byID = make(map[flight.ID]*trip)
 	}
@@ -116,7 +114,7 @@ func (t *trip) stop() {
 func (t *trip) end(result effect.Result, err error) {
 	t.result, t.err = result, err
 	close(t.done)
-	t.drop(context.Canceled)
+	t.interest.end(context.Canceled)
 }
 
 // await waits for the end of the trip. A caller that goes away ends only its own wait; when the last one goes, the
@@ -169,6 +167,6 @@ func (t *trip) forget(cause error) {
 	t.shard.mu.Lock()
 	defer t.shard.mu.Unlock()
 	if t.callers--; t.callers == 0 {
-		t.drop(cause)
+		t.interest.end(cause)
 	}
 }

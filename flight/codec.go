@@ -156,6 +156,18 @@ func EncodeRecord[R record](r R) ([]byte, error) {
 	return b, nil
 }
 
+// AppendRecord writes behind b what EncodeRecord writes. It keeps neither.
+func AppendRecord[R record](b []byte, r R) ([]byte, error) {
+	switch r := any(r).(type) { // by name, so that the memory of b may be the caller's stack
+	case *Flight:
+		return r.appendCBOR(append(b, CodecVersion)), nil
+	case *Event:
+		return r.appendCBOR(append(b, CodecVersion)), nil
+	}
+	encoded, err := EncodeRecord(r)
+	return append(b, encoded...), err
+}
+
 // DecodeRecord reads what EncodeRecord wrote into r.
 func DecodeRecord[R record](b []byte, r R) error {
 	if len(b) == 0 {

@@ -21,9 +21,17 @@ type Header struct {
 // IdempotencyKey is what travels with every attempt of a generation, so that the provider can tell a resend from a
 // second intent: 64 characters, the same for every attempt, without any trace of attempt, time or token.
 func (h *Header) IdempotencyKey(k Key, generation uint32) string {
-	sum := sha256.New()
-	for _, part := range [...]string{h.Deployment, k.String(), strconv.FormatUint(uint64(generation), 10)} {
-		sum.Write([]byte(strconv.Itoa(len(part)) + ":" + part))
+	var room [256]byte // longer keys move to the heap
+	b := room[:0]
+	key := k.String()
+	for _, part := range [...]string{h.Deployment, key} {
+		b = strconv.AppendInt(b, int64(len(part)), 10)
+		b = append(append(b, ':'), part...)
 	}
-	return hex.EncodeToString(sum.Sum(nil))
+	var digits [10]byte
+	number := strconv.AppendUint(digits[:0], uint64(generation), 10)
+	b = strconv.AppendInt(b, int64(len(number)), 10)
+	b = append(append(b, ':'), number...)
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
 }

@@ -82,10 +82,11 @@ func (l ledger) body(id flight.ID, generation uint32, part clusterstore.Part, b 
 
 // ledgerError gives the store's errors the classes that the executor knows. It keeps what they say.
 func ledgerError(err error) error {
+	if err == nil {
+		return nil
+	}
 	var ambiguous *clusterstore.AmbiguousError
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, clusterstore.ErrPending):
 		return fmt.Errorf("%w: %w", executor.ErrPending, err)
 	case errors.As(err, &ambiguous):

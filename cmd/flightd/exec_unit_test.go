@@ -24,7 +24,7 @@ func anAttempt(t *testing.T, argv []string, lost bool) (*execution, *effect.Atte
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := effect.Spec{Key: key, Number: 1, Input: s.Input, LeaseLost: make(chan struct{}), Context: t.Context()}
+	spec := effect.Spec{Key: key, Number: 1, Input: s.Input, LeaseLost: func() <-chan struct{} { return nil }, Context: t.Context()}
 	if lost {
 		spec.MayStart = func() error { return effect.ErrLeaseLost }
 	}

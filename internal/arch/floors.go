@@ -18,6 +18,7 @@ func rooms() []room {
 		{"flight", 0},
 		{"internal/crashpoint", 0},
 		{"internal/gate", 0},
+		{"internal/horizon", 0},
 		{"effect", 1},
 		{"lease", 2},
 		{"clusterstore", 2},

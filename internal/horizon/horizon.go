@@ -1,4 +1,5 @@
-package executor
+// Package horizon bounds the time of many requests with few timers.
+package horizon
 
 import (
 	"context"
@@ -7,9 +8,9 @@ import (
 	"time"
 )
 
-// horizon gives contexts that end some time from now: at least after d, and at most a quarter of it later. Callers share
+// Horizon gives contexts that end some time from now: at least after d, and at most a quarter of it later. Callers share
 // them, because a timer of its own for each request to a neighbour is dearer than everything else on the way there.
-type horizon struct {
+type Horizon struct {
 	d   time.Duration
 	now atomic.Pointer[reach]
 	mu  sync.Mutex // held while a new one is made
@@ -22,10 +23,11 @@ type reach struct {
 	end    time.Time
 }
 
-func newHorizon(d time.Duration) *horizon { return &horizon{d: d} }
+// New makes a horizon at the distance d. Close must be called.
+func New(d time.Duration) *Horizon { return &Horizon{d: d} }
 
-// context ends with its time and with nothing else. It has no cancel function: it is shared.
-func (h *horizon) context() context.Context {
+// Context ends with its time and with nothing else. It has no cancel function: it is shared.
+func (h *Horizon) Context() context.Context {
 	if r := h.now.Load(); r != nil && time.Until(r.end) >= h.d {
 		return r.ctx
 	}
@@ -40,8 +42,8 @@ func (h *horizon) context() context.Context {
 	return r.ctx
 }
 
-// close ends the newest context: nobody asks any more.
-func (h *horizon) close() {
+// Close ends the newest context: nobody asks any more.
+func (h *Horizon) Close() {
 	if r := h.now.Load(); r != nil {
 		r.cancel()
 	}

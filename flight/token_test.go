@@ -1,0 +1,39 @@
+package flight
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestMACIsThatOfTheStandardLibrary(t *testing.T) {
+	for _, size := range []int{0, 1, 31, 32, 63, 64, 65, 200} {
+		for _, length := range []int{0, 1, 27, 44, 63, 64, 100, 300} {
+			key, message := make([]byte, size), make([]byte, length)
+			_, _ = rand.Read(key)
+			_, _ = rand.Read(message)
+			want := hmac.New(sha256.New, key)
+			want.Write(message)
+			got := hmacSHA256(key, message[:length/3], message[length/3:])
+			require.Equal(t, want.Sum(nil), got[:], "key of %d bytes, message of %d", size, length)
+		}
+	}
+}
+
+// The key that providers see must never change between versions: a resend would be a second intent.
+func TestIdempotencyKeyStays(t *testing.T) {
+	h := Header{Deployment: "4f0c3c1e"}
+	for _, key := range []Key{MustKey("default/charge/order-42"), MustKey("n/" + strings.Repeat("a", 200) + "/" + strings.Repeat("b", 200))} {
+		sum := sha256.New()
+		for _, part := range []string{h.Deployment, key.String(), "7"} {
+			sum.Write([]byte(strconv.Itoa(len(part)) + ":" + part))
+		}
+		require.Equal(t, hex.EncodeToString(sum.Sum(nil)), h.IdempotencyKey(key, 7))
+	}
+}
