@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"runtime/pprof"
 	"strconv"
 	"strings"
@@ -33,6 +33,7 @@ type options struct {
 	postgres string
 	dir      string
 	profile  string
+	memory   string
 	url      string
 }
 
@@ -41,7 +42,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	debug.SetGCPercent(node.GCPercent) // as `flightd dev` does; it is the raw path's gain, too
+	node.Tune() // as `flightd dev` does; it is the raw path's gain, too
 	dir, err := os.MkdirTemp(o.dir, "flightd-bench-")
 	if err != nil {
 		return err
@@ -58,6 +59,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	results, err := race(ctx, o, contestants)
 	stop()
+	err = errors.Join(err, allocations(o.memory))
 	closeAll()
 	if err != nil {
 		return err
@@ -74,6 +76,7 @@ func parse(args []string) (o options, err error) {
 	flags.StringVar(&o.dir, "dir", "", "where data is kept; default: the system's place for temporary files")
 	flags.StringVar(&o.url, "url", "", "load the flightd that answers there, over HTTP, and nothing else")
 	flags.StringVar(&o.profile, "cpuprofile", "", "file for a CPU profile of all rounds")
+	flags.StringVar(&o.memory, "memprofile", "", "file for a profile of what was allocated in all rounds")
 	callers := flags.String("callers", "1,64,256", "numbers of callers")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -89,6 +92,18 @@ func parse(args []string) (o options, err error) {
 		return o, fmt.Errorf("-rounds and -span must be positive")
 	}
 	return o, nil
+}
+
+// allocations writes what was allocated so far, if that is wanted.
+func allocations(name string) error {
+	if name == "" {
+		return nil
+	}
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(pprof.Lookup("allocs").WriteTo(file, 0), file.Close())
 }
 
 // profile starts a CPU profile, if one is wanted.

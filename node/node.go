@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -159,7 +160,7 @@ func (n *node) openDesk(ctx context.Context) error {
 	var boot lease.Boot
 	_, _ = rand.Read(boot[:]) // it never fails: it ends the program first
 	desk, err := etcdlease.New(etcdlease.Config{
-		Client: n.etcd.client, Deployment: n.store.Header().Deployment, Guard: guard{n.store}, Boot: boot, Node: "dev",
+		Client: n.etcd.client, Server: n.etcd.member.Server, Deployment: n.store.Header().Deployment, Guard: guard{n.store}, Boot: boot, Node: "dev",
 	})
 	if err != nil {
 		return fmt.Errorf("open the leases: %w", err)
@@ -214,17 +215,23 @@ func (n *node) openDoor() {
 }
 
 // The memory that a process that is a node and nothing else trades for time: most of what it allocates dies young, so
-// the collector may wait until the heap has grown by GCPercent, up to a bound at which it works as hard as it must.
+// the collector may wait until the heap has grown by gcPercent, up to a bound at which it works as hard as it must.
 const (
-	GCPercent = 300
+	gcPercent = 300
 	gcBound   = 1 << 30
 )
 
-// TuneMemory sets the collector of this process for the work of a node, unless GOGC or GOMEMLIMIT say otherwise. It is
-// for programs that are a node; one that embeds a node decides for itself.
-func TuneMemory() {
+// Tune sets this process up for the work of a node, unless GOGC, GOMEMLIMIT or GOMAXPROCS say otherwise. It is for
+// programs that are a node; one that embeds a node decides for itself.
+//
+// A goroutine that waits for the disk keeps its processor until the runtime notices, and several of them sync logs all
+// the time; so there are twice as many places to run as processors, and others run meanwhile.
+func Tune() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(2 * runtime.GOMAXPROCS(0))
+	}
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(GCPercent)
+		debug.SetGCPercent(gcPercent)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(gcBound)

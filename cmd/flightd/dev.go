@@ -41,7 +41,7 @@ func (a *app) dev(ctx context.Context, data, listen string) error {
 	cfg.Crash = crash
 	cfg.Logger = slog.New(slog.NewTextHandler(a.err, nil))
 	cfg.Ready = a.welcome
-	node.TuneMemory()
+	node.Tune()
 	return devError(node.Run(ctx, cfg))
 }
 
