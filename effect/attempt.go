@@ -61,13 +61,12 @@ func (a *Attempt) LeaseLost() <-chan struct{} { return a.spec.LeaseLost() }
 func (a *Attempt) Watch() { a.marks.Or(markWatched) }
 
 // Sending is called right before the effect leaves. It returns an error, and the effect must not be started, when the
-// right to start it is lost. An error that the handler returns before this call means not_done, one after it unknown.
+// right to start it is lost. An error that the handler returns before this call means not_done, one after it unknown;
+// so does the error of a second call that is refused after a first one was not.
 func (a *Attempt) Sending() error {
 	a.Watch()
-	if a.spec.MayStart != nil {
-		if err := a.spec.MayStart(); err != nil {
-			return NotDone(err)
-		}
+	if err := a.mayStart(); err != nil {
+		return err
 	}
 	a.marks.Or(markSent)
 	return nil

@@ -223,3 +223,27 @@ func TestFromHTTP(t *testing.T) {
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errBoom }
+
+// The first of two requests went out, the second was kept back: that says nothing about the first.
+func TestKeptBackAfterASend(t *testing.T) {
+	lost := errors.New("the lease is lost")
+	for _, sentBefore := range []bool{false, true} {
+		var refuse error
+		at := NewAttempt(Spec{Key: flight.MustKey("ns/a/1"), MayStart: func() error { return refuse }})
+		if sentBefore {
+			require.NoError(t, at.Sending())
+		}
+		refuse = lost
+		want := flight.NotDone
+		if sentBefore {
+			want = flight.Unknown
+		}
+		bySending := at.Sending()
+		require.ErrorIs(t, bySending, lost)
+		_, byTransport := (&http.Client{Transport: at.Transport(nil)}).Get("http://127.0.0.1:1/")
+		require.ErrorIs(t, byTransport, lost)
+		for _, err := range []error{bySending, byTransport} {
+			require.Equal(t, want, Classify(fmt.Errorf("second request: %w", err), at), "sent before: %v, by %v", sentBefore, err)
+		}
+	}
+}

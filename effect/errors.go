@@ -25,11 +25,20 @@ func (e *refusedError) Unwrap() error { return e.err }
 func (e *notDoneError) Error() string { return e.err.Error() }
 func (e *notDoneError) Unwrap() error { return e.err }
 
+// keptBackError says that this package kept a handler from sending: of what it may have sent before it says nothing.
+type keptBackError struct{ err error }
+
+func (e *keptBackError) Error() string { return e.err.Error() }
+func (e *keptBackError) Unwrap() error { return e.err }
+
 // Classify says which outcome a handler's error means; the table stands in the package comment.
 func Classify(err error, at *Attempt) flight.Outcome {
 	var refused *refusedError
 	var notDone *notDoneError
+	var keptBack *keptBackError
 	switch {
+	case errors.As(err, &keptBack) && at.Sent():
+		return flight.Unknown
 	case err == nil:
 		return flight.Succeeded
 	case errors.As(err, &refused):

@@ -80,7 +80,7 @@ func (a *Attempt) mayStart() error {
 		return nil
 	}
 	if err := a.spec.MayStart(); err != nil {
-		return NotDone(err)
+		return NotDone(&keptBackError{err})
 	}
 	return nil
 }

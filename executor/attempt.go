@@ -19,9 +19,8 @@ const cancelWatch = 200 * time.Millisecond
 var (
 	// errCancelled is the cause of an attempt's context when somebody asked for the flight's cancellation.
 	errCancelled = errors.New("executor: cancellation was requested")
-	// errNoStart marks the errors with which this package keeps a handler from starting an effect.
-	errNoStart = errors.New("executor: the effect must not be started")
-	errHung    = errors.New("executor: the handler did not return after its time-out")
+	errNoStart   = errors.New("executor: the effect must not be started")
+	errHung      = errors.New("executor: the handler did not return after its time-out")
 )
 
 // act performs the effect of an open attempt and reports it.
@@ -123,24 +122,11 @@ func (ex *Executor) handle(ctx context.Context, at *effect.Attempt, h effect.Han
 		if p := recover(); p != nil {
 			end.err = fmt.Errorf("the handler panicked: %v", p)
 		}
-		end.outcome = classify(end.err, at)
+		end.outcome = effect.Classify(end.err, at)
 		ex.cfg.Crash(afterEffect)
 	}()
 	end.answer, end.err = h(ctx, at)
 	return end
-}
-
-// classify is effect.Classify, but for a handler that sent one request and was kept from another: that the second one
-// was not done says nothing about the first.
-func classify(err error, at *effect.Attempt) flight.Outcome {
-	if err == nil {
-		return flight.Succeeded
-	}
-	outcome := effect.Classify(err, at)
-	if outcome == flight.NotDone && errors.Is(err, errNoStart) && at.Sent() {
-		return flight.Unknown
-	}
-	return outcome
 }
 
 // span is the time of an attempt: its context, and what may end it.
