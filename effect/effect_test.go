@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -245,5 +246,20 @@ func TestKeptBackAfterASend(t *testing.T) {
 		for _, err := range []error{bySending, byTransport} {
 			require.Equal(t, want, Classify(fmt.Errorf("second request: %w", err), at), "sent before: %v, by %v", sentBefore, err)
 		}
+	}
+}
+
+func TestFromHTTPPassesThePauseOn(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for asked, want := range map[string]time.Duration{
+		"": 0, "7": 7 * time.Second, "-1": 0, "soon": 0, "99999999999999999999": 0,
+		"Fri, 02 Jan 2026 03:05:05 GMT": time.Minute, "Fri, 02 Jan 2026 03:04:00 GMT": 0,
+	} {
+		require.Equal(t, want, askedPause(http.Header{"Retry-After": {asked}}, now), "%q", asked)
+	}
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway} {
+		resp := &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {"7"}}, Body: io.NopCloser(strings.NewReader("later"))}
+		_, err := FromHTTP(resp, nil)
+		require.Equal(t, 7*time.Second, AskedPause(err), "%d", status)
 	}
 }

@@ -10,7 +10,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -181,7 +183,8 @@ func (c *guardedConn) state() *tls.ConnectionState {
 const maxAnswer = 16 << 20
 
 // FromHTTP turns a provider's HTTP answer into a handler's: by the table of flight.HTTPOutcome, with the whole body as
-// the receipt's. It reads and closes the body. An answer that could not be read whole is of unknown outcome.
+// the receipt's; more than 16 MiB of it are not read. It reads and closes the body. An answer that could not be read
+// whole is of unknown outcome. The pause that a Retry-After asks for goes with the error.
 func FromHTTP(resp *http.Response, err error) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
@@ -201,9 +204,22 @@ func FromHTTP(resp *http.Response, err error) (Answer, error) {
 	case flight.Refused:
 		return answer, Refused(statusError(resp.StatusCode, body))
 	case flight.NotDone:
-		return answer, NotDone(statusError(resp.StatusCode, body))
+		return answer, RetryAfter(NotDone(statusError(resp.StatusCode, body)), askedPause(resp.Header, time.Now()))
 	}
-	return answer, statusError(resp.StatusCode, body)
+	return answer, RetryAfter(statusError(resp.StatusCode, body), askedPause(resp.Header, time.Now()))
+}
+
+// askedPause reads a Retry-After (RFC 9110, section 10.2.3): seconds, or a date. 0 when there is none that can be read.
+func askedPause(h http.Header, now time.Time) time.Duration {
+	asked := h.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(asked, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	at, err := http.ParseTime(asked)
+	if err != nil {
+		return 0
+	}
+	return max(0, at.Sub(now))
 }
 
 func statusError(status int, body []byte) error {
