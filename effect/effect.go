@@ -29,7 +29,7 @@ type LookUp func(ctx context.Context, at *Attempt) (flight.Verb, Answer, error)
 
 // Answer is what an effect left behind: the external object's id and the body that every duplicate will get.
 type Answer struct {
-	ExternalID  string
+	ExternalID  string // at most flight.MaxText bytes of it are kept: longer ones belong in the body
 	ContentType string
 	Body        []byte
 }

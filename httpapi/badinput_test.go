@@ -97,6 +97,7 @@ func TestBadInput(t *testing.T) {
 		{"no outcome", report, `{` + token + `}`, wire.InputInvalid, "/outcome", nil},
 		{"outcome", report, `{` + token + `,"outcome":"ok"}`, wire.InputInvalid, "/outcome", nil},
 		{"two bodies", report, `{` + token + `,"outcome":"succeeded","body":1,"body_base64":"eA=="}`, wire.InputInvalid, "/body_base64", nil},
+		{"long external id", report, `{` + token + `,"outcome":"succeeded","external_id":"` + strings.Repeat("x", 1025) + `"}`, wire.InputInvalid, "/external_id", nil},
 		{"base64", report, `{` + token + `,"outcome":"succeeded","body_base64":"***"}`, wire.InputInvalid, "/body_base64", nil},
 		{"JSON that is text", report, `{` + token + `,"outcome":"succeeded","body":1,"content_type":"text/plain"}`, wire.InputInvalid, "/content_type", nil},
 		{"header in content type", report, `{` + token + `,"outcome":"succeeded","body_base64":"eA==","content_type":"a\r\nb"}`, wire.InputInvalid, "/content_type", nil},

@@ -244,6 +244,8 @@ func Wait(ms *int64) time.Duration {
 func (b *Body) Blob() (flight.Blob, *Invalid) {
 	kind, data := b.ContentType, b.Base64
 	switch {
+	case len(b.ExternalID) > flight.MaxText: // it is always kept whole, so what is longer cannot be kept
+		return flight.Blob{}, BadField("/external_id", "it has %d bytes; at most %d are kept, longer ones belong in the body", len(b.ExternalID), flight.MaxText)
 	case b.JSON != nil && b.Base64 != nil:
 		return flight.Blob{}, BadField("/body_base64", "there is a body already; send one of the two")
 	case b.JSON != nil && kind == "":
