@@ -83,7 +83,9 @@ type Guard struct {
 
 // Events are told what happens; each function may be nil, must not block and must not call the store.
 type Events struct {
-	// Applied: commands were applied by one write to the state that took d.
+	// Appended: entries were written to the raft log and synced, in d.
+	Appended func(entries int, d time.Duration)
+	// Applied: commands of so many entries were applied, in d.
 	Applied func(entries, commands int, d time.Duration)
 	// Leader: this node began or ceased to lead.
 	Leader func(leading bool)

@@ -190,7 +190,7 @@ func (s *Store) bootSnapshot() error {
 // startRaft starts raft and those who serve it.
 func (s *Store) startRaft(restore bool) error {
 	transport, voters := s.neighbours()
-	guarded := &guardedLog{LogStore: s.log, limit: s.cfg.Guard.Stall, bark: s.stalled, grown: s.logGrew}
+	guarded := &guardedLog{LogStore: s.log, limit: s.cfg.Guard.Stall, bark: s.stalled, grown: s.logGrew, tell: s.cfg.Events.Appended}
 	if s.cfg.wrapLog != nil {
 		guarded.LogStore = s.cfg.wrapLog(s.log)
 	}

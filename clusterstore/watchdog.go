@@ -14,7 +14,8 @@ type guardedLog struct {
 	raft.LogStore
 	limit time.Duration
 	bark  func(op string, after time.Duration)
-	grown func() // the log got longer
+	grown func()                             // the log got longer
+	tell  func(entries int, d time.Duration) // of a write that went well; nil: nobody
 }
 
 // StoreLog stores one entry under the watchdog.
@@ -23,9 +24,13 @@ func (g *guardedLog) StoreLog(entry *raft.Log) error { return g.StoreLogs([]*raf
 // StoreLogs stores entries under the watchdog.
 func (g *guardedLog) StoreLogs(entries []*raft.Log) error {
 	defer g.watch("append").Stop()
+	start := time.Now()
 	err := g.LogStore.StoreLogs(entries)
 	if err == nil {
 		g.grown()
+		if g.tell != nil {
+			g.tell(len(entries), time.Since(start))
+		}
 	}
 	return err
 }

@@ -132,29 +132,3 @@ func (ex *Executor) unavailable(key flight.Key, err error) error {
 	}
 	return &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("%s: %w", key, err)}
 }
-
-// resultWord names the end of a call for events: a source, or the class of the error.
-func resultWord(r effect.Result, err error) string {
-	var (
-		declined *effect.Declined
-		failed   *effect.Failed
-		doubt    *effect.InDoubt
-		conflict *effect.Conflict
-		busy     *effect.Busy
-	)
-	switch {
-	case err == nil:
-		return r.Source.String()
-	case errors.As(err, &declined):
-		return declined.Result.Source.String()
-	case errors.As(err, &failed):
-		return "failed"
-	case errors.As(err, &doubt):
-		return "in_doubt"
-	case errors.As(err, &conflict):
-		return "conflict"
-	case errors.As(err, &busy):
-		return "busy"
-	}
-	return "error"
-}

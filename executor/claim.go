@@ -48,15 +48,19 @@ type waiter struct {
 // claim gets the right to fly, or the flight once it is final for the asker. It waits for somebody else's claim until
 // patience ends, then answers errPatience; ctx bounds all of it.
 func (ex *Executor) claim(ctx, patience context.Context, w waiter) (lease.Lease, *flight.Flight, error) {
-	poll := firstPoll
+	poll, wanted := firstPoll, ex.wanted()
 	for {
 		var right lease.Lease
 		err := lease.ErrHeld // by this process itself: a newer claim would turn its effect in the air into a doubt
 		if !ex.trips.inTheAir(w.id) {
 			right, err = ex.tryClaim(ctx, w)
 		}
-		if err == nil || !errors.Is(err, lease.ErrHeld) && !ex.worthWaiting(w.id, err) {
-			return right, nil, err
+		if err == nil {
+			ex.tellClaimed(w.key, wanted)
+			return right, nil, nil
+		}
+		if !errors.Is(err, lease.ErrHeld) && !ex.worthWaiting(w.id, err) {
+			return nil, nil, err
 		}
 		if by := new(lease.HeldError); w.held != nil && errors.As(err, &by) {
 			w.held(by)
@@ -73,6 +77,20 @@ func (ex *Executor) claim(ctx, patience context.Context, w waiter) (lease.Lease,
 		if poll = min(2*poll, lastPoll); changed {
 			poll = firstPoll
 		}
+	}
+}
+
+// wanted is now, where somebody wants to know how long claims take.
+func (ex *Executor) wanted() (at time.Time) {
+	if ex.cfg.Events.Claimed != nil {
+		at = time.Now()
+	}
+	return at
+}
+
+func (ex *Executor) tellClaimed(key flight.Key, wanted time.Time) {
+	if ex.cfg.Events.Claimed != nil {
+		ex.cfg.Events.Claimed(key, time.Since(wanted))
 	}
 }
 

@@ -303,17 +303,3 @@ func checkTTL(ttl time.Duration) error {
 	}
 	return nil
 }
-
-func openWord(a OpenAnswer, err error) string {
-	switch {
-	case err != nil:
-		return resultWord(effect.Result{}, err)
-	case a.Decision == flight.Proceed:
-		return "proceed"
-	case a.Decision == flight.Look:
-		return "verify"
-	case a.Joined:
-		return effect.Joined.String()
-	}
-	return effect.Replayed.String()
-}

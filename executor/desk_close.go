@@ -105,6 +105,7 @@ func (d *Desk) Verdict(ctx context.Context, req VerdictRequest) (OpenAnswer, err
 		return OpenAnswer{}, &effect.Fenced{Key: f.Key} // somebody else was sent to look
 	}
 	d.ex.settle.forget(f.ID)
+	d.ex.cfg.Events.Note(f.Key, reply.Events)
 	open := req.Open
 	open.Key = f.Key
 	open.Submission = flight.Submission{Fingerprint: f.Fingerprint, Input: f.Input, Policy: f.Policy}

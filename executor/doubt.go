@@ -33,6 +33,7 @@ func (ex *Executor) lookUp(t *trip, reply flight.Reply) (step, effect.Result, er
 		return landed, effect.Result{}, ex.unavailable(t.call.Key, err)
 	}
 	ex.settle.forget(f.ID)
+	ex.cfg.Events.Note(f.Key, verdict.Events)
 	if isSettled(verdict.Flight) {
 		result, err := ex.answer(verdict.Flight, &t.call, effect.Replayed)
 		return landed, result, err

@@ -128,6 +128,10 @@ func (ex *Executor) tell(reply flight.Reply, number uint32, outcome flight.Outco
 	if f == nil {
 		return
 	}
+	ex.cfg.Events.Note(f.Key, reply.Events)
+	if !reply.Changed {
+		return // it was told before
+	}
 	if ex.cfg.Events.Closed != nil && reply.Decision == flight.Accepted {
 		var took time.Duration
 		if a := f.Newest(); a != nil && a.Number == number {
@@ -137,11 +141,6 @@ func (ex *Executor) tell(reply flight.Reply, number uint32, outcome flight.Outco
 	}
 	if ex.cfg.Events.Fenced != nil && reply.Decision == flight.Fenced {
 		ex.cfg.Events.Fenced(f.Key, number)
-	}
-	for _, e := range reply.Events {
-		if e.Kind == flight.EventOverlap && ex.cfg.Events.Overlap != nil {
-			ex.cfg.Events.Overlap(f.Key)
-		}
 	}
 }
 

@@ -44,6 +44,7 @@ func (ex *Executor) propose(open *flight.Open) (flight.Reply, error) {
 	for {
 		reply, err := ex.cfg.Ledger.Propose(ctx, open)
 		if !errors.Is(err, ErrAmbiguous) || !rest(ctx, jitter(firstPoll)) {
+			ex.cfg.Events.Note(open.Key, reply.Events)
 			return reply, err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"time"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -46,21 +45,3 @@ var (
 	// ErrPending: the report is kept and will be committed.
 	ErrPending = errors.New("executor: the report will be committed later")
 )
-
-// Events are told what happens; each function may be nil, must not block and must not call the executor.
-type Events struct {
-	// Called: a call of Do or an open of a remote caller was answered after d.
-	Called func(key flight.Key, result string, d time.Duration)
-	// Opened: an attempt was opened.
-	Opened func(key flight.Key, attempt uint32)
-	// Closed: an attempt ended, d after it was opened.
-	Closed func(key flight.Key, attempt uint32, outcome flight.Outcome, d time.Duration)
-	// Fenced: a report came too late and was kept as evidence.
-	Fenced func(key flight.Key, attempt uint32)
-	// Overlap: evidence of a second effect was seen.
-	Overlap func(key flight.Key)
-	// Recovered: the sweeper found the holder of an attempt gone; decision is what the rules made of it.
-	Recovered func(key flight.Key, attempt uint32, decision flight.Decision)
-	// SweepFailed: one round of the sweeper could not be finished; the next one tries again.
-	SweepFailed func(err error)
-}

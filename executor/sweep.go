@@ -134,6 +134,7 @@ func (ex *Executor) rescue(ctx context.Context, key flight.Key, f *flight.Flight
 	if reply.Changed {
 		ex.settle.observe(reply.Flight)
 		ex.desk.dropped(f)
+		ex.cfg.Events.Note(key, reply.Events)
 		if ex.cfg.Events.Recovered != nil {
 			ex.cfg.Events.Recovered(key, f.AttemptNumber(), reply.Decision)
 		}

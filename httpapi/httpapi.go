@@ -25,6 +25,10 @@ func New(cfg Config) http.Handler {
 	for pattern, h := range a.routes() {
 		mux.HandleFunc(pattern, h)
 	}
+	if cfg.Metrics != nil {
+		mux.Handle("GET /metrics", cfg.Metrics)
+		mux.Handle("GET /metrics/{part}", cfg.Metrics)
+	}
 	mux.HandleFunc("/", a.lost(mux))
 	var h http.Handler = a.first(mux)
 	if cfg.Dev {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/flightd/flightd/executor"
@@ -84,6 +85,8 @@ type Config struct {
 	Version  wire.Version
 	// Dev refuses what a web page could send: see LoopbackOnly.
 	Dev bool
+	// Metrics serves /metrics and what is below it; nil: nobody does.
+	Metrics http.Handler
 	// Logger is told of what fails inside; nil: slog.Default.
 	Logger *slog.Logger
 }

@@ -201,7 +201,7 @@ func (d *Desk) onRefuse(err error) {
 
 // onEpoch voids what was claimed in older epochs.
 func (d *Desk) onEpoch(epoch uint32) {
-	d.endTerms(func(t *term) bool { return t.epoch < epoch }, fmt.Errorf("%w: the lease epoch was raised to %d", ErrLost, epoch))
+	d.endTerms(func(t *term) bool { return t.epoch < epoch }, fmt.Errorf("%w to %d", errEpoch, epoch))
 }
 
 func (d *Desk) endTerms(which func(*term) bool, cause error) {
@@ -216,6 +216,22 @@ func (d *Desk) endTerms(which func(*term) bool, cause error) {
 	for _, t := range end {
 		t.end(cause)
 	}
+}
+
+// Held counts the claims that this process holds, and the sessions that it keeps or renews for others.
+func (d *Desk) Held() (claims, sessions int) {
+	d.mu.Lock()
+	terms := make([]*term, 0, len(d.terms))
+	for t := range d.terms {
+		terms = append(terms, t)
+	}
+	d.mu.Unlock()
+	for _, t := range terms {
+		t.mu.Lock()
+		claims += len(t.holds)
+		t.mu.Unlock()
+	}
+	return claims, len(terms)
 }
 
 // enlist takes a term into the books; not after Close.

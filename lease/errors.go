@@ -27,6 +27,43 @@ var (
 	ErrClosed = errors.New("lease: closed")
 )
 
+// Why a session is lost, where it is not etcd that says so.
+var (
+	errSilence = fmt.Errorf("%w: no renewal was answered in time", ErrLost)
+	errEpoch   = fmt.Errorf("%w: the lease epoch was raised", ErrLost)
+)
+
+// The words of LostReason.
+const (
+	LostExpired   = "expired"   // no renewal was answered in time
+	LostRevoked   = "revoked"   // etcd no longer knows the session
+	LostEpoch     = "epoch"     // an operator raised the lease epoch
+	LostRegressed = "regressed" // etcd has lost its past
+	LostForeign   = "foreign"   // the prefix in etcd belongs to another deployment
+)
+
+// LostReasons are all of these words.
+func LostReasons() []string {
+	return []string{LostExpired, LostRevoked, LostEpoch, LostRegressed, LostForeign}
+}
+
+// LostReason names why a term ended, for Events.TermEnded; "" where nothing was lost: its owner closed it.
+func LostReason(cause error) string {
+	switch {
+	case cause == nil, errors.Is(cause, ErrClosed), errors.Is(cause, ErrReleased):
+		return ""
+	case errors.Is(cause, errSilence):
+		return LostExpired
+	case errors.Is(cause, errEpoch):
+		return LostEpoch
+	case errors.Is(cause, ErrRegressed):
+		return LostRegressed
+	case errors.Is(cause, ErrForeign):
+		return LostForeign
+	}
+	return LostRevoked
+}
+
 // HeldError says who has a key.
 type HeldError struct {
 	Key   flight.Key

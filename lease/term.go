@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,7 +84,7 @@ func (t *term) alive() bool {
 func (t *term) expire() {
 	left := t.window.Load().Left(t.desk.cfg.Now())
 	if left <= 0 {
-		t.end(fmt.Errorf("%w: no renewal was answered in time", ErrLost))
+		t.end(errSilence)
 		return
 	}
 	t.mu.Lock()

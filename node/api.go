@@ -15,15 +15,19 @@ import (
 
 // api makes the handler of requests.
 func (n *node) api() http.Handler {
-	desk, book := n.exec.Desk(), door{ledger{n.store}}
+	desk, book := n.exec.Desk(), door{ledger{n.store}, &n.events}
 	return httpapi.New(httpapi.Config{
 		Desk: desk, Sessions: desk, Ledger: book, Operator: book, Ready: n.readiness, Dev: true, Logger: n.cfg.Logger,
+		Metrics: n.metrics.Handler(),
 		Version: wire.Version{Version: n.cfg.Version, Deployment: n.store.Header().Deployment},
 	})
 }
 
 // door is the ledger as the HTTP interface wants it: what it reads, and what people decide.
-type door struct{ ledger }
+type door struct {
+	ledger
+	events *executor.Events
+}
 
 var (
 	_ httpapi.Ledger   = door{}
@@ -52,6 +56,7 @@ func (d door) History(id flight.ID) ([]httpapi.Event, error) {
 // Propose implements httpapi.Operator, with the errors of package effect.
 func (d door) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
 	reply, err := d.ledger.Propose(ctx, c)
+	d.events.Note(c.Target(), reply.Events)
 	switch {
 	case err == nil, ctx.Err() != nil:
 		return reply, err

@@ -20,6 +20,9 @@ type Config struct {
 	// Listen is where the API is served: a loopback address and port, since everybody who reaches it may do
 	// everything; 127.0.0.1:7420. Port 0 takes a free one.
 	Listen string
+	// ListenMetrics is where metrics and health are served apart from the API, too: a loopback address and port; "":
+	// nowhere. The API's address has them in any case.
+	ListenMetrics string
 	// StopWithin is how long a stop lets running effects and requests finish; 10 s. Effects that take longer are of
 	// unknown outcome, unless their callers report late.
 	StopWithin time.Duration
@@ -45,6 +48,7 @@ type tuning struct {
 // Ready says where a node answers.
 type Ready struct {
 	URL        string // of the API
+	Metrics    string // of the metrics' own address; "": there is none
 	Data       string // absolute path of the data directory
 	Deployment string
 	Took       time.Duration // since Run was called
@@ -71,21 +75,26 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Ready == nil {
 		c.Ready = func(Ready) {}
 	}
-	return c, checkLoopback(c.Listen)
+	if c.ListenMetrics != "" {
+		if err := checkLoopback("listen_metrics", c.ListenMetrics); err != nil {
+			return c, err
+		}
+	}
+	return c, checkLoopback("listen", c.Listen)
 }
 
 // checkLoopback refuses every address that another machine could reach: this node asks nobody for credentials.
-func checkLoopback(address string) error {
+func checkLoopback(field, address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return &flight.InvalidError{Field: "listen", Detail: fmt.Sprintf("%q is no host:port", address)}
+		return &flight.InvalidError{Field: field, Detail: fmt.Sprintf("%q is no host:port", address)}
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
-		return &flight.InvalidError{Field: "listen", Detail: fmt.Sprintf("%q is no port", port)}
+		return &flight.InvalidError{Field: field, Detail: fmt.Sprintf("%q is no port", port)}
 	}
 	ip := net.ParseIP(host)
 	if host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return &flight.InvalidError{Field: "listen", Detail: fmt.Sprintf("%q is not a loopback address: this node asks nobody who they are, so it serves this machine only", host)}
+		return &flight.InvalidError{Field: field, Detail: fmt.Sprintf("%q is not a loopback address: this node asks nobody who they are, so it serves this machine only", host)}
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func TestOnlyLoopbackIsServed(t *testing.T) {
 		"0.0.0.0:7420": false, ":7420": false, "192.168.1.1:7420": false, "[::]:7420": false, "example.org:7420": false,
 		"127.0.0.1": false, "127.0.0.1:99999": false, "127.0.0.1:x": false,
 	} {
-		err := checkLoopback(address)
+		err := checkLoopback("listen", address)
 		var invalid *flight.InvalidError
 		if good != (err == nil) || err != nil && !errors.As(err, &invalid) {
 			t.Errorf("%s: %v", address, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/flightd/flightd/internal/crashpoint"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
+	"github.com/flightd/flightd/metrics"
 )
 
 // Run is the life of one node, from its birth to its death in order. It returns nil when ctx ended and everything was
@@ -35,14 +36,16 @@ func Run(ctx context.Context, cfg Config) error {
 		cancel()
 		return errors.Join(err, n.parts.wait(dead)) // what was started is put away as ever
 	}
-	n.cfg.Ready(Ready{URL: n.front.url(), Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Took: time.Since(n.born), Executor: n.exec})
+	n.cfg.Ready(Ready{URL: n.front.url(), Metrics: n.watching, Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Took: time.Since(n.born), Executor: n.exec})
 	return n.parts.wait(ctx)
 }
 
 func newNode(cfg Config) (*node, error) {
 	cfg, err := cfg.withDefaults()
 	cfg.Logger = quietly(cfg.Logger)
-	return &node{cfg: cfg, born: time.Now(), parts: newGroup(mostParts)}, err
+	n := &node{cfg: cfg, born: time.Now(), parts: newGroup(mostParts)}
+	n.metrics = metrics.New(metrics.Config{Version: cfg.Version, TTL: lease.DefaultTTL})
+	return n, err
 }
 
 // mostParts is how many parts a node may have.
@@ -60,7 +63,10 @@ type node struct {
 	desk  *lease.Desk
 	exec  *executor.Executor
 
-	noSpace atomic.Bool // etcd refuses to write
+	metrics  *metrics.Metrics
+	events   executor.Events // what metrics and log are told
+	watching string          // where metrics are served apart; "": nowhere
+	noSpace  atomic.Bool     // etcd refuses to write
 }
 
 // start brings the parts up. What it started is in n.parts, also when it fails.
@@ -107,7 +113,7 @@ func (n *node) settleIn() error {
 	n.front = newFront(listener)
 	// It answers from here on, even if only that the node is starting.
 	n.parts.start("http", n.front.serve)
-	return nil
+	return n.openWatch()
 }
 
 // openStores opens ledger and etcd. The ledger is stopped last: whoever else stops may still have to report.
@@ -126,7 +132,9 @@ func (n *node) openStores(ctx context.Context) error {
 		e, err := startEtcd(ctx, etcdConfig(dir, n.cfg.tuning.etcdQuota, n.cfg.Logger))
 		other <- opened{e, err}
 	}()
-	store, err := clusterstore.Open(ctx, clusterstore.Config{Dir: filepath.Join(n.cfg.Data, "ledger"), Logger: n.cfg.Logger})
+	store, err := clusterstore.Open(ctx, clusterstore.Config{
+		Dir: filepath.Join(n.cfg.Data, "ledger"), Logger: n.cfg.Logger, Events: n.metrics.Store(n.storeEvents()),
+	})
 	if err == nil {
 		n.store = store
 		n.parts.start("ledger", func(ctx context.Context) error {
@@ -161,11 +169,13 @@ func (n *node) openDesk(ctx context.Context) error {
 	_, _ = rand.Read(boot[:]) // it never fails: it ends the program first
 	desk, err := etcdlease.New(etcdlease.Config{
 		Client: n.etcd.client, Server: n.etcd.member.Server, Deployment: n.store.Header().Deployment, Guard: guard{n.store}, Boot: boot, Node: "dev",
+		Events: n.metrics.Leases(n.leaseEvents()),
 	})
 	if err != nil {
 		return fmt.Errorf("open the leases: %w", err)
 	}
 	n.desk = desk
+	n.metrics.Watch(n.store, desk)
 	n.parts.start("leases", func(ctx context.Context) error {
 		<-ctx.Done()
 		return n.within(ctx, desk.Close)
@@ -184,8 +194,9 @@ func (n *node) within(ctx context.Context, stop func(context.Context) error) err
 // finish and report, and then to give up its claims: the desk behind it is still there for that.
 func (n *node) openExecutor(ctx context.Context) error {
 	book := ledger{n.store}
+	n.events = n.metrics.Executor(n.executorEvents())
 	exec, err := executor.New(ctx, executor.Config{
-		Ledger: book, Memory: book, Leases: n.desk, Events: n.executorEvents(),
+		Ledger: book, Memory: book, Leases: n.desk, Events: n.events,
 		Crash: func(point string) { n.cfg.Crash.At(crashpoint.Point(point)) },
 	})
 	if err != nil {

@@ -103,6 +103,15 @@ func (s *Store) Close() error {
 // Appended is how many bytes of entries were stored since Open.
 func (s *Store) Appended() uint64 { return s.appended.Load() }
 
+// DiskBytes is how much of the disk the store takes; 0 once it is closed.
+func (s *Store) DiskBytes() uint64 {
+	if !s.users.Enter() {
+		return 0
+	}
+	defer s.users.Leave()
+	return s.db.Metrics().DiskSpaceUsage()
+}
+
 // FirstIndex is the index of the oldest entry, 0 when there is none.
 func (s *Store) FirstIndex() (uint64, error) { return s.first.Load(), nil }
 

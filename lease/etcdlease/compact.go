@@ -43,6 +43,8 @@ type CompactorSettings struct {
 
 // CompactorEvents are optional.
 type CompactorEvents struct {
+	// Looked: the member's file has size bytes, of which inUse are not free pages; quota is where it stops to take writes.
+	Looked       func(size, inUse, quota int64)
 	Compacted    func(revision int64, took time.Duration)
 	Defragmented func(before, after int64, took time.Duration)
 	// NearQuota: more than 60 % of the quota is in use, or no longer.
@@ -90,6 +92,9 @@ func (c *Compactor) look(ctx context.Context) error {
 	status, err := c.Client.Status(bounded, "")
 	if err != nil {
 		return err
+	}
+	if c.Events.Looked != nil {
+		c.Events.Looked(status.DbSize, status.DbSizeInUse, c.quota(status))
 	}
 	now := mark{status.Header.Revision, time.Now()}
 	if c.last.at.IsZero() {

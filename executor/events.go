@@ -1,0 +1,47 @@
+package executor
+
+import (
+	"time"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// Events are told what happens; each function may be nil, must not block and must not call the executor.
+type Events struct {
+	// Called: a call of Do or an open of a remote caller was answered after d. The result is one of Results.
+	Called func(key flight.Key, result string, d time.Duration)
+	// Claimed: the right to fly was had, waited after it was first wanted; the wait for other holders is in it.
+	Claimed func(key flight.Key, waited time.Duration)
+	// Opened: an attempt was opened.
+	Opened func(key flight.Key, attempt uint32)
+	// Closed: an attempt ended, d after it was opened. Of one that was taken for lost and reports after all it is told,
+	// too.
+	Closed func(key flight.Key, attempt uint32, outcome flight.Outcome, d time.Duration)
+	// Lost: the holder of an attempt turned out to be gone, so that its outcome is unknown.
+	Lost func(key flight.Key, attempt uint32)
+	// Doubted: the flight waits for a person from now on; cause says why.
+	Doubted func(key flight.Key, attempt uint32, cause string)
+	// Fenced: a report came too late and was kept as evidence.
+	Fenced func(key flight.Key, attempt uint32)
+	// Overlap: evidence of a second effect was seen.
+	Overlap func(key flight.Key)
+	// Recovered: the sweeper found the holder of an attempt gone; decision is what the rules made of it.
+	Recovered func(key flight.Key, attempt uint32, decision flight.Decision)
+	// SweepFailed: one round of the sweeper could not be finished; the next one tries again.
+	SweepFailed func(err error)
+}
+
+// Note passes on what the ledger told along with its answer to a command about key. Whoever proposes commands past the
+// executor calls it, too.
+func (e *Events) Note(key flight.Key, told []flight.Event) {
+	for i := range told {
+		switch one := &told[i]; {
+		case one.Kind == flight.EventLost && e.Lost != nil:
+			e.Lost(key, one.Attempt)
+		case one.Kind == flight.EventInDoubt && e.Doubted != nil:
+			e.Doubted(key, one.Attempt, one.Note)
+		case one.Kind == flight.EventOverlap && e.Overlap != nil:
+			e.Overlap(key)
+		}
+	}
+}

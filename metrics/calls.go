@@ -1,0 +1,178 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+)
+
+// calls are the metrics of calls, attempts and effects.
+type calls struct {
+	actions  *actions
+	duration [results]prometheus.Observer // by result; several share one
+	opened   prometheus.Counter
+	attempt  prometheus.Histogram
+	claim    prometheus.Histogram
+	fenced   prometheus.Counter
+	overlaps prometheus.Counter
+	doubts   prometheus.Counter
+	sweeps   prometheus.Counter
+}
+
+// results is how many words executor.Results has, which a test compares.
+const results = 12
+
+// resultIndex is the place of a result's word; a word that is not known counts as an error.
+func resultIndex(word string) int {
+	switch word {
+	case executor.ResultExecuted:
+		return 0
+	case executor.ResultJoined:
+		return 1
+	case executor.ResultReplayed:
+		return 2
+	case executor.ResultProceed:
+		return 3
+	case executor.ResultVerify:
+		return 4
+	case executor.ResultFailed:
+		return 5
+	case executor.ResultInDoubt:
+		return 6
+	case executor.ResultConflict:
+		return 7
+	case executor.ResultBusy:
+		return 8
+	case executor.ResultUnavailable:
+		return 9
+	case executor.ResultGone:
+		return 10
+	}
+	return results - 1
+}
+
+// noSource is the source of a call that ended without a receipt.
+const noSource = "none"
+
+// sourceOf is the value of the label source: where the answer came from.
+func sourceOf(result string) string {
+	switch result {
+	case executor.ResultExecuted, executor.ResultJoined, executor.ResultReplayed, executor.ResultProceed, executor.ResultVerify:
+		return result
+	}
+	return noSource
+}
+
+func newCalls(in factory, most int) calls {
+	byResult := in.counters("calls_total", "Calls and opens that were answered, by how they ended.", "action", "result")
+	byOutcome := in.counters("effects_total",
+		"Attempts that ended, by outcome. One whose holder was lost counts as unknown, and once more if it reports after all.", "action", "outcome")
+	c := calls{
+		actions: newActions(most, func(name string) *action {
+			one := new(action)
+			for _, word := range executor.Results() {
+				one.calls[resultIndex(word)] = byResult.WithLabelValues(name, word)
+			}
+			for o := flight.Succeeded; o <= flight.Unknown; o++ {
+				one.effects[o] = byOutcome.WithLabelValues(name, o.String())
+			}
+			return one
+		}),
+		opened:  in.counter("attempts_total", "Attempts that were opened."),
+		attempt: in.histogram("attempt_duration_seconds", "From the opening of an attempt to the end that was reported.", efforts()),
+		claim: in.histogram("lease_acquire_duration_seconds",
+			"From the moment at which the right to fly was wanted until it was had; the wait for other holders is in it.", claims()),
+		fenced:   in.counter("reports_fenced_total", "Reports that came too late and were kept as evidence."),
+		overlaps: in.counter("overlaps_total", "Evidence of a second effect: a late report of success that names another one than the receipt."),
+		doubts:   in.counter("doubts_total", "Flights that came to wait for a person."),
+		sweeps:   in.counter("sweep_failures_total", "Rounds of the search for dead holders that could not be finished."),
+	}
+	durations := in.histograms("call_duration_seconds",
+		"How long calls and opens took, by where the answer came from; none: it was no receipt and no permission.", waits(), "source")
+	for _, word := range executor.Results() {
+		c.duration[resultIndex(word)] = durations.WithLabelValues(sourceOf(word))
+	}
+	return c
+}
+
+// Executor counts what an executor tells, and passes it on to also.
+func (m *Metrics) Executor(also executor.Events) executor.Events {
+	c := &m.calls
+	return executor.Events{
+		Called: func(key flight.Key, result string, d time.Duration) {
+			i := resultIndex(result)
+			c.actions.of(key.Name()).calls[i].Inc()
+			c.duration[i].Observe(d.Seconds())
+			if also.Called != nil {
+				also.Called(key, result, d)
+			}
+		},
+		Claimed: func(key flight.Key, waited time.Duration) {
+			c.claim.Observe(waited.Seconds())
+			if also.Claimed != nil {
+				also.Claimed(key, waited)
+			}
+		},
+		Opened: func(key flight.Key, attempt uint32) {
+			c.opened.Inc()
+			if also.Opened != nil {
+				also.Opened(key, attempt)
+			}
+		},
+		Closed: func(key flight.Key, attempt uint32, outcome flight.Outcome, d time.Duration) {
+			c.ended(key, outcome)
+			c.attempt.Observe(d.Seconds())
+			if also.Closed != nil {
+				also.Closed(key, attempt, outcome, d)
+			}
+		},
+		Lost: func(key flight.Key, attempt uint32) {
+			c.ended(key, flight.Unknown)
+			if also.Lost != nil {
+				also.Lost(key, attempt)
+			}
+		},
+		Doubted:     counted3(c.doubts, also.Doubted),
+		Fenced:      counted2(c.fenced, also.Fenced),
+		Overlap:     counted(c.overlaps, also.Overlap),
+		Recovered:   also.Recovered,
+		SweepFailed: counted(c.sweeps, also.SweepFailed),
+	}
+}
+
+func (c *calls) ended(key flight.Key, outcome flight.Outcome) {
+	if int(outcome) > 0 && int(outcome) < outcomes {
+		c.actions.of(key.Name()).effects[outcome].Inc()
+	}
+}
+
+// counted counts the calls of next, which may be nil.
+func counted[A any](c prometheus.Counter, next func(A)) func(A) {
+	return func(a A) {
+		c.Inc()
+		if next != nil {
+			next(a)
+		}
+	}
+}
+
+func counted2[A, B any](c prometheus.Counter, next func(A, B)) func(A, B) {
+	return func(a A, b B) {
+		c.Inc()
+		if next != nil {
+			next(a, b)
+		}
+	}
+}
+
+func counted3[A, B, C any](c prometheus.Counter, next func(A, B, C)) func(A, B, C) {
+	return func(a A, b B, d C) {
+		c.Inc()
+		if next != nil {
+			next(a, b, d)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package metrics
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+)
+
+// flown tells what one flight tells.
+func flown(ex *executor.Events, le *lease.Events, st *clusterstore.Events, key flight.Key) {
+	ex.Claimed(key, time.Millisecond)
+	le.Committed(2, time.Millisecond, nil)
+	ex.Opened(key, 1)
+	st.Appended(2, time.Millisecond)
+	st.Applied(2, 4, time.Millisecond)
+	ex.Closed(key, 1, flight.Succeeded, time.Second)
+	ex.Called(key, executor.ResultExecuted, 3*time.Millisecond)
+}
+
+// TestEventsAllocateNothing: the way of a flight is hot, and its figures cost it no memory, also when there are too many
+// names.
+func TestEventsAllocateNothing(t *testing.T) {
+	m := New(Config{Actions: 1})
+	ex, le, st := m.Executor(executor.Events{}), m.Leases(lease.Events{}), m.Store(clusterstore.Events{})
+	for _, key := range []flight.Key{flight.MustKey("n/first/1"), flight.MustKey("n/beyond/1")} {
+		flown(&ex, &le, &st, key) // the first time makes the series
+		require.Zero(t, testing.AllocsPerRun(1000, func() { flown(&ex, &le, &st, key) }))
+	}
+}
+
+// BenchmarkFlight is all that one flight costs; a batch is counted for every flight, which is more than it is.
+func BenchmarkFlight(b *testing.B) {
+	m := New(Config{})
+	ex, le, st := m.Executor(executor.Events{}), m.Leases(lease.Events{}), m.Store(clusterstore.Events{})
+	key := flight.MustKey("n/charge/order-1")
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			flown(&ex, &le, &st, key)
+		}
+	})
+}
+
+// BenchmarkReplay is what a call costs that finds its receipt.
+func BenchmarkReplay(b *testing.B) {
+	m := New(Config{})
+	ex := m.Executor(executor.Events{})
+	key := flight.MustKey("n/charge/order-1")
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			ex.Called(key, executor.ResultReplayed, 5*time.Microsecond)
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/etcdlease"
+)
+
+// leases are the metrics of the right to fly.
+type leases struct {
+	lost     map[string]prometheus.Counter // by reason; never written to
+	commit   prometheus.Histogram
+	failed   prometheus.Counter
+	renewals prometheus.Counter
+	strays   prometheus.Counter
+}
+
+func newLeases(in factory) leases {
+	lost := in.counters("leases_lost_total", "Claims that ended because their session did, by why; what is given up is not lost.", "reason")
+	l := leases{
+		lost:     make(map[string]prometheus.Counter),
+		commit:   in.histogram("lease_commit_duration_seconds", "One transaction of claims and releases with etcd.", writes()),
+		failed:   in.counter("lease_commit_failures_total", "Such transactions that etcd did not carry out, or did not answer."),
+		renewals: in.counter("lease_renewal_failures_total", "Renewals of sessions that etcd did not answer."),
+		strays:   in.counter("lease_strays_removed_total", "Claims of this process that nobody in it owned any more."),
+	}
+	for _, reason := range lease.LostReasons() {
+		l.lost[reason] = lost.WithLabelValues(reason)
+	}
+	return l
+}
+
+// Leases counts what the lease side tells, and passes it on to also.
+func (m *Metrics) Leases(also lease.Events) lease.Events {
+	l, e := &m.leases, also
+	e.TermEnded = func(id flight.SessionID, cause error, claims int) {
+		if lost := l.lost[lease.LostReason(cause)]; lost != nil {
+			lost.Add(float64(claims))
+		}
+		if also.TermEnded != nil {
+			also.TermEnded(id, cause, claims)
+		}
+	}
+	e.Committed = func(ops int, took time.Duration, err error) {
+		l.commit.Observe(took.Seconds())
+		if err != nil {
+			l.failed.Inc()
+		}
+		if also.Committed != nil {
+			also.Committed(ops, took, err)
+		}
+	}
+	e.RenewFailed = counted3(l.renewals, also.RenewFailed)
+	e.Stray = counted2(l.strays, also.Stray)
+	return e
+}
+
+// etcd are the metrics of the embedded etcd, as far as flightd has to do with it.
+type etcd struct {
+	size, inUse, quota prometheus.Gauge
+	full               prometheus.Gauge
+	compactions        prometheus.Counter
+	failures           prometheus.Counter
+}
+
+func newEtcd(in factory) etcd {
+	return etcd{
+		size:        in.gauge("etcd_db_size_bytes", "Size of the embedded etcd's file, as of a second ago."),
+		inUse:       in.gauge("etcd_db_in_use_bytes", "How much of that file is not free pages."),
+		quota:       in.gauge("etcd_quota_bytes", "The size at which etcd stops to take claims."),
+		full:        in.gauge("etcd_no_space", "1 while etcd takes no claims because its quota is used up."),
+		compactions: in.counter("etcd_compactions_total", "Compactions of etcd's history by this process."),
+		failures:    in.counter("etcd_maintenance_failures_total", "Rounds of looking after etcd's size that failed."),
+	}
+}
+
+// Compactor counts what the compactor of the embedded etcd tells, and passes it on to also.
+func (m *Metrics) Compactor(also etcdlease.CompactorEvents) etcdlease.CompactorEvents {
+	c, e := &m.etcd, also
+	e.Looked = func(size, inUse, quota int64) {
+		c.size.Set(float64(size))
+		c.inUse.Set(float64(inUse))
+		c.quota.Set(float64(quota))
+		if also.Looked != nil {
+			also.Looked(size, inUse, quota)
+		}
+	}
+	e.NoSpace = func(full bool) {
+		c.full.Set(oneIf(full))
+		if also.NoSpace != nil {
+			also.NoSpace(full)
+		}
+	}
+	e.Compacted = counted2(c.compactions, also.Compacted)
+	e.Failed = counted(c.failures, also.Failed)
+	return e
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,269 @@
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/etcdlease"
+)
+
+// stored is a ledger with these flights.
+type stored struct {
+	stats clusterstore.Stats
+	live  []*flight.Flight
+	now   flight.Time
+	asked int
+}
+
+func (s *stored) Stats() clusterstore.Stats { return s.stats }
+func (s *stored) Now() flight.Time          { return s.now }
+
+func (s *stored) Live(after clusterstore.LivePlace, limit int) ([]*flight.Flight, clusterstore.LivePlace, error) {
+	s.asked++
+	var page []*flight.Flight
+	for _, f := range s.live {
+		if f.CreatedAt > after.Created && len(page) < limit {
+			page, after = append(page, f), clusterstore.LivePlace{Created: f.CreatedAt, ID: f.ID}
+		}
+	}
+	return page, after, nil
+}
+
+// Held implements Leases.
+func (s *stored) Held() (claims, sessions int) { return 2, 9 }
+
+// scrape is what /metrics answers.
+func scrape(t *testing.T, m *Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	require.Equal(t, http.StatusOK, w.Code)
+	return w.Body.String()
+}
+
+// everything tells m every event there is, about one key.
+func everything(m *Metrics, key flight.Key) {
+	ex, le, st, co := m.Executor(executor.Events{}), m.Leases(lease.Events{}), m.Store(clusterstore.Events{}), m.Compactor(etcdlease.CompactorEvents{})
+	for _, word := range executor.Results() {
+		ex.Called(key, word, time.Millisecond)
+	}
+	ex.Claimed(key, time.Millisecond)
+	ex.Opened(key, 1)
+	ex.Closed(key, 1, flight.Succeeded, time.Second)
+	ex.Lost(key, 2)
+	ex.Doubted(key, 2, key.String())
+	ex.Fenced(key, 1)
+	ex.Overlap(key)
+	ex.SweepFailed(errors.New(key.String()))
+	le.TermEnded("ses_"+flight.SessionID(key.BusinessID()), lease.ErrLost, 3)
+	le.Committed(2, time.Millisecond, errors.New(key.String()))
+	le.RenewFailed("", 0, nil)
+	le.Stray(key, flight.Claim{})
+	st.Appended(1, time.Millisecond)
+	st.Applied(1, 2, time.Millisecond)
+	st.Snapshot(7, time.Second, nil)
+	st.Leader(true)
+	st.Spooled(key)
+	st.Unspooled(key)
+	st.SpoolDamaged(key.BusinessID(), nil)
+	st.Expired(4)
+	co.Looked(3, 2, 10)
+	co.NoSpace(true)
+	co.Compacted(1, time.Second)
+	co.Failed(errors.New(key.String()))
+}
+
+// TestNamesAreLinted: base units, suffixes, help texts, and our prefix.
+func TestNamesAreLinted(t *testing.T) {
+	m := New(Config{Version: "1.2.3", TTL: 15 * time.Second})
+	m.Watch(&stored{}, &stored{})
+	everything(m, flight.MustKey("default/charge/order-1"))
+	problems, err := testutil.GatherAndLint(m.registry)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	families, err := m.registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		name := f.GetName()
+		require.True(t, strings.HasPrefix(name, "flightd_") || strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_"), name)
+	}
+}
+
+// promised are the metrics that the interface fixes, with their labels.
+var promised = map[string][]string{
+	"flightd_calls_total": {"action", "result"}, "flightd_effects_total": {"action", "outcome"}, "flightd_attempts_total": nil,
+	"flightd_attempt_duration_seconds": nil, "flightd_call_duration_seconds": {"source"},
+	"flightd_lease_acquire_duration_seconds": nil, "flightd_leases_held": nil, "flightd_leases_lost_total": {"reason"},
+	"flightd_reports_fenced_total": nil, "flightd_overlaps_total": nil, "flightd_in_doubt": nil,
+	"flightd_in_doubt_oldest_age_seconds": nil, "flightd_receipts_stored": nil, "flightd_build_info": {"go_version", "version"},
+}
+
+func TestPromisedNamesAreThere(t *testing.T) {
+	m := New(Config{Version: "1.2.3"})
+	m.Watch(&stored{}, &stored{})
+	families, err := m.registry.Gather()
+	require.NoError(t, err)
+	found := make(map[string][]string)
+	for _, f := range families {
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, l.GetName())
+		}
+		found[f.GetName()] = labels
+	}
+	for name, labels := range promised {
+		got, there := found[name]
+		require.True(t, there, "%s is there from the start, at zero", name)
+		require.Equal(t, labels, got, name)
+	}
+}
+
+// TestLabelsHoldNoKeys: neither what callers choose freely, nor what grows with what is stored.
+func TestLabelsHoldNoKeys(t *testing.T) {
+	m := New(Config{})
+	m.Watch(&stored{}, &stored{})
+	key := flight.MustKey("secretnamespace/charge/secretid")
+	everything(m, key)
+	text := scrape(t, m)
+	require.Contains(t, text, `action="charge"`)
+	require.NotContains(t, text, "secretnamespace")
+	require.NotContains(t, text, "secretid")
+	require.NotContains(t, text, key.FlightID().String())
+}
+
+// TestActionsAreBounded: a caller that puts ids into names of actions fills nobody's memory, and loses no counts.
+func TestActionsAreBounded(t *testing.T) {
+	m := New(Config{Actions: 3})
+	events := m.Executor(executor.Events{})
+	var all sync.WaitGroup
+	for worker := range 4 {
+		all.Go(func() {
+			for i := range 100 {
+				events.Called(flight.MustKey(fmt.Sprintf("n/action-%d/x", (i*7+worker)%100)), executor.ResultExecuted, 0)
+			}
+		})
+	}
+	all.Wait()
+	text := scrape(t, m)
+	names := make(map[string]bool)
+	total := 0
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, `flightd_calls_total{action="`); ok {
+			name, rest, _ := strings.Cut(rest, `"`)
+			names[name] = true
+			if value, ok := strings.CutPrefix(rest, `,result="executed"} `); ok {
+				var n int
+				_, err := fmt.Sscan(value, &n)
+				require.NoError(t, err)
+				total += n
+			}
+		}
+	}
+	require.Len(t, names, 4, "three names and %s", OtherAction)
+	require.True(t, names[OtherAction])
+	require.Equal(t, 400, total)
+}
+
+// TestEventsArePassedOn: the log listens behind the metrics and misses nothing.
+func TestEventsArePassedOn(t *testing.T) {
+	m := New(Config{})
+	passed := 0
+	for _, wrap := range []any{m.Executor, m.Leases, m.Store, m.Compactor} {
+		f := reflect.ValueOf(wrap)
+		kind := f.Type().In(0)
+		heard := make(map[string]bool)
+		also := reflect.New(kind).Elem()
+		for i := range kind.NumField() {
+			name := kind.Field(i).Name
+			also.Field(i).Set(reflect.MakeFunc(kind.Field(i).Type, func([]reflect.Value) []reflect.Value {
+				heard[name] = true
+				return nil
+			}))
+		}
+		events := f.Call([]reflect.Value{also})[0]
+		for i := range kind.NumField() {
+			call := kind.Field(i).Type
+			args := make([]reflect.Value, call.NumIn())
+			for a := range args {
+				args[a] = reflect.Zero(call.In(a))
+			}
+			events.Field(i).Call(args)
+			require.True(t, heard[kind.Field(i).Name], "%s.%s", kind, kind.Field(i).Name)
+			passed++
+		}
+	}
+	require.Greater(t, passed, 30)
+}
+
+func TestResultsAreKnown(t *testing.T) {
+	words := executor.Results()
+	require.Len(t, words, results)
+	var places []int
+	for _, word := range words {
+		places = append(places, resultIndex(word))
+	}
+	slices.Sort(places)
+	require.Len(t, slices.Compact(places), results)
+	require.Equal(t, resultIndex(executor.ResultError), resultIndex("never heard of"))
+}
+
+func TestLossesAreCountedByReason(t *testing.T) {
+	m := New(Config{})
+	ended := m.Leases(lease.Events{}).TermEnded
+	ended("s", lease.ErrClosed, 5)
+	ended("s", lease.ErrLost, 2)
+	ended("s", &lease.RegressedError{}, 3)
+	text := scrape(t, m)
+	require.Contains(t, text, `flightd_leases_lost_total{reason="revoked"} 2`)
+	require.Contains(t, text, `flightd_leases_lost_total{reason="regressed"} 3`)
+	require.Contains(t, text, `flightd_leases_lost_total{reason="expired"} 0`)
+}
+
+func TestAgeOfTheOldestDoubt(t *testing.T) {
+	s := &stored{now: 1_000_000}
+	m := New(Config{})
+	m.Watch(s, s)
+	require.Contains(t, scrape(t, m), "flightd_in_doubt_oldest_age_seconds 0\n")
+	require.Zero(t, s.asked, "without a doubt nothing is looked for")
+
+	for i := range flight.Time(2500) {
+		s.live = append(s.live, &flight.Flight{State: flight.Running, CreatedAt: i + 1})
+	}
+	doubtful := func(created, closed flight.Time) *flight.Flight {
+		return &flight.Flight{State: flight.InDoubt, CreatedAt: created, Attempts: []flight.Attempt{
+			{Number: 1, ClosedAt: closed - 10, Outcome: flight.NotDone}, {Number: 2, ClosedAt: closed, Outcome: flight.Unknown, Doubt: true},
+		}}
+	}
+	s.live = append(s.live, doubtful(3000, 900_000), doubtful(3001, 700_000), &flight.Flight{State: flight.Running, CreatedAt: 3002})
+	s.stats.Flights[flight.InDoubt] = 2
+	text := scrape(t, m)
+	require.Contains(t, text, "flightd_in_doubt 2\n")
+	require.Contains(t, text, "flightd_in_doubt_oldest_age_seconds 300\n")
+}
+
+// TestOthersAreKeptApart: etcd's library fills the process's default registry; ours has none of it.
+func TestOthersAreKeptApart(t *testing.T) {
+	m := New(Config{})
+	for line := range strings.Lines(scrape(t, m)) {
+		require.False(t, strings.HasPrefix(line, "etcd_") || strings.HasPrefix(line, "grpc_"), line)
+	}
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics/etcd", nil))
+	require.Equal(t, http.StatusOK, w.Code)
+	require.NotContains(t, w.Body.String(), "flightd_")
+}

@@ -1,0 +1,49 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/flightd/flightd/httpapi"
+)
+
+// openWatch serves metrics and health on an address of their own, from the start of the node to its end, where one is
+// wanted: whoever watches a node wants to see also how it starts, and why it does not.
+func (n *node) openWatch() error {
+	if n.cfg.ListenMetrics == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", n.cfg.ListenMetrics)
+	if err != nil {
+		return err
+	}
+	n.watching = "http://" + listener.Addr().String()
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", n.metrics.Handler())
+	mux.Handle("GET /metrics/{part}", n.metrics.Handler())
+	for _, path := range [...]string{"GET /livez", "GET /readyz", "GET /version"} {
+		mux.Handle(path, n.front)
+	}
+	server := &http.Server{
+		Handler: httpapi.LoopbackOnly(mux), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 32 << 10,
+	}
+	n.parts.start("metrics", func(ctx context.Context) error {
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(listener) }()
+		select {
+		case err := <-served:
+			return err
+		case <-ctx.Done():
+		}
+		err := server.Close()
+		if end := <-served; !errors.Is(end, http.ErrServerClosed) {
+			err = errors.Join(err, end)
+		}
+		return err
+	})
+	return nil
+}
