@@ -2,7 +2,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build test race lint bench restart drill cross explore mutants fuzz
+.PHONY: all build test race lint metrics-check bench restart drill cross explore mutants fuzz
 
 all: build
 
@@ -21,6 +21,9 @@ lint: cross ## formatting, vet, staticcheck, pins, and the builds for other syst
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
 	$(GO) mod verify
 	$(GO) run $(STATICCHECK) ./...
+
+metrics-check: build ## rules, dashboard and metrics, by promtool, which it fetches where there is none
+	deploy/check.sh
 
 cross:
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/flightd

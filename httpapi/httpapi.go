@@ -27,7 +27,7 @@ func New(cfg Config) http.Handler {
 	}
 	if cfg.Metrics != nil {
 		mux.Handle("GET /metrics", cfg.Metrics)
-		mux.Handle("GET /metrics/{part}", cfg.Metrics)
+		mux.Handle("GET /metrics/etcd", cfg.Metrics)
 	}
 	mux.HandleFunc("/", a.lost(mux))
 	var h http.Handler = a.first(mux)

@@ -17,6 +17,7 @@ type leases struct {
 	failed   prometheus.Counter
 	renewals prometheus.Counter
 	strays   prometheus.Counter
+	refused  prometheus.Gauge
 }
 
 func newLeases(in factory) leases {
@@ -27,6 +28,7 @@ func newLeases(in factory) leases {
 		failed:   in.counter("lease_commit_failures_total", "Such transactions that etcd did not carry out, or did not answer."),
 		renewals: in.counter("lease_renewal_failures_total", "Renewals of sessions that etcd did not answer."),
 		strays:   in.counter("lease_strays_removed_total", "Claims of this process that nobody in it owned any more."),
+		refused:  in.gauge("leases_refused", "1 while no claims are made because etcd lost its past, or is another deployment's."),
 	}
 	for _, reason := range lease.LostReasons() {
 		l.lost[reason] = lost.WithLabelValues(reason)
@@ -56,6 +58,12 @@ func (m *Metrics) Leases(also lease.Events) lease.Events {
 	}
 	e.RenewFailed = counted3(l.renewals, also.RenewFailed)
 	e.Stray = counted2(l.strays, also.Stray)
+	e.Refused = func(err error) {
+		l.refused.Set(oneIf(err != nil))
+		if also.Refused != nil {
+			also.Refused(err)
+		}
+	}
 	return e
 }
 

@@ -23,7 +23,7 @@ func (n *node) openWatch() error {
 	n.watching = "http://" + listener.Addr().String()
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", n.metrics.Handler())
-	mux.Handle("GET /metrics/{part}", n.metrics.Handler())
+	mux.Handle("GET /metrics/etcd", n.metrics.Handler())
 	for _, path := range [...]string{"GET /livez", "GET /readyz", "GET /version"} {
 		mux.Handle(path, n.front)
 	}

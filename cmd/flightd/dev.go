@@ -17,26 +17,28 @@ import (
 )
 
 func (a *app) devCommand() *cobra.Command {
-	var data, listen string
+	var data, listen, metrics string
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Everything in one process on this machine: ready in a second, data kept between starts",
 		Example: `  flightd dev
   flightd dev --data /tmp/try --listen 127.0.0.1:0`,
 		Args: exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.dev(cmd.Context(), data, listen) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.dev(cmd.Context(), data, listen, metrics) },
 	}
 	c.Flags().StringVar(&data, "data", "", "directory that holds everything (FLIGHTD_DATA; ./flightd-data)")
 	c.Flags().StringVar(&listen, "listen", "", "loopback address of the API; port 0 takes a free one (FLIGHTD_LISTEN; 127.0.0.1:7420)")
+	c.Flags().StringVar(&metrics, "listen-metrics", "", "loopback address of metrics and health apart from the API, as in 127.0.0.1:9464 (FLIGHTD_LISTEN_METRICS; none)")
 	return c
 }
 
-func (a *app) dev(ctx context.Context, data, listen string) error {
+func (a *app) dev(ctx context.Context, data, listen, metrics string) error {
 	crash, err := crashpoint.Parse(a.env(crashpoint.Env))
 	if err != nil {
 		return &coded{code: exitConfig, err: err}
 	}
 	cfg := node.Dev(firstOf(data, a.env("FLIGHTD_DATA")), firstOf(listen, a.env("FLIGHTD_LISTEN")))
+	cfg.ListenMetrics = firstOf(metrics, a.env("FLIGHTD_LISTEN_METRICS"))
 	cfg.Version = buildVersion()
 	cfg.Crash = crash
 	cfg.Logger = slog.New(slog.NewTextHandler(a.err, nil))

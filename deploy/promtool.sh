@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Prints where promtool is: $PROMTOOL, the one on the path, or the one in Debian's package of Prometheus, which is taken
+# out of it into bin/tools without being installed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if [ -n "${PROMTOOL:-}" ]; then echo "$PROMTOOL"; exit; fi
+if command -v promtool; then exit; fi
+tool=bin/tools/promtool
+if [ ! -x "$tool" ]; then
+  if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
+    echo "promtool is missing: install Prometheus (brew install prometheus, or your system's package), or set PROMTOOL" >&2
+    exit 1
+  fi
+  place=$(mktemp -d)
+  trap 'rm -rf "$place"' EXIT
+  chmod 755 "$place"
+  fetch() { (cd "$place" && apt-get -qq -o APT::Sandbox::User=root download prometheus) >&2; }
+  fetch || { apt-get -qq update >&2 && fetch; }
+  dpkg-deb -x "$place"/prometheus_*.deb "$place/out"
+  mkdir -p "$(dirname "$tool")"
+  install -m 755 "$place/out/usr/bin/promtool" "$tool"
+fi
+echo "$PWD/$tool"

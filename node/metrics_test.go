@@ -1,0 +1,191 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// watched is a node that has flown one flight, with metrics on an address of their own.
+func watched(t *testing.T) Ready {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cfg := Dev(t.TempDir(), "127.0.0.1:0")
+	cfg.ListenMetrics, cfg.Version = "127.0.0.1:0", "1.2.3"
+	ready, done := make(chan Ready, 1), make(chan error, 1)
+	cfg.Ready = func(r Ready) { ready <- r }
+	go func() { done <- Run(ctx, cfg) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the node ended with %v", err)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	})
+	select {
+	case r := <-ready:
+		call := effect.Call{Key: flight.MustKey("default/charge/order-1")}
+		_, err := r.Executor.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) { return effect.Answer{}, nil })
+		require.NoError(t, err)
+		return r
+	case err := <-done:
+		done <- nil
+		t.Fatalf("the node did not start: %v", err)
+	}
+	return Ready{}
+}
+
+func body(t *testing.T, url string) string {
+	t.Helper()
+	answer, err := http.Get(url)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	b, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, answer.StatusCode, "%s: %s", url, b)
+	return string(b)
+}
+
+// exported are the names that a node shows, with the suffixes of histograms.
+func exported(text string) map[string]bool {
+	names := make(map[string]bool)
+	for line := range strings.Lines(text) {
+		rest, ok := strings.CutPrefix(line, "# TYPE ")
+		if !ok {
+			continue
+		}
+		name, kind, _ := strings.Cut(strings.TrimSpace(rest), " ")
+		names[name] = true
+		if kind == "histogram" {
+			names[name+"_bucket"], names[name+"_sum"], names[name+"_count"] = true, true, true
+		}
+	}
+	return names
+}
+
+// named are the names of metrics that a text speaks of.
+func named(text string) []string {
+	all := regexp.MustCompile(`\b(flightd|process|go)_[a-z_]*[a-z]\b`).FindAllString(text, -1)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// TestEveryNamedMetricIsExported: rules, dashboard and document speak of nothing that a living node does not show.
+func TestEveryNamedMetricIsExported(t *testing.T) {
+	r := watched(t)
+	shown := exported(body(t, r.URL+"/metrics"))
+	for file, most := range map[string]int{
+		"../deploy/prometheus/alerts.yml": 12, "../deploy/grafana/flightd.json": 30, "../docs/monitoring.md": 40,
+	} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		names := named(strings.NewReplacer("go_version", "", "flightd_etcd_*", "", "flightd_raft_*", "", "flightd_build_info, job", "").Replace(string(text)))
+		require.Greater(t, len(names), most, file)
+		for _, name := range names {
+			require.True(t, shown[name], "%s speaks of %s, which no node shows", file, name)
+		}
+	}
+}
+
+// TestEveryMetricIsDocumented: the table of docs/monitoring.md is whole.
+func TestEveryMetricIsDocumented(t *testing.T) {
+	r := watched(t)
+	text, err := os.ReadFile("../docs/monitoring.md")
+	require.NoError(t, err)
+	for line := range strings.Lines(body(t, r.URL+"/metrics")) {
+		if rest, ok := strings.CutPrefix(line, "# TYPE flightd_"); ok {
+			name, _, _ := strings.Cut(rest, " ")
+			require.Contains(t, string(text), "\n| `flightd_"+name+"` |")
+		}
+	}
+}
+
+func TestMetricsOfALivingNode(t *testing.T) {
+	r := watched(t)
+	for _, base := range []string{r.URL, r.Metrics} {
+		ours := body(t, base+"/metrics")
+		for _, line := range []string{
+			`flightd_calls_total{action="charge",result="executed"} 1`, `flightd_effects_total{action="charge",outcome="succeeded"} 1`,
+			"flightd_attempts_total 1", "flightd_receipts_stored 1", "flightd_raft_leading 1", "flightd_in_doubt 0",
+			`flightd_flights{state="succeeded"} 1`, "flightd_lease_acquire_duration_seconds_count 1", "flightd_lease_ttl_seconds 15",
+		} {
+			require.Contains(t, ours, line+"\n")
+		}
+		require.Contains(t, ours, `version="1.2.3"} 1`)
+		require.NotContains(t, ours, "\netcd_")
+		etcds := body(t, base+"/metrics/etcd")
+		require.Contains(t, etcds, "\netcd_mvcc_db_total_size_in_bytes ")
+		require.NotContains(t, etcds, "\nflightd_")
+		require.Equal(t, "ok\n", body(t, base+"/livez"))
+		require.Contains(t, body(t, base+"/readyz?verbose"), `"ledger"`)
+	}
+}
+
+// TestMetricsAddressHasNothingElse: who may reach it may look and not touch.
+func TestMetricsAddressHasNothingElse(t *testing.T) {
+	r := watched(t)
+	for _, path := range []string{"/v1/flights", "/v1/sessions", "/", "/metrics/raft"} {
+		answer, err := http.Get(r.Metrics + path)
+		require.NoError(t, err)
+		_ = answer.Body.Close()
+		require.Equal(t, http.StatusNotFound, answer.StatusCode, path)
+	}
+	req, err := http.NewRequest(http.MethodGet, r.Metrics+"/metrics", nil)
+	require.NoError(t, err)
+	req.Host = "example.org"
+	answer, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	_ = answer.Body.Close()
+	require.Equal(t, http.StatusForbidden, answer.StatusCode, "a name that was rebound to this machine")
+}
+
+func TestMetricsAddressIsLoopback(t *testing.T) {
+	cfg := Dev(t.TempDir(), "127.0.0.1:0")
+	cfg.ListenMetrics = "0.0.0.0:9464"
+	var invalid *flight.InvalidError
+	require.ErrorAs(t, Run(t.Context(), cfg), &invalid)
+	require.Equal(t, "listen_metrics", invalid.Field)
+}
+
+// TestDashboardIsWhole: it can be imported, and its panels have each its place.
+func TestDashboardIsWhole(t *testing.T) {
+	text, err := os.ReadFile("../deploy/grafana/flightd.json")
+	require.NoError(t, err)
+	var board struct {
+		Title  string
+		UID    string
+		Panels []struct {
+			ID      int
+			Type    string
+			Title   string
+			GridPos struct{ X, Y, W, H int }
+			Targets []struct{ Expr string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &board))
+	require.Equal(t, "flightd", board.UID)
+	taken, ids := make(map[[2]int]string), make(map[int]bool)
+	for _, p := range board.Panels {
+		require.False(t, ids[p.ID], "%s: its id is taken", p.Title)
+		ids[p.ID] = true
+		require.True(t, p.Type == "row" || len(p.Targets) > 0, p.Title)
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				require.Empty(t, taken[[2]int{x, y}], "%s lies on another panel", p.Title)
+				taken[[2]int{x, y}] = p.Title
+				require.Less(t, x, 24)
+			}
+		}
+	}
+}
