@@ -49,7 +49,7 @@ func (l *leg) act(a OpenAnswer) (again bool, result effect.Result, err error) {
 // decline gives back an attempt whose trust was over before anything was started.
 func (l *leg) decline(a OpenAnswer) (again bool, result effect.Result, err error) {
 	end := ending{outcome: flight.NotDone, err: errors.New("the right to start was lost before the effect was sent")}
-	_, err = l.client.record(l.trip.call.Key, reportOf(a, end), &effect.Result{})
+	_, err = l.client.record(l.trip.values, l.trip.call.Key, reportOf(a, end), &effect.Result{})
 	l.drop(false)
 	l.session.lose()
 	var unrecorded *effect.Unrecorded
@@ -143,14 +143,14 @@ func (l *leg) handle(ctx context.Context, at *effect.Attempt) (end ending) {
 
 // reportLate reports a hung handler once it returns after all.
 func (l *leg) reportLate(a OpenAnswer, late <-chan ending) {
-	c, key := l.client, l.trip.call.Key
+	c, key, values := l.client, l.trip.call.Key, l.trip.values
 	if !c.gate.enter(&c.work) {
 		return
 	}
 	go func() {
 		defer c.work.Done()
 		end := <-late
-		_, _ = c.record(key, reportOf(a, end), &effect.Result{})
+		_, _ = c.record(values, key, reportOf(a, end), &effect.Result{})
 	}()
 }
 
@@ -161,7 +161,7 @@ func (l *leg) land(a OpenAnswer, end ending, returned bool) (again bool, result 
 		Key: key, FlightID: key.FlightID(), Outcome: end.outcome, Source: effect.Executed, Attempt: a.Attempt,
 		Answer: end.answer, Size: len(end.answer.Body),
 	}
-	f, err := l.client.record(key, reportOf(a, end), &provisional)
+	f, err := l.client.record(l.trip.values, key, reportOf(a, end), &provisional)
 	l.drop(false)
 	switch {
 	case isFenced(err):

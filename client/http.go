@@ -27,6 +27,7 @@ type request struct {
 	ifMatch string
 	ifNone  string
 	prefer  string
+	trace   string     // traceparent of the call that it is for
 	key     flight.Key // whose namespace goes out, and which errors name
 	actor   bool       // say who decides
 	headers bool       // those of a good answer are wanted, too
@@ -61,6 +62,7 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 	if patience == 0 {
 		patience = c.opts.patience
 	}
+	r.trace = effect.Traceparent(ctx)
 	var deadline time.Time // patience begins with the first failure: a good answer may take its time
 	pause := firstPause
 	var unsure, fresh bool
@@ -184,7 +186,7 @@ type header struct{ name, value string }
 
 // headers are those that depend on the request.
 func (c *Client) headers(r *request) []header {
-	var list [5]header
+	var list [6]header
 	h := list[:0]
 	if ns := c.opts.namespace; !r.key.IsZero() && r.key.Namespace() != ns {
 		h = append(h, header{wire.HeaderNamespace, r.key.Namespace()})
@@ -194,7 +196,8 @@ func (c *Client) headers(r *request) []header {
 	if r.actor && c.opts.actor != "" {
 		h = append(h, header{wire.HeaderActor, c.opts.actor})
 	}
-	for _, optional := range [...]header{{"If-Match", r.ifMatch}, {"If-None-Match", r.ifNone}, {wire.HeaderPrefer, r.prefer}} {
+	for _, optional := range [...]header{{"If-Match", r.ifMatch}, {"If-None-Match", r.ifNone}, {wire.HeaderPrefer, r.prefer},
+		{effect.HeaderTraceparent, r.trace}} {
 		if optional.value != "" {
 			h = append(h, optional)
 		}

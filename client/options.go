@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 )
@@ -59,6 +61,12 @@ func WithPatience(d time.Duration) Option { return func(o *options) { o.patience
 // WithLogger takes what a person should know: reports that wait, and spool files that cannot be read. The default is
 // slog.Default.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
+
+// WithTraceparent gives a context whose calls belong to the trace of that W3C traceparent: it goes out with every
+// request for them, to flightd and through Attempt.Transport to the provider. One that is not well-formed is ignored.
+func WithTraceparent(ctx context.Context, header string) context.Context {
+	return effect.WithTraceparent(ctx, header)
+}
 
 func newOptions(opts []Option) (options, error) {
 	o := options{

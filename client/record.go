@@ -19,12 +19,12 @@ const firstReport = 2 * time.Second
 // tried on, by this client and by later ones. *Fenced inside the error: it came too late and is kept as evidence.
 func (c *Client) Record(key flight.Key, r ReportRequest) (*Flight, error) {
 	outcome, _ := flight.ParseOutcome(r.Outcome)
-	return c.record(key, r, &effect.Result{Key: key, FlightID: key.FlightID(), Outcome: outcome})
+	return c.record(context.Background(), key, r, &effect.Result{Key: key, FlightID: key.FlightID(), Outcome: outcome})
 }
 
-// record is Record; provisional is what Unrecorded tells.
-func (c *Client) record(key flight.Key, r ReportRequest, provisional *effect.Result) (*Flight, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.life), c.opts.reportWait)
+// record is Record; values are those of the call that it is for, and provisional is what Unrecorded tells.
+func (c *Client) record(values context.Context, key flight.Key, r ReportRequest, provisional *effect.Result) (*Flight, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(values), c.opts.reportWait)
 	defer cancel()
 	ask := c.reportRequest(key, r.AppendJSON(nil))
 	ask.tries, ask.once, ask.timeout = 1, true, min(firstReport, c.opts.reportWait)

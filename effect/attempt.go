@@ -48,6 +48,14 @@ func (a *Attempt) IdempotencyKey() string { return a.spec.IdempotencyKey }
 // refuses smaller ones, shuts out every attempt that is over.
 func (a *Attempt) FencingToken() string { return a.spec.FencingToken }
 
+// Traceparent says which trace the call belongs to, for requests that do not go through Transport; "" when it is none's.
+func (a *Attempt) Traceparent() string {
+	if a.spec.Context == nil {
+		return ""
+	}
+	return Traceparent(a.spec.Context)
+}
+
 // Input is the input as it was first submitted; a resend must send exactly this.
 func (a *Attempt) Input() []byte { return a.spec.Input.Data }
 

@@ -23,8 +23,8 @@ const (
 	HeaderFencingToken   = "Flightd-Fencing-Token"
 )
 
-// Transport is an http.RoundTripper for the effect's own request. It adds the idempotency key and the fencing token,
-// notes the first byte that is written, and refuses to write it when the lease is lost by then, however long the dialing
+// Transport is an http.RoundTripper for the effect's own request. It adds the idempotency key, the fencing token
+// and the traceparent of the call, notes the first byte that is written, and refuses to write it when the lease is lost by then, however long the dialing
 // took. Through a proxy that tunnels, the first byte is that of the request for the tunnel.
 //
 // It sends one request at most: Go's own client repeats a request that carries an Idempotency-Key when a reused
@@ -66,6 +66,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	out := req.Clone(httptrace.WithClientTrace(req.Context(), trace))
 	out.Header.Set(HeaderIdempotencyKey, t.at.IdempotencyKey())
 	out.Header.Set(HeaderFencingToken, t.at.FencingToken())
+	if tp := t.traceparent(req); tp != "" {
+		out.Header.Set(HeaderTraceparent, tp)
+	}
 	out.GetBody = nil
 	if out.Body == nil || out.Body == http.NoBody {
 		out.Body, out.ContentLength = emptyBody{bytes.NewReader(nil)}, 0
@@ -75,6 +78,17 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.TLS = used.state()
 	}
 	return resp, err
+}
+
+// traceparent is what a request for the effect does not say itself about its trace.
+func (t *transport) traceparent(req *http.Request) string {
+	if req.Header.Get(HeaderTraceparent) != "" {
+		return ""
+	}
+	if tp := Traceparent(req.Context()); tp != "" {
+		return tp
+	}
+	return t.at.Traceparent()
 }
 
 func (a *Attempt) mayStart() error {

@@ -72,7 +72,7 @@ type ending struct {
 // of unknown outcome; what it reports later counts as long as nothing newer was opened.
 func (ex *Executor) perform(t *trip, reply flight.Reply, input flight.Blob) ending {
 	f := reply.Flight
-	s := ex.span(t.right, f)
+	s := ex.span(t, f)
 	at := effect.NewAttempt(effect.Spec{
 		Key: f.Key, Number: reply.Token.Number, Input: input, Recovery: f.Policy.Recovery, Previous: previous(f), Context: s.ctx,
 		IdempotencyKey: ex.idempotencyKey(f), FencingToken: ex.seal(f, reply.Token),
@@ -141,8 +141,8 @@ type span struct {
 
 // span starts the attempt's time: it ends by time-out, by a cancel, by Close, and by loss of the lease only under
 // verify, whose look-up needs a bound on when the effect may still happen. stop must be called.
-func (ex *Executor) span(right lease.Lease, f *flight.Flight) *span {
-	s := &span{own: lazyContext{parent: ex.life}}
+func (ex *Executor) span(t *trip, f *flight.Flight) *span {
+	s, right := &span{own: lazyContext{parent: effect.WithTraceparent(ex.life, t.trace)}}, t.right
 	s.ctx = &s.own
 	if d := f.Policy.AttemptTimeout; d > 0 {
 		s.ctx, s.untime = context.WithTimeout(s.ctx, d)

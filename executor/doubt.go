@@ -22,7 +22,7 @@ func (ex *Executor) lookUp(t *trip, reply flight.Reply) (step, effect.Result, er
 	if wait := ex.settle.remaining(f); wait > 0 { // by this process's own clock, from its own observation
 		return openAgain, effect.Result{}, ex.pause(t, flight.Reply{Flight: f, Wait: wait})
 	}
-	verb, answer := ex.ask(t.call, f)
+	verb, answer := ex.ask(t, f)
 	// A look-up changes nothing at the provider: if the process dies before its verdict is recorded, the next one asks
 	// again.
 	verdict, err := ex.insist(ex.asking.Context(), &flight.Verdict{
@@ -52,7 +52,8 @@ type finding struct {
 
 // ask calls the caller's look-up. Whatever goes wrong with it means that it could not find out: an error, a panic, a
 // verb that is none, or that it does not return.
-func (ex *Executor) ask(call effect.Call, f *flight.Flight) (flight.Verb, effect.Answer) {
+func (ex *Executor) ask(t *trip, f *flight.Flight) (flight.Verb, effect.Answer) {
+	call := &t.call
 	timeout := f.Policy.AttemptTimeout
 	if timeout <= 0 {
 		timeout = lookTimeout
@@ -61,7 +62,7 @@ func (ex *Executor) ask(call effect.Call, f *flight.Flight) (flight.Verb, effect
 	if err != nil {
 		return flight.NoVerb, effect.Answer{}
 	}
-	ctx, cancel := context.WithTimeout(ex.life, timeout)
+	ctx, cancel := context.WithTimeout(effect.WithTraceparent(ex.life, t.trace), timeout)
 	found := make(chan finding, 1)
 	ex.crew.enterMore() // the trip itself is aboard, so this one is let in
 	go func() {

@@ -139,6 +139,7 @@ func (ex *Executor) do(ctx context.Context, call effect.Call, h effect.Handler) 
 	if !first {
 		return ex.accompany(ctx, t, call)
 	}
+	t.trace = effect.Traceparent(ctx)
 	if !ex.crew.enter() {
 		ex.trips.leave(t)
 		t.end(effect.Result{}, effect.ErrClosed)

@@ -18,6 +18,7 @@ type trip struct {
 	id       flight.ID
 	call     effect.Call
 	handler  effect.Handler
+	trace    string      // traceparent of the first caller
 	interest lazyContext // ends when the last caller has gone, or when Close begins
 	callers  int         // guarded by the shard's mutex
 	joined   bool        // guarded by the shard's mutex until the trip is off the map

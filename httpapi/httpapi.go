@@ -1,14 +1,10 @@
 package httpapi
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"log/slog"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/flightd/flightd/internal/wire"
@@ -16,7 +12,7 @@ import (
 
 // New makes the handler of all routes.
 func New(cfg Config) http.Handler {
-	a := &api{cfg: cfg, log: cfg.Logger, boot: newBoot()}
+	a := &api{cfg: cfg, log: cfg.Logger, ids: newRequestIDs()}
 	if a.log == nil {
 		a.log = slog.Default()
 	}
@@ -62,16 +58,9 @@ func (a *api) routes() map[string]http.HandlerFunc {
 
 // api holds what the handlers share.
 type api struct {
-	cfg   Config
-	log   *slog.Logger
-	boot  string        // of request ids
-	count atomic.Uint64 // of requests
-}
-
-func newBoot() string {
-	var b [5]byte
-	_, _ = rand.Read(b[:]) // it never fails: it ends the program first
-	return "req_" + hex.EncodeToString(b[:]) + "-"
+	cfg Config
+	log *slog.Logger
+	ids *requestIDs
 }
 
 // first does for every request what comes before its route: an id, headers of the answer, and no paths that ServeMux
@@ -79,7 +68,7 @@ func newBoot() string {
 func (a *api) first(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h[wire.HeaderRequestID] = []string{a.requestID(r)}
+		h[wire.HeaderRequestID] = []string{a.ids.of(r)}
 		h["Cache-Control"] = noStore
 		if !cleanPath(r) {
 			a.refuse(w, r, &wire.Invalid{Code: wire.NotFound,
@@ -97,28 +86,6 @@ var (
 	yes         = []string{"true"}
 	no          = []string{"false"}
 )
-
-// requestID is the caller's, where it sent one that is harmless to repeat, else a new one.
-func (a *api) requestID(r *http.Request) string {
-	if ids := r.Header[wire.HeaderRequestID]; len(ids) == 1 && harmless(ids[0]) {
-		return ids[0]
-	}
-	return a.boot + strconv.FormatUint(a.count.Add(1), 36)
-}
-
-func harmless(s string) bool {
-	if s == "" || len(s) > 64 {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.' {
-			continue
-		}
-		return false
-	}
-	return true
-}
 
 // cleanPath reports whether ServeMux will take the path as it is. It redirects others, and so would carry a request to
 // another key than the one that was written.

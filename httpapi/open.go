@@ -122,7 +122,7 @@ func (a *api) replay(w http.ResponseWriter, r *http.Request, o executor.OpenAnsw
 	}
 	p := about(wire.FlightFailed, o.Flight.Key, 0)
 	p.State, p.Detail, p.Decision, p.Flight = shown.State, failure(o.Flight), wire.DecisionReplay, shown
-	writeProblem(w, r, p)
+	a.answer(w, r, p, nil)
 }
 
 // failure says in a few words why a flight is no success.

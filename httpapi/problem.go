@@ -158,17 +158,19 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, key flight.Key, err e
 		err = cause // why the request was ended: a node that stops says so
 	}
 	p := problemOf(err)
-	if p.Code == wire.Internal {
-		a.log.Error("httpapi: a request failed", "request_id", w.Header().Get(wire.HeaderRequestID), "path", r.URL.Path,
-			"key", key.String(), "error", err)
-	}
 	if p.FlightID == "" && !key.IsZero() {
 		p.Key, p.FlightID = key.String(), key.FlightID().String()
 	}
 	if p.State == "" {
 		p.State = a.stateOf(p.FlightID)
 	}
+	a.answer(w, r, p, err)
+}
+
+// answer writes a problem and says so in the log; why is what made it one, where that is more than the problem tells.
+func (a *api) answer(w http.ResponseWriter, r *http.Request, p *wire.Problem, why error) {
 	writeProblem(w, r, p)
+	a.note(r, p, why)
 }
 
 // stateOf is the state of the flight that a problem is about, as this node knows it.
@@ -185,7 +187,7 @@ func (a *api) stateOf(id string) string {
 
 // refuse answers a request that cannot be what it claims to be.
 func (a *api) refuse(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
-	writeProblem(w, r, problemOfInvalid(bad))
+	a.answer(w, r, problemOfInvalid(bad), nil)
 }
 
 func writeInvalid(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
@@ -195,7 +197,7 @@ func writeInvalid(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
 // writeProblem writes the document and the headers that go with its code.
 func writeProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem) {
 	h := w.Header()
-	p.RequestID = h.Get(wire.HeaderRequestID)
+	p.RequestID, p.TraceID = h.Get(wire.HeaderRequestID), traceID(r)
 	if p.FlightID != "" {
 		h[wire.HeaderFlightID] = []string{p.FlightID}
 	}

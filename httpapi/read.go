@@ -122,7 +122,7 @@ func (a *api) receipt(w http.ResponseWriter, r *http.Request) {
 	if p := noReceipt(f); p != nil {
 		describe(w.Header(), f)
 		p.State = f.State.String()
-		writeProblem(w, r, p)
+		a.answer(w, r, p, nil)
 		return
 	}
 	body, err := a.cfg.Ledger.ReceiptBody(f)

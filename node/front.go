@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +17,7 @@ import (
 type front struct {
 	listener net.Listener
 	server   *http.Server
+	starting http.Handler // for as long as there is no api
 	api      atomic.Pointer[http.Handler]
 	waits    context.Context // of requests; ends when there is no more time for them
 	endWaits context.CancelCauseFunc
@@ -27,7 +27,7 @@ type front struct {
 var errStopping = errors.New("this node is stopping")
 
 func newFront(l net.Listener) *front {
-	f := &front{listener: l}
+	f := &front{listener: l, starting: httpapi.Starting()}
 	f.waits, f.endWaits = context.WithCancelCause(context.Background())
 	f.server = httpapi.Server(l.Addr().String(), f)
 	f.server.BaseContext = func(net.Listener) context.Context { return f.waits }
@@ -49,18 +49,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintln(w, "ok")
 		return
 	}
-	problem(w, http.StatusServiceUnavailable, "no_leader", "this node is starting")
-}
-
-// problem writes an error as the API writes them.
-func problem(w http.ResponseWriter, status int, code, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("Retry-After", "1")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{
-		"type": "/problems/" + code, "title": http.StatusText(status), "status": status, "code": code, "detail": detail, "retryable": true,
-	})
+	f.starting.ServeHTTP(w, r)
 }
 
 // serve runs the server until ctx ends.

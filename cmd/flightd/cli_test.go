@@ -43,6 +43,8 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 		{"doubt resolve x", "say one of"},
 		{"doubt resolve x --happened --fail", "say one of"},
 		{"doubt resolve x --fail --receipt y", "go with --happened"},
+		{"dev --log-level loud", "debug, info, warn and error"},
+		{"dev --log-format xml", "text and json"},
 		{"version -o xml", "table, json, yaml and id"},
 	} {
 		r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, strings.Fields(test.args)...)

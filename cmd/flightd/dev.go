@@ -17,34 +17,62 @@ import (
 )
 
 func (a *app) devCommand() *cobra.Command {
-	var data, listen, metrics string
+	var f devFlags
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Everything in one process on this machine: ready in a second, data kept between starts",
 		Example: `  flightd dev
   flightd dev --data /tmp/try --listen 127.0.0.1:0`,
 		Args: exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.dev(cmd.Context(), data, listen, metrics) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.dev(cmd.Context(), f) },
 	}
-	c.Flags().StringVar(&data, "data", "", "directory that holds everything (FLIGHTD_DATA; ./flightd-data)")
-	c.Flags().StringVar(&listen, "listen", "", "loopback address of the API; port 0 takes a free one (FLIGHTD_LISTEN; 127.0.0.1:7420)")
-	c.Flags().StringVar(&metrics, "listen-metrics", "", "loopback address of metrics and health apart from the API, as in 127.0.0.1:9464 (FLIGHTD_LISTEN_METRICS; none)")
+	c.Flags().StringVar(&f.data, "data", "", "directory that holds everything (FLIGHTD_DATA; ./flightd-data)")
+	c.Flags().StringVar(&f.listen, "listen", "", "loopback address of the API; port 0 takes a free one (FLIGHTD_LISTEN; 127.0.0.1:7420)")
+	c.Flags().StringVar(&f.metrics, "listen-metrics", "", "loopback address of metrics and health apart from the API, as in 127.0.0.1:9464 (FLIGHTD_LISTEN_METRICS; none)")
+	c.Flags().StringVar(&f.logLevel, "log-level", "", "debug, info, warn or error (FLIGHTD_LOG_LEVEL; info)")
+	c.Flags().StringVar(&f.logFormat, "log-format", "", "text or json (FLIGHTD_LOG_FORMAT; text)")
 	return c
 }
 
-func (a *app) dev(ctx context.Context, data, listen, metrics string) error {
+// devFlags are the flags of dev; empty ones leave it to the environment.
+type devFlags struct {
+	data, listen, metrics string
+	logLevel, logFormat   string
+}
+
+func (a *app) dev(ctx context.Context, f devFlags) error {
 	crash, err := crashpoint.Parse(a.env(crashpoint.Env))
 	if err != nil {
 		return &coded{code: exitConfig, err: err}
 	}
-	cfg := node.Dev(firstOf(data, a.env("FLIGHTD_DATA")), firstOf(listen, a.env("FLIGHTD_LISTEN")))
-	cfg.ListenMetrics = firstOf(metrics, a.env("FLIGHTD_LISTEN_METRICS"))
+	cfg := node.Dev(firstOf(f.data, a.env("FLIGHTD_DATA")), firstOf(f.listen, a.env("FLIGHTD_LISTEN")))
+	cfg.ListenMetrics = firstOf(f.metrics, a.env("FLIGHTD_LISTEN_METRICS"))
 	cfg.Version = buildVersion()
 	cfg.Crash = crash
-	cfg.Logger = slog.New(slog.NewTextHandler(a.err, nil))
+	if cfg.Logger, err = a.logger(f.logLevel, f.logFormat); err != nil {
+		return err
+	}
 	cfg.Ready = a.welcome
 	node.Tune()
 	return devError(node.Run(ctx, cfg))
+}
+
+// logger writes what the node has to say to where talk goes.
+func (a *app) logger(level, format string) (*slog.Logger, error) {
+	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+	level, format = firstOf(level, a.env("FLIGHTD_LOG_LEVEL"), "info"), firstOf(format, a.env("FLIGHTD_LOG_FORMAT"), "text")
+	from, known := levels[level]
+	if !known {
+		return nil, usage("--log-level %s: the levels are debug, info, warn and error", level)
+	}
+	options := &slog.HandlerOptions{Level: from}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(a.err, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(a.err, options)), nil
+	}
+	return nil, usage("--log-format %s: the formats are text and json", format)
 }
 
 func firstOf(words ...string) string {

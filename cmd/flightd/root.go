@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/client"
 )
 
 // terminal is what a command sees of the world around it: data goes to out, talk to err.
@@ -73,7 +75,10 @@ func (a *app) root() *cobra.Command {
 	flags.StringVarP(&a.format, "output", "o", "table", "table, json, yaml or id")
 	flags.BoolVar(&a.noColor, "no-color", false, "no colours (NO_COLOR)")
 	flags.BoolVar(&a.yes, "yes", false, "ask nothing")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return a.settle() }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		cmd.SetContext(client.WithTraceparent(cmd.Context(), a.env("TRACEPARENT")))
+		return a.settle()
+	}
 	root.AddCommand(a.devCommand(), a.execCommand(), a.flightsCommand(), a.whyCommand(), a.doubtCommand(), a.drillCommand(), a.versionCommand())
 	return root
 }

@@ -203,8 +203,9 @@ type Problem struct {
 	RetryAfterMS int64        `json:"retry_after_ms,omitempty"`
 	Errors       []FieldError `json:"errors,omitempty"`
 	RequestID    string       `json:"request_id,omitempty"`
-	Outcome      string       `json:"outcome,omitempty"` // with expired: how the flight had ended
-	Digest       string       `json:"digest,omitempty"`  // with expired: of the receipt that was kept
+	TraceID      string       `json:"trace_id,omitempty"` // of the request's traceparent
+	Outcome      string       `json:"outcome,omitempty"`  // with expired: how the flight had ended
+	Digest       string       `json:"digest,omitempty"`   // with expired: of the receipt that was kept
 	Decision     string       `json:"decision,omitempty"`
 	Flight       *Flight      `json:"flight,omitempty"` // with flight_failed
 }

@@ -292,6 +292,7 @@ func (p *Problem) AppendJSON(b []byte) []byte {
 	w.optInt("retry_after_ms", p.RetryAfterMS)
 	list(&w, "errors", p.Errors, (*FieldError).fill)
 	w.optStr("request_id", p.RequestID)
+	w.optStr("trace_id", p.TraceID)
 	w.optStr("outcome", p.Outcome)
 	w.optStr("digest", p.Digest)
 	w.optStr("decision", p.Decision)

@@ -55,7 +55,7 @@ func TestAnswersAreJSON(t *testing.T) {
 
 	p := &Problem{Type: "t", Title: "T", Status: 409, Detail: "d", Code: InDoubt, Retryable: true, Hint: "h", FlightID: "f", Key: "k", State: "s",
 		Version: "1.2", RetryAfterMS: 3, Errors: []FieldError{{Pointer: "/a", Detail: "x"}, {Header: "H", Detail: "y"}, {Parameter: "p", Detail: "z"}},
-		RequestID: "r", Outcome: "o", Digest: "g", Decision: "replay", Flight: fullFlight()}
+		RequestID: "r", TraceID: "i", Outcome: "o", Digest: "g", Decision: "replay", Flight: fullFlight()}
 	byJSON, err = json.Marshal(p)
 	require.NoError(t, err)
 	require.JSONEq(t, string(byJSON), string(p.AppendJSON(nil)))
