@@ -91,15 +91,19 @@ func (a *app) welcome(r node.Ready) {
 	if r.URL != defaultServer {
 		server = "--server " + r.URL + " "
 	}
+	metrics := ""
+	if r.Metrics != "" {
+		metrics = "\n  see   " + r.Metrics + "/metrics"
+	}
 	_, _ = fmt.Fprintf(a.err, `flightd is ready after %s
   API   %s   (this machine only, no credentials)
-  data  %s   (kept between starts)
+  data  %s   (kept between starts)%s
 
 try in another terminal:
   flightd %sexec --key pay-7 -- sh -c 'echo paid by $$; date'
   flightd %sexec --key pay-7 -- sh -c 'echo paid by $$; date'    # the same output, and nothing ran
   flightd %swhy pay-7
-`, r.Took.Round(time.Millisecond), r.URL, r.Data, server, server, server)
+`, r.Took.Round(time.Millisecond), r.URL, r.Data, metrics, server, server, server)
 }
 
 // devError says why a node did not start, or stopped, with its exit code.

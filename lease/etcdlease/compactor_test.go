@@ -3,6 +3,7 @@ package etcdlease_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ func TestCompactorShortensTheHistory(t *testing.T) {
 	first := acquire(t, s, key("1")).Claim().Revision
 
 	compacted, near, defragged := make(chan int64, 100), make(chan bool, 10), make(chan int64, 10)
+	var size, used, quota atomic.Int64
 	c := etcdlease.Compactor{
 		Client: server.InProcess(t), Quota: 1000,
 		Settings: etcdlease.CompactorSettings{Look: 20 * time.Millisecond, Every: 50 * time.Millisecond, DefragSize: 1},
@@ -32,6 +34,7 @@ func TestCompactorShortensTheHistory(t *testing.T) {
 			Compacted:    func(revision int64, _ time.Duration) { compacted <- revision },
 			NearQuota:    func(is bool, _, _ int64) { near <- is },
 			Defragmented: func(_, after int64, _ time.Duration) { defragged <- after },
+			Looked:       func(s, u, q int64) { size.Store(s); used.Store(u); quota.Store(q) },
 			Failed:       func(err error) { t.Error(err) },
 		},
 	}
@@ -50,6 +53,9 @@ func TestCompactorShortensTheHistory(t *testing.T) {
 	}
 	stop()
 	<-ended
+	if size.Load() < used.Load() || used.Load() <= 0 || quota.Load() != 1000 {
+		t.Errorf("a file of %d bytes, %d in use, quota %d", size.Load(), used.Load(), quota.Load())
+	}
 	if _, err := st.admin.Get(t.Context(), "x", clientv3.WithRev(first)); !errors.Is(err, rpctypes.ErrCompacted) {
 		t.Errorf("reading what was compacted: %v", err)
 	}

@@ -1,0 +1,55 @@
+package client_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// TestTraceIsPassedOn: from the caller's context with every request for its call, over both ways to a server, and to
+// the provider.
+func TestTraceIsPassedOn(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	g := newRig(t)
+	var mu sync.Mutex
+	seen := make(map[string]string)
+	g.on(func(r *http.Request) fault {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[r.URL.Path] = r.Header.Get("traceparent")
+		return none
+	})
+	outside := make(chan string, 1)
+	provider := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { outside <- r.Header.Get("traceparent") }))
+	defer provider.Close()
+	send := func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		require.Equal(t, parent, at.Traceparent())
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, provider.URL, nil)
+		require.NoError(t, err)
+		return effect.FromHTTP((&http.Client{Transport: at.Transport(nil)}).Do(req))
+	}
+	proxied := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.server.Config.Handler.ServeHTTP(w, r) }))
+	defer proxied.Close()
+	for name, address := range map[string]string{"plainly": g.server.URL, "through net/http": "http://user@" + proxied.Listener.Addr().String()} {
+		c := g.connectTo(address)
+		one := call(`1`)
+		one.Key = flight.MustKey("default/trace/" + map[bool]string{true: "a", false: "b"}[name == "plainly"])
+		_, err := c.Do(client.WithTraceparent(t.Context(), parent), one, send)
+		require.NoError(t, err, name)
+		require.Equal(t, parent, <-outside, name)
+		mu.Lock()
+		require.Equal(t, parent, seen["/v1/flights:open"], name)
+		require.Equal(t, parent, seen["/v1/flights/"+one.Key.FlightID().String()+"/report"], name)
+		require.Empty(t, seen["/version"], "what is for no call belongs to no trace")
+		clear(seen)
+		mu.Unlock()
+	}
+}

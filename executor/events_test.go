@@ -1,0 +1,118 @@
+package executor_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+)
+
+// heard writes down every event.
+func heard(s *script) executor.Events {
+	return executor.Events{
+		Called:  func(k flight.Key, result string, _ time.Duration) { s.say("called %s: %s", k, result) },
+		Claimed: func(k flight.Key, waited time.Duration) { s.say("claimed %s after %v", k, waited) },
+		Opened:  func(k flight.Key, n uint32) { s.say("opened %s %d", k, n) },
+		Closed: func(k flight.Key, n uint32, o flight.Outcome, d time.Duration) {
+			s.say("closed %s %d: %v after %v", k, n, o, d)
+		},
+		Lost:      func(k flight.Key, n uint32) { s.say("lost %s %d", k, n) },
+		Doubted:   func(k flight.Key, n uint32, cause string) { s.say("doubted %s %d: %s", k, n, cause) },
+		Fenced:    func(k flight.Key, n uint32) { s.say("fenced %s %d", k, n) },
+		Overlap:   func(k flight.Key) { s.say("overlap %s", k) },
+		Recovered: func(k flight.Key, n uint32, d flight.Decision) { s.say("recovered %s %d: %v", k, n, d) },
+	}
+}
+
+// TestEventsOfACall: what is told of one call, and of its duplicate, in order.
+func TestEventsOfACall(t *testing.T) {
+	s := new(script)
+	bubbleWith(t, flightdtest.Options{Events: heard(s)}, func(t *testing.T, fd *flightdtest.Flightd) {
+		one := callOf("1", `{}`, flight.Policy{})
+		act := func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			asleep(t, 3*time.Second)
+			return effect.Answer{}, nil
+		}
+		for range 2 {
+			_, err := fd.Do(t.Context(), one, act)
+			require.NoError(t, err)
+		}
+		other := callOf("1", `{"other":1}`, flight.Policy{})
+		_, err := fd.Do(t.Context(), other, act)
+		require.Error(t, err)
+		doubtful := callOf("2", `{}`, flight.Policy{})
+		_, err = fd.Do(t.Context(), doubtful, func(context.Context, *effect.Attempt) (effect.Answer, error) { return effect.Answer{}, errReset })
+		require.Error(t, err)
+		k, k2 := one.Key, doubtful.Key
+		require.Equal(t, fmt.Sprintf(`claimed %[1]s after 0s
+opened %[1]s 1
+closed %[1]s 1: succeeded after 3s
+called %[1]s: executed
+called %[1]s: replayed
+called %[1]s: conflict
+claimed %[2]s after 0s
+opened %[2]s 1
+doubted %[2]s 1: the effect may or may not have happened, and its recovery is hold
+closed %[2]s 1: unknown after 0s
+called %[2]s: in_doubt
+`, k, k2), s.String())
+	})
+}
+
+// TestTraceReachesTheHandler: its context is the attempt's and not the caller's, but the trace is the caller's.
+func TestTraceReachesTheHandler(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		_, err := fd.Do(effect.WithTraceparent(t.Context(), parent), callOf("1", `{}`, flight.Policy{}),
+			func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+				require.Equal(t, parent, effect.Traceparent(ctx))
+				require.Equal(t, parent, at.Traceparent())
+				return effect.Answer{}, nil
+			})
+		require.NoError(t, err)
+		_, err = fd.Do(t.Context(), callOf("2", `{}`, flight.Policy{}), func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+			require.Empty(t, effect.Traceparent(ctx)+at.Traceparent())
+			return effect.Answer{}, nil
+		})
+		require.NoError(t, err)
+	})
+}
+
+// TestReportsAreToldOnce: a repeat of a report says nothing new, also of one that came too late.
+func TestReportsAreToldOnce(t *testing.T) {
+	s := new(script)
+	events := heard(s)
+	events.Claimed, events.Called = nil, nil
+	bubbleWith(t, flightdtest.Options{Events: events}, func(t *testing.T, fd *flightdtest.Flightd) {
+		a := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
+		for _, id := range []string{"ch_1", "ch_1", "ch_2", "ch_2"} {
+			_, _ = fd.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, id)) // the later two are fenced
+		}
+		k := a.Flight.Key
+		require.Equal(t, fmt.Sprintf("opened %[1]s 1\nclosed %[1]s 1: succeeded after 0s\noverlap %[1]s\nfenced %[1]s 1\n", k), s.String())
+	})
+}
+
+// TestLossIsTold: of a holder that fell silent, and again where it reports after all.
+func TestLossIsTold(t *testing.T) {
+	s := new(script)
+	events := heard(s)
+	events.Claimed, events.Called = nil, nil
+	bubbleWith(t, flightdtest.Options{Events: events}, func(t *testing.T, fd *flightdtest.Flightd) {
+		a := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
+		asleep(t, time.Minute)
+		_, err := fd.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
+		require.NoError(t, err)
+		k := a.Flight.Key
+		text := s.String()
+		require.Contains(t, text, fmt.Sprintf("opened %[1]s 1\nlost %[1]s 1\ndoubted %[1]s 1: ", k))
+		require.Contains(t, text, fmt.Sprintf("\nrecovered %[1]s 1: doubtful\nclosed %[1]s 1: succeeded after ", k))
+	})
+}

@@ -1,0 +1,116 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/metrics"
+)
+
+// record is one line of a log.
+type record map[string]any
+
+func recordsOf(t *testing.T, text string) (all []record) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		var r record
+		require.NoError(t, json.Unmarshal([]byte(line), &r))
+		all = append(all, r)
+	}
+	return all
+}
+
+// TestEveryLineAboutAFlightHasItsKey: whatever a room tells of a key, the line that comes of it carries the key under
+// that name, so that one search finds the whole story.
+func TestEveryLineAboutAFlightHasItsKey(t *testing.T) {
+	var text bytes.Buffer
+	n := &node{cfg: Config{Logger: slog.New(slog.NewJSONHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))}}
+	n.metrics = metrics.New(metrics.Config{})
+	key := flight.MustKey("billing/charge/order-42")
+	about := 0
+	for _, events := range []any{
+		n.metrics.Executor(n.executorEvents()), n.metrics.Leases(n.leaseEvents()), n.metrics.Store(n.storeEvents()), n.compactorEvents(),
+	} {
+		v := reflect.ValueOf(events)
+		for i := range v.NumField() {
+			if v.Field(i).IsNil() {
+				continue
+			}
+			name, call := v.Type().Field(i).Name, v.Type().Field(i).Type
+			args, keyed := make([]reflect.Value, call.NumIn()), false
+			for a := range args {
+				switch call.In(a) {
+				case reflect.TypeFor[flight.Key]():
+					args[a], keyed = reflect.ValueOf(key), true
+				case reflect.TypeFor[error]():
+					args[a] = reflect.ValueOf(errors.New("why"))
+				default:
+					args[a] = reflect.Zero(call.In(a))
+				}
+			}
+			text.Reset()
+			v.Field(i).Call(args)
+			for _, r := range recordsOf(t, text.String()) {
+				if keyed {
+					require.Equal(t, key.String(), r["key"], "%s.%s: %v", v.Type(), name, r)
+					about++
+				}
+			}
+		}
+	}
+	require.GreaterOrEqual(t, about, 7, "lines about a flight")
+}
+
+// TestLogOfALivingNode: a doubt and its refusals, told by a whole node, each line with the key.
+func TestLogOfALivingNode(t *testing.T) {
+	var text syncBuffer
+	ctx, cancel := context.WithCancel(context.Background())
+	cfg := Dev(t.TempDir(), "127.0.0.1:0")
+	cfg.Logger = slog.New(slog.NewJSONHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	ready, done := make(chan Ready, 1), make(chan error, 1)
+	cfg.Ready = func(r Ready) { ready <- r }
+	go func() { done <- Run(ctx, cfg) }()
+	r := <-ready
+	key := flight.MustKey("default/charge/order-42")
+	_, err := r.Executor.Do(t.Context(), effect.Call{Key: key}, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		return effect.Answer{}, errors.New("the connection broke")
+	})
+	require.Error(t, err)
+	req, err := http.NewRequest(http.MethodPost, r.URL+"/v1/flights:open", strings.NewReader(`{"action":"charge","id":"order-42","fingerprint":"none"}`))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Request-Id", "mine-1")
+	req.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	answer, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	_ = answer.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	cancel()
+	require.NoError(t, <-done)
+
+	var told []string
+	for _, line := range recordsOf(t, text.String()) {
+		raw, err := json.Marshal(line)
+		require.NoError(t, err)
+		if strings.Contains(string(raw), "order-42") || strings.Contains(string(raw), key.FlightID().String()) {
+			require.Equal(t, key.String(), line["key"], "%s", raw)
+			told = append(told, line["msg"].(string))
+			if line["request_id"] != nil {
+				require.Equal(t, "mine-1", line["request_id"])
+				require.Equal(t, "0af7651916cd43dd8448eb211c80319c", line["trace_id"])
+			}
+		}
+	}
+	require.Equal(t, []string{"a flight is in doubt and waits for a person", "httpapi: a request was refused"}, told)
+}
