@@ -22,8 +22,9 @@ func New(cfg Config) http.Handler {
 		mux.HandleFunc(pattern, h)
 	}
 	if cfg.Metrics != nil {
-		mux.Handle("GET /metrics", cfg.Metrics)
-		mux.Handle("GET /metrics/etcd", cfg.Metrics)
+		for _, path := range [...]string{"GET /metrics", "GET /metrics/etcd", "GET /metrics/raft"} {
+			mux.Handle(path, cfg.Metrics)
+		}
 	}
 	mux.HandleFunc("/", a.lost(mux))
 	var h http.Handler = a.first(mux)

@@ -151,6 +151,7 @@ func TestMetricsAreServedWhereThereAreAny(t *testing.T) {
 	})
 	require.Equal(t, "/metrics", string(d.get("/metrics").body))
 	require.Equal(t, "/metrics/etcd", string(d.get("/metrics/etcd").body))
+	require.Equal(t, "/metrics/raft", string(d.get("/metrics/raft").body))
 	requireProblem(t, d.get("/metrics/other"), http.StatusNotFound, wire.NotFound)
 	requireProblem(t, d.post("/metrics", "{}"), http.StatusMethodNotAllowed, wire.MethodNotAllowed)
 }

@@ -17,6 +17,7 @@
 //
 //	/metrics       ours, with the Go runtime's and the process's
 //	/metrics/etcd  those of the etcd in this process, which its library keeps in the process's default registry
+//	/metrics/raft  those of the raft library, where CollectRaft was called; empty elsewhere
 //
-// They are kept apart because etcd has several hundred series of its own, with names that are not ours to promise.
+// They are kept apart because the libraries have hundreds of series, with names that are not ours to promise.
 package metrics

@@ -33,6 +33,7 @@ type Metrics struct {
 	leases   leases
 	raft     raft
 	etcd     etcd
+	library  *librarySink // of raft's own
 }
 
 // New makes the collectors. What is a state of the ledger or of the leases is shown from Watch on.
@@ -40,7 +41,7 @@ func New(cfg Config) *Metrics {
 	if cfg.Actions <= 0 {
 		cfg.Actions = defaultActions
 	}
-	m := &Metrics{registry: prometheus.NewRegistry()}
+	m := &Metrics{registry: prometheus.NewRegistry(), library: newLibrarySink()}
 	in := factory{m.registry}
 	m.calls = newCalls(in, cfg.Actions)
 	m.leases = newLeases(in)
@@ -58,15 +59,18 @@ func New(cfg Config) *Metrics {
 // mostScrapes is how many answers are made at once; who comes when so many are on their way gets a 503.
 const mostScrapes = 4
 
-// Handler serves /metrics and /metrics/etcd.
+// Handler serves /metrics, /metrics/etcd and /metrics/raft.
 func (m *Metrics) Handler() http.Handler {
-	ours := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: mostScrapes})
-	etcds := promhttp.HandlerFor(prometheus.DefaultGatherer, promhttp.HandlerOpts{
-		MaxRequestsInFlight: mostScrapes, ErrorHandling: promhttp.ContinueOnError, // what it can show is worth more than an error
-	})
+	rafts := prometheus.NewRegistry()
+	rafts.MustRegister(m.library)
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", ours)
-	mux.Handle("GET /metrics/etcd", etcds)
+	for path, from := range map[string]prometheus.Gatherer{
+		"/metrics": m.registry, "/metrics/etcd": prometheus.DefaultGatherer, "/metrics/raft": rafts,
+	} {
+		mux.Handle("GET "+path, promhttp.HandlerFor(from, promhttp.HandlerOpts{
+			MaxRequestsInFlight: mostScrapes, ErrorHandling: promhttp.ContinueOnError, // what can be shown is worth more than an error
+		}))
+	}
 	return mux
 }
 

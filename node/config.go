@@ -23,6 +23,8 @@ type Config struct {
 	// ListenMetrics is where metrics and health are served apart from the API, too: a loopback address and port; "":
 	// nowhere. The API's address has them in any case.
 	ListenMetrics string
+	// Alone says that this process is this node and nothing else: what libraries keep for a whole process is the node's.
+	Alone bool
 	// StopWithin is how long a stop lets running effects and requests finish; 10 s. Effects that take longer are of
 	// unknown outcome, unless their callers report late.
 	StopWithin time.Duration

@@ -22,7 +22,7 @@ func watched(t *testing.T) Ready {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
-	cfg.ListenMetrics, cfg.Version = "127.0.0.1:0", "1.2.3"
+	cfg.ListenMetrics, cfg.Version, cfg.Alone = "127.0.0.1:0", "1.2.3", true
 	ready, done := make(chan Ready, 1), make(chan error, 1)
 	cfg.Ready = func(r Ready) { ready <- r }
 	go func() { done <- Run(ctx, cfg) }()
@@ -127,6 +127,10 @@ func TestMetricsOfALivingNode(t *testing.T) {
 		etcds := body(t, base+"/metrics/etcd")
 		require.Contains(t, etcds, "\netcd_mvcc_db_total_size_in_bytes ")
 		require.NotContains(t, etcds, "\nflightd_")
+		rafts := body(t, base+"/metrics/raft")
+		require.Regexp(t, `(?m)^raft_apply_total [1-9]`, rafts)
+		require.Regexp(t, `(?m)^raft_leader_dispatchlog_count [1-9]`, rafts)
+		require.NotContains(t, rafts+ours, "\nflightd_raft_apply_total")
 		require.Equal(t, "ok\n", body(t, base+"/livez"))
 		require.Contains(t, body(t, base+"/readyz?verbose"), `"ledger"`)
 	}
@@ -135,7 +139,7 @@ func TestMetricsOfALivingNode(t *testing.T) {
 // TestMetricsAddressHasNothingElse: who may reach it may look and not touch.
 func TestMetricsAddressHasNothingElse(t *testing.T) {
 	r := watched(t)
-	for _, path := range []string{"/v1/flights", "/v1/sessions", "/", "/metrics/raft"} {
+	for _, path := range []string{"/v1/flights", "/v1/sessions", "/", "/metrics/other"} {
 		answer, err := http.Get(r.Metrics + path)
 		require.NoError(t, err)
 		_ = answer.Body.Close()

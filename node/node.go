@@ -31,6 +31,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Alone {
+		defer n.metrics.CollectRaft()()
+	}
 	if err := n.start(ctx); err != nil {
 		dead, cancel := context.WithCancel(ctx)
 		cancel()

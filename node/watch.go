@@ -22,8 +22,9 @@ func (n *node) openWatch() error {
 	}
 	n.watching = "http://" + listener.Addr().String()
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", n.metrics.Handler())
-	mux.Handle("GET /metrics/etcd", n.metrics.Handler())
+	for _, path := range [...]string{"GET /metrics", "GET /metrics/etcd", "GET /metrics/raft"} {
+		mux.Handle(path, n.metrics.Handler())
+	}
 	for _, path := range [...]string{"GET /livez", "GET /readyz", "GET /version"} {
 		mux.Handle(path, n.front)
 	}

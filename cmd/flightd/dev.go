@@ -47,7 +47,7 @@ func (a *app) dev(ctx context.Context, f devFlags) error {
 	}
 	cfg := node.Dev(firstOf(f.data, a.env("FLIGHTD_DATA")), firstOf(f.listen, a.env("FLIGHTD_LISTEN")))
 	cfg.ListenMetrics = firstOf(f.metrics, a.env("FLIGHTD_LISTEN_METRICS"))
-	cfg.Version = buildVersion()
+	cfg.Version, cfg.Alone = buildVersion(), true
 	cfg.Crash = crash
 	if cfg.Logger, err = a.logger(f.logLevel, f.logFormat); err != nil {
 		return err
