@@ -43,10 +43,10 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 	}
 	switch verdictOn(err) {
 	case taken:
-		c.spool.drop(name)
+		c.spool.drop(name, key.String())
 		return f, err
 	case refused:
-		c.spool.putAside(name, err)
+		c.spool.putAside(name, key.String(), err)
 	case later:
 		c.opts.logger.Warn("flightd: an outcome is not recorded yet; its report waits on disk", "key", key.String(), "spool", c.opts.spool, "error", err)
 		c.spool.release(name)
@@ -126,7 +126,7 @@ func (c *Client) drain(ctx context.Context, names []string) bool {
 		}
 		key, err := flight.ParseKey(entry.Key)
 		if err != nil {
-			c.spool.putAside(name, err)
+			c.spool.putAside(name, entry.Key, err)
 			continue
 		}
 		ask := c.reportRequest(key, entry.Report)
@@ -135,9 +135,9 @@ func (c *Client) drain(ctx context.Context, names []string) bool {
 		switch verdictOn(err) {
 		case taken:
 			c.opts.logger.Info("flightd: an outcome that waited on disk is recorded", "key", entry.Key)
-			c.spool.drop(name)
+			c.spool.drop(name, entry.Key)
 		case refused:
-			c.spool.putAside(name, err)
+			c.spool.putAside(name, entry.Key, err)
 		case later:
 			c.spool.release(name)
 			return false

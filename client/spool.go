@@ -168,7 +168,7 @@ func (p *spool) claim(name string) (*spooled, bool) {
 		s, err = decodeSpooled(b)
 	}
 	if err != nil {
-		p.rename(name, spoolBad, err)
+		p.rename(name, spoolBad, "", err)
 		return nil, false
 	}
 	return s, true
@@ -183,27 +183,29 @@ func (p *spool) release(name string) {
 
 // drop removes a report that was taken. If the process dies before it, the report is sent once more, which changes
 // nothing.
-func (p *spool) drop(name string) {
+func (p *spool) drop(name, key string) {
 	if name == "" {
 		return
 	}
 	defer p.release(name)
 	if err := os.Remove(filepath.Join(p.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		p.logger.Warn("flightd: a report that was taken cannot be removed", "file", name, "error", err)
+		p.logger.Warn("flightd: a report that was taken cannot be removed", "key", key, "file", name, "error", err)
 	}
 }
 
 // putAside keeps a report that no server will ever take, for a person to look at, and says so.
-func (p *spool) putAside(name string, why error) {
+func (p *spool) putAside(name, key string, why error) {
 	if name != "" {
-		p.rename(name, spoolRefused, why)
+		p.rename(name, spoolRefused, key, why)
 	}
 }
 
-func (p *spool) rename(name, suffix string, why error) {
+// rename puts a file aside. key is "" where it could not be read.
+func (p *spool) rename(name, suffix, key string, why error) {
 	defer p.release(name)
 	err := os.Rename(filepath.Join(p.dir, name), filepath.Join(p.dir, name+suffix))
-	p.logger.Error("flightd: a report is put aside; a person must look at it", "file", filepath.Join(p.dir, name+suffix), "error", errors.Join(why, err))
+	p.logger.Error("flightd: a report is put aside; a person must look at it", "key", key,
+		"file", filepath.Join(p.dir, name+suffix), "error", errors.Join(why, err))
 }
 
 // Spooled is how many reports wait on disk in the client's spool.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 
@@ -52,4 +53,22 @@ func TestTraceIsPassedOn(t *testing.T) {
 		clear(seen)
 		mu.Unlock()
 	}
+}
+
+// TestEveryLineAboutAReportHasItsKey: of one that waits, of one that is recorded at last, and of one that never will be.
+func TestEveryLineAboutAReportHasItsKey(t *testing.T) {
+	g := newRig(t)
+	g.unrecorded()
+	g.on(nil)
+	c := g.connect()
+	g.until(key, func(f *flight.Flight) bool { return f.State.Terminal() })
+	_, err := c.Record(key, client.ReportRequest{FencingToken: "x", Outcome: "succeeded"})
+	require.Error(t, err)
+	require.NoError(t, c.Close(t.Context()))
+	lines := strings.Split(strings.TrimSpace(g.logged()), "\n")
+	for i, want := range []string{"waits on disk", "is recorded", "put aside"} {
+		require.Contains(t, lines[i], want)
+		require.Contains(t, lines[i], " key="+key.String(), "so that one search finds the story")
+	}
+	require.Len(t, lines, 3)
 }

@@ -115,11 +115,19 @@ func (p *spool) drop(name string) {
 	delete(p.kept, name)
 	p.mu.Unlock()
 	if err := p.cfg.FS.Remove(p.cfg.FS.PathJoin(p.dir, name)); err != nil {
-		p.cfg.Logger.Warn("clusterstore: remove a spooled report", "file", name, "error", err)
+		p.cfg.Logger.Warn("clusterstore: remove a spooled report", "key", keyOf(r), "file", name, "error", err)
 	}
 	if f := p.cfg.Events.Unspooled; f != nil && r != nil {
 		f(r.Key)
 	}
+}
+
+// keyOf is for the log.
+func keyOf(r *flight.Report) string {
+	if r == nil {
+		return ""
+	}
+	return r.Key.String()
 }
 
 // resume proposes what an earlier process left.

@@ -35,7 +35,7 @@ for _ in $(seq 100); do
 done
 url=$(head -n 1 "$work/url")
 if [ -z "$url" ]; then cat "$work/log" >&2; exit 1; fi
-bin/flightd --server "$url" exec --key check/1 -- true
+XDG_STATE_HOME="$work/state" bin/flightd --server "$url" exec --key check/1 -- true
 exec 3<>"/dev/tcp/127.0.0.1/${url##*:}"
 printf 'GET /metrics HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n' >&3
 tr -d '\r' <&3 | sed '1,/^$/d' >"$work/metrics"

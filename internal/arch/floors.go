@@ -53,6 +53,7 @@ func fences() []fence {
 		{"github.com/hashicorp/raft", []string{"clusterstore", "bench"}, nil},
 		{"github.com/cockroachdb/pebble", []string{"clusterstore", "bench"}, nil},
 		{"github.com/prometheus", []string{"metrics"}, nil},
+		{"github.com/hashicorp/go-metrics", []string{"metrics"}, nil},
 		{"github.com/spf13/cobra", []string{"cmd"}, nil},
 		{"testing", []string{"flight/flighttest", "lease/leasetest", "lease/etcdlease/etcdtest", "clusterstore/storetest", "executor/executortest", "flightdtest"}, []string{""}},
 	}
@@ -64,7 +65,7 @@ func light() []string { return []string{"client", "effect", "flight", "internal/
 
 // heavy are the libraries that a client does not carry.
 func heavy() []string {
-	return []string{"go.etcd.io/etcd", "github.com/hashicorp/raft", "github.com/cockroachdb/pebble", "google.golang.org/grpc"}
+	return []string{"go.etcd.io/etcd", "github.com/hashicorp/raft", "github.com/cockroachdb/pebble", "google.golang.org/grpc", "github.com/prometheus"}
 }
 
 // roomOf finds the room that a package path, relative to the module, belongs to: the one with the longest path.
