@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -160,6 +161,57 @@ func TestMetricsAddressIsLoopback(t *testing.T) {
 	var invalid *flight.InvalidError
 	require.ErrorAs(t, Run(t.Context(), cfg), &invalid)
 	require.Equal(t, "listen_metrics", invalid.Field)
+}
+
+// TestScrapesDuringAStop: whoever watches a node sees it go, and hurts nobody by that.
+func TestScrapesDuringAStop(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cfg := Dev(t.TempDir(), "127.0.0.1:0")
+	cfg.ListenMetrics = "127.0.0.1:0"
+	ready, done := make(chan Ready, 1), make(chan error, 1)
+	cfg.Ready = func(r Ready) { ready <- r }
+	go func() { done <- Run(ctx, cfg) }()
+	r := <-ready
+	_, err := r.Executor.Do(t.Context(), effect.Call{Key: flight.MustKey("default/charge/doubtful")},
+		func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			return effect.Answer{}, errors.New("the connection broke")
+		})
+	require.Error(t, err)
+	require.Contains(t, body(t, r.Metrics+"/metrics"), "\nflightd_in_doubt 1\n", "so that a scrape reads flights, too")
+	first, scraped := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for answer, err := http.Get(r.Metrics + "/metrics"); err == nil; answer, err = http.Get(r.Metrics + "/metrics") {
+			_, _ = io.Copy(io.Discard, answer.Body)
+			_ = answer.Body.Close()
+			if n++; n == 1 {
+				close(first)
+			}
+		}
+		scraped <- n
+	}()
+	<-first
+	cancel()
+	require.NoError(t, <-done)
+	t.Logf("%d scrapes until it was gone", <-scraped)
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestEveryAlertIsTestedAndExplained: by promtool's tests, and by the document that says what to do.
+func TestEveryAlertIsTestedAndExplained(t *testing.T) {
+	read := func(file string) string {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		return string(text)
+	}
+	tests, document := read("../deploy/prometheus/alerts_test.yml"), read("../docs/monitoring.md")
+	alerts := regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(read("../deploy/prometheus/alerts.yml"), -1)
+	require.Greater(t, len(alerts), 10)
+	for _, a := range alerts {
+		require.Contains(t, document, "`"+a[1]+"`", "what to do")
+		require.Regexp(t, `alertname: `+a[1]+`\n +exp_alerts|alertname="`+a[1]+`"`, tests, "that it rings")
+		require.Regexp(t, `alertname: `+a[1]+`\}|alertname="`+a[1]+`"`, tests, "that it does not")
+	}
 }
 
 // TestDashboardIsWhole: it can be imported, and its panels have each its place.
