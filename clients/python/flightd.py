@@ -1,0 +1,1126 @@
+"""flightd for Python: a side effect runs once per key, and every duplicate gets its receipt.
+
+One file on the standard library alone (Python 3.9 or later); copy it into your project.
+
+    import flightd
+
+    with flightd.once("charge", order.id, {"cents": 4200}) as f:
+        with f.effect():
+            f.result = provider.charge(order, idempotency_key=f.idempotency_key)
+    print(f.result)      # the same for the caller who ran it and for every duplicate
+
+Where the effect has happened already, ``effect()`` leaves the ``once`` block, and ``f.result`` is the stored receipt:
+code that prepares the effect stands above ``effect()``, code that uses its result stands below the ``once`` block.
+
+What an error means is told by where it was raised:
+
+    above effect()                    nothing was sent: ``not_done``, the key is free again
+    Refused, anywhere                 the provider's no: it is the receipt, and every repeat gets ``Declined``
+    NotDone, anywhere                 it surely did not happen this time: the key is free again
+    any other one, once in effect()   it may have happened: ``unknown``, and the recovery policy decides
+
+The policy is ``hold`` unless you name another: then nobody acts again before a person has said what happened
+(``InDoubt``). ``resend`` suits providers that honour ``f.idempotency_key``; ``verify`` those that can be asked, by
+``look_up``.
+
+Each flight has a session of its own, which a thread renews while the block runs and which ends with the report. The
+right to start is counted from the moment a request was *sent*: when it is over, ``effect()`` raises ``LeaseLost`` and
+nothing starts. A report that no server takes is fsynced to ``$XDG_STATE_HOME/flightd/reports``, in the format of all
+flightd's clients, and delivered by whichever of them comes next.
+
+Servers come from ``FLIGHTD_ADDR`` (several, separated by commas, are tried in turn), the namespace from
+``FLIGHTD_NAMESPACE``. All calls block and may come from many threads; from asyncio, use ``asyncio.to_thread``.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import http.client
+import json
+import logging
+import os
+import random
+import secrets
+import socket
+import struct
+import tempfile
+import threading
+import time
+import urllib.parse
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Type, Union
+
+__all__ = [
+    "once", "Client", "Flight", "Receipt", "Happened", "NotHappened", "raise_for_status",
+    "Error", "Refused", "NotDone", "InDoubt", "Conflict", "Busy", "Unapproved", "Expired", "Fenced", "Failed",
+    "Declined", "Unavailable", "Unrecorded", "Unsettled", "LeaseLost",
+]
+
+_log = logging.getLogger("flightd")
+
+DEFAULT_SERVER = "http://127.0.0.1:7420"
+_MAX_RECEIPT = 64 << 10  # bytes of a receipt's body that the ledger keeps
+_MAX_TEXT = 1024  # bytes of an error or an external id
+_MAX_WAIT = 20.0  # seconds that one request waits at the server; longer waits are several requests
+_TRY = 10.0  # seconds that one try may take beside waiting
+_FIRST_REPORT = 2.0  # seconds after which a report that is not answered goes to disk
+_IDLE = 20.0  # seconds after which an idle connection is not used again
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+class Error(Exception):
+    """Whatever flightd says no with. ``code`` is stable and made for programs; ``problem`` is the whole document."""
+
+    code = ""
+
+    def __init__(self, message: str = "", *, code: str = "", problem: Optional[Dict[str, Any]] = None) -> None:
+        super().__init__(message)
+        self.code = code or type(self).code
+        self.problem: Dict[str, Any] = problem or {}
+        self.key: str = self.problem.get("key", "")
+        self.flight_id: str = self.problem.get("flight_id", "")
+
+
+class Refused(Error):
+    """Raise it when the provider said no: the effect did not happen and never will. It ends the flight."""
+
+    code = "refused"
+
+
+class NotDone(Error):
+    """Raise it when the effect surely did not happen this time. The key is free again."""
+
+    code = "not_done"
+
+
+class InDoubt(Error):
+    """The effect may have happened; nobody may act before a person has said so. ``version`` is what was seen."""
+
+    code = "in_doubt"
+
+    @property
+    def version(self) -> str:
+        return str(self.problem.get("version", ""))
+
+
+class Conflict(Error):
+    """The key belongs to another input. Nothing was run; a repeat fails alike. ``fields`` are JSON pointers."""
+
+    code = "idempotency_conflict"
+
+    @property
+    def fields(self) -> List[str]:
+        pointers = [e.get("pointer", "") for e in self.problem.get("errors") or []]
+        return [p[len("/input"):] if p.startswith("/input") else p for p in pointers]
+
+
+class Busy(Error):
+    """Somebody else is at it and the wait is over. Asking again is safe."""
+
+    code = "idempotency_in_flight"
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds after which it is worth asking again."""
+        return float(self.problem.get("retry_after_ms", 0)) / 1000
+
+
+class Unapproved(Error):
+    """A person must approve the flight first."""
+
+    code = "approval_pending"
+
+
+class Expired(Error):
+    """It was carried out before, and its receipt is no longer kept. It is not run again."""
+
+    code = "expired"
+
+
+class Fenced(Error):
+    """This attempt's right is over: a newer one or a decision took its place. Its report is kept as evidence."""
+
+    code = "fenced"
+
+
+class LeaseLost(Error):
+    """The right to start the effect is over: it must not start."""
+
+    code = "lease_lost"
+
+
+class Failed(Error):
+    """The flight ended without a receipt: cancelled, or its retries are spent. A person may let it run again."""
+
+    code = "flight_failed"
+
+
+class Declined(Error):
+    """The flight is over and the provider's answer was no. Every repeat gets the same ``receipt``."""
+
+    code = "flight_failed"
+    receipt: "Receipt"
+
+
+class Unavailable(Error):
+    """flightd cannot decide now. No effect was started; asking again is safe."""
+
+    code = "unreachable"
+    _unsure = False  # a request may still be carried out
+
+
+class Unrecorded(Error):
+    """The effect ran and no server has taken its outcome yet: the report waits on disk. ``result`` is what you set."""
+
+    code = "unrecorded"
+    outcome: str = ""
+    result: Any = None
+
+
+class Unsettled(Error):
+    """The attempt ended without ending the flight; calling again opens the next one. ``outcome`` is how it ended."""
+
+    code = "unsettled"
+    outcome: str = ""
+
+
+_BY_CODE: Dict[str, Type[Error]] = {
+    c.code: c for c in (InDoubt, Conflict, Busy, Unapproved, Expired, Fenced, LeaseLost, Failed)
+}
+_BY_CODE.update({c: Unavailable for c in ("no_leader", "lease_unavailable", "draining", "report_pending", "rate_limited")})
+
+
+class _Skip(BaseException):
+    """Leaves the block of a flight that is over. Not an Exception, so that no handler of the caller takes it."""
+
+    def __init__(self, flight: "Flight") -> None:
+        self.flight = flight
+
+
+def _refusal(status: int, retry_after: str, data: bytes) -> Error:
+    """The error that a problem document stands for. What is none, from a proxy perhaps, becomes one."""
+    try:
+        problem = json.loads(data)
+        code = problem["code"]
+    except (ValueError, KeyError, TypeError):
+        detail = f"answer {status} of something that is not flightd: {data[:200]!r}"
+        problem, code = {"code": "internal", "retryable": status >= 500, "detail": detail}, "internal"
+    problem["status"] = status
+    if not problem.get("retry_after_ms") and retry_after.isdigit():
+        problem["retry_after_ms"] = 1000 * int(retry_after)
+    text = ": ".join(str(p) for p in (code, problem.get("key"), problem.get("detail")) if p)
+    for e in problem.get("errors") or []:
+        if e.get("detail", "") not in text:
+            text += f"; {e.get('pointer') or e.get('header') or e.get('parameter') or ''}: {e['detail']}"
+    if problem.get("hint"):
+        text += f" ({problem['hint']})"
+    return _BY_CODE.get(code, Error)(text, code=code, problem=problem)
+
+
+def raise_for_status(status: int, text: str = "") -> None:
+    """Raises what an HTTP answer of a provider means: Refused, NotDone, or a plain Error for an unknown outcome."""
+    if 200 <= status < 300:
+        return
+    message = f"the provider answered {status}: {text}"
+    if status in (400, 402, 405, 406, 410, 413, 415, 422):
+        raise Refused(message)
+    if 300 <= status < 400 or status in (401, 403, 404, 407, 421, 425, 426, 429, 431):
+        raise NotDone(message)
+    raise Error(message, code="unknown")
+
+
+# --- what callers and providers say ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The stored first outcome of a flight. It never changes."""
+
+    outcome: str  #: succeeded or refused
+    external_id: str
+    content_type: str
+    digest: str  #: sha256 over the whole body
+    size: int  #: full length of the body in bytes
+    truncated: bool  #: only its beginning is kept
+    attempt: int
+    at: str  #: when it was stored, RFC 3339
+    value: Any = field(repr=False)  #: the body: JSON as Python has it, text as str, anything else as bytes
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What ``look_up`` returns when the provider shows the effect."""
+
+    result: Any = None
+    external_id: str = ""
+
+
+@dataclass(frozen=True)
+class NotHappened:
+    """What ``look_up`` returns when the provider is sure that there is no such effect."""
+
+
+class _Sent(NamedTuple):
+    """When a request was sent, by the clock that never goes back and by the one on the wall."""
+
+    mono: float
+    wall: float
+
+
+class _Trust:
+    """How long a session may be believed in: from the sending of a request for as long as its answer said.
+
+    The monotonic clock stands still while a machine sleeps and the wall clock may jump; whichever says that it is over
+    is believed.
+    """
+
+    def __init__(self) -> None:
+        self._until = _Sent(0.0, 0.0)
+        self._lost = False
+
+    def extend(self, sent: _Sent, ms: int) -> None:
+        if sent.mono + ms / 1000 > self._until.mono:
+            self._until = _Sent(sent.mono + ms / 1000, sent.wall + ms / 1000)
+
+    def lose(self) -> None:
+        self._lost = True
+
+    def left(self) -> float:
+        if self._lost:
+            return 0.0
+        return min(self._until.mono - time.monotonic(), self._until.wall - time.time())
+
+
+def _encode(value: Any, content_type: str) -> Tuple[str, bytes]:
+    """The body of a receipt. A value that JSON cannot hold is no reason to call the effect failed: it happened."""
+    if value is None:
+        return content_type, b""
+    if isinstance(value, (bytes, bytearray)):
+        return content_type or "application/octet-stream", bytes(value)
+    try:
+        return "application/json", json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as e:
+        return "text/plain; charset=utf-8", f"the result cannot be written as JSON: {e}".encode("utf-8", "replace")
+
+
+def _decode(content_type: str, body: bytes, truncated: bool = False) -> Any:
+    kind = content_type.split(";")[0].strip().lower()
+    if not body:
+        return None
+    if not truncated and (kind == "application/json" or kind.startswith("application/") and kind.endswith("+json")):
+        with contextlib.suppress(ValueError):
+            return json.loads(body)
+    return body.decode("utf-8", "replace") if kind.startswith("text/") else body
+
+
+def _body_fields(external_id: str, content_type: str, body: bytes) -> Dict[str, Any]:
+    """A body as reports carry it: as base64, so that what is stored is these bytes; a long one shortened."""
+    fields: Dict[str, Any] = {}
+    if external_id:
+        fields["external_id"] = _cut(external_id)
+    if content_type:
+        fields["content_type"] = content_type
+    if body:
+        fields["body_base64"] = base64.b64encode(body[:_MAX_RECEIPT]).decode()
+    if len(body) > _MAX_RECEIPT:
+        fields.update(truncated=True, size=len(body), digest="sha256:" + hashlib.sha256(body).hexdigest())
+    return fields
+
+
+def _cut(text: str) -> str:
+    """Bounds a text to what the ledger keeps of it."""
+    return text.encode("utf-8", "replace")[:_MAX_TEXT].decode("utf-8", "ignore")
+
+
+# --- one flight ------------------------------------------------------------------------------------------------------
+
+
+class Flight:
+    """One call of ``once``: what may be done, and what came of it.
+
+    Attributes: ``key``, ``flight_id``, ``attempt``, ``idempotency_key`` (the same for every attempt; pass it to the
+    provider), ``fencing_token`` (sorts by age), ``input`` (as *first* submitted: send this, not your own),
+    ``previous`` (the attempt before, if there was one), ``replayed`` (True when nothing is to be done any more),
+    ``source`` (executed, joined or replayed), ``receipt``. Set ``result``, and ``external_id`` where the provider has
+    one; ``content_type`` says what a ``bytes`` result is.
+    """
+
+    def __init__(self, client: "Client", request: Dict[str, Any], wait: Optional[float],
+                 look_up: Optional[Callable[["Flight"], Any]], key: str) -> None:
+        self._client, self._request, self._look_up = client, request, look_up
+        self._until = None if wait is None else time.monotonic() + wait
+        self._trust, self._stop = _Trust(), threading.Event()
+        self._over = self._sent = False
+        self._deadline: Optional[float] = None
+        self._session, self._nonce, self._every, self._policy = "", "", 1.0, request
+        self.key, self.flight_id, self.source, self.replayed = key, "", "", False
+        self.attempt, self.idempotency_key, self.fencing_token = 0, "", ""
+        self.input: Any = None
+        self.previous: Optional[Dict[str, Any]] = None
+        self.result: Any = None
+        self.external_id, self.content_type = "", ""
+        self.receipt: Optional[Receipt] = None
+        self.cancel_requested = False  #: somebody wants the flight cancelled; it is up to you to stop
+
+    # What the block may use.
+
+    @contextlib.contextmanager
+    def effect(self) -> Iterator["Flight"]:
+        """Stands around the call that must happen once. From its beginning on, a plain error is of unknown outcome.
+
+        It leaves the ``once`` block when the flight is over already, and raises LeaseLost when the right to start is.
+        """
+        if self._over:
+            raise _Skip(self)
+        if self._trust.left() <= 0:
+            raise LeaseLost(f"{self.key}: the lease is lost: the effect must not be started")
+        self._sent = True
+        yield self
+
+    @property
+    def lease_lost(self) -> bool:
+        """Nothing may start any more. An effect that has started is left to finish, except under ``verify``."""
+        return self._trust.left() <= 0
+
+    @property
+    def headers(self) -> Dict[str, str]:
+        """What travels with the effect over HTTP. Give it to a client that does not repeat requests by itself."""
+        return {"Idempotency-Key": self.idempotency_key, "Flightd-Fencing-Token": self.fencing_token}
+
+    def time_left(self) -> Optional[float]:
+        """Seconds that the effect may still take, for a time-out; None when nothing bounds it.
+
+        It is bounded by ``attempt_timeout``, and under ``verify`` by the lease: a look-up needs to know when the
+        effect can no longer happen.
+        """
+        ends = [] if self._deadline is None else [self._deadline - time.monotonic()]
+        if self._policy.get("recovery") == "verify":
+            ends.append(self._trust.left())
+        return max(0.0, min(ends)) if ends else None
+
+    def body(self) -> bytes:
+        """The receipt's body, byte for byte as it was reported."""
+        return self._client._receipt_body(self.flight_id)
+
+    # Opening.
+
+    def __enter__(self) -> "Flight":
+        legs = 0
+        while True:
+            legs += 1
+            if legs > 1:
+                time.sleep(min(0.02 * legs, 1.0))
+            try:
+                answer, sent = self._open(secrets.token_urlsafe(16))
+            except (LeaseLost, Fenced):
+                if self._waited():
+                    raise
+                continue
+            if answer["decision"] == "replay":
+                self._settle(answer["flight"])
+                self.replayed = True
+                return self
+            self._adopt(answer, sent)
+            if self._trust.left() > 0:
+                threading.Thread(target=self._renew, name="flightd-renew", daemon=True).start()
+                return self
+            self._decline()
+
+    def _waited(self) -> bool:
+        return self._until is not None and self._until - time.monotonic() < 0.001
+
+    def _wait_ms(self) -> int:
+        left = _MAX_WAIT if self._until is None else self._until - time.monotonic()
+        return int(1000 * max(0.0, min(left, _MAX_WAIT)))
+
+    def _open(self, nonce: str) -> Tuple[Dict[str, Any], _Sent]:
+        """Asks until the flight may be flown, is over, or the wait is. The nonce makes repeats harmless."""
+        request = dict(self._request, nonce=nonce, owner=self._client._owner())
+        try:
+            while True:
+                request["wait_ms"] = self._wait_ms()
+                try:
+                    answer, sent = self._ask_open("/v1/flights:open", request)
+                    if answer["decision"] == "verify":
+                        answer, sent = self._look(answer, request)
+                except Busy:
+                    if self._waited():
+                        raise
+                    continue
+                if answer["decision"] not in ("proceed", "replay"):
+                    raise Error(f"the server decided {answer['decision']!r}, which this client does not know")
+                return dict(answer, _nonce=nonce), sent
+        except BaseException as e:
+            # What was given up may still be carried out; nobody else would ever say that nothing was sent.
+            if getattr(e, "_unsure", not isinstance(e, Error)):
+                threading.Thread(target=self._stray, args=(request,), name="flightd-stray").start()
+            raise
+
+    def _ask_open(self, path: str, request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
+        try:
+            return self._client._ask("POST", path, request, timeout=request["wait_ms"] / 1000 + _TRY)
+        except Failed as e:  # a flight that ended badly is an answer, too
+            if not e.problem.get("flight"):
+                raise
+            return {"decision": "replay", "flight": e.problem["flight"]}, _Sent(0.0, 0.0)
+
+    def _stray(self, request: Dict[str, Any]) -> None:
+        """Settles an open that was given up: asks for its answer once more, and gives the attempt back."""
+        with contextlib.suppress(Error):
+            request = dict(request, wait_ms=0)
+            answer, _ = self._client._ask("POST", "/v1/flights:open", request, timeout=5.0, patience=5.0)
+            if answer["decision"] == "proceed":
+                report = {"fencing_token": answer["fencing_token"], "outcome": "not_done",
+                          "error": "its caller gave up before it was answered"}
+                self._client._ask("POST", f"/v1/flights/{answer['flight_id']}/report", report, timeout=5.0, patience=5.0)
+
+    def _look(self, answer: Dict[str, Any], request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
+        """Asks the provider what happened and brings the verdict, which is answered like an open."""
+        self._describe(answer)
+        if self._look_up is None:
+            raise InDoubt(f"{self.key}: an effect of unknown outcome must be looked up at the provider; pass look_up",
+                          problem=answer)
+        try:
+            found = self._look_up(self)
+        except Exception:
+            _log.exception("flightd: the look-up of %s failed", self.key)
+            found = None
+        verdict = {"probe": answer["probe"], "nonce": request["nonce"], "owner": request["owner"], "result": "unknown"}
+        if "ttl_ms" in request:
+            verdict["ttl_ms"] = request["ttl_ms"]
+        if isinstance(found, Happened):
+            verdict.update(_body_fields(found.external_id, *_encode(found.result, "")), result="happened")
+        elif isinstance(found, NotHappened):
+            verdict["result"] = "not_happened"
+        verdict["wait_ms"] = self._wait_ms()
+        return self._ask_open(f"/v1/flights/{self.flight_id}/verdict", verdict)
+
+    def _describe(self, answer: Dict[str, Any]) -> None:
+        self.flight_id, self.key = answer["flight_id"], answer.get("key") or self.key
+        self.idempotency_key, self.previous = answer.get("idempotency_key", ""), answer.get("previous")
+        self.attempt = answer.get("attempt") or 0
+        self.input = answer.get("input")
+        if "input_base64" in answer:
+            self.input = _decode(answer.get("input_content_type", ""), base64.b64decode(answer["input_base64"]))
+        if answer.get("policy_differs"):
+            self._policy = answer.get("policy") or {}  # the first caller's stands
+
+    def _adopt(self, answer: Dict[str, Any], sent: _Sent) -> None:
+        self._describe(answer)
+        self.fencing_token, self._session, self._nonce = answer["fencing_token"], answer["session"], answer["_nonce"]
+        self._every = max(answer.get("renew_every_ms", 0) / 1000, 0.05)
+        self._trust = _Trust()
+        self._trust.extend(sent, answer["trust_ms"])
+        timeout = self._policy.get("attempt_timeout_ms")
+        self._deadline = time.monotonic() + timeout / 1000 if timeout else None
+
+    def _decline(self) -> None:
+        """Gives back an attempt whose trust was over before anything was started."""
+        try:
+            self._record("not_done", "the right to start was lost before the effect was sent")
+        except Unrecorded as e:
+            raise Unavailable(str(e.__cause__ or e)) from e
+        except Fenced:
+            pass
+        if self._waited():
+            raise LeaseLost(f"{self.key}: the right to start was lost before the effect was sent")
+
+    def _renew(self) -> None:
+        """Keeps the session alive while the block runs and its report is on the way."""
+        pause, path = self._every, f"/v1/sessions/{urllib.parse.quote(self._session, safe='')}/renew"
+        while not self._stop.wait(pause):
+            pause = self._every
+            try:
+                answer, sent = self._client._ask("POST", path, {"nonces": [self._nonce]},
+                                                 timeout=max(self._every / 2, 1.0), tries=1)
+            except LeaseLost:
+                self._trust.lose()
+                return
+            except Error:
+                pause = min(self._every, 1.0)
+                continue
+            self._trust.extend(sent, answer["trust_ms"])
+            if self.flight_id in (answer.get("cancel_requested") or []):
+                self.cancel_requested = True
+
+    # Landing.
+
+    def __exit__(self, kind: Optional[Type[BaseException]], exc: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> bool:
+        if self._over:
+            return isinstance(exc, _Skip) and exc.flight is self
+        outcome, text = self._classify(exc)
+        try:
+            flight = self._record(outcome, text)
+        except Fenced as e:
+            return self._after_fence(e, exc)
+        except Unrecorded as e:
+            if exc is not None and not isinstance(exc, Exception):
+                return False
+            raise e from (exc or e.__cause__)
+        finally:
+            self._stop.set()
+        if exc is not None and not isinstance(exc, Exception):
+            return False  # whoever interrupts the program gets what it asked for
+        return self._land(flight, outcome, exc)
+
+    def _classify(self, exc: Optional[BaseException]) -> Tuple[str, str]:
+        text = "" if exc is None else f"{type(exc).__name__}: {exc}"
+        if exc is None:
+            if self._sent:
+                return "succeeded", ""
+            return "unknown", "the block ended without effect(): nobody can tell whether anything was sent"
+        if isinstance(exc, Refused):
+            return "refused", text
+        if isinstance(exc, NotDone) or not self._sent:
+            return "not_done", text
+        return "unknown", text
+
+    def _record(self, outcome: str, text: str) -> Dict[str, Any]:
+        report: Dict[str, Any] = {"fencing_token": self.fencing_token, "outcome": outcome}
+        if text:
+            report["error"] = _cut(text)
+        if outcome in ("succeeded", "refused"):
+            content_type, body = _encode(self.result, self.content_type)
+            if outcome == "refused" and not body:
+                content_type, body = "text/plain; charset=utf-8", text.partition(": ")[2].encode("utf-8", "replace")
+            report.update(_body_fields(self.external_id, content_type, body))
+            if content_type and body:
+                self.result = _decode(content_type, body)  # as every duplicate will see it
+        return self._client._record(self.key, self.flight_id, report, self.result)
+
+    def _land(self, flight: Dict[str, Any], outcome: str, exc: Optional[BaseException]) -> bool:
+        if flight["state"] in _SETTLED:
+            try:
+                flight["source"] = "executed"
+                self._settle(flight)
+            except Error as e:
+                if not self._sent and exc is None:
+                    raise RuntimeError(f"{self.key}: put f.effect() around the call that must happen once, or raise "
+                                       "NotDone to leave without it; the flight is in doubt") from e
+                raise e from exc
+            return True
+        if outcome == "unknown" and flight.get("looking") and self._look_up is not None:
+            return self._after_look(exc)
+        if outcome == "not_done":
+            return False
+        unsettled = Unsettled(f"{self.key}: {outcome}: {exc}; call again to open the next attempt")
+        unsettled.outcome = outcome
+        raise unsettled from exc
+
+    def _after_look(self, exc: Optional[BaseException]) -> bool:
+        """Learns what happened. The block cannot run twice: where nothing happened, the caller must call again."""
+        answer, sent = self._open(secrets.token_urlsafe(16))
+        if answer["decision"] == "replay":
+            self._settle(answer["flight"])
+            return True
+        self._adopt(answer, sent)
+        self._record("not_done", "its caller must call again to act")
+        unsettled = Unsettled(f"{self.key}: not_done: {exc}; the provider shows no effect, call again")
+        unsettled.outcome = "not_done"
+        raise unsettled from exc
+
+    def _after_fence(self, fenced: Fenced, exc: Optional[BaseException]) -> bool:
+        """Gives what was decided without this attempt, where that is final, else that it was fenced."""
+        try:
+            flight, _ = self._client._ask("GET", f"/v1/flights/{self.flight_id}")
+        except Error:
+            raise fenced from exc
+        if flight["state"] not in _SETTLED:
+            raise fenced from exc
+        flight["source"] = "replayed"
+        self._settle(flight)
+        return True
+
+    def _settle(self, flight: Dict[str, Any]) -> None:
+        """Takes what a flight that nobody is about to fly gives its callers: a receipt, or an error."""
+        self._over = True
+        self.flight_id, self.key = flight["id"], flight.get("key") or self.key
+        self.source = flight.get("source") or "replayed"
+        state, cause, about = flight["state"], flight.get("cause", ""), {
+            "key": self.key, "flight_id": self.flight_id, "version": flight.get("version", ""), "flight": flight}
+        if state == "in_doubt":
+            raise InDoubt(f"{self.key} is in doubt: {cause}; settle it with `flightd doubt resolve {self.key} "
+                          "--happened --receipt @FILE | --did-not-happen | --fail`", problem=about)
+        if state == "awaiting_approval":
+            raise Unapproved(f"{self.key} waits for an approval", problem=about)
+        if state == "expired":
+            raise Expired(f"{self.key}: its receipt is no longer kept", problem=about)
+        if not flight.get("receipt"):
+            raise Failed(f"{self.key} is {state}: {cause}", problem=about)
+        self.receipt = _receipt(flight["receipt"])
+        self.result, self.external_id = self.receipt.value, self.receipt.external_id
+        self.attempt = self.receipt.attempt
+        if self.receipt.outcome == "refused":
+            declined = Declined(f"{self.key} was refused by the provider: {self.receipt.value}", problem=about)
+            declined.receipt = self.receipt
+            raise declined
+
+
+_SETTLED = ("succeeded", "failed", "cancelled", "expired", "in_doubt", "awaiting_approval")
+
+
+def _receipt(r: Dict[str, Any]) -> Receipt:
+    kind, truncated = r.get("content_type", ""), bool(r.get("truncated"))
+    value = r["body"] if "body" in r else _decode(kind, base64.b64decode(r.get("body_base64", "")), truncated)
+    return Receipt(outcome=r["outcome"], external_id=r.get("external_id", ""), content_type=kind,
+                   digest=r.get("digest", ""), size=r.get("size", 0), truncated=truncated,
+                   attempt=r.get("attempt", 0), at=r.get("at", ""), value=value)
+
+
+# --- the client ------------------------------------------------------------------------------------------------------
+
+
+class Client:
+    """Speaks to flightd servers. Its methods may be called from many threads.
+
+    address     one server or several, separated by commas, tried in turn; ``FLIGHTD_ADDR``, else http://127.0.0.1:7420
+    namespace   of keys; ``FLIGHTD_NAMESPACE``, else default
+    ttl         whole seconds from 2 to 600 that an attempt outlives this process; the server's default is 15
+    spool       folder of reports that no server took yet; "" keeps none: an outcome may then die with the process
+    patience    seconds for which a request is tried again while no server answers
+    report_wait seconds to wait for an outcome to be recorded before ``Unrecorded``; the report is tried on afterwards
+    owner       who holds attempts, for people; host:pid
+    """
+
+    def __init__(self, address: Optional[str] = None, *, namespace: Optional[str] = None, ttl: Optional[int] = None,
+                 spool: Optional[str] = None, patience: float = 10.0, report_wait: float = 10.0,
+                 owner: str = "") -> None:
+        self.namespace = namespace or os.environ.get("FLIGHTD_NAMESPACE") or "default"
+        self._wires = [_Wire(a) for a in _addresses(address or os.environ.get("FLIGHTD_ADDR") or DEFAULT_SERVER)]
+        if patience <= 0 or report_wait <= 0:
+            raise ValueError("patience and report_wait must be more than nothing")
+        self._ttl, self._patience, self._report_wait, self._name = ttl, patience, report_wait, owner
+        self._spool = _Spool(_default_spool() if spool is None else spool)
+        self._best, self._deployment, self._lock = 0, "", threading.Lock()
+        self._drainer: Optional[threading.Thread] = None
+        self._closed = threading.Event()
+
+    def once(self, name: str, id: str, input: Any = None, *, recovery: str = "hold",
+             look_up: Optional[Callable[[Flight], Union[Happened, NotHappened, None]]] = None,
+             attempt_timeout: Optional[float] = None, settle: Optional[float] = None,
+             provider_window: Optional[float] = None, retention: str = "", wait: Optional[float] = 20.0,
+             key_decides: bool = False) -> Flight:
+        """Makes the flight of a key; use it in a ``with`` statement, which asks the server.
+
+        name, id        the business intent: the kind of effect and the business identifier, such as an order's
+        input           any JSON: the same key with another input is a Conflict; unless key_decides is set: then the
+                        first input stands
+        recovery        what happens about an unknown outcome: hold, resend or verify. The first caller's policy stands
+        look_up         asks the provider what happened, for verify: gives Happened, NotHappened, or None if unsure
+        attempt_timeout seconds that an attempt may take; see ``Flight.time_left``
+        settle          seconds after which the provider surely shows an effect, for verify
+        provider_window seconds for which the provider remembers our idempotency key, for resend
+        retention       how long the receipt is kept: "30d", "12h"
+        wait            seconds to wait for somebody else's attempt before ``Busy``; None waits as long as it takes
+
+        The with statement raises InDoubt, Conflict, Busy, Declined, Failed, Unapproved, Expired or Unavailable where
+        nothing may be done, and Unrecorded, Unsettled or Fenced at its end.
+        """
+        request: Dict[str, Any] = {"action": name, "id": id, "recovery": recovery}
+        if input is not None:
+            request["input"] = json.loads(json.dumps(input, allow_nan=False))  # refuses now what cannot travel
+        if key_decides:
+            request["fingerprint"] = "none"
+        if recovery == "verify" and look_up is None:
+            raise ValueError("recovery verify needs a look_up")
+        for field_name, seconds in (("attempt_timeout_ms", attempt_timeout), ("settle_ms", settle),
+                                    ("provider_window_ms", provider_window), ("ttl_ms", self._ttl)):
+            if seconds is not None:
+                request[field_name] = int(seconds * 1000)
+        if retention:
+            request["retention"] = retention
+        if look_up is not None and recovery != "verify":
+            request["lookup"] = True
+        return Flight(self, request, wait, look_up, f"{self.namespace}/{name}/{id}")
+
+    def spooled(self) -> int:
+        """How many reports wait on disk."""
+        return len(self._spool.names())
+
+    def close(self) -> None:
+        """Ends work in the background. Reports that wait stay on disk for the next client."""
+        self._closed.set()
+        drainer = self._drainer
+        if drainer is not None:
+            drainer.join(5.0)
+        for wire in self._wires:
+            wire.drop()
+
+    def _owner(self) -> str:
+        name = self._name or f"{socket.gethostname()}:{os.getpid()}"
+        return "".join(c if " " <= c <= "~" else "?" for c in name)
+
+    # Requests.
+
+    def _ask(self, method: str, path: str, body: Optional[Dict[str, Any]] = None, *, timeout: float = _TRY,
+             patience: Optional[float] = None, tries: int = 0, once: bool = False) -> Tuple[Dict[str, Any], _Sent]:
+        """Sends a request until a server answers it. Each route is guarded against repeats: by a nonce, a token, or by
+        changing nothing. Raises the error of a problem document; Unavailable when nobody answers within patience."""
+        data, sent = self._ask_raw(method, path, body, timeout, patience, tries, once)
+        try:
+            answer = json.loads(data)
+        except ValueError as e:
+            raise Error(f"the server's answer cannot be read: {e}") from e
+        return answer, sent
+
+    def _ask_raw(self, method: str, path: str, body: Optional[Dict[str, Any]], timeout: float,
+                 patience: Optional[float], tries: int, once: bool) -> Tuple[bytes, _Sent]:
+        self._connect(path)
+        payload = None if body is None else json.dumps(body).encode()
+        headers = {"User-Agent": "flightd-python"}
+        if payload is not None:
+            headers["Content-Type"] = "application/json"
+        if self.namespace != "default":
+            headers["Flightd-Namespace"] = self.namespace
+        deadline: Optional[float] = None  # patience begins with the first failure: a good answer may take its time
+        pause, unsure, count = 0.02, False, 0
+        while True:
+            count += 1
+            server = self._best % len(self._wires)
+            hint = 0.0
+            failure: Error
+            try:
+                status, after, data, sent = self._wires[server].exchange(method, path, payload, headers, timeout, once)
+                if status < 300:
+                    return data, sent
+                failure = _refusal(status, after, data)
+                if status < 500 and status != 429:
+                    raise failure
+                hint = min(failure.problem.get("retry_after_ms", 0) / 1000, 5.0)
+            except (OSError, http.client.HTTPException) as e:
+                unsure = unsure or not isinstance(e, ConnectionRefusedError)
+                failure = Unavailable(f"no server answers: {type(e).__name__}: {e}")
+                failure.__cause__ = e
+            self._best = (server + 1) % len(self._wires)
+            if deadline is None:
+                deadline = time.monotonic() + (self._patience if patience is None else patience)
+            wait = hint or pause * random.uniform(0.5, 1.5)
+            pause = min(2 * pause, 1.0)
+            if count < len(self._wires):
+                wait = 0.0  # the next server may know better
+            if count == tries or time.monotonic() + wait > deadline:
+                if isinstance(failure, Unavailable):
+                    failure._unsure = unsure
+                raise failure
+            time.sleep(wait)
+
+    def _connect(self, path: str) -> None:
+        """Learns at first which deployment answers, since reports on disk belong to one, and delivers those."""
+        if self._deployment or path == "/version":
+            return
+        version, _ = self._ask("GET", "/version")
+        with self._lock:
+            first, self._deployment = not self._deployment, version.get("deployment") or "-"
+        if first and self._spool.names():
+            self._drain_soon(now=True)
+
+    def _receipt_body(self, flight_id: str) -> bytes:
+        return self._ask_raw("GET", f"/v1/flights/{flight_id}/receipt", None, _TRY, None, 0, False)[0]
+
+    # Reports.
+
+    def _record(self, key: str, flight_id: str, report: Dict[str, Any], result: Any) -> Dict[str, Any]:
+        """Brings the outcome of an attempt. From the first try that fails the report is on disk, until it is taken."""
+        path, started = f"/v1/flights/{flight_id}/report", time.monotonic()
+        try:
+            return self._ask("POST", path, report, timeout=min(_FIRST_REPORT, self._report_wait), tries=1, once=True)[0]
+        except Error as e:
+            if _taking(e) == "taken":
+                raise
+            failure = e
+        # If the process dies from here on, the next client reports it.
+        name = self._spool.keep(self._deployment, key, json.dumps(report).encode())
+        try:
+            if _taking(failure) == "later":
+                left = max(0.01, self._report_wait - (time.monotonic() - started))
+                flight = self._ask("POST", path, report, timeout=max(1.0, left), patience=left)[0]
+                self._spool.drop(name)
+                return flight
+        except Error as e:
+            if _taking(e) == "taken":
+                self._spool.drop(name)
+                raise
+            failure = e
+        if _taking(failure) == "refused":
+            self._spool.put_aside(name, failure)
+        else:
+            self._spool.release(name)
+            _log.warning("flightd: the outcome of %s is not recorded yet; its report waits in %s: %s",
+                         key, self._spool.folder, failure)
+            self._drain_soon(now=False)
+        unrecorded = Unrecorded(f"{key} ran; its outcome is not recorded yet and stays in the report spool: {failure}")
+        unrecorded.outcome, unrecorded.result, unrecorded.key = report["outcome"], result, key
+        raise unrecorded from failure
+
+    def _drain_soon(self, now: bool) -> None:
+        """Reports what is in the spool until nothing is left. The first round may delay the end of the program, so that
+        one that is short still does its share."""
+        def rounds() -> None:
+            while not self._closed.wait(2.0 if self._drain(self._spool.names()) else 8.0):
+                if not self._spool.names():
+                    return
+        if now:
+            threading.Thread(target=self._drain, args=(self._spool.names(),), name="flightd-spool").start()
+        with self._lock:
+            if self._drainer is None or not self._drainer.is_alive():
+                self._drainer = threading.Thread(target=rounds, name="flightd-spool", daemon=True)
+                self._drainer.start()
+
+    def _drain(self, names: List[str]) -> bool:
+        """Reports what the files hold, and answers False when no server takes reports now."""
+        for name in names:
+            entry = self._spool.claim(name)
+            if entry is None:
+                continue
+            if entry["deployment"] != self._deployment:
+                self._spool.release(name)  # of another server: a client that is connected to that one reports it
+                continue
+            try:
+                path = f"/v1/flights/{_flight_id(entry['key'])}/report"
+                self._ask("POST", path, json.loads(base64.b64decode(entry["report"])), timeout=5.0, tries=1)
+            except Error as e:
+                if _taking(e) == "later":
+                    self._spool.release(name)
+                    return False
+                if _taking(e) == "refused":
+                    self._spool.put_aside(name, e)
+                    continue
+            _log.info("flightd: an outcome that waited on disk is recorded: %s", entry["key"])
+            self._spool.drop(name)
+        return True
+
+
+def _taking(e: Error) -> str:
+    """What a server made of a report: taken, as the outcome or as evidence; later; or refused for ever."""
+    if isinstance(e, Fenced):
+        return "taken"
+    return "later" if isinstance(e, Unavailable) or e.problem.get("retryable") else "refused"
+
+
+def _flight_id(key: str) -> str:
+    """The id that a key has everywhere and for ever."""
+    digest = hashlib.sha256(key.encode()).digest()[:16]
+    return "fl_" + base64.b32encode(digest).decode().rstrip("=").lower()
+
+
+def _addresses(listed: str) -> List[urllib.parse.SplitResult]:
+    servers = []
+    for part in listed.replace(",", " ").split():
+        url = urllib.parse.urlsplit(part if "://" in part else "http://" + part)
+        if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
+            raise ValueError(f"{part!r} is no address of a server like {DEFAULT_SERVER}")
+        servers.append(url)
+    if not servers:
+        raise ValueError("no server is named")
+    return servers
+
+
+class _Wire:
+    """Connections to one server. A proxy of the environment is not used."""
+
+    def __init__(self, url: urllib.parse.SplitResult) -> None:
+        self._url, self._lock, self._pid = url, threading.Lock(), os.getpid()
+        self._idle: List[Tuple[http.client.HTTPConnection, float]] = []
+
+    def exchange(self, method: str, path: str, body: Optional[bytes], headers: Dict[str, str], timeout: float,
+                 once: bool) -> Tuple[int, str, bytes, _Sent]:
+        """Sends one request and reads its answer whole. A connection that was good before may have been closed by the
+        server in the meantime: then it is tried on a new one, unless the request must go out once."""
+        connection = self._get()
+        if connection is not None:
+            try:
+                return self._send(connection, method, path, body, headers, timeout)
+            except (OSError, http.client.HTTPException) as e:
+                self.drop()  # the others are as dead as this one was
+                if once or isinstance(e, socket.timeout):
+                    raise
+        kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
+        return self._send(kind(self._url.hostname or "", self._url.port, timeout=min(timeout, 3.0)), method, path, body,
+                          headers, timeout)
+
+    def _send(self, connection: http.client.HTTPConnection, method: str, path: str, body: Optional[bytes],
+              headers: Dict[str, str], timeout: float) -> Tuple[int, str, bytes, _Sent]:
+        try:
+            if connection.sock is None:
+                connection.connect()
+            connection.sock.settimeout(timeout)
+            sent = _Sent(time.monotonic(), time.time())
+            connection.request(method, self._url.path.rstrip("/") + path, body, headers)
+            answer = connection.getresponse()
+            data, after = answer.read(), answer.getheader("Retry-After") or ""
+        except BaseException:
+            connection.close()
+            raise
+        if answer.will_close:
+            connection.close()
+        else:
+            with self._lock:
+                self._idle.append((connection, time.monotonic()))
+        return answer.status, after, data, sent
+
+    def _get(self) -> Optional[http.client.HTTPConnection]:
+        if self._pid != os.getpid():  # connections are not shared with the process that was forked
+            self._idle, self._lock, self._pid = [], threading.Lock(), os.getpid()
+        with self._lock:
+            while self._idle:
+                connection, since = self._idle.pop()
+                if time.monotonic() - since < _IDLE:
+                    return connection
+                connection.close()
+        return None
+
+    def drop(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection, _ in idle:
+            connection.close()
+
+
+# --- the spool of reports --------------------------------------------------------------------------------------------
+
+
+def _default_spool() -> str:
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):
+        state = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "flightd", "reports")
+
+
+class _Spool:
+    """Keeps reports that no server has taken: one file each, readable by its owner alone, fsynced. A report is all that
+    is known of an effect that happened, so it must not depend on a process.
+
+    A file is the magic, the CRC-32C of the rest in four bytes, and JSON: deployment, key, at, and the body of the
+    request in base64. All clients of flightd share folder and format; a report that two of them send is taken once.
+    """
+
+    MAGIC, SUFFIX = b"FDC1", ".report"
+
+    def __init__(self, folder: str) -> None:
+        self.folder, self._lock = folder, threading.Lock()
+        self._busy: Set[str] = set()
+
+    def names(self) -> List[str]:
+        try:
+            return sorted(n for n in os.listdir(self.folder) if n.endswith(self.SUFFIX)) if self.folder else []
+        except OSError:
+            return []
+
+    def keep(self, deployment: str, key: str, report: bytes) -> str:
+        """Writes a report; once this returns a name, it outlives the process. "" where it cannot be kept."""
+        if not self.folder:
+            return ""
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        entry = {"deployment": deployment, "key": key, "at": at, "report": base64.b64encode(report).decode()}
+        data = json.dumps(entry).encode()
+        name = hashlib.sha256(f"{deployment} {key} ".encode() + report).hexdigest()[:32] + self.SUFFIX
+        with self._lock:
+            self._busy.add(name)
+        try:
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            handle, temp = tempfile.mkstemp(prefix="new-", dir=self.folder)  # with mode 0600
+            with os.fdopen(handle, "wb") as f:
+                f.write(self.MAGIC + struct.pack(">I", _crc32c(data)) + data)
+                f.flush()
+                os.fsync(f.fileno())
+            os.replace(temp, os.path.join(self.folder, name))  # it appears whole or not at all
+            folder = os.open(self.folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)  # makes the name durable
+            finally:
+                os.close(folder)
+        except OSError as e:
+            self.release(name)
+            _log.error("flightd: the report of %s could not be kept on disk: %s", key, e)
+            return ""
+        return name
+
+    def claim(self, name: str) -> Optional[Dict[str, str]]:
+        """Reads a report, unless another thread deals with it. What cannot be read is put aside."""
+        with self._lock:
+            if name in self._busy:
+                return None
+            self._busy.add(name)
+        try:
+            with open(os.path.join(self.folder, name), "rb") as f:
+                data = f.read()
+            if data[:4] != self.MAGIC or data[4:8] != struct.pack(">I", _crc32c(data[8:])):
+                raise ValueError("a report in the spool does not have its checksum")
+            entry = json.loads(data[8:])
+            return {k: str(entry[k]) for k in ("deployment", "key", "report")}
+        except FileNotFoundError:  # another process was faster
+            self.release(name)
+        except (OSError, ValueError, KeyError) as e:
+            self._rename(name, ".damaged", e)
+        return None
+
+    def release(self, name: str) -> None:
+        with self._lock:
+            self._busy.discard(name)
+
+    def drop(self, name: str) -> None:
+        """Removes a report that was taken. If the process dies before it, it is sent once more, which is harmless."""
+        if name:
+            with contextlib.suppress(OSError):
+                os.remove(os.path.join(self.folder, name))
+            self.release(name)
+
+    def put_aside(self, name: str, why: Exception) -> None:
+        """Keeps a report that no server will ever take, for a person to look at."""
+        if name:
+            self._rename(name, ".refused", why)
+
+    def _rename(self, name: str, suffix: str, why: Exception) -> None:
+        path = os.path.join(self.folder, name)
+        with contextlib.suppress(OSError):
+            os.replace(path, path + suffix)
+        _log.error("flightd: a report is put aside; a person must look at it: %s: %s", path + suffix, why)
+        self.release(name)
+
+
+def _crc32c(data: bytes) -> int:
+    """CRC-32 with Castagnoli's polynomial, which zlib does not have."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _CRC[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+def _crc_row(n: int) -> int:
+    for _ in range(8):
+        n = (n >> 1) ^ (0x82F63B78 if n & 1 else 0)
+    return n
+
+
+_CRC = [_crc_row(n) for n in range(256)]
+
+
+# --- the short way ---------------------------------------------------------------------------------------------------
+
+_default: Optional[Client] = None
+_default_lock = threading.Lock()
+
+
+def _default_client() -> Client:
+    global _default
+    with _default_lock:
+        if _default is None:
+            _default = Client()
+        return _default
+
+
+def once(name: str, id: str, input: Any = None, *, recovery: str = "hold",
+         look_up: Optional[Callable[[Flight], Union[Happened, NotHappened, None]]] = None,
+         attempt_timeout: Optional[float] = None, settle: Optional[float] = None,
+         provider_window: Optional[float] = None, retention: str = "", wait: Optional[float] = 20.0,
+         key_decides: bool = False) -> Flight:
+    """``Client.once`` with a client that the environment sets up, made at the first call."""
+    return _default_client().once(
+        name, id, input, recovery=recovery, look_up=look_up, attempt_timeout=attempt_timeout, settle=settle,
+        provider_window=provider_window, retention=retention, wait=wait, key_decides=key_decides)
