@@ -324,7 +324,8 @@ def _body_fields(external_id: str, content_type: str, body: bytes) -> Dict[str, 
     if external_id:
         fields["external_id"] = _cut(external_id)
     if content_type:
-        fields["content_type"] = content_type
+        sendable = len(content_type) < 256 and all(" " <= c <= "~" for c in content_type)
+        fields["content_type"] = content_type if sendable else "application/octet-stream"
     if body:
         fields["body_base64"] = base64.b64encode(body[:_MAX_RECEIPT]).decode()
     if len(body) > _MAX_RECEIPT:
@@ -654,7 +655,9 @@ class Flight:
         if not flight.get("receipt"):
             raise Failed(f"{self.key} is {state}: {cause}", problem=about)
         self.receipt = _receipt(flight["receipt"])
-        self.result, self.external_id = self.receipt.value, self.receipt.external_id
+        self.external_id = self.receipt.external_id
+        if not (self.source == "executed" and self.receipt.truncated):
+            self.result = self.receipt.value  # whoever executed it has the whole result
         self.attempt = self.receipt.attempt
         if self.receipt.outcome == "refused":
             declined = Declined(f"{self.key} was refused by the provider: {self.receipt.value}", problem=about)
@@ -794,7 +797,7 @@ class Client:
                     raise failure
                 hint = min(failure.problem.get("retry_after_ms", 0) / 1000, 5.0)
             except (OSError, http.client.HTTPException) as e:
-                unsure = unsure or not isinstance(e, ConnectionRefusedError)
+                unsure = unsure or not isinstance(e, (ConnectionRefusedError, socket.gaierror))
                 failure = Unavailable(f"no server answers: {type(e).__name__}: {e}")
                 failure.__cause__ = e
             self._best = (server + 1) % len(self._wires)

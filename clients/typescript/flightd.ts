@@ -1,0 +1,1092 @@
+/**
+ * flightd for TypeScript: a side effect runs once per key, and every duplicate gets its receipt.
+ *
+ * One file without dependencies (Node 20 or later); copy it into your project. Its syntax is erasable, so that Node 22.6
+ * and later run it as it is, and any compiler does.
+ *
+ *     import { once } from "./flightd.js";
+ *
+ *     const charge = await once("charge", order.id, { cents: 4200 }, (f) =>
+ *       f.effect(() => provider.charge(order, { idempotencyKey: f.idempotencyKey })));
+ *     console.log(charge.value);      // the same for the caller who ran it and for every duplicate
+ *
+ * The callback runs only where the effect must happen now. What an error means is told by where it was thrown:
+ *
+ *     before effect()                   nothing was sent: `not_done`, the key is free again
+ *     Refused, anywhere                 the provider's no: it is the receipt, and every repeat gets Declined
+ *     NotDone, anywhere                 it surely did not happen this time: the key is free again
+ *     any other one, once in effect()   it may have happened: `unknown`, and the recovery policy decides
+ *
+ * The policy is `hold` unless you name another: then nobody acts again before a person has said what happened (InDoubt).
+ * `resend` suits providers that honour `f.idempotencyKey`; `verify` those that can be asked, by `lookUp`.
+ *
+ * Each flight has a session of its own, which is renewed while the callback runs and ends with the report; a callback
+ * that blocks the event loop for longer than the session's life loses it. The right to start is counted from the moment
+ * a request was *sent*: when it is over, `effect()` throws LeaseLost and nothing starts. A report that no server takes
+ * is fsynced to `$XDG_STATE_HOME/flightd/reports`, in the format of all flightd's clients, and delivered by whichever of
+ * them comes next.
+ *
+ * Servers come from `FLIGHTD_ADDR` (several, separated by commas, are tried in turn), the namespace from
+ * `FLIGHTD_NAMESPACE`.
+ *
+ * @module
+ */
+
+import { createHash, randomBytes } from "node:crypto";
+import * as fs from "node:fs/promises";
+import * as os from "node:os";
+import * as path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const DEFAULT_SERVER = "http://127.0.0.1:7420";
+const MAX_RECEIPT = 64 << 10; // bytes of a receipt's body that the ledger keeps
+const MAX_TEXT = 1024; // bytes of an error or an external id
+const MAX_WAIT_MS = 20_000; // that one request waits at the server; longer waits are several requests
+const TRY_MS = 10_000; // that one try may take beside waiting
+const FIRST_REPORT_MS = 2_000; // after which a report that is not answered goes to disk
+
+type Json = Record<string, any>;
+
+// --- errors -----------------------------------------------------------------------------------------------------------
+
+/** Whatever flightd says no with. `code` is stable and made for programs; `problem` is the whole document. */
+export class FlightdError extends Error {
+  readonly code: string;
+  readonly problem: Json;
+
+  constructor(message: string, code: string, problem: Json = {}, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.name = new.target.name;
+    this.code = code;
+    this.problem = problem;
+  }
+
+  get key(): string { return this.problem["key"] ?? ""; }
+  get flightId(): string { return this.problem["flight_id"] ?? ""; }
+}
+
+/** Throw it when the provider said no: the effect did not happen and never will. It ends the flight. */
+export class Refused extends FlightdError {
+  constructor(message: string, cause?: unknown) { super(message, "refused", {}, cause); }
+}
+
+/** Throw it when the effect surely did not happen this time. The key is free again. */
+export class NotDone extends FlightdError {
+  constructor(message: string, cause?: unknown) { super(message, "not_done", {}, cause); }
+}
+
+/** The effect may have happened; nobody may act before a person has said so. `version` is what was seen. */
+export class InDoubt extends FlightdError {
+  get version(): string { return this.problem["version"] ?? ""; }
+}
+
+/** The key belongs to another input. Nothing was run; a repeat fails alike. `fields` are JSON pointers into the input. */
+export class Conflict extends FlightdError {
+  get fields(): string[] {
+    return (this.problem["errors"] ?? []).map((e: Json) => String(e["pointer"] ?? "").replace(/^\/input/, ""));
+  }
+}
+
+/** Somebody else is at it and the wait is over. Asking again is safe. */
+export class Busy extends FlightdError {
+  get retryAfterMs(): number { return this.problem["retry_after_ms"] ?? 0; }
+}
+
+/** A person must approve the flight first. */
+export class Unapproved extends FlightdError {}
+
+/** It was carried out before, and its receipt is no longer kept. It is not run again. */
+export class Expired extends FlightdError {}
+
+/** This attempt's right is over: a newer one or a decision took its place. Its report is kept as evidence. */
+export class Fenced extends FlightdError {}
+
+/** The right to start the effect is over: it must not start. */
+export class LeaseLost extends FlightdError {}
+
+/** The flight ended without a receipt: cancelled, or its retries are spent. A person may let it run again. */
+export class Failed extends FlightdError {}
+
+/** The flight is over and the provider's answer was no. Every repeat gets the same `receipt`. */
+export class Declined extends FlightdError {
+  readonly receipt: Receipt;
+
+  constructor(message: string, receipt: Receipt, problem: Json, cause?: unknown) {
+    super(message, "flight_failed", problem, cause);
+    this.receipt = receipt;
+  }
+}
+
+/** flightd cannot decide now. No effect was started; asking again is safe. */
+export class Unavailable extends FlightdError {
+  /** @internal a request may still be carried out */
+  unsure = false;
+}
+
+/** The effect ran and no server has taken its outcome yet: the report waits on disk. */
+export class Unrecorded extends FlightdError {
+  readonly outcome: string;
+  readonly value: unknown;
+
+  constructor(message: string, key: string, outcome: string, value: unknown, cause: unknown) {
+    super(message, "unrecorded", { key }, cause);
+    this.outcome = outcome;
+    this.value = value;
+  }
+}
+
+/** The attempt ended without ending the flight; calling again opens the next one. `outcome` is how it ended. */
+export class Unsettled extends FlightdError {
+  readonly outcome: string;
+
+  constructor(message: string, key: string, outcome: string, cause: unknown) {
+    super(message, "unsettled", { key }, cause);
+    this.outcome = outcome;
+  }
+}
+
+type ErrorClass = new (message: string, code: string, problem: Json, cause?: unknown) => FlightdError;
+
+const BY_CODE: Record<string, ErrorClass> = {
+  in_doubt: InDoubt, idempotency_conflict: Conflict, idempotency_in_flight: Busy, approval_pending: Unapproved,
+  expired: Expired, fenced: Fenced, lease_lost: LeaseLost, flight_failed: Failed, no_leader: Unavailable,
+  lease_unavailable: Unavailable, draining: Unavailable, report_pending: Unavailable, rate_limited: Unavailable,
+};
+
+/** The error that a problem document stands for. What is none, from a proxy perhaps, becomes one. */
+function refusal(status: number, retryAfter: string, text: string): FlightdError {
+  let problem: Json = {};
+  try {
+    const read = JSON.parse(text);
+    if (read && typeof read === "object") problem = read;
+  } catch { /* it is none */ }
+  if (typeof problem["code"] !== "string") {
+    const detail = `answer ${status} of something that is not flightd: ${text.slice(0, 200)}`;
+    problem = { code: "internal", retryable: status >= 500, detail };
+  }
+  problem["status"] = status;
+  if (!problem["retry_after_ms"] && /^\d+$/.test(retryAfter)) problem["retry_after_ms"] = 1000 * Number(retryAfter);
+  const code: string = problem["code"];
+  let message = [code, problem["key"], problem["detail"]].filter(Boolean).join(": ");
+  for (const e of problem["errors"] ?? []) {
+    if (!message.includes(e.detail)) message += `; ${e.pointer ?? e.header ?? e.parameter ?? ""}: ${e.detail}`;
+  }
+  if (problem["hint"]) message += ` (${problem["hint"]})`;
+  return new (BY_CODE[code] ?? FlightdError)(message, code, problem);
+}
+
+/** Throws what an HTTP answer of a provider means: Refused, NotDone, or a plain error for an unknown outcome. */
+export function throwForStatus(status: number, text = ""): void {
+  if (status >= 200 && status < 300) return;
+  const message = `the provider answered ${status}: ${text}`;
+  if ([400, 402, 405, 406, 410, 413, 415, 422].includes(status)) throw new Refused(message);
+  if ((status >= 300 && status < 400) || [401, 403, 404, 407, 421, 425, 426, 429, 431].includes(status)) {
+    throw new NotDone(message);
+  }
+  throw new FlightdError(message, "unknown");
+}
+
+// --- what callers and providers say -----------------------------------------------------------------------------------
+
+/** The stored first outcome of a flight. It never changes. */
+export interface Receipt {
+  readonly outcome: "succeeded" | "refused";
+  readonly externalId: string;
+  readonly contentType: string;
+  /** sha256 over the whole body */
+  readonly digest: string;
+  /** full length of the body in bytes */
+  readonly size: number;
+  /** only its beginning is kept */
+  readonly truncated: boolean;
+  readonly attempt: number;
+  /** when it was stored, RFC 3339 */
+  readonly at: string;
+  /** the body: JSON as JavaScript has it, text as a string, anything else as Uint8Array */
+  readonly value: unknown;
+}
+
+/** How a flight ended well. */
+export interface Result<T> {
+  readonly value: T;
+  /** executed: this call ran the effect; joined: it waited for one that was running; replayed: it was stored */
+  readonly source: "executed" | "joined" | "replayed";
+  readonly key: string;
+  readonly flightId: string;
+  readonly receipt: Receipt;
+  /** The receipt's body, byte for byte as it was reported. */
+  body(): Promise<Uint8Array>;
+}
+
+/** What a look-up found out; undefined when it cannot tell. */
+export type Found = { happened: true; value?: unknown; externalId?: string } | { happened: false } | undefined;
+
+/** What holds for a flight; the first caller's policy stands. */
+export interface OnceOptions {
+  /** what happens about an unknown outcome; the default is hold */
+  recovery?: "hold" | "resend" | "verify";
+  /** asks the provider what happened, for verify */
+  lookUp?: (f: Flight) => Promise<Found> | Found;
+  /** how long an attempt may take; `Flight.signal` ends then */
+  attemptTimeoutMs?: number;
+  /** after which the provider surely shows an effect, for verify */
+  settleMs?: number;
+  /** for which the provider remembers our idempotency key, for resend */
+  providerWindowMs?: number;
+  /** how long the receipt is kept: "30d", "12h" */
+  retention?: string;
+  /** how long to wait for somebody else's attempt before Busy; Infinity waits as long as it takes. The default is 20 s */
+  waitMs?: number;
+  /** the key alone decides what the same intent is: the first input stands */
+  keyDecides?: boolean;
+  /** ends the wait for others; an effect that has started is not bothered */
+  signal?: AbortSignal;
+}
+
+/** When a request was sent, by the clock that never goes back and by the one on the wall. */
+interface Sent { mono: number; wall: number }
+
+const now = (): Sent => ({ mono: performance.now(), wall: Date.now() });
+
+/**
+ * How long a session may be believed in: from the sending of a request for as long as its answer said. The monotonic
+ * clock stands still while a machine sleeps and the wall clock may jump; whichever says that it is over is believed.
+ */
+class Trust {
+  private until: Sent = { mono: 0, wall: 0 };
+  private lost = false;
+
+  extend(sent: Sent, ms: number): void {
+    if (sent.mono + ms > this.until.mono) this.until = { mono: sent.mono + ms, wall: sent.wall + ms };
+  }
+
+  lose(): void { this.lost = true; }
+
+  left(): number {
+    const at = now();
+    return this.lost ? 0 : Math.min(this.until.mono - at.mono, this.until.wall - at.wall);
+  }
+}
+
+/** The body of a receipt. A value that JSON cannot hold is no reason to call the effect failed: it happened. */
+function encode(value: unknown): { contentType: string; body: Buffer } {
+  if (value === undefined) return { contentType: "", body: Buffer.alloc(0) };
+  if (value instanceof Uint8Array) return { contentType: "application/octet-stream", body: Buffer.from(value) };
+  try {
+    const text = JSON.stringify(value);
+    if (text !== undefined) return { contentType: "application/json", body: Buffer.from(text) };
+    return plain(`the result cannot be written as JSON: it is a ${typeof value}`);
+  } catch (e) {
+    return plain(`the result cannot be written as JSON: ${textOf(e)}`);
+  }
+}
+
+function plain(text: string): { contentType: string; body: Buffer } {
+  return { contentType: "text/plain; charset=utf-8", body: Buffer.from(text) };
+}
+
+function decode(contentType: string, body: Buffer, truncated = false): unknown {
+  const kind = (contentType.split(";")[0] ?? "").trim().toLowerCase();
+  if (body.length === 0) return undefined;
+  if (!truncated && (kind === "application/json" || /^application\/.*\+json$/.test(kind))) {
+    try { return JSON.parse(body.toString()); } catch { /* as it is, then */ }
+  }
+  return kind.startsWith("text/") ? body.toString() : new Uint8Array(body);
+}
+
+/** A body as reports carry it: as base64, so that what is stored is these bytes; a long one shortened. */
+function bodyFields(externalId: string, contentType: string, body: Buffer): Json {
+  const fields: Json = {};
+  if (externalId) fields["external_id"] = cut(externalId);
+  if (contentType) fields["content_type"] = contentType;
+  if (body.length > 0) fields["body_base64"] = body.subarray(0, MAX_RECEIPT).toString("base64");
+  if (body.length > MAX_RECEIPT) {
+    const digest = "sha256:" + createHash("sha256").update(body).digest("hex");
+    Object.assign(fields, { truncated: true, size: body.length, digest });
+  }
+  return fields;
+}
+
+/** Bounds a text to what the ledger keeps of it. */
+function cut(text: string): string {
+  return Buffer.from(text).subarray(0, MAX_TEXT).toString().replace(/\uFFFD$/, "");
+}
+
+const textOf = (e: unknown): string => (e instanceof Error ? `${e.name}: ${e.message}` : String(e));
+
+// --- one flight -------------------------------------------------------------------------------------------------------
+
+/** One attempt, as the callback sees it. */
+export class Flight {
+  readonly key: string;
+  readonly flightId: string;
+  readonly attempt: number;
+  /** the same for every attempt; pass it to the provider */
+  readonly idempotencyKey: string;
+  /** sorts by age; a store that remembers the greatest one shuts out every attempt that is over */
+  readonly fencingToken: string;
+  /** as *first* submitted: send this, not your own */
+  readonly input: unknown;
+  /** the attempt before, if there was one */
+  readonly previous: Json | undefined;
+  /** ends by the attempt's time-out, a wanted cancellation, and loss of the lease under verify; give it to your call */
+  readonly signal: AbortSignal;
+  /** the external object's id, where the provider has one; set it for the receipt */
+  externalId = "";
+
+  /** @internal */ sent = false;
+  /** @internal */ readonly trust: Trust;
+
+  /** @internal */
+  constructor(answer: Json, trust: Trust, signal: AbortSignal) {
+    this.key = answer["key"] ?? "";
+    this.flightId = answer["flight_id"];
+    this.attempt = answer["attempt"] ?? 0;
+    this.idempotencyKey = answer["idempotency_key"] ?? "";
+    this.fencingToken = answer["fencing_token"] ?? "";
+    this.previous = answer["previous"];
+    this.input = answer["input_base64"] === undefined ? answer["input"]
+      : decode(answer["input_content_type"] ?? "", Buffer.from(answer["input_base64"], "base64"));
+    this.trust = trust;
+    this.signal = signal;
+  }
+
+  /**
+   * Stands around the call that must happen once. From its beginning on, a plain error is of unknown outcome. Throws
+   * LeaseLost, and starts nothing, when the right to start is over.
+   */
+  async effect<T>(call: (f: Flight) => Promise<T> | T): Promise<T> {
+    if (this.trust.left() <= 0) {
+      throw new LeaseLost(`${this.key}: the lease is lost: the effect must not be started`, "lease_lost");
+    }
+    this.sent = true;
+    return await call(this);
+  }
+
+  /** Nothing may start any more. An effect that has started is left to finish, except under verify. */
+  get leaseLost(): boolean { return this.trust.left() <= 0; }
+
+  /** What travels with the effect over HTTP. Give it to a client that does not repeat requests by itself. */
+  get headers(): Record<string, string> {
+    return { "Idempotency-Key": this.idempotencyKey, "Flightd-Fencing-Token": this.fencingToken };
+  }
+}
+
+interface Answer { json: Json; sent: Sent }
+
+/** An attempt that is open for this client: its session is renewed until it ends. */
+class Attempt {
+  readonly flight: Flight;
+  private readonly client: Client;
+  private readonly session: string;
+  private readonly nonce: string;
+  private readonly every: number;
+  private readonly verify: boolean;
+  private readonly abort = new AbortController();
+  private readonly trust = new Trust();
+  private readonly timers = new Set<NodeJS.Timeout>();
+  private over = false;
+
+  constructor(client: Client, answer: Answer, nonce: string, policy: Json) {
+    this.client = client;
+    this.session = answer.json["session"];
+    this.nonce = nonce;
+    this.every = Math.max(answer.json["renew_every_ms"] ?? 0, 50);
+    this.verify = policy["recovery"] === "verify";
+    this.trust.extend(answer.sent, answer.json["trust_ms"]);
+    this.flight = new Flight(answer.json, this.trust, this.abort.signal);
+    const timeout: number = policy["attempt_timeout_ms"] ?? 0;
+    if (timeout > 0) this.after(timeout, () => this.abort.abort(new Error("the attempt's time-out is over")));
+    this.watch();
+    this.after(this.every, () => void this.renew());
+  }
+
+  get mayStart(): boolean { return this.trust.left() > 0; }
+
+  private after(ms: number, then: () => void): void {
+    if (this.over) return;
+    const timer = setTimeout(() => { this.timers.delete(timer); then(); }, Math.min(ms, 2 ** 31 - 1));
+    this.timers.add(timer);
+  }
+
+  /** Ends the attempt's signal when the lease is lost, where a look-up needs to know that the effect is over. */
+  private watch(): void {
+    if (!this.verify) return;
+    const left = this.trust.left();
+    if (left <= 0) this.abort.abort(new LeaseLost("the lease is lost", "lease_lost"));
+    else this.after(left, () => this.watch());
+  }
+
+  /** Keeps the session alive while the callback runs and its report is on the way. */
+  private async renew(): Promise<void> {
+    let pause = this.every;
+    try {
+      const route = `/v1/sessions/${encodeURIComponent(this.session)}/renew`;
+      const { json, sent } = await this.client.ask("POST", route, { nonces: [this.nonce] },
+        { timeoutMs: Math.max(this.every / 2, 1000), tries: 1 });
+      this.trust.extend(sent, json["trust_ms"]);
+      if ((json["cancel_requested"] ?? []).includes(this.flight.flightId)) {
+        this.abort.abort(new Error("cancellation was requested"));
+      }
+    } catch (e) {
+      if (e instanceof LeaseLost) {
+        this.trust.lose();
+        if (this.verify) this.abort.abort(e);
+        return;
+      }
+      pause = Math.min(this.every, 1000);
+    }
+    this.after(pause, () => void this.renew());
+  }
+
+  end(): void {
+    this.over = true;
+    for (const timer of this.timers) clearTimeout(timer);
+  }
+}
+
+const SETTLED = ["succeeded", "failed", "cancelled", "expired", "in_doubt", "awaiting_approval"];
+
+function receiptOf(r: Json): Receipt {
+  const kind: string = r["content_type"] ?? "";
+  const truncated = Boolean(r["truncated"]);
+  const value = "body" in r ? r["body"] : decode(kind, Buffer.from(r["body_base64"] ?? "", "base64"), truncated);
+  return {
+    outcome: r["outcome"], externalId: r["external_id"] ?? "", contentType: kind, digest: r["digest"] ?? "",
+    size: r["size"] ?? 0, truncated, attempt: r["attempt"] ?? 0, at: r["at"] ?? "", value,
+  };
+}
+
+/** One call of once: as many legs as the answers say. */
+class Trip<T> {
+  private readonly client: Client;
+  private readonly request: Json;
+  private readonly options: OnceOptions;
+  private readonly until: number;
+  private key: string;
+
+  constructor(client: Client, key: string, request: Json, options: OnceOptions) {
+    this.client = client;
+    this.key = key;
+    this.request = request;
+    this.options = options;
+    this.until = performance.now() + (options.waitMs ?? MAX_WAIT_MS);
+  }
+
+  private get waited(): boolean { return this.until - performance.now() < 1; }
+
+  private waitMs(): number {
+    return Math.trunc(Math.max(0, Math.min(this.until - performance.now(), MAX_WAIT_MS)));
+  }
+
+  async fly(act: (f: Flight) => Promise<T> | T): Promise<Result<T>> {
+    for (let legs = 1; ; legs++) {
+      if (legs > 1) await this.pause(Math.min(20 * legs, 1000));
+      const nonce = randomBytes(16).toString("base64url");
+      let answer: Answer;
+      try {
+        answer = await this.open(nonce);
+      } catch (e) {
+        if ((e instanceof LeaseLost || e instanceof Fenced) && !this.waited) continue;
+        throw e;
+      }
+      if (answer.json["decision"] === "replay") return this.settle(answer.json["flight"]);
+      const differs = answer.json["policy_differs"] === true; // the first caller's stands
+      const policy: Json = differs ? answer.json["policy"] ?? {} : this.request;
+      const attempt = new Attempt(this.client, answer, nonce, policy);
+      try {
+        const result = attempt.mayStart ? await this.act(attempt.flight, act) : await this.decline(attempt.flight);
+        if (result) return result;
+      } finally {
+        attempt.end();
+      }
+    }
+  }
+
+  private async pause(ms: number): Promise<void> {
+    await sleep(ms, undefined, this.options.signal ? { signal: this.options.signal } : {});
+  }
+
+  /** Asks until the flight may be flown, is over, or the wait is. The nonce makes repeats harmless. */
+  private async open(nonce: string): Promise<Answer> {
+    const request: Json = { ...this.request, nonce, owner: this.client.owner() };
+    try {
+      for (;;) {
+        request["wait_ms"] = this.waitMs();
+        try {
+          let answer = await this.askOpen("/v1/flights:open", request);
+          if (answer.json["decision"] === "verify") answer = await this.look(answer, request);
+          if (["proceed", "replay"].includes(answer.json["decision"])) return answer;
+          throw new FlightdError(`the server decided ${answer.json["decision"]}, which this client does not know`, "internal");
+        } catch (e) {
+          if (!(e instanceof Busy) || this.waited) throw e;
+        }
+      }
+    } catch (e) {
+      // What was given up may still be carried out; nobody else would ever say that nothing was sent.
+      if (e instanceof Unavailable ? e.unsure : !(e instanceof FlightdError)) void this.stray(request);
+      throw e;
+    }
+  }
+
+  private async askOpen(route: string, request: Json): Promise<Answer> {
+    try {
+      return await this.client.ask("POST", route, request,
+        { timeoutMs: request["wait_ms"] + TRY_MS, signal: this.options.signal });
+    } catch (e) {
+      if (e instanceof Failed && e.problem["flight"]) { // a flight that ended badly is an answer, too
+        return { json: { decision: "replay", flight: e.problem["flight"] }, sent: now() };
+      }
+      throw e;
+    }
+  }
+
+  /** Settles an open that was given up: asks for its answer once more, and gives the attempt back. */
+  private async stray(request: Json): Promise<void> {
+    const bounds = { timeoutMs: 5000, patienceMs: 5000 };
+    try {
+      const { json } = await this.client.ask("POST", "/v1/flights:open", { ...request, wait_ms: 0 }, bounds);
+      if (json["decision"] !== "proceed") return;
+      const error = "its caller gave up before it was answered";
+      const report = { fencing_token: json["fencing_token"], outcome: "not_done", error };
+      await this.client.ask("POST", `/v1/flights/${json["flight_id"]}/report`, report, bounds);
+    } catch { /* it ends with its session, then */ }
+  }
+
+  /** Asks the provider what happened and brings the verdict, which is answered like an open. */
+  private async look(answer: Answer, request: Json): Promise<Answer> {
+    const lookUp = this.options.lookUp;
+    const flight = new Flight({ key: this.key, ...answer.json }, new Trust(), new AbortController().signal);
+    if (!lookUp) {
+      throw new InDoubt(`${this.key}: an effect of unknown outcome must be looked up at the provider; pass lookUp`,
+        "in_doubt", answer.json);
+    }
+    let found: Found;
+    try {
+      found = await lookUp(flight);
+    } catch (e) {
+      this.client.log(`the look-up of ${this.key} failed: ${textOf(e)}`);
+    }
+    const verdict: Json = { probe: answer.json["probe"], nonce: request["nonce"], owner: request["owner"], result: "unknown" };
+    if (request["ttl_ms"] !== undefined) verdict["ttl_ms"] = request["ttl_ms"];
+    if (found?.happened === true) {
+      const { contentType, body } = encode(found.value);
+      Object.assign(verdict, bodyFields(found.externalId ?? "", contentType, body), { result: "happened" });
+    } else if (found?.happened === false) {
+      verdict["result"] = "not_happened";
+    }
+    verdict["wait_ms"] = this.waitMs();
+    return this.askOpen(`/v1/flights/${flight.flightId}/verdict`, verdict);
+  }
+
+  /** Gives back an attempt whose trust was over before anything was started. */
+  private async decline(f: Flight): Promise<undefined> {
+    const error = "the right to start was lost before the effect was sent";
+    try {
+      await this.client.record(f, { fencing_token: f.fencingToken, outcome: "not_done", error }, undefined);
+    } catch (e) {
+      if (e instanceof Unrecorded) throw new Unavailable(e.message, "unreachable", {}, e);
+      if (!(e instanceof Fenced)) throw e;
+    }
+    if (this.waited) throw new LeaseLost(`${f.key}: ${error}`, "lease_lost");
+    return undefined;
+  }
+
+  /** Runs the callback and reports how it ended. undefined: it may be opened again. */
+  private async act(f: Flight, act: (f: Flight) => Promise<T> | T): Promise<Result<T> | undefined> {
+    let value: T | undefined;
+    let error: unknown;
+    let outcome = "succeeded";
+    try {
+      value = await act(f);
+      if (!f.sent) {
+        error = new Error("put f.effect() around the call that must happen once, or throw NotDone to leave without it");
+        outcome = "unknown"; // nobody can tell whether anything was sent
+      }
+    } catch (e) {
+      error = e;
+      outcome = e instanceof Refused ? "refused" : e instanceof NotDone || !f.sent ? "not_done" : "unknown";
+    }
+    const report = this.reportOf(f, outcome, value, error);
+    let flight: Json;
+    try {
+      flight = await this.client.record(f, report, value);
+    } catch (e) {
+      if (e instanceof Fenced) return this.afterFence(f, e, error);
+      throw e;
+    }
+    if (SETTLED.includes(flight["state"])) return this.settle({ ...flight, source: "executed" }, error, value);
+    if (outcome === "unknown" && flight["looking"] && this.options.lookUp) return undefined;
+    if (outcome === "not_done") throw error;
+    throw new Unsettled(`${f.key}: ${outcome}: ${textOf(error)}; call again to open the next attempt`, f.key, outcome, error);
+  }
+
+  private reportOf(f: Flight, outcome: string, value: unknown, error: unknown): Json {
+    const report: Json = { fencing_token: f.fencingToken, outcome };
+    if (error !== undefined) report["error"] = cut(textOf(error));
+    if (outcome === "succeeded" || outcome === "refused") {
+      const { contentType, body } = outcome === "succeeded" ? encode(value) : plain((error as Error).message);
+      Object.assign(report, bodyFields(f.externalId, contentType, body));
+    }
+    return report;
+  }
+
+  /** Gives what was decided without this attempt, where that is final, else that it was fenced. */
+  private async afterFence(f: Flight, fenced: Fenced, error: unknown): Promise<Result<T>> {
+    let flight: Json;
+    try {
+      flight = (await this.client.ask("GET", `/v1/flights/${f.flightId}`)).json;
+    } catch {
+      throw fenced;
+    }
+    if (!SETTLED.includes(flight["state"])) throw fenced;
+    return this.settle({ ...flight, source: "replayed" }, error);
+  }
+
+  /** What a flight that nobody is about to fly gives its callers: a receipt, or an error. */
+  private settle(flight: Json, cause?: unknown, own?: T): Result<T> {
+    const flightId: string = flight["id"];
+    const key = (this.key = flight["key"] ?? this.key);
+    const about = { key, flight_id: flightId, version: flight["version"], flight };
+    const state: string = flight["state"];
+    switch (state) {
+      case "in_doubt":
+        throw new InDoubt(`${key} is in doubt: ${flight["cause"] ?? ""}; settle it with \`flightd doubt resolve ${key} ` +
+          "--happened --receipt @FILE | --did-not-happen | --fail`", "in_doubt", about, cause);
+      case "awaiting_approval":
+        throw new Unapproved(`${key} waits for an approval`, "approval_pending", about, cause);
+      case "expired":
+        throw new Expired(`${key}: its receipt is no longer kept`, "expired", about, cause);
+    }
+    if (!flight["receipt"]) throw new Failed(`${key} is ${state}: ${flight["cause"] ?? ""}`, "flight_failed", about, cause);
+    const receipt = receiptOf(flight["receipt"]);
+    if (receipt.outcome === "refused") {
+      throw new Declined(`${key} was refused by the provider: ${String(receipt.value)}`, receipt, about, cause);
+    }
+    const whole = flight["source"] === "executed" && receipt.truncated; // whoever executed it has the whole result
+    return {
+      value: whole ? (own as T) : (receipt.value as T), source: flight["source"] ?? "replayed", key, flightId, receipt,
+      body: () => this.client.receiptBody(flightId),
+    };
+  }
+}
+
+// --- the client -------------------------------------------------------------------------------------------------------
+
+export interface ClientOptions {
+  /** of keys; FLIGHTD_NAMESPACE, else default */
+  namespace?: string;
+  /** whole seconds from 2 to 600 that an attempt outlives this process; the server's default is 15 */
+  ttlSeconds?: number;
+  /** folder of reports that no server took yet; "" keeps none: an outcome may then die with the process */
+  spool?: string;
+  /** for which a request is tried again while no server answers; the default is 10 s */
+  patienceMs?: number;
+  /** how long to wait for an outcome to be recorded before Unrecorded; the report is tried on afterwards. 10 s */
+  reportWaitMs?: number;
+  /** who holds attempts, for people; host:pid */
+  owner?: string;
+  /** takes what a person should know; console.warn */
+  log?: (message: string) => void;
+}
+
+interface AskOptions {
+  timeoutMs?: number;
+  /** with tries that are not answered, or not now; the client's */
+  patienceMs?: number;
+  /** at most so many; as many as patience allows */
+  tries?: number;
+  signal?: AbortSignal | undefined;
+}
+
+/** Speaks to flightd servers. */
+export class Client {
+  readonly namespace: string;
+  private readonly servers: string[];
+  private readonly options: ClientOptions;
+  private readonly patience: number;
+  private readonly reportWait: number;
+  private readonly spool: Spool;
+  private best = 0;
+  private deployment = "";
+  private connecting: Promise<void> | undefined;
+  private drainer: NodeJS.Timeout | undefined;
+  private closed = false;
+
+  /** address: one server or several, separated by commas, tried in turn; FLIGHTD_ADDR, else http://127.0.0.1:7420 */
+  constructor(address?: string, options: ClientOptions = {}) {
+    this.options = options;
+    this.servers = addresses(address || process.env["FLIGHTD_ADDR"] || DEFAULT_SERVER);
+    this.namespace = options.namespace || process.env["FLIGHTD_NAMESPACE"] || "default";
+    this.patience = options.patienceMs ?? 10_000;
+    this.reportWait = options.reportWaitMs ?? 10_000;
+    if (!(this.patience > 0 && this.reportWait > 0)) {
+      throw new RangeError("patienceMs and reportWaitMs must be more than nothing");
+    }
+    this.spool = new Spool(options.spool ?? defaultSpool(), (m) => this.log(m));
+  }
+
+  /**
+   * Runs act once for the key, or gives the receipt of whoever did. name and id are the business intent: the kind of
+   * effect and the business identifier, such as an order's. input is any JSON; the same key with another input is a
+   * Conflict. Under verify, act may run again after a look-up that found nothing.
+   *
+   * Throws InDoubt, Conflict, Busy, Declined, Failed, Unapproved, Expired, Unavailable, Unrecorded, Unsettled or Fenced;
+   * what act threw, where nothing was sent.
+   */
+  async once<T>(name: string, id: string, input: unknown, act: (f: Flight) => Promise<T> | T,
+                options: OnceOptions = {}): Promise<Result<T>> {
+    const recovery = options.recovery ?? "hold";
+    if (recovery === "verify" && !options.lookUp) throw new TypeError("recovery verify needs a lookUp");
+    const request: Json = { action: name, id, recovery };
+    if (input !== undefined) request["input"] = input;
+    if (options.keyDecides) request["fingerprint"] = "none";
+    if (options.attemptTimeoutMs !== undefined) request["attempt_timeout_ms"] = Math.trunc(options.attemptTimeoutMs);
+    if (options.settleMs !== undefined) request["settle_ms"] = Math.trunc(options.settleMs);
+    if (options.providerWindowMs !== undefined) request["provider_window_ms"] = Math.trunc(options.providerWindowMs);
+    if (options.retention) request["retention"] = options.retention;
+    if (options.lookUp && recovery !== "verify") request["lookup"] = true;
+    if (this.options.ttlSeconds !== undefined) request["ttl_ms"] = 1000 * this.options.ttlSeconds;
+    return new Trip<T>(this, `${this.namespace}/${name}/${id}`, request, options).fly(act);
+  }
+
+  /** How many reports wait on disk. */
+  async spooled(): Promise<number> { return (await this.spool.names()).length; }
+
+  /** Ends work in the background. Reports that wait stay on disk for the next client. */
+  close(): void {
+    this.closed = true;
+    clearTimeout(this.drainer);
+  }
+
+  /** @internal */
+  log(message: string): void { (this.options.log ?? ((m) => console.warn(m)))(`flightd: ${message}`); }
+
+  /** @internal */
+  owner(): string {
+    return (this.options.owner || `${os.hostname()}:${process.pid}`).replace(/[^ -~]/g, "?");
+  }
+
+  /**
+   * Sends a request until a server answers it. Each route is guarded against repeats: by a nonce, a token, or by changing
+   * nothing. Throws the error of a problem document; Unavailable when nobody answers within patience.
+   * @internal
+   */
+  async ask(method: string, route: string, body?: Json, options: AskOptions = {}): Promise<Answer> {
+    const { data, sent } = await this.askRaw(method, route, body, options);
+    try {
+      return { json: JSON.parse(data.toString()), sent };
+    } catch (e) {
+      throw new FlightdError(`the server's answer cannot be read: ${textOf(e)}`, "internal", {}, e);
+    }
+  }
+
+  private async askRaw(method: string, route: string, body?: Json, o: AskOptions = {}): Promise<{ data: Buffer; sent: Sent }> {
+    if (route !== "/version") await this.connect();
+    let deadline = 0; // patience begins with the first failure: a good answer may take its time
+    let unsure = false;
+    for (let count = 1, pause = 20; ; count++, pause = Math.min(2 * pause, 1000)) {
+      const server = this.best;
+      let failure: FlightdError;
+      try {
+        return await this.send(this.servers[server] ?? "", method, route, body, o);
+      } catch (e) {
+        if (o.signal?.aborted) throw e;
+        if (e instanceof FlightdError) {
+          const status: number = e.problem["status"];
+          if (status < 500 && status !== 429) throw e;
+          failure = e;
+        } else {
+          const cause = (e as { cause?: { code?: string } }).cause;
+          unsure ||= !["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN"].includes(cause?.code ?? "");
+          failure = new Unavailable(`no server answers: ${textOf(cause ?? e)}`, "unreachable", {}, e);
+        }
+      }
+      this.best = (server + 1) % this.servers.length;
+      deadline ||= performance.now() + (o.patienceMs ?? this.patience);
+      const hint = Math.min(failure.problem["retry_after_ms"] ?? 0, 5000);
+      // The next server may know better; a pause comes after the last one.
+      const wait = count < this.servers.length ? 0 : hint || pause * (0.5 + Math.random());
+      if (count === o.tries || performance.now() + wait > deadline) {
+        if (failure instanceof Unavailable) failure.unsure = unsure;
+        throw failure;
+      }
+      await sleep(wait, undefined, o.signal ? { signal: o.signal } : {});
+    }
+  }
+
+  /** Sends a request once. */
+  private async send(server: string, method: string, route: string, body: Json | undefined,
+                     o: AskOptions): Promise<{ data: Buffer; sent: Sent }> {
+    const headers: Record<string, string> = { "User-Agent": "flightd-typescript" };
+    if (body) headers["Content-Type"] = "application/json";
+    if (this.namespace !== "default") headers["Flightd-Namespace"] = this.namespace;
+    const over = AbortSignal.timeout(Math.ceil(o.timeoutMs ?? TRY_MS));
+    const signal = o.signal ? AbortSignal.any([over, o.signal]) : over;
+    const sent = now();
+    const answer = await fetch(server + route, {
+      method, headers, signal, redirect: "manual", ...(body ? { body: JSON.stringify(body) } : {}),
+    });
+    const data = Buffer.from(await answer.arrayBuffer());
+    if (answer.status >= 300) throw refusal(answer.status, answer.headers.get("Retry-After") ?? "", data.toString());
+    return { data, sent };
+  }
+
+  /** Learns at first which deployment answers, since reports on disk belong to one, and delivers those. */
+  private async connect(): Promise<void> {
+    if (this.deployment) return;
+    this.connecting ??= (async () => {
+      const { json } = await this.ask("GET", "/version");
+      this.deployment = json["deployment"] || "-";
+      if ((await this.spool.names()).length > 0) void this.drainRounds();
+    })().finally(() => { this.connecting = undefined; });
+    await this.connecting;
+  }
+
+  /** @internal */
+  async receiptBody(flightId: string): Promise<Uint8Array> {
+    return new Uint8Array((await this.askRaw("GET", `/v1/flights/${flightId}/receipt`)).data);
+  }
+
+  /**
+   * Brings the outcome of an attempt. From the first try that fails the report is on disk, until it is taken.
+   * @internal
+   */
+  async record(f: Flight, report: Json, value: unknown): Promise<Json> {
+    const route = `/v1/flights/${f.flightId}/report`;
+    const started = performance.now();
+    let failure: unknown;
+    try {
+      return (await this.ask("POST", route, report, { timeoutMs: Math.min(FIRST_REPORT_MS, this.reportWait), tries: 1 })).json;
+    } catch (e) {
+      if (taking(e) === "taken") throw e;
+      failure = e;
+    }
+    // If the process dies from here on, the next client reports it.
+    const name = await this.spool.keep(this.deployment, f.key, JSON.stringify(report));
+    if (taking(failure) === "later") {
+      const left = Math.max(10, this.reportWait - (performance.now() - started));
+      try {
+        const { json } = await this.ask("POST", route, report, { timeoutMs: Math.max(1000, left), patienceMs: left });
+        await this.spool.drop(name);
+        return json;
+      } catch (e) {
+        if (taking(e) === "taken") {
+          await this.spool.drop(name);
+          throw e;
+        }
+        failure = e;
+      }
+    }
+    if (taking(failure) === "refused") {
+      await this.spool.putAside(name, failure);
+    } else {
+      this.spool.release(name);
+      this.log(`the outcome of ${f.key} is not recorded yet; its report waits in ${this.spool.folder}: ${textOf(failure)}`);
+      this.drainLater(2000);
+    }
+    throw new Unrecorded(`${f.key} ran; its outcome is not recorded yet and stays in the report spool: ${textOf(failure)}`,
+      f.key, report["outcome"], value, failure);
+  }
+
+  /** Looks at the spool again later; waiting for that keeps no program alive. */
+  private drainLater(ms: number): void {
+    clearTimeout(this.drainer);
+    if (!this.closed) this.drainer = setTimeout(() => void this.drainRounds(), ms).unref();
+  }
+
+  private async drainRounds(): Promise<void> {
+    const went = await this.drain(await this.spool.names());
+    if ((await this.spool.names()).length > 0) this.drainLater(went ? 2000 : 8000);
+  }
+
+  /** Reports what the files hold, and answers false when no server takes reports now. */
+  private async drain(names: string[]): Promise<boolean> {
+    for (const name of names) {
+      const entry = await this.spool.claim(name);
+      if (!entry) continue;
+      if (entry.deployment !== this.deployment) { // of another server: a client that is connected to that one reports it
+        this.spool.release(name);
+        continue;
+      }
+      try {
+        const report = JSON.parse(Buffer.from(entry.report, "base64").toString());
+        await this.ask("POST", `/v1/flights/${flightIdOf(entry.key)}/report`, report, { timeoutMs: 5000, tries: 1 });
+      } catch (e) {
+        if (taking(e) === "later") {
+          this.spool.release(name);
+          return false;
+        }
+        if (taking(e) === "refused") {
+          await this.spool.putAside(name, e);
+          continue;
+        }
+      }
+      await this.spool.drop(name);
+    }
+    return true;
+  }
+}
+
+/** What a server made of a report: taken, as the outcome or as evidence; later; or refused for ever. */
+function taking(e: unknown): "taken" | "later" | "refused" {
+  if (e instanceof Fenced) return "taken";
+  if (e instanceof Unavailable || !(e instanceof FlightdError) || e.problem["retryable"]) return "later";
+  return "refused";
+}
+
+/** The id that a key has everywhere and for ever. */
+function flightIdOf(key: string): string {
+  const letters = "abcdefghijklmnopqrstuvwxyz234567";
+  let id = "fl_";
+  let bits = 0;
+  let held = 0;
+  for (const byte of createHash("sha256").update(key).digest().subarray(0, 16)) {
+    held = ((held << 8) | byte) & 0xffff;
+    for (bits += 8; bits >= 5; bits -= 5) id += letters[(held >> (bits - 5)) & 31];
+  }
+  return bits > 0 ? id + letters[(held << (5 - bits)) & 31] : id;
+}
+
+function addresses(listed: string): string[] {
+  const servers = listed.split(/[,\s]+/).filter(Boolean).map((part) => {
+    let url: URL | undefined;
+    try { url = new URL(part.includes("://") ? part : "http://" + part); } catch { /* it is none */ }
+    if (!url || !["http:", "https:"].includes(url.protocol) || url.search || url.hash) {
+      throw new TypeError(`${JSON.stringify(part)} is no address of a server like ${DEFAULT_SERVER}`);
+    }
+    return url.origin + url.pathname.replace(/\/+$/, "");
+  });
+  if (servers.length === 0) throw new TypeError("no server is named");
+  return servers;
+}
+
+// --- the spool of reports ---------------------------------------------------------------------------------------------
+
+function defaultSpool(): string {
+  const state = process.env["XDG_STATE_HOME"] ?? "";
+  return path.join(path.isAbsolute(state) ? state : path.join(os.homedir(), ".local", "state"), "flightd", "reports");
+}
+
+interface Spooled { deployment: string; key: string; report: string }
+
+/**
+ * Keeps reports that no server has taken: one file each, readable by its owner alone, fsynced. A report is all that is
+ * known of an effect that happened, so it must not depend on a process.
+ *
+ * A file is the magic, the CRC-32C of the rest in four bytes, and JSON: deployment, key, at, and the body of the request
+ * in base64. All clients of flightd share folder and format; a report that two of them send is taken once.
+ */
+class Spool {
+  readonly folder: string;
+  private readonly log: (message: string) => void;
+  private readonly busy = new Set<string>();
+
+  constructor(folder: string, log: (message: string) => void) {
+    this.folder = folder;
+    this.log = log;
+  }
+
+  async names(): Promise<string[]> {
+    try {
+      return this.folder ? (await fs.readdir(this.folder)).filter((n) => n.endsWith(".report")).sort() : [];
+    } catch {
+      return [];
+    }
+  }
+
+  /** Writes a report; once this gives a name, it outlives the process. "" where it cannot be kept. */
+  async keep(deployment: string, key: string, report: string): Promise<string> {
+    if (!this.folder) return "";
+    const entry = { deployment, key, at: new Date().toISOString(), report: Buffer.from(report).toString("base64") };
+    const data = Buffer.from(JSON.stringify(entry));
+    const head = Buffer.from("FDC1\0\0\0\0");
+    head.writeUInt32BE(crc32c(data), 4);
+    const name = createHash("sha256").update(`${deployment} ${key} ${report}`).digest("hex").slice(0, 32) + ".report";
+    this.busy.add(name);
+    try {
+      await fs.mkdir(this.folder, { recursive: true, mode: 0o700 });
+      const temp = path.join(this.folder, `new-${randomBytes(8).toString("hex")}`);
+      const file = await fs.open(temp, "wx", 0o600);
+      try {
+        await file.writeFile(Buffer.concat([head, data]));
+        await file.sync();
+      } finally {
+        await file.close();
+      }
+      await fs.rename(temp, path.join(this.folder, name)); // it appears whole or not at all
+      const folder = await fs.open(this.folder, "r");
+      try {
+        await folder.sync(); // makes the name durable
+      } finally {
+        await folder.close();
+      }
+      return name;
+    } catch (e) {
+      this.release(name);
+      this.log(`the report of ${key} could not be kept on disk: ${textOf(e)}`);
+      return "";
+    }
+  }
+
+  /** Reads a report, unless somebody in this process deals with it. What cannot be read is put aside. */
+  async claim(name: string): Promise<Spooled | undefined> {
+    if (this.busy.has(name)) return undefined;
+    this.busy.add(name);
+    try {
+      const data = await fs.readFile(path.join(this.folder, name));
+      if (data.subarray(0, 4).toString() !== "FDC1" || data.readUInt32BE(4) !== crc32c(data.subarray(8))) {
+        throw new Error("a report in the spool does not have its checksum");
+      }
+      return JSON.parse(data.subarray(8).toString());
+    } catch (e) {
+      if ((e as { code?: string }).code === "ENOENT") this.release(name); // another process was faster
+      else await this.rename(name, ".damaged", e);
+      return undefined;
+    }
+  }
+
+  release(name: string): void { this.busy.delete(name); }
+
+  /** Removes a report that was taken. If the process dies before it, it is sent once more, which is harmless. */
+  async drop(name: string): Promise<void> {
+    if (!name) return;
+    await fs.rm(path.join(this.folder, name), { force: true });
+    this.release(name);
+  }
+
+  /** Keeps a report that no server will ever take, for a person to look at. */
+  async putAside(name: string, why: unknown): Promise<void> {
+    if (name) await this.rename(name, ".refused", why);
+  }
+
+  private async rename(name: string, suffix: string, why: unknown): Promise<void> {
+    const file = path.join(this.folder, name);
+    await fs.rename(file, file + suffix).catch(() => undefined);
+    this.log(`a report is put aside; a person must look at it: ${file + suffix}: ${textOf(why)}`);
+    this.release(name);
+  }
+}
+
+const CRC = Array.from({ length: 256 }, (_, n) => {
+  for (let i = 0; i < 8; i++) n = (n >>> 1) ^ (n & 1 ? 0x82f63b78 : 0);
+  return n;
+});
+
+/** CRC-32 with Castagnoli's polynomial. */
+function crc32c(data: Uint8Array): number {
+  let crc = ~0;
+  for (const byte of data) crc = (CRC[(crc ^ byte) & 0xff] ?? 0) ^ (crc >>> 8);
+  return ~crc >>> 0;
+}
+
+// --- the short way ----------------------------------------------------------------------------------------------------
+
+let standard: Client | undefined;
+
+/** `Client.once` with a client that the environment sets up, made at the first call. */
+export function once<T>(name: string, id: string, input: unknown, act: (f: Flight) => Promise<T> | T,
+                        options: OnceOptions = {}): Promise<Result<T>> {
+  standard ??= new Client();
+  return standard.once(name, id, input, act, options);
+}
