@@ -1,0 +1,212 @@
+//go:build clients
+
+package conformance
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// 50 callers of one key in five processes: one effect, one receipt.
+func crowd(t *trial) {
+	t.provider.shut("/effect")
+	var calls []*pending
+	for range 5 {
+		calls = append(calls, t.driver().begin(t.call(func(c *call) { c.Callers = 10 })))
+	}
+	t.provider.arrived(t, "/effect")
+	eventually(t, "every process asks", patience, func() bool { return len(t.proxy.requests(":open")) >= 5 })
+	t.provider.open("/effect")
+	sources := map[string]int{}
+	var body string
+	for _, p := range calls {
+		for _, a := range p.all() {
+			require.Empty(t, a.Error, a.Detail)
+			sources[a.Source]++
+			if body == "" {
+				body = string(a.Body)
+			}
+			require.Equal(t, body, string(a.Body))
+			require.Equal(t, "ch_1", t.value(a).ID)
+		}
+	}
+	require.Equal(t, 1, sources["executed"], "%v", sources)
+	require.Equal(t, 50, sources["executed"]+sources["joined"]+sources["replayed"])
+	t.landed(1)
+}
+
+// The receipt is replayed byte for byte, to every language, and every language takes the same input for the same.
+func replay(t *trial) {
+	first := t.driver().do(t.call())
+	t.got(first, "executed")
+	require.NotEmpty(t, first.Body)
+	require.Equal(t, "ch_1", first.ExternalID)
+	for _, again := range []answer{
+		t.driver().do(t.call()),
+		newDriver(t.T, languages()[0], t.setup()).do(t.call()),
+	} {
+		t.got(again, "replayed")
+		require.Equal(t, string(first.Body), string(again.Body))
+		require.JSONEq(t, string(first.Value), string(again.Value))
+		require.Equal(t, first.ExternalID, again.ExternalID)
+	}
+	require.JSONEq(t, string(first.Value), string(first.Body), "the value is what the body says")
+	t.landed(1)
+}
+
+// The answer of :open gets lost after the commit: no doubt, no second attempt.
+func openLost(t *trial) {
+	t.proxy.once(":open", fault{drop: true})
+	t.got(t.driver().do(t.call()), "executed")
+	require.Len(t, t.proxy.requests(":open"), 2)
+	require.Equal(t, nonceOf(t, 0), nonceOf(t, 1), "it is the same open")
+	require.False(t, t.landed(1).Tainted)
+}
+
+func nonceOf(t *trial, open int) string {
+	t.Helper()
+	var body struct{ Nonce string }
+	require.NoError(t, json.Unmarshal([]byte(t.proxy.requests(":open")[open].body), &body))
+	require.NotEmpty(t, body.Nonce)
+	return body.Nonce
+}
+
+// The answer of the report gets lost after the commit: the receipt stands, and nothing stays on disk.
+func reportLost(t *trial) {
+	t.proxy.once("/report", fault{drop: true})
+	t.got(t.driver().do(t.call()), "executed")
+	require.GreaterOrEqual(t, len(t.proxy.requests("/report")), 2)
+	require.Empty(t, t.landed(1).Evidence)
+	require.Empty(t, t.spooled())
+}
+
+// Another input under the same key is a mistake, and never a replay.
+func conflict(t *trial) {
+	d := t.driver()
+	t.got(d.do(t.call()), "executed")
+	other := d.do(t.call(func(c *call) { c.Input = map[string]any{"cents": 4201} }))
+	t.got(other, "idempotency_conflict")
+	require.Contains(t, string(other.Value), "/cents")
+	t.landed(1)
+}
+
+// The provider's no is a receipt like any other: an error for everybody, and nobody asks the provider again.
+func declined(t *trial) {
+	t.provider.set(func(p *provider) { p.status = []int{402} })
+	d := t.driver()
+	first := d.do(t.call())
+	t.got(first, "declined")
+	for _, again := range []answer{d.do(t.call()), t.driver().do(t.call())} {
+		t.got(again, "declined")
+		require.Equal(t, string(first.Value), string(again.Value))
+	}
+	require.Len(t, t.asked(), 1)
+	require.Equal(t, "failed", t.flight().State)
+}
+
+// An answer of which nobody knows what it means is held: nobody acts again.
+func unknownIsHeld(t *trial) {
+	t.provider.set(func(p *provider) { p.status = []int{500} })
+	d := t.driver()
+	t.got(d.do(t.call()), "in_doubt")
+	t.got(d.do(t.call()), "in_doubt")
+	t.got(t.driver().do(t.call()), "in_doubt")
+	require.Len(t, t.asked(), 1)
+	require.Equal(t, "in_doubt", t.flight().State)
+}
+
+// An error before the effect leaves no doubt, and the key free.
+func errorBeforeEffect(t *trial) {
+	d := t.driver()
+	t.got(d.do(t.call(func(c *call) { c.ThrowBefore = true })), "not_done")
+	require.Equal(t, "queued", t.flight().State)
+	t.got(d.do(t.call()), "executed")
+	t.landed(2)
+}
+
+// What the provider surely did not do leaves the key free, too.
+func notDone(t *trial) {
+	t.provider.set(func(p *provider) { p.status = []int{429} })
+	d := t.driver()
+	t.got(d.do(t.call()), "not_done")
+	t.got(d.do(t.call()), "executed")
+	require.Len(t, t.asked(), 2)
+	require.Equal(t, t.asked()[0].key, t.asked()[1].key, "one intent, one idempotency key")
+	require.Less(t, t.asked()[0].token, t.asked()[1].token, "tokens sort by age")
+	t.landed(2)
+}
+
+// Who has waited long enough is told so, and waiting changes nothing.
+func busy(t *trial) {
+	t.provider.shut("/effect")
+	first := t.driver().begin(t.call())
+	t.provider.arrived(t, "/effect")
+	other := t.driver()
+	t.got(other.do(t.call(waitMS(200))), "idempotency_in_flight")
+	waiting := other.begin(t.call())
+	t.provider.open("/effect")
+	t.got(first.one(), "executed")
+	a := waiting.one()
+	require.Empty(t, a.Error, a.Detail)
+	require.NotEqual(t, "executed", a.Source)
+	t.landed(1)
+}
+
+// Servers are tried in turn; one that is not there costs nothing.
+func serversInTurn(t *trial) {
+	d := t.driver(func(s *setup) { s.Address = "http://127.0.0.1:1, " + strings.TrimPrefix(t.proxy.url, "http://") })
+	t.got(d.do(t.call()), "executed")
+	t.landed(1)
+}
+
+// Without a server no effect starts.
+func nobodyThere(t *trial) {
+	d := t.driver(func(s *setup) { s.Address, s.PatienceMS = "http://127.0.0.1:1", 300 })
+	t.got(d.do(t.call()), "unavailable")
+	require.Empty(t, t.asked())
+}
+
+// An open whose caller gave up is given back, and leaves no doubt: nothing was sent.
+func goneWithItsAnswer(t *trial) {
+	t.got(t.driver().do(t.call(func(c *call) { c.ID += "-warm-up" })), "executed")
+	t.provider.set(func(p *provider) { p.charges, p.seen = nil, nil })
+	away := true
+	t.proxy.always(func(path string) fault { return fault{drop: away && strings.HasSuffix(path, ":open")} })
+	d := t.driver(func(s *setup) { s.PatienceMS = 300 })
+	t.got(d.do(t.call()), "unavailable")
+	t.proxy.mu.Lock()
+	away = false
+	t.proxy.mu.Unlock()
+	t.house.until(t.key, "is given back", patience, func(f wireFlight) bool { return f.State == "queued" && !f.Tainted })
+	t.got(t.driver().do(t.call()), "executed")
+	t.landed(2)
+}
+
+// Trust counts from when the request was sent: an answer that comes after it is worth nothing, and nothing starts.
+func answerTooLate(t *trial) {
+	t.proxy.once(":open", fault{late: 2 * time.Second})
+	t.got(t.driver(ttl(2)).do(t.call()), "executed")
+	f := t.flight()
+	require.Equal(t, "succeeded", f.State)
+	require.GreaterOrEqual(t, f.Attempts, uint32(2), "the late one was given back")
+	require.Len(t, t.charges(), 1)
+	require.Len(t, t.asked(), 1)
+	require.False(t, f.Tainted)
+}
+
+// While an effect is in the air its session is renewed, and each renewal lists its nonce.
+func renewalsListNonces(t *trial) {
+	t.provider.shut("/effect")
+	p := t.driver(ttl(2)).begin(t.call())
+	t.provider.arrived(t, "/effect")
+	eventually(t, "five renewals", patience, func() bool { return len(t.proxy.requests("/renew")) >= 5 })
+	t.provider.open("/effect")
+	t.got(p.one(), "executed")
+	for _, r := range t.proxy.requests("/renew") {
+		require.Contains(t, r.body, `"`+nonceOf(t, 0)+`"`)
+	}
+	t.landed(1)
+}

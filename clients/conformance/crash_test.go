@@ -1,0 +1,216 @@
+//go:build clients
+
+package conformance
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/wire"
+)
+
+type wireFlight = wire.Flight
+
+// flightd is killed in the middle of the effect and comes back: the effect is not bothered, and its receipt is stored.
+func killedInMidEffect(t *trial) {
+	t.moveOut()
+	t.provider.shut("/effect")
+	p := t.driver().begin(t.call())
+	t.provider.arrived(t, "/effect")
+	t.house.kill()
+	t.house.start()
+	t.provider.open("/effect")
+	t.got(p.one(), "executed")
+	t.landed(1)
+	t.got(t.driver().do(t.call()), "replayed")
+}
+
+// flightd is away when the effect ends: its report waits for it.
+func awayAtTheEnd(t *trial) {
+	t.moveOut()
+	t.provider.shut("/effect")
+	p := t.driver().begin(t.call())
+	t.provider.arrived(t, "/effect")
+	t.house.kill()
+	t.provider.open("/effect")
+	eventually(t, "the report is on disk", patience, func() bool { return len(t.spooled()) == 1 })
+	t.house.start()
+	t.got(p.one(), "executed")
+	t.landed(1)
+	require.Empty(t, t.spooled())
+}
+
+// leaveReport has an effect happen whose report nobody takes, and kills the caller. The report stays on disk.
+func (t *trial) leaveReport(l language) {
+	t.Helper()
+	t.moveOut()
+	t.provider.shut("/effect")
+	s := t.setup()
+	reportWait(300)(&s)
+	d := newDriver(t.T, l, s)
+	p := d.begin(t.call())
+	t.provider.arrived(t, "/effect")
+	t.house.kill()
+	t.provider.open("/effect")
+	t.got(p.one(), "unrecorded")
+	require.Len(t, t.spooled(), 1)
+	d.signal(syscall.SIGKILL)
+	t.house.start()
+}
+
+// delivered says that the report has come home, by somebody who had something else to do.
+func (t *trial) delivered(l language) {
+	t.Helper()
+	require.Equal(t, "running", t.flight().State)
+	d := newDriver(t.T, l, t.setup())
+	t.got(d.do(t.call(func(c *call) { c.ID += "-other" })), "executed")
+	t.provider.set(func(p *provider) { p.charges = p.charges[:1] })
+	t.house.until(t.key, "has its receipt", patience, succeeded)
+	t.got(d.do(t.call()), "replayed")
+	t.landed(1)
+	eventually(t, "the spool is empty", patience, func() bool { return len(t.spooled()) == 0 })
+}
+
+// A report that was left on disk by a process that is dead is delivered by the next one.
+func spoolDeliveredLater(t *trial) {
+	t.leaveReport(t.language)
+	t.delivered(t.language)
+}
+
+// All languages share the spool: what one left another delivers.
+func spoolIsShared(t *trial) {
+	goLanguage := languages()[0]
+	t.leaveReport(goLanguage)
+	t.delivered(t.language)
+	t.id, t.key, t.provider = t.id+"-back", t.key+"-back", newProvider(t.T)
+	t.leaveReport(t.language)
+	t.delivered(goLanguage)
+}
+
+const shortTTL = 3 * time.Second
+
+// freeze stops a driver for three times its time to live. meanwhile is what others do.
+func (t *trial) freeze(d *driver, meanwhile func()) {
+	t.Helper()
+	over := time.NewTimer(3 * shortTTL)
+	defer over.Stop()
+	d.signal(syscall.SIGSTOP)
+	meanwhile()
+	<-over.C
+	d.signal(syscall.SIGCONT)
+}
+
+func (t *trial) isInDoubt() { t.Helper(); t.house.until(t.key, "is in doubt", patience, inDoubt) }
+
+// A holder that was frozen before its effect starts nothing, and takes back the doubt that it left: nothing was sent.
+func frozenBeforeEffectHold(t *trial) {
+	t.provider.shut("/before")
+	d := t.driver(ttl(int(shortTTL / time.Second)))
+	p := d.begin(t.call(t.pausedBefore))
+	t.provider.arrived(t, "/before")
+	t.freeze(d, t.isInDoubt)
+	t.provider.open("/before")
+	t.got(p.one(), "lease_lost")
+	require.Empty(t, t.asked())
+	f := t.flight()
+	require.Equal(t, "queued", f.State)
+	require.False(t, f.Tainted)
+	t.got(t.driver().do(t.call()), "executed")
+	t.landed(2)
+}
+
+// A holder that was frozen in mid-effect settles its own doubt.
+func frozenInEffectHold(t *trial) {
+	t.provider.shut("/effect")
+	d := t.driver(ttl(int(shortTTL / time.Second)))
+	p := d.begin(t.call())
+	t.provider.arrived(t, "/effect")
+	t.freeze(d, t.isInDoubt)
+	t.provider.open("/effect")
+	t.got(p.one(), "executed")
+	require.Empty(t, t.landed(1).Evidence)
+}
+
+// window is far longer than the test: the provider remembers our key.
+func window(c *call) { c.ProviderWindowMS = 3_600_000 }
+
+// Under resend somebody else acts while the holder is frozen before its effect; the holder starts nothing.
+func frozenBeforeEffectResend(t *trial) {
+	t.provider.shut("/before")
+	d := t.driver(ttl(int(shortTTL / time.Second)))
+	p := d.begin(t.call(t.pausedBefore, recovery("resend"), window))
+	t.provider.arrived(t, "/before")
+	t.freeze(d, func() { t.got(t.driver().do(t.call(recovery("resend"), window)), "executed") })
+	t.provider.open("/before")
+	t.got(p.one(), "replayed")
+	require.Len(t, t.asked(), 1)
+	t.landed(2)
+}
+
+// Under resend somebody else acts while the holder is frozen in mid-effect. The provider honours the key: one effect.
+// The holder's report is fenced, and it gets the receipt.
+func frozenInEffectResend(t *trial) {
+	t.provider.set(func(p *provider) { p.honour = true })
+	t.provider.shut("/effect")
+	d := t.driver(ttl(int(shortTTL / time.Second)))
+	p := d.begin(t.call(recovery("resend"), window))
+	t.provider.arrived(t, "/effect")
+	t.freeze(d, func() {
+		other := t.driver().begin(t.call(recovery("resend"), window))
+		eventually(t, "the other one acts", patience, func() bool { return len(t.asked()) == 2 })
+		t.provider.open("/effect")
+		t.got(other.one(), "executed")
+	})
+	t.got(p.one(), "replayed")
+	asked := t.asked()
+	require.Equal(t, asked[0].key, asked[1].key)
+	require.Less(t, asked[0].token, asked[1].token)
+	require.Equal(t, asked[0].input, asked[1].input, "a resend sends the exact bytes of the first attempt")
+	require.Len(t, t.landed(2).Evidence, 1, "the fenced report is kept")
+}
+
+// verifying is a call whose provider can be asked.
+func (t *trial) verifying(c *call) {
+	c.Recovery, c.Look, c.SettleMS, c.AttemptTimeoutMS = "verify", t.provider.url+"/look", 200, 30_000
+}
+
+// The provider acts and hangs up; the same call asks it and gets the receipt.
+func verifyOwnDoubt(t *trial) {
+	t.provider.set(func(p *provider) { p.hangUp = true })
+	a := t.driver().do(t.call(t.verifying))
+	require.Empty(t, a.Error, a.Detail)
+	require.Equal(t, "ch_1", t.value(a).ID)
+	require.Equal(t, "ch_1", a.ExternalID)
+	require.Equal(t, "lookup", t.landed(1).Receipt.From)
+	t.got(t.driver().do(t.call(t.verifying)), "replayed")
+}
+
+// A caller dies in mid-effect; the next one is sent to look, and finds it.
+func verifyDeadHolderHappened(t *trial) {
+	t.provider.shut("/effect")
+	d := t.driver(ttl(int(shortTTL / time.Second)))
+	d.begin(t.call(t.verifying))
+	t.provider.arrived(t, "/effect")
+	d.signal(syscall.SIGKILL)
+	t.provider.open("/effect")
+	a := t.driver().do(t.call(t.verifying))
+	require.Empty(t, a.Error, a.Detail)
+	require.Equal(t, "ch_1", t.value(a).ID)
+	require.Len(t, t.asked(), 1)
+	t.landed(1)
+}
+
+// A caller dies before its effect; the next one is sent to look, finds nothing, and acts.
+func verifyDeadHolderDidNot(t *trial) {
+	t.provider.shut("/before")
+	d := t.driver(ttl(int(shortTTL / time.Second)))
+	d.begin(t.call(t.verifying, t.pausedBefore))
+	t.provider.arrived(t, "/before")
+	d.signal(syscall.SIGKILL)
+	t.provider.open("/before")
+	t.got(t.driver().do(t.call(t.verifying)), "executed")
+	require.Len(t, t.asked(), 1)
+	t.landed(2)
+}

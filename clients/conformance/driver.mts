@@ -1,0 +1,88 @@
+/** The conformance driver of the TypeScript client: see doc.go. */
+
+import { createInterface } from "node:readline";
+import {
+  Client, Conflict, Declined, FlightdError, Unavailable, Unsettled, throwForStatus, type Flight, type OnceOptions,
+} from "../typescript/flightd.js";
+
+interface Call {
+  call: number; callers: number; name: string; id: string; input?: unknown; recovery?: OnceOptions["recovery"];
+  wait_ms?: number; settle_ms?: number; attempt_timeout_ms?: number; provider_window_ms?: number;
+  before?: string; effect: string; look?: string; throw_before?: boolean;
+}
+
+interface Charge { id: string }
+
+class Boom extends Error {}
+
+async function http(url: string, body?: unknown, headers: Record<string, string> = {}): Promise<any> {
+  const answer = await fetch(url, body === undefined ? {} : { method: "POST", body: JSON.stringify(body), headers });
+  const text = await answer.text();
+  throwForStatus(answer.status, text);
+  return text === "" ? undefined : JSON.parse(text);
+}
+
+function optionsOf(call: Call): OnceOptions {
+  const o: OnceOptions = { recovery: call.recovery ?? "hold", waitMs: call.wait_ms ?? Infinity };
+  const look = call.look;
+  if (look) {
+    o.lookUp = async () => {
+      const found = await http(look);
+      return found.happened ? { happened: true, value: found.value, externalId: found.value.id } : { happened: false };
+    };
+  }
+  if (call.settle_ms !== undefined) o.settleMs = call.settle_ms;
+  if (call.attempt_timeout_ms !== undefined) o.attemptTimeoutMs = call.attempt_timeout_ms;
+  if (call.provider_window_ms !== undefined) o.providerWindowMs = call.provider_window_ms;
+  return o;
+}
+
+async function once(client: Client, call: Call): Promise<object> {
+  const result = await client.once<Charge>(call.name, call.id, call.input, async (f: Flight) => {
+    if (call.before) await http(call.before);
+    if (call.throw_before) throw new Boom("before the effect");
+    return f.effect(async () => {
+      const charge: Charge = await http(call.effect, f.input ?? null, f.headers);
+      f.externalId = charge.id;
+      return charge;
+    });
+  }, optionsOf(call));
+  return {
+    source: result.source, value: result.value, external_id: result.receipt.externalId, attempt: result.receipt.attempt,
+    body: Buffer.from(await result.body()).toString("base64"),
+  };
+}
+
+function word(e: unknown): string {
+  if (e instanceof Declined) return "declined";
+  if (e instanceof Unsettled) return e.outcome;
+  if (e instanceof Unavailable) return "unavailable";
+  if (e instanceof FlightdError) return e.code;
+  return e instanceof Boom ? "not_done" : String((e as Error).name);
+}
+
+async function run(client: Client, call: Call, caller: number): Promise<void> {
+  let line: Record<string, unknown> = { call: call.call, caller };
+  try {
+    line = { ...line, ...(await once(client, call)) };
+  } catch (e) {
+    line = { ...line, error: word(e), detail: String((e as Error).message) };
+    if (e instanceof Declined) line["value"] = e.receipt.value;
+    if (e instanceof Conflict) line["value"] = e.fields;
+  }
+  process.stdout.write(JSON.stringify(line) + "\n");
+}
+
+let client: Client | undefined;
+for await (const text of createInterface({ input: process.stdin })) {
+  const line = JSON.parse(text);
+  if (!client) {
+    client = new Client(line.address, {
+      spool: line.spool, patienceMs: line.patience_ms, reportWaitMs: line.report_wait_ms,
+      ...(line.ttl_s ? { ttlSeconds: line.ttl_s } : {}),
+    });
+    continue;
+  }
+  for (let caller = 0; caller < line.callers; caller++) void run(client, line, caller);
+}
+process.exit(0);

@@ -1,0 +1,99 @@
+"""The conformance driver of the Python client: see doc.go."""
+
+import base64
+import json
+import os
+import sys
+import threading
+import urllib.error
+import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
+import flightd  # noqa: E402
+
+say_lock = threading.Lock()
+
+
+class Boom(Exception):
+    """An error of the caller's own code."""
+
+
+def say(line):
+    with say_lock:
+        print(json.dumps(line), flush=True)
+
+
+def http(url, body=None, headers=None):
+    request = urllib.request.Request(url, data=body, headers=headers or {})
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.loads(answer.read() or b"null")
+    except urllib.error.HTTPError as e:
+        flightd.raise_for_status(e.code, e.read().decode())
+
+
+def look_up_at(url):
+    def look_up(f):
+        found = http(url)
+        if found["happened"]:
+            return flightd.Happened(found["value"], found["value"]["id"])
+        return flightd.NotHappened()
+    return look_up if url else None
+
+
+def seconds(call, name):
+    return None if call.get(name) is None else call[name] / 1000
+
+
+def once(client, call):
+    flight = client.once(
+        call["name"], call["id"], call.get("input"), recovery=call.get("recovery") or "hold",
+        look_up=look_up_at(call.get("look")), wait=seconds(call, "wait_ms"), settle=seconds(call, "settle_ms"),
+        attempt_timeout=seconds(call, "attempt_timeout_ms"), provider_window=seconds(call, "provider_window_ms"))
+    with flight as f:
+        if not f.replayed and call.get("before"):
+            http(call["before"])
+        if not f.replayed and call.get("throw_before"):
+            raise Boom("before the effect")
+        with f.effect():
+            f.result = http(call["effect"], json.dumps(f.input).encode(), f.headers)
+            f.external_id = f.result["id"]
+    return {"source": f.source, "value": f.result, "external_id": f.external_id, "attempt": f.attempt,
+            "body": base64.b64encode(f.body()).decode()}
+
+
+def word(e):
+    if isinstance(e, flightd.Declined):
+        return "declined"
+    if isinstance(e, flightd.Unsettled):
+        return e.outcome
+    if isinstance(e, flightd.Unavailable):
+        return "unavailable"
+    return e.code if isinstance(e, flightd.Error) else "not_done" if isinstance(e, Boom) else type(e).__name__
+
+
+def run(client, call, caller):
+    line = {"call": call["call"], "caller": caller}
+    try:
+        line.update(once(client, call))
+    except Exception as e:
+        line.update(error=word(e), detail=str(e))
+        if isinstance(e, flightd.Declined):
+            line["value"] = e.receipt.value
+        if isinstance(e, flightd.Conflict):
+            line["value"] = e.fields
+    say(line)
+
+
+def main():
+    setup = json.loads(sys.stdin.readline())
+    client = flightd.Client(setup["address"], ttl=setup.get("ttl_s"), spool=setup["spool"],
+                            patience=setup["patience_ms"] / 1000, report_wait=setup["report_wait_ms"] / 1000)
+    for text in sys.stdin:
+        call = json.loads(text)
+        for caller in range(call["callers"]):
+            threading.Thread(target=run, args=(client, call, caller), daemon=True).start()
+    client.close()
+
+
+main()

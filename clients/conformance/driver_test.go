@@ -1,0 +1,231 @@
+//go:build clients
+
+package conformance
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// language is one whose client is on trial.
+type language struct {
+	name   string
+	needs  string // the tool
+	file   string // what must have been built
+	advice string
+	driver func() []string
+}
+
+func languages() []language {
+	compiled := filepath.Join("..", "typescript", "dist", "conformance", "driver.mjs")
+	return []language{
+		{name: "go", needs: "go", driver: func() []string { return []string{binaries.driver} }},
+		{name: "python", needs: "python3", file: "driver.py", advice: "install Python 3.9 or later",
+			driver: func() []string { return []string{"python3", "-B", "driver.py"} }},
+		{name: "typescript", needs: "node", file: compiled,
+			advice: "install Node 20 or later with npm, then `npm ci && npm run build` in clients/typescript",
+			driver: func() []string { return []string{"node", compiled} }},
+	}
+}
+
+// wanted are the languages on trial: all, or those that the variable names.
+func wanted() map[string]bool {
+	names := strings.Fields(os.Getenv("FLIGHTD_CLIENTS"))
+	if len(names) == 0 {
+		names = []string{"go", "python", "typescript"}
+	}
+	set := make(map[string]bool)
+	for _, n := range names {
+		set[n] = true
+	}
+	return set
+}
+
+// ready fails the test where the language cannot be tried. Nothing is skipped in silence.
+func (l language) ready(t *testing.T) {
+	t.Helper()
+	_, err := exec.LookPath(l.needs)
+	if err == nil && l.file != "" {
+		_, err = os.Stat(l.file)
+	}
+	if err != nil {
+		t.Fatalf("the %s client cannot be tried: %v: %s (`make clients` does all of this; CLIENTS=\"go python\" leaves one out)", l.name, err, l.advice)
+	}
+}
+
+// setup is a driver's first line.
+type setup struct {
+	Address      string `json:"address"`
+	TTL          int    `json:"ttl_s,omitempty"`
+	Spool        string `json:"spool"`
+	PatienceMS   int    `json:"patience_ms"`
+	ReportWaitMS int    `json:"report_wait_ms"`
+}
+
+// call is every further line.
+type call struct {
+	Call             int    `json:"call"`
+	Callers          int    `json:"callers"`
+	Name             string `json:"name"`
+	ID               string `json:"id"`
+	Input            any    `json:"input,omitempty"`
+	Recovery         string `json:"recovery,omitempty"`
+	WaitMS           int    `json:"wait_ms,omitempty"`
+	SettleMS         int    `json:"settle_ms,omitempty"`
+	AttemptTimeoutMS int    `json:"attempt_timeout_ms,omitempty"`
+	ProviderWindowMS int    `json:"provider_window_ms,omitempty"`
+	Before           string `json:"before,omitempty"`
+	Effect           string `json:"effect"`
+	Look             string `json:"look,omitempty"`
+	ThrowBefore      bool   `json:"throw_before,omitempty"`
+}
+
+// answer is what one caller got.
+type answer struct {
+	Call       int             `json:"call"`
+	Caller     int             `json:"caller"`
+	Error      string          `json:"error"`
+	Detail     string          `json:"detail"`
+	Source     string          `json:"source"`
+	Value      json.RawMessage `json:"value"`
+	Body       []byte          `json:"body"`
+	ExternalID string          `json:"external_id"`
+	Attempt    int             `json:"attempt"`
+}
+
+// driver is a process with one client.
+type driver struct {
+	t   testing.TB
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	log *lockedBuffer
+
+	mu      sync.Mutex
+	calls   int
+	answers map[int]chan answer
+}
+
+// newDriver starts one. It is killed at the end of the test.
+func newDriver(t testing.TB, l language, s setup) *driver {
+	t.Helper()
+	args := l.driver()
+	d := &driver{t: t, cmd: exec.Command(args[0], args[1:]...), log: new(lockedBuffer), answers: make(map[int]chan answer)}
+	d.cmd.Env, d.cmd.SysProcAttr, d.cmd.Stderr = environment(), dieWithUs(), d.log
+	out, err := d.cmd.StdoutPipe()
+	require.NoError(t, err)
+	d.in, err = d.cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, d.cmd.Start())
+	heard := make(chan struct{})
+	go func() { defer close(heard); d.hear(out) }()
+	t.Cleanup(func() {
+		_ = d.cmd.Process.Kill()
+		<-heard
+		_ = d.cmd.Wait()
+		if t.Failed() && d.log.String() != "" {
+			t.Logf("the driver said:\n%s", d.log)
+		}
+	})
+	d.say(s)
+	return d
+}
+
+func (d *driver) hear(out io.Reader) {
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var a answer
+		if err := json.Unmarshal(lines.Bytes(), &a); err != nil {
+			d.t.Errorf("the driver said %q: %v", lines.Text(), err)
+			continue
+		}
+		d.mu.Lock()
+		to := d.answers[a.Call]
+		d.mu.Unlock()
+		to <- a
+	}
+}
+
+func (d *driver) say(line any) {
+	d.t.Helper()
+	data, err := json.Marshal(line)
+	require.NoError(d.t, err)
+	_, err = d.in.Write(append(data, '\n'))
+	require.NoError(d.t, err)
+}
+
+// pending is a call whose answers are awaited.
+type pending struct {
+	d       *driver
+	callers int
+	answers chan answer
+}
+
+// begin starts a call.
+func (d *driver) begin(c call) *pending {
+	d.t.Helper()
+	c.Callers = max(c.Callers, 1)
+	p := &pending{d: d, callers: c.Callers, answers: make(chan answer, c.Callers)}
+	d.mu.Lock()
+	d.calls++
+	c.Call = d.calls
+	d.answers[c.Call] = p.answers
+	d.mu.Unlock()
+	d.say(c)
+	return p
+}
+
+// all waits for the answers of all callers.
+func (p *pending) all() (all []answer) {
+	p.d.t.Helper()
+	over := time.After(patience)
+	for range p.callers {
+		select {
+		case a := <-p.answers:
+			all = append(all, a)
+		case <-over:
+			p.d.t.Fatalf("%d of %d callers got their answers within %v\n%s", len(all), p.callers, patience, p.d.log)
+		}
+	}
+	return all
+}
+
+func (p *pending) one() answer { p.d.t.Helper(); return p.all()[0] }
+
+// do is a call and its answer.
+func (d *driver) do(c call) answer { d.t.Helper(); return d.begin(c).one() }
+
+func (d *driver) signal(s syscall.Signal) {
+	d.t.Helper()
+	require.NoError(d.t, d.cmd.Process.Signal(s))
+}
+
+// lockedBuffer takes what a process says while others read it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

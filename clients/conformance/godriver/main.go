@@ -1,0 +1,264 @@
+// Command godriver is the conformance driver of the Go client: see package conformance.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// setup is the first line.
+type setup struct {
+	Address      string `json:"address"`
+	TTL          int    `json:"ttl_s"`
+	Spool        string `json:"spool"`
+	PatienceMS   int64  `json:"patience_ms"`
+	ReportWaitMS int64  `json:"report_wait_ms"`
+}
+
+// call is every further line.
+type call struct {
+	Call             int             `json:"call"`
+	Callers          int             `json:"callers"`
+	Name             string          `json:"name"`
+	ID               string          `json:"id"`
+	Input            json.RawMessage `json:"input"`
+	Recovery         string          `json:"recovery"`
+	WaitMS           int64           `json:"wait_ms"`
+	SettleMS         int64           `json:"settle_ms"`
+	AttemptTimeoutMS int64           `json:"attempt_timeout_ms"`
+	ProviderWindowMS int64           `json:"provider_window_ms"`
+	Before           string          `json:"before"`
+	Effect           string          `json:"effect"`
+	Look             string          `json:"look"`
+	ThrowBefore      bool            `json:"throw_before"`
+}
+
+// answer is one line per caller.
+type answer struct {
+	Call       int             `json:"call"`
+	Caller     int             `json:"caller"`
+	Error      string          `json:"error,omitempty"`
+	Detail     string          `json:"detail,omitempty"`
+	Source     string          `json:"source,omitempty"`
+	Value      json.RawMessage `json:"value,omitempty"`
+	Body       []byte          `json:"body,omitempty"`
+	ExternalID string          `json:"external_id,omitempty"`
+	Attempt    uint32          `json:"attempt,omitempty"`
+}
+
+func main() {
+	if err := run(context.Background(), os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "godriver:", err)
+		os.Exit(1)
+	}
+}
+
+// driver runs calls through one client, which is made by the first of them.
+type driver struct {
+	setup setup
+	mu    sync.Mutex
+	out   *json.Encoder
+	once  sync.Once
+	c     *client.Client
+	err   error
+}
+
+func run(ctx context.Context, in io.Reader, out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<20)
+	d := &driver{out: json.NewEncoder(out)}
+	if !lines.Scan() {
+		return errors.New("no set-up")
+	}
+	if err := json.Unmarshal(lines.Bytes(), &d.setup); err != nil {
+		return err
+	}
+	for lines.Scan() {
+		var one call
+		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
+			return err
+		}
+		for caller := range one.Callers {
+			go d.answer(ctx, one, caller) // it ends with the process, as an interrupted caller would
+		}
+	}
+	return lines.Err()
+}
+
+func (d *driver) answer(ctx context.Context, one call, caller int) {
+	a, err := d.do(ctx, one)
+	if err != nil {
+		a.Error, a.Detail = word(err), err.Error()
+	}
+	a.Call, a.Caller = one.Call, caller
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_ = d.out.Encode(a) // whoever does not read it has gone
+}
+
+func (d *driver) connect(ctx context.Context) (*client.Client, error) {
+	d.once.Do(func() {
+		d.c, d.err = client.Connect(ctx, d.setup.Address, client.WithSpool(d.setup.Spool),
+			client.WithTTL(time.Duration(d.setup.TTL)*time.Second), client.WithPatience(ms(d.setup.PatienceMS)),
+			client.WithReportWait(ms(d.setup.ReportWaitMS)))
+	})
+	return d.c, d.err
+}
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func (d *driver) do(ctx context.Context, one call) (a answer, err error) {
+	c, err := d.connect(ctx)
+	if err != nil {
+		return a, err
+	}
+	key, err := c.Key(one.Name, one.ID)
+	if err != nil {
+		return a, err
+	}
+	wanted := effect.Call{Key: key, Wait: ms(one.WaitMS)}
+	if wanted.Submission, err = submission(one); err != nil {
+		return a, err
+	}
+	if one.Look != "" {
+		wanted.LookUp = lookUp(one.Look)
+	}
+	result, err := c.Do(ctx, wanted, one.handler())
+	var declined *client.Declined
+	var conflict *client.Conflict
+	switch {
+	case errors.As(err, &declined):
+		a.Value, _ = json.Marshal(string(declined.Result.Answer.Body))
+	case errors.As(err, &conflict):
+		a.Value, _ = json.Marshal(conflict.Fields)
+	}
+	if err != nil {
+		return a, err
+	}
+	receipt, err := c.Receipt(ctx, key.FlightID())
+	if err != nil {
+		return a, err
+	}
+	a.Source, a.Value, a.Body = result.Source.String(), result.Answer.Body, receipt.Data
+	a.ExternalID, a.Attempt = result.Answer.ExternalID, result.Attempt
+	return a, nil
+}
+
+func submission(one call) (s flight.Submission, err error) {
+	s.Policy = flight.Policy{SettleDelay: ms(one.SettleMS), AttemptTimeout: ms(one.AttemptTimeoutMS), ProviderWindow: ms(one.ProviderWindowMS)}
+	if one.Recovery != "" {
+		if s.Policy.Recovery, err = flight.ParseRecovery(one.Recovery); err != nil {
+			return s, err
+		}
+	}
+	s.Input = flight.NewBlob("application/json", one.Input, flight.MaxInput)
+	s.Fingerprint, err = flight.FingerprintJSON(one.Input, nil)
+	return s, err
+}
+
+// handler performs the effect at the provider.
+func (one call) handler() effect.Handler {
+	return func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		at.Watch()
+		if one.Before != "" {
+			if _, err := get(ctx, one.Before); err != nil {
+				return effect.Answer{}, err
+			}
+		}
+		if one.ThrowBefore {
+			return effect.Answer{}, errors.New("before the effect")
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, one.Effect, bytes.NewReader(at.Input()))
+		if err != nil {
+			return effect.Answer{}, err
+		}
+		answer, err := client.FromHTTP((&http.Client{Transport: at.Transport(nil)}).Do(req))
+		if err != nil {
+			return answer, err
+		}
+		var charge struct{ ID string }
+		err = json.Unmarshal(answer.Body, &charge)
+		answer.ExternalID = charge.ID
+		return answer, err
+	}
+}
+
+func lookUp(url string) effect.LookUp {
+	return func(ctx context.Context, _ *effect.Attempt) (flight.Verb, effect.Answer, error) {
+		body, err := get(ctx, url)
+		if err != nil {
+			return flight.NoVerb, effect.Answer{}, err
+		}
+		var found struct {
+			Happened bool
+			Value    json.RawMessage
+		}
+		if err := json.Unmarshal(body, &found); err != nil {
+			return flight.NoVerb, effect.Answer{}, err
+		}
+		if !found.Happened {
+			return flight.DidNotHappen, effect.Answer{}, nil
+		}
+		var charge struct{ ID string }
+		err = json.Unmarshal(found.Value, &charge)
+		return flight.Happened, effect.Answer{ExternalID: charge.ID, ContentType: "application/json", Body: found.Value}, err
+	}
+}
+
+func get(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}
+
+// word is the error's name, the same in all languages.
+func word(err error) string {
+	var (
+		declined    *client.Declined
+		failed      *client.Failed
+		doubt       *client.InDoubt
+		unsettled   *client.Unsettled
+		unrecorded  *client.Unrecorded
+		unavailable *client.Unavailable
+		fenced      *client.Fenced
+	)
+	switch {
+	case errors.As(err, &unrecorded):
+		return "unrecorded"
+	case errors.As(err, &declined):
+		return "declined"
+	case errors.As(err, &failed):
+		return "flight_failed"
+	case errors.As(err, &doubt):
+		return "in_doubt"
+	case errors.As(err, &fenced):
+		return "fenced"
+	case errors.Is(err, effect.ErrLeaseLost):
+		return "lease_lost"
+	case errors.As(err, &unsettled):
+		return unsettled.Outcome.String()
+	case errors.As(err, &unavailable):
+		return "unavailable"
+	}
+	return string(client.CodeOf(err))
+}

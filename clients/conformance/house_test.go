@@ -1,0 +1,156 @@
+//go:build clients
+
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// binaries are the programs under test, built once.
+var binaries struct{ flightd, driver string }
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "flightd-clients")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binaries.flightd, binaries.driver = filepath.Join(dir, "flightd"), filepath.Join(dir, "driver")
+	for path, pkg := range map[string]string{binaries.flightd: "../../cmd/flightd", binaries.driver: "./godriver"} {
+		if out, err := exec.Command("go", "build", "-o", path, pkg).CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build %s: %v\n%s", pkg, err, out)
+			return 1
+		}
+	}
+	return m.Run()
+}
+
+// environment is this process's without the settings of flightd, and with some of the test's.
+func environment(more ...string) []string {
+	var env []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "FLIGHTD_") && !strings.HasPrefix(e, "XDG_STATE_HOME=") {
+			env = append(env, e)
+		}
+	}
+	return append(env, more...)
+}
+
+// house is one flightd over all its lives, with the data it keeps.
+type house struct {
+	t    testing.TB
+	data string
+
+	mu  sync.Mutex
+	cmd *exec.Cmd
+	url string // of the present life; "" between two
+}
+
+// newHouse starts a flightd that is killed at the end of the test.
+func newHouse(t testing.TB) *house {
+	t.Helper()
+	h := &house{t: t, data: filepath.Join(t.TempDir(), "data")}
+	h.start()
+	t.Cleanup(h.kill)
+	return h
+}
+
+func (h *house) start() {
+	h.t.Helper()
+	cmd := exec.Command(binaries.flightd, "dev", "--data", h.data, "--listen", "127.0.0.1:0")
+	cmd.Env, cmd.SysProcAttr = environment(), dieWithUs()
+	log, err := os.OpenFile(h.data+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(h.t, err)
+	defer log.Close()
+	cmd.Stderr = log
+	out, err := cmd.StdoutPipe()
+	require.NoError(h.t, err)
+	require.NoError(h.t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		text, _ := os.ReadFile(h.data + ".log")
+		h.t.Fatalf("flightd did not start: %v\n%s", err, text)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cmd, h.url = cmd, strings.TrimSpace(line)
+}
+
+// kill is kill -9.
+func (h *house) kill() {
+	h.mu.Lock()
+	cmd := h.cmd
+	h.cmd, h.url = nil, ""
+	h.mu.Unlock()
+	if cmd != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+}
+
+func (h *house) address() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.url
+}
+
+// flight reads a flight from the server itself, past every proxy; of one that is not there the state is empty.
+func (h *house) flight(key string) (f wire.Flight) {
+	h.t.Helper()
+	id := flight.MustKey(key).FlightID().String()
+	answer, err := http.Get(h.address() + "/v1/flights/" + id)
+	require.NoError(h.t, err)
+	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusOK {
+		require.NoError(h.t, json.NewDecoder(answer.Body).Decode(&f))
+	}
+	return f
+}
+
+// until waits until a flight is as wanted.
+func (h *house) until(key, what string, within time.Duration, holds func(wire.Flight) bool) wire.Flight {
+	h.t.Helper()
+	var f wire.Flight
+	eventually(h.t, key+" "+what, within, func() bool { f = h.flight(key); return holds(f) })
+	return f
+}
+
+// patience is far beyond what anything here takes, on a busy machine, too.
+const patience = 40 * time.Second
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, within time.Duration, holds func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("after %v still not: %s", within, what)
+		}
+	}
+}

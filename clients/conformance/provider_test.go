@@ -1,0 +1,170 @@
+//go:build clients
+
+package conformance
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+)
+
+// provider performs the effects, counts what really happened, and can be asked to wait.
+//
+//	POST /effect    the effect; its answer comes when the gate is open
+//	GET  /before    nothing; its answer comes when the other gate is open
+//	GET  /look      what happened
+type provider struct {
+	url string
+
+	mu      sync.Mutex
+	charges []charge
+	seen    []call2provider
+	honour  bool  // one Idempotency-Key, one charge
+	status  []int // of the next answers; a charge is made by 2xx, and by 500: that is what makes it hard
+	hangUp  bool  // the next charge is made and not answered
+	waiting map[string]int
+	gates   map[string]chan struct{} // shut ones, by path
+}
+
+// charge is an effect. Its answer has what JSON makes different on its way, if one lets it.
+type charge struct {
+	ID    string          `json:"id"`
+	Note  string          `json:"note"`
+	Ratio float64         `json:"ratio"`
+	Input json.RawMessage `json:"input"`
+	key   string
+}
+
+// call2provider is one request for the effect.
+type call2provider struct{ key, token, input string }
+
+func newProvider(t testing.TB) *provider {
+	t.Helper()
+	p := &provider{waiting: make(map[string]int), gates: make(map[string]chan struct{})}
+	server := httptest.NewServer(p)
+	t.Cleanup(func() {
+		for _, path := range []string{"/effect", "/before"} {
+			p.open(path)
+		}
+		server.CloseClientConnections()
+		server.Close()
+	})
+	p.url = server.URL
+	return p
+}
+
+func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	switch r.URL.Path {
+	case "/before":
+		p.pass(r)
+		_, _ = w.Write([]byte("null"))
+	case "/look":
+		p.look(w)
+	case "/effect":
+		status, made, hangUp := p.perform(call2provider{r.Header.Get("Idempotency-Key"), r.Header.Get("Flightd-Fencing-Token"), string(body)})
+		p.pass(r)
+		if hangUp {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(made) // a caller that is dead does not read it
+	}
+}
+
+// perform is the effect: what it writes down has happened, whatever is answered.
+func (p *provider) perform(c call2provider) (status int, made any, hangUp bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	status, hangUp, p.hangUp = http.StatusCreated, p.hangUp, false
+	if len(p.status) > 0 {
+		status, p.status = p.status[0], p.status[1:]
+	}
+	if status >= 300 && status != http.StatusInternalServerError {
+		p.seen = append(p.seen, c)
+		return status, "no", hangUp
+	}
+	p.seen = append(p.seen, c)
+	for _, old := range p.charges {
+		if p.honour && old.key == c.key {
+			return status, old, hangUp
+		}
+	}
+	one := charge{ID: fmt.Sprintf("ch_%d", len(p.charges)+1), Note: "é \u2028 </b> \"", Ratio: 0.1, Input: json.RawMessage(c.input), key: c.key}
+	p.charges = append(p.charges, one)
+	return status, one, hangUp
+}
+
+func (p *provider) look(w http.ResponseWriter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found := struct {
+		Happened bool    `json:"happened"`
+		Value    *charge `json:"value,omitempty"`
+	}{Happened: len(p.charges) > 0}
+	if found.Happened {
+		found.Value = &p.charges[0]
+	}
+	_ = json.NewEncoder(w).Encode(found)
+}
+
+// shut makes requests to a path wait; open lets them, and all later ones, go on.
+func (p *provider) shut(path string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gates[path] = make(chan struct{})
+}
+
+func (p *provider) open(path string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if gate := p.gates[path]; gate != nil {
+		close(gate)
+		delete(p.gates, path)
+	}
+}
+
+func (p *provider) pass(r *http.Request) {
+	p.mu.Lock()
+	gate := p.gates[r.URL.Path]
+	p.waiting[r.URL.Path]++
+	p.mu.Unlock()
+	if gate == nil {
+		return
+	}
+	select {
+	case <-gate:
+	case <-r.Context().Done():
+	}
+}
+
+// arrived waits until somebody has come to a path.
+func (p *provider) arrived(t testing.TB, path string) {
+	t.Helper()
+	eventually(t, "somebody comes to "+path, patience, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.waiting[path] > 0
+	})
+}
+
+// happened is what was done, and what was asked for.
+func (p *provider) happened() (charges []charge, asked []call2provider) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append(charges, p.charges...), append(asked, p.seen...)
+}
+
+// set changes how the provider behaves.
+func (p *provider) set(change func(*provider)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change(p)
+}

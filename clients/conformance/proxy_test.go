@@ -1,0 +1,129 @@
+//go:build clients
+
+package conformance
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fault is what happens to one request on its way.
+type fault struct {
+	drop bool          // it is carried out, and the connection is cut instead of the answer
+	cut  bool          // the connection is cut before the server sees it
+	late time.Duration // the answer comes so much later
+}
+
+// proxy stands between clients and a house.
+type proxy struct {
+	house *house
+	url   string
+
+	mu    sync.Mutex
+	seen  []request
+	fault func(path string) fault
+}
+
+// request is one that was seen.
+type request struct {
+	path string
+	body string
+}
+
+func newProxy(t testing.TB, h *house) *proxy {
+	t.Helper()
+	p := &proxy{house: h}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := &http.Server{Handler: p, ReadHeaderTimeout: patience}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(l) }() // it ends by Close
+	t.Cleanup(func() { _ = server.Close(); <-served })
+	p.url = "http://" + l.Addr().String()
+	return p
+}
+
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	f := p.note(request{path: r.URL.Path, body: string(body)})
+	target := p.house.address()
+	if f.cut || target == "" {
+		panic(http.ErrAbortHandler)
+	}
+	out, err := http.NewRequestWithContext(r.Context(), r.Method, target+r.URL.RequestURI(), bytes.NewReader(body))
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	out.Header = r.Header.Clone()
+	answer, err := http.DefaultTransport.RoundTrip(out)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer answer.Body.Close()
+	data, err := io.ReadAll(answer.Body)
+	if err != nil || f.drop {
+		panic(http.ErrAbortHandler)
+	}
+	if f.late > 0 {
+		select {
+		case <-time.After(f.late):
+		case <-r.Context().Done():
+		}
+	}
+	for name, values := range answer.Header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(answer.StatusCode)
+	_, _ = w.Write(data) // a client that has gone is what some of this is about
+}
+
+func (p *proxy) note(r request) fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = append(p.seen, r)
+	if p.fault == nil {
+		return fault{}
+	}
+	return p.fault(r.path)
+}
+
+// once lets the first request to a path that ends so meet a fault.
+func (p *proxy) once(suffix string, f fault) {
+	met := false
+	p.always(func(path string) fault {
+		if met || !strings.HasSuffix(path, suffix) {
+			return fault{}
+		}
+		met = true
+		return f
+	})
+}
+
+func (p *proxy) always(f func(path string) fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault = f
+}
+
+// requests are those seen to paths that end so.
+func (p *proxy) requests(suffix string) (all []request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.seen {
+		if strings.HasSuffix(r.path, suffix) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
