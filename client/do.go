@@ -179,7 +179,7 @@ func (l *leg) open() (OpenAnswer, error) {
 	call := &l.trip.call
 	r := l.openRequest()
 	for {
-		wait := l.waitMS()
+		wait, asked := l.waitMS(), time.Now()
 		r.WaitMS = &wait
 		answer, err := l.client.Open(l.trip.interest, call.Key, r)
 		var busy *effect.Busy
@@ -187,7 +187,9 @@ func (l *leg) open() (OpenAnswer, error) {
 			l.granted(answer)
 			return answer, err
 		}
-		if wait == 0 && !sleep(l.trip.interest, min(max(busy.RetryAfter, firstPause), longPause)) {
+		// A server that did not wait knows that it cannot be yet: a settle delay is not over, say. It is not asked at once.
+		left := time.Duration(wait)*time.Millisecond - time.Since(asked)
+		if left > 0 && !sleep(l.trip.interest, min(max(busy.RetryAfter, firstPause), longPause, left)) {
 			return answer, context.Cause(l.trip.interest)
 		}
 	}

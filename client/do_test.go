@@ -366,3 +366,22 @@ func TestSomethingElseAnswers(t *testing.T) {
 	_, err := c.Do(t.Context(), call(`1`), forbidden(t))
 	require.ErrorContains(t, err, "not flightd")
 }
+
+// A server that says at once that it cannot be yet is not asked again at once.
+func TestBusyServersAreNotHammered(t *testing.T) {
+	g := newRig(t)
+	g.world.Pull(func(l *httpapitest.Levers) {
+		l.Before = func(_ context.Context, method string) error {
+			if method == "Open" {
+				return &effect.Busy{Key: key, State: flight.Running, RetryAfter: 60 * time.Millisecond}
+			}
+			return nil
+		}
+	})
+	patient := call(`1`)
+	patient.Wait = 200 * time.Millisecond
+	_, err := g.connect().Do(t.Context(), patient, forbidden(t))
+	var busy *client.Busy
+	require.ErrorAs(t, err, &busy)
+	require.LessOrEqual(t, g.count(":open"), 6)
+}
