@@ -2,7 +2,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build test race lint metrics-check bench restart drill cross explore mutants fuzz
+.PHONY: all build test race lint metrics-check bench restart drill cross explore mutants fuzz clients
 
 all: build
 
@@ -48,3 +48,11 @@ FUZZTIME ?= 30s
 fuzz: ## every decoder, for FUZZTIME each
 	@for target in $$($(GO) test -list '^Fuzz' ./flight | grep '^Fuzz'); do \
 		echo "== $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x ./flight || exit 1; done
+
+# The languages whose clients are tried. Each needs its tools: python3; node with npm; the snippets also curl, jq, openssl.
+CLIENTS ?= go python typescript
+clients: ## the one list that the clients of all languages pass, and the snippets of the READMEs
+ifneq (,$(filter typescript,$(CLIENTS)))
+	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
+endif
+	FLIGHTD_CLIENTS="$(CLIENTS)" $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m ./clients/...

@@ -155,6 +155,15 @@ func busy(t *trial) {
 	t.landed(1)
 }
 
+// Where the server says that it cannot be yet, and that sooner than the wait is over, nobody hammers it.
+func noHammering(t *trial) {
+	t.provider.set(func(p *provider) { p.hangUp = true })
+	a := t.driver().do(t.call(t.verifying, waitMS(2500), func(c *call) { c.SettleMS = 60_000 }))
+	t.got(a, "idempotency_in_flight")
+	require.LessOrEqual(t, len(t.proxy.requests(":open")), 8)
+	require.Len(t, t.charges(), 1)
+}
+
 // Servers are tried in turn; one that is not there costs nothing.
 func serversInTurn(t *trial) {
 	d := t.driver(func(s *setup) { s.Address = "http://127.0.0.1:1, " + strings.TrimPrefix(t.proxy.url, "http://") })
@@ -200,9 +209,9 @@ func answerTooLate(t *trial) {
 // While an effect is in the air its session is renewed, and each renewal lists its nonce.
 func renewalsListNonces(t *trial) {
 	t.provider.shut("/effect")
-	p := t.driver(ttl(2)).begin(t.call())
+	p := t.driver(ttl(6)).begin(t.call())
 	t.provider.arrived(t, "/effect")
-	eventually(t, "five renewals", patience, func() bool { return len(t.proxy.requests("/renew")) >= 5 })
+	eventually(t, "three renewals", patience, func() bool { return len(t.proxy.requests("/renew")) >= 3 })
 	t.provider.open("/effect")
 	t.got(p.one(), "executed")
 	for _, r := range t.proxy.requests("/renew") {

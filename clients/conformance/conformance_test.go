@@ -20,7 +20,7 @@ func scenarios() []scenario {
 		{"crowd", crowd}, {"replay", replay}, {"open-lost", openLost}, {"report-lost", reportLost},
 		{"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
 		{"error-before-effect", errorBeforeEffect}, {"not-done", notDone}, {"busy", busy},
-		{"servers-in-turn", serversInTurn}, {"nobody-there", nobodyThere}, {"answer-too-late", answerTooLate},
+		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"nobody-there", nobodyThere}, {"answer-too-late", answerTooLate},
 		{"renewals-list-nonces", renewalsListNonces}, {"gone-with-its-answer", goneWithItsAnswer},
 		{"killed-in-mid-effect", killedInMidEffect}, {"away-at-the-end", awayAtTheEnd},
 		{"spool-delivered-later", spoolDeliveredLater}, {"spool-is-shared", spoolIsShared},

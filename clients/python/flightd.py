@@ -51,7 +51,7 @@ import time
 import urllib.parse
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Type, Union, cast
 
 __all__ = [
     "once", "Client", "Flight", "Receipt", "Happened", "NotHappened", "raise_for_status",
@@ -427,9 +427,15 @@ class Flight:
                 self.replayed = True
                 return self
             self._adopt(answer, sent)
-            if self._trust.left() > 0:
-                threading.Thread(target=self._renew, name="flightd-renew", daemon=True).start()
-                return self
+            try:
+                if self._trust.left() > 0:
+                    threading.Thread(target=self._renew, name="flightd-renew", daemon=True).start()
+                    return self
+            except BaseException as e:  # the block will not run
+                self._stop.set()
+                with contextlib.suppress(Error):
+                    self._record("not_done", f"{type(e).__name__}: {e}")
+                raise
             self._decline()
 
     def _waited(self) -> bool:
@@ -444,14 +450,17 @@ class Flight:
         request = dict(self._request, nonce=nonce, owner=self._client._owner())
         try:
             while True:
-                request["wait_ms"] = self._wait_ms()
+                request["wait_ms"], asked = self._wait_ms(), time.monotonic()
                 try:
                     answer, sent = self._ask_open("/v1/flights:open", request)
                     if answer["decision"] == "verify":
                         answer, sent = self._look(answer, request)
-                except Busy:
+                except Busy as e:
                     if self._waited():
                         raise
+                    # A server that did not wait knows that it cannot be yet. It is not asked at once.
+                    left = request["wait_ms"] / 1000 - (time.monotonic() - asked)
+                    time.sleep(max(0.0, min(max(e.retry_after, 0.02), 1.0, left)))
                     continue
                 if answer["decision"] not in ("proceed", "replay"):
                     raise Error(f"the server decided {answer['decision']!r}, which this client does not know")
@@ -753,7 +762,7 @@ class Client:
         if drainer is not None:
             drainer.join(5.0)
         for wire in self._wires:
-            wire.drop()
+            wire.close()
 
     def _owner(self) -> str:
         name = self._name or f"{socket.gethostname()}:{os.getpid()}"
@@ -928,7 +937,7 @@ class _Wire:
     """Connections to one server. A proxy of the environment is not used."""
 
     def __init__(self, url: urllib.parse.SplitResult) -> None:
-        self._url, self._lock, self._pid = url, threading.Lock(), os.getpid()
+        self._url, self._lock, self._pid, self._closed = url, threading.Lock(), os.getpid(), False
         self._idle: List[Tuple[http.client.HTTPConnection, float]] = []
 
     def exchange(self, method: str, path: str, body: Optional[bytes], headers: Dict[str, str], timeout: float,
@@ -952,7 +961,7 @@ class _Wire:
         try:
             if connection.sock is None:
                 connection.connect()
-            connection.sock.settimeout(timeout)
+            cast(socket.socket, connection.sock).settimeout(timeout)
             sent = _Sent(time.monotonic(), time.time())
             connection.request(method, self._url.path.rstrip("/") + path, body, headers)
             answer = connection.getresponse()
@@ -960,16 +969,17 @@ class _Wire:
         except BaseException:
             connection.close()
             raise
-        if answer.will_close:
-            connection.close()
-        else:
-            with self._lock:
+        with self._lock:
+            if answer.will_close or self._closed:
+                connection.close()
+            else:
                 self._idle.append((connection, time.monotonic()))
         return answer.status, after, data, sent
 
     def _get(self) -> Optional[http.client.HTTPConnection]:
-        if self._pid != os.getpid():  # connections are not shared with the process that was forked
-            self._idle, self._lock, self._pid = [], threading.Lock(), os.getpid()
+        if self._pid != os.getpid():  # this process was forked: the connections are its parent's
+            self._lock, self._pid = threading.Lock(), os.getpid()
+            self.drop()
         with self._lock:
             while self._idle:
                 connection, since = self._idle.pop()
@@ -977,6 +987,10 @@ class _Wire:
                     return connection
                 connection.close()
         return None
+
+    def close(self) -> None:
+        self._closed = True
+        self.drop()
 
     def drop(self) -> None:
         with self._lock:

@@ -512,7 +512,8 @@ class Trip<T> {
     const request: Json = { ...this.request, nonce, owner: this.client.owner() };
     try {
       for (;;) {
-        request["wait_ms"] = this.waitMs();
+        const asked = performance.now();
+        const wait = (request["wait_ms"] = this.waitMs());
         try {
           let answer = await this.askOpen("/v1/flights:open", request);
           if (answer.json["decision"] === "verify") answer = await this.look(answer, request);
@@ -520,6 +521,9 @@ class Trip<T> {
           throw new FlightdError(`the server decided ${answer.json["decision"]}, which this client does not know`, "internal");
         } catch (e) {
           if (!(e instanceof Busy) || this.waited) throw e;
+          // A server that did not wait knows that it cannot be yet. It is not asked at once.
+          const left = wait - (performance.now() - asked);
+          if (left > 0) await this.pause(Math.min(Math.max(e.retryAfterMs, 20), 1000, left));
         }
       }
     } catch (e) {

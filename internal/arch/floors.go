@@ -35,6 +35,7 @@ func rooms() []room {
 		{"cmd", 7},
 		{"chaos", 7},
 		{"bench", 7},
+		{"clients", 7},
 		{"flightdtest", 7},
 	}
 }

@@ -1,0 +1,45 @@
+//go:build clients
+
+package conformance
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What is each language's own about its client is tested in that language, against a flightd of its own.
+func TestOwn(t *testing.T) {
+	own := map[string][]string{
+		"python":     {"python3", "-B", "-W", "error", "test_flightd.py"},
+		"typescript": {"node", "--test", filepath.Join("dist", "typescript", "flightd.test.mjs")},
+	}
+	for _, l := range languages() {
+		if own[l.name] == nil || !wanted()[l.name] {
+			continue
+		}
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			l.ready(t)
+			h := newHouse(t)
+			cmd := exec.Command(own[l.name][0], own[l.name][1:]...)
+			cmd.Dir, cmd.SysProcAttr = filepath.Join("..", l.name), dieWithUs()
+			cmd.Env = environment("FLIGHTD_ADDR="+h.address(), "XDG_STATE_HOME="+t.TempDir())
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+		})
+	}
+}
+
+// Python's client says that 3.9 is enough: its syntax is held against that version's.
+func TestPythonSyntax(t *testing.T) {
+	if !wanted()["python"] {
+		return
+	}
+	languages()[1].ready(t)
+	check := `import ast, sys; ast.parse(open(sys.argv[1]).read(), feature_version=(3, 9))`
+	out, err := exec.Command("python3", "-c", check, filepath.Join("..", "python", "flightd.py")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}

@@ -1,0 +1,147 @@
+//go:build clients
+
+package conformance
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// snippet is a piece of a Markdown file that a reader is meant to run.
+type snippet struct {
+	file, name string
+	kind       string // of the fence
+	text       string // word for word
+}
+
+// marked finds the snippets of a file: fences behind a comment <!-- run: name -->.
+func marked(t *testing.T, file string) (all []snippet) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	fence := regexp.MustCompile("(?ms)^<!-- run: ([a-z0-9-]+) -->\n```([a-z]+)\n(.*?)^```$")
+	for _, m := range fence.FindAllStringSubmatch(string(text), -1) {
+		all = append(all, snippet{file: file, name: m[1], kind: m[2], text: m[3]})
+	}
+	return all
+}
+
+// readmes are the files whose snippets run, and how many each has, so that none is lost.
+var readmes = map[string]int{"../README.md": 4, "../../README.md": 0}
+
+// prints is what each snippet says when it is run for the first time and for the second.
+var prints = map[string][2]string{
+	"python":        {"executed ch_17\n", "replayed ch_17\n"},
+	"python-verify": {"ch_18 ch_18\n", "ch_18 ch_18\n"},
+	"typescript":    {"executed ch_17\n", "replayed ch_17\n"},
+	"sh":            {"executed ch_17\n", "replayed ch_17\n"},
+}
+
+// Every snippet of the READMEs runs as it stands, twice, against a server of its own.
+func TestReadmes(t *testing.T) {
+	for file, count := range readmes {
+		snippets := marked(t, file)
+		require.GreaterOrEqual(t, len(snippets), count, file)
+		for _, s := range snippets {
+			if l := s.language(); l != "" && !wanted()[l] {
+				t.Logf("%s is left out on demand: FLIGHTD_CLIENTS=%q", s.name, os.Getenv("FLIGHTD_CLIENTS"))
+				continue
+			}
+			t.Run(filepath.ToSlash(filepath.Join("clients/conformance", file))+"/"+s.name, func(t *testing.T) {
+				t.Parallel()
+				want, known := prints[s.name]
+				require.True(t, known, "what does %q print? say so in the table", s.name)
+				h := newHouse(t)
+				run := s.prepare(t, h)
+				for _, text := range want {
+					require.Equal(t, text, run())
+				}
+			})
+		}
+	}
+}
+
+func (s snippet) language() string {
+	switch s.kind {
+	case "ts":
+		return "typescript"
+	case "sh":
+		return ""
+	}
+	return s.kind
+}
+
+// prepare writes the snippet as a reader would, and gives what runs it.
+func (s snippet) prepare(t *testing.T, h *house) (run func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	env := environment("FLIGHTD_ADDR="+h.address(), "XDG_STATE_HOME="+dir, "PYTHONDONTWRITEBYTECODE=1", "HOME="+dir)
+	command := func(name string, args ...string) func() string {
+		return func() string {
+			cmd := exec.Command(name, args...)
+			cmd.Dir, cmd.Env, cmd.SysProcAttr = dir, env, dieWithUs()
+			var err lockedBuffer
+			cmd.Stderr = &err
+			out, failed := cmd.Output()
+			require.NoError(t, failed, "%s\n%s%s", s.text, out, err.String())
+			return string(out)
+		}
+	}
+	switch s.kind {
+	case "python":
+		languages()[1].ready(t)
+		write("flightd.py", read(t, "../python/flightd.py"))
+		write("snippet.py", s.text)
+		return command("python3", "snippet.py")
+	case "ts":
+		languages()[2].ready(t)
+		return s.compiled(t, dir, write, command)
+	case "sh":
+		needs(t, "bash", "curl", "jq", "openssl")
+		port := h.address()[strings.LastIndexByte(h.address(), ':')+1:]
+		write(".curlrc", fmt.Sprintf("connect-to = \"localhost:7420:127.0.0.1:%s\"\n", port))
+		return command("bash", "-euo", "pipefail", "-c", s.text)
+	}
+	t.Fatalf("nobody knows how to run %q", s.kind)
+	return nil
+}
+
+// compiled type-checks the snippet beside the client, as strictly as the client itself, and runs what comes out.
+func (s snippet) compiled(t *testing.T, dir string, write func(name, text string), command func(string, ...string) func() string) func() string {
+	t.Helper()
+	modules, err := filepath.Abs("../typescript/node_modules")
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(modules, filepath.Join(dir, "node_modules")))
+	write("package.json", `{"type":"module"}`)
+	write("flightd.ts", read(t, "../typescript/flightd.ts"))
+	write("snippet.ts", s.text)
+	command("node", "node_modules/typescript/bin/tsc", "--strict", "--target", "ES2022", "--module", "NodeNext", "--types", "node", "snippet.ts")()
+	return command("node", "snippet.js")
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// needs fails the test where a tool is missing.
+func needs(t *testing.T, tools ...string) {
+	t.Helper()
+	for _, tool := range tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Fatalf("the snippet needs %s: install it", tool)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+"""What is Python's own about the client, against the server that FLIGHTD_ADDR names."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.request
+import uuid
+
+import flightd
+
+
+class TestOnce(unittest.TestCase):
+    def setUp(self):
+        self.id = uuid.uuid4().hex
+        self.spool = tempfile.TemporaryDirectory()
+        self.addCleanup(self.spool.cleanup)
+        self.client = flightd.Client(spool=self.spool.name)
+        self.addCleanup(self.client.close)
+
+    def run_once(self, result, **options):
+        with self.client.once("test", self.id, **options) as f:
+            with f.effect():
+                f.result = result
+        return f
+
+    def test_results_come_back_as_everybody_gets_them(self):
+        for value, want in [
+            ({"a": (1, 2.5), 3: None}, {"a": [1, 2.5], "3": None}), ("é\u2028", "é\u2028"), (0, 0), (None, None),
+            (b"\x00\xff", b"\x00\xff"), ([], []),
+        ]:
+            with self.subTest(value=value):
+                self.id = uuid.uuid4().hex
+                first, again = self.run_once(value), self.run_once("something else")
+                self.assertEqual((first.source, again.source), ("executed", "replayed"))
+                self.assertEqual(first.result, want)
+                self.assertEqual(again.result, want)
+                self.assertEqual(first.body(), again.body())
+
+    def test_an_effect_that_happened_is_no_error_because_of_its_result(self):
+        recursive = []
+        recursive.append(recursive)
+        for value in [object(), float("nan"), recursive, "\ud800", {1: "a", "1": "b"}]:
+            with self.subTest(value=repr(value)):
+                self.id = uuid.uuid4().hex
+                self.assertEqual(self.run_once(value).source, "executed")
+                self.assertEqual(self.run_once(None).receipt.outcome, "succeeded")
+
+    def test_a_long_result_is_whole_for_whoever_executed_it(self):
+        first, again = self.run_once("x" * 100_000), self.run_once("")
+        self.assertEqual(first.result, "x" * 100_000)
+        self.assertTrue(again.receipt.truncated)
+        self.assertEqual(again.receipt.size, 100_002)
+        self.assertEqual(len(again.result), 64 << 10)
+        self.assertEqual(first.receipt.digest, again.receipt.digest)
+
+    def test_texts_that_cannot_travel_never_keep_a_report_away(self):
+        with self.client.once("test", self.id) as f:
+            with f.effect():
+                f.result, f.external_id, f.content_type = b"x", "id \ud800" + "y" * 3000, "é/\n"
+        self.assertEqual(f.source, "executed")
+        self.assertEqual(self.client.spooled(), 0)
+        self.id += "-error"
+        with self.assertRaises(flightd.InDoubt):
+            with self.client.once("test", self.id) as f:
+                with f.effect():
+                    raise RuntimeError("\ud800" * 5000)
+
+    def test_the_block_is_left_at_effect_when_it_is_over(self):
+        self.run_once(1)
+        seen = []
+        with self.client.once("test", self.id) as f:
+            seen.append("before")
+            try:
+                with f.effect():
+                    seen.append("inside")
+            except Exception:  # it does not take what leaves the block
+                seen.append("caught")
+            seen.append("after")
+        self.assertEqual((seen, f.result, f.replayed), (["before"], 1, True))
+
+    def test_one_block_inside_another(self):
+        self.run_once(1)
+        with self.assertRaises(LookupError):  # leaving the outer one is no end of the inner one
+            with self.client.once("test", self.id) as outer:
+                with self.client.once("test", self.id + "-inner") as inner:
+                    with outer.effect():
+                        self.fail("it runs")
+                self.fail("it goes on")
+            raise LookupError("behind the outer one")
+        with self.client.once("test", self.id + "-inner") as inner:
+            self.assertFalse(inner.replayed)
+            self.assertEqual(inner.previous["outcome"], "not_done")
+            with inner.effect():
+                pass
+
+    def test_an_error_of_the_callers_own_comes_out_as_it_is(self):
+        with self.assertRaises(KeyError):
+            with self.client.once("test", self.id):
+                {}["nothing"]
+        with self.assertRaises(flightd.NotDone):
+            with self.client.once("test", self.id) as f:
+                with f.effect():
+                    raise flightd.NotDone("connection refused")
+        with self.assertRaises(flightd.InDoubt) as caught:
+            with self.client.once("test", self.id) as f:
+                with f.effect():
+                    {}["nothing"]
+        self.assertIsInstance(caught.exception.__cause__, KeyError)
+        self.assertEqual(caught.exception.code, "in_doubt")
+
+    def test_an_interrupt_stays_one_and_is_reported(self):
+        with self.assertRaises(KeyboardInterrupt):
+            with self.client.once("test", self.id) as f:
+                with f.effect():
+                    raise KeyboardInterrupt
+        with self.assertRaises(flightd.InDoubt):
+            self.run_once(1)
+
+    def test_a_block_without_effect_is_a_mistake_that_is_told(self):
+        with self.assertRaisesRegex(RuntimeError, "effect"):
+            with self.client.once("test", self.id):
+                pass
+        with self.assertRaises(flightd.InDoubt):
+            self.run_once(1)
+
+    def test_a_look_up_that_finds_nothing_asks_for_another_call(self):
+        options = dict(recovery="verify", look_up=lambda f: flightd.NotHappened(), settle=0.05, attempt_timeout=5)
+        with self.assertRaises(flightd.Unsettled) as caught:
+            with self.client.once("test", self.id, 1, **options) as f:
+                self.assertLessEqual(f.time_left(), 5)
+                with f.effect():
+                    raise TimeoutError
+        self.assertEqual(caught.exception.outcome, "not_done")
+        with self.client.once("test", self.id, 1, **options) as f:
+            with f.effect():
+                f.result = f.attempt
+        self.assertGreater(f.result, 1)
+
+    def test_the_first_input_stands_where_the_key_decides(self):
+        with self.assertRaises(flightd.NotDone):
+            with self.client.once("test", self.id, {"text": "first"}, key_decides=True) as f:
+                raise flightd.NotDone("later")
+        with self.client.once("test", self.id, {"text": "second"}, key_decides=True) as f:
+            with f.effect():
+                f.result = f.input
+        self.assertEqual(f.result, {"text": "first"})
+
+    def test_a_cancellation_is_seen(self):
+        client = flightd.Client(spool="", ttl=2)
+        self.addCleanup(client.close)
+        with self.assertRaises(flightd.Failed):
+            with client.once("test", self.id) as f:
+                address = os.environ["FLIGHTD_ADDR"] + "/v1/flights/" + f.flight_id
+                with urllib.request.urlopen(address) as answer:
+                    etag = answer.headers["ETag"]
+                headers = {"Content-Type": "application/json", "If-Match": etag}
+                body = json.dumps({"reason": "test", "as": "test"}).encode()
+                urllib.request.urlopen(urllib.request.Request(address + "/cancel", body, headers)).close()
+                while not f.cancel_requested:
+                    time.sleep(0.02)
+                raise flightd.NotDone("cancelled")
+
+    def test_what_cannot_be_is_refused_before_anything_is_sent(self):
+        for make in (lambda: flightd.Client("ftp://x"), lambda: flightd.Client(" , "), lambda: flightd.Client(patience=0),
+                     lambda: self.client.once("test", "1", float("nan")),
+                     lambda: self.client.once("test", "1", recovery="verify")):
+            self.assertRaises(ValueError, make)
+        self.assertRaises(TypeError, lambda: self.client.once("test", "1", object()))
+        with self.assertRaises(flightd.Error) as caught:
+            self.client.once("test", "a b").__enter__()
+        self.assertEqual(caught.exception.code, "idempotency_key_invalid")
+
+    def test_damaged_reports_are_put_aside(self):
+        self.run_once(1)
+        path = os.path.join(self.spool.name, "x.report")
+        with open(path, "wb") as file:
+            file.write(b"FDC1 and more")
+        with self.assertLogs("flightd", "ERROR"):
+            flightd.Client(spool=self.spool.name)._spool.claim("x.report")
+        self.assertTrue(os.path.exists(path + ".damaged"))
+
+    def test_a_fork_has_connections_of_its_own(self):
+        self.run_once(1)
+        with tempfile.TemporaryFile() as said:
+            pid = os.fork()
+            if pid == 0:
+                said.write(self.run_once(2).source.encode())
+                said.flush()
+                os._exit(0)
+            os.waitpid(pid, 0)
+            said.seek(0)
+            self.assertEqual(said.read(), b"replayed")
+        self.assertEqual(self.run_once(3).source, "replayed")
+
+    def test_the_environment_says_where(self):
+        program = "import flightd\nwith flightd.once('test', '%s') as f:\n    with f.effect(): f.result = f.key\nprint(f.result)"
+        said = subprocess.run([sys.executable, "-c", program % self.id], capture_output=True, text=True, check=True,
+                              env={**os.environ, "FLIGHTD_NAMESPACE": "billing", "XDG_STATE_HOME": self.spool.name,
+                                   "PYTHONPATH": os.path.dirname(flightd.__file__)})
+        self.assertEqual(said.stdout, f"billing/test/{self.id}\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

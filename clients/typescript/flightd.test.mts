@@ -1,0 +1,162 @@
+/** What is TypeScript's own about the client, against the server that FLIGHTD_ADDR names. Run with node --test. */
+
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { after, before, beforeEach, test } from "node:test";
+import {
+  Busy, Client, Failed, FlightdError, InDoubt, NotDone, once, type Flight, type OnceOptions, type Result,
+} from "./flightd.js";
+
+let spool: string;
+let id: string;
+let client: Client;
+
+before(async () => {
+  spool = await mkdtemp(path.join(tmpdir(), "flightd-"));
+  client = new Client(undefined, { spool });
+});
+beforeEach(() => { id = randomUUID(); });
+after(async () => {
+  client.close();
+  await rm(spool, { recursive: true });
+});
+
+const run = (value: unknown, options?: OnceOptions): Promise<Result<unknown>> =>
+  client.once("test", id, undefined, (f) => f.effect(() => value), options);
+
+test("results come back as everybody gets them", async () => {
+  const rows: [unknown, unknown][] = [
+    [{ a: [1, 2.5], u: undefined, d: new Date(0) }, { a: [1, 2.5], d: "1970-01-01T00:00:00.000Z" }],
+    ["é\u2028", "é\u2028"], [0, 0], [null, null], [undefined, undefined], [new Uint8Array([0, 255]), new Uint8Array([0, 255])],
+  ];
+  for (const [value, want] of rows) {
+    id = randomUUID();
+    const first = await run(value);
+    const again = await run("something else");
+    assert.deepEqual([first.source, again.source], ["executed", "replayed"]);
+    assert.deepEqual(first.value, want);
+    assert.deepEqual(again.value, want);
+    assert.deepEqual(await first.body(), await again.body());
+  }
+});
+
+test("an effect that happened is no error because of its result", async () => {
+  const circular: { self?: unknown } = {};
+  circular.self = circular;
+  for (const value of [circular, 1n, () => 1, Symbol("s"), "\ud800"]) {
+    id = randomUUID();
+    assert.equal((await run(value)).source, "executed");
+    assert.equal((await run(1)).receipt.outcome, "succeeded");
+  }
+});
+
+test("a long result is whole for whoever executed it", async () => {
+  const first = await run("x".repeat(100_000));
+  const again = await run(1);
+  assert.equal((first.value as string).length, 100_000);
+  assert.equal(again.receipt.truncated, true);
+  assert.equal(again.receipt.size, 100_002);
+  assert.equal((again.value as Uint8Array).length, 64 << 10);
+  assert.equal(first.receipt.digest, again.receipt.digest);
+});
+
+test("texts that cannot travel never keep a report away", async () => {
+  const done = await client.once("test", id, 1, (f) => f.effect(() => { f.externalId = "id \ud800" + "y".repeat(3000); }));
+  assert.equal(done.source, "executed");
+  id += "-error";
+  await assert.rejects(client.once("test", id, 1, (f) => f.effect(() => { throw new Error("\ud800".repeat(5000)); })), InDoubt);
+  assert.equal(await client.spooled(), 0);
+});
+
+test("errors mean what their place says", async () => {
+  const own = new RangeError("own");
+  await assert.rejects(client.once("test", id, 1, () => { throw own; }), own);
+  const refused = new NotDone("connection refused");
+  await assert.rejects(client.once("test", id, 1, (f) => f.effect(() => { throw refused; })), refused);
+  await assert.rejects(client.once("test", id, 1, (f) => f.effect(() => { throw own; })), (e) => {
+    assert.ok(e instanceof InDoubt);
+    assert.equal(e.code, "in_doubt");
+    assert.equal(e.cause, own);
+    return true;
+  });
+});
+
+test("a callback without effect is a mistake that is told", async () => {
+  await assert.rejects(client.once("test", id, 1, () => 1), (e) => e instanceof InDoubt && /effect\(\)/.test(String(e.cause)));
+  await assert.rejects(client.once("test", id, 1, () => assert.fail("it runs")), InDoubt);
+});
+
+test("a look-up that finds nothing lets the callback run again", async () => {
+  let ran = 0;
+  const act = (f: Flight) => f.effect(() => {
+    if (++ran === 1) throw new Error("time-out");
+    return f.attempt;
+  });
+  const result = await client.once("test", id, 1, act,
+    { recovery: "verify", lookUp: () => ({ happened: false }), settleMs: 50, attemptTimeoutMs: 5000 });
+  assert.equal(ran, 2);
+  assert.equal(result.value, 2);
+});
+
+test("the first input stands where the key decides", async () => {
+  const options = { keyDecides: true };
+  await assert.rejects(client.once("test", id, { text: "first" }, () => { throw new NotDone("later"); }, options), NotDone);
+  const result = await client.once("test", id, { text: "second" }, (f) => f.effect(() => f.input), options);
+  assert.deepEqual(result.value, { text: "first" });
+});
+
+test("the signal ends by the attempt's time-out", async () => {
+  const act = (f: Flight) => new Promise<never>((_, reject) => {
+    f.signal.addEventListener("abort", () => reject(new NotDone(String(f.signal.reason))));
+  });
+  await assert.rejects(client.once("test", id, 1, act, { attemptTimeoutMs: 50 }), /time-out/);
+});
+
+test("the signal ends by a cancellation", async () => {
+  const short = new Client(undefined, { spool, ttlSeconds: 2 });
+  const act = async (f: Flight) => {
+    const url = `${process.env["FLIGHTD_ADDR"]}/v1/flights/${f.flightId}`;
+    const etag = (await fetch(url)).headers.get("ETag") ?? "";
+    const headers = { "Content-Type": "application/json", "If-Match": etag };
+    await fetch(url + "/cancel", { method: "POST", headers, body: JSON.stringify({ reason: "test", as: "test" }) });
+    await new Promise((wake) => f.signal.addEventListener("abort", wake));
+    throw new NotDone("cancelled");
+  };
+  await assert.rejects(short.once("test", id, 1, act), Failed);
+});
+
+test("the caller's signal ends its wait, and leaves no doubt", async () => {
+  const act = (f: Flight) => f.effect(async () => {
+    await assert.rejects(run(2, { signal: AbortSignal.timeout(50) }), { name: "TimeoutError" });
+    await assert.rejects(run(2, { waitMs: 50 }), Busy);
+    return 1;
+  });
+  assert.equal((await client.once("test", id, undefined, act)).value, 1);
+});
+
+test("what cannot be is refused before anything is sent", async () => {
+  assert.throws(() => new Client("ftp://x"), TypeError);
+  assert.throws(() => new Client(" , "), TypeError);
+  assert.throws(() => new Client(undefined, { patienceMs: 0 }), RangeError);
+  await assert.rejects(run(1, { recovery: "verify" }), TypeError);
+  await assert.rejects(client.once("test", "a b", 1, () => 1), (e) => e instanceof FlightdError && e.code === "idempotency_key_invalid");
+});
+
+test("damaged reports are put aside", async () => {
+  const folder = await mkdtemp(path.join(spool, "damaged-"));
+  await writeFile(path.join(folder, "x.report"), "FDC1 and more");
+  const said: string[] = [];
+  const other = new Client(undefined, { spool: folder, log: (m) => said.push(m) });
+  await other.once("test", id, 1, (f) => f.effect(() => 1));
+  while (said.length === 0) await new Promise((wake) => setImmediate(wake));
+  assert.deepEqual(await readdir(folder), ["x.report.damaged"]);
+});
+
+test("the environment says where", async () => {
+  process.env["FLIGHTD_NAMESPACE"] = "billing";
+  process.env["XDG_STATE_HOME"] = spool;
+  assert.equal((await once("test", id, 1, (f) => f.effect(() => f.key))).value, `billing/test/${id}`);
+});
