@@ -23,7 +23,8 @@ func scenarios() []scenario {
 		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"nobody-there", nobodyThere}, {"answer-too-late", answerTooLate},
 		{"renewals-list-nonces", renewalsListNonces}, {"gone-with-its-answer", goneWithItsAnswer},
 		{"killed-in-mid-effect", killedInMidEffect}, {"away-at-the-end", awayAtTheEnd},
-		{"spool-delivered-later", spoolDeliveredLater}, {"spool-is-shared", spoolIsShared},
+		{"away-for-three-ttls", awayForThreeTTLs}, {"dead-caller-is-held", deadCallerIsHeld},
+		{"spool-delivered-by-itself", spoolDeliveredByItself}, {"spool-delivered-later", spoolDeliveredLater}, {"spool-is-shared", spoolIsShared},
 		{"frozen-before-effect-hold", frozenBeforeEffectHold}, {"frozen-in-effect-hold", frozenInEffectHold},
 		{"frozen-before-effect-resend", frozenBeforeEffectResend}, {"frozen-in-effect-resend", frozenInEffectResend},
 		{"verify-own-doubt", verifyOwnDoubt}, {"verify-dead-holder-happened", verifyDeadHolderHappened},
@@ -116,7 +117,6 @@ func (t *trial) charges() (all []charge) { all, _ = t.provider.happened(); retur
 func (t *trial) asked() []call2provider  { _, all := t.provider.happened(); return all }
 func succeeded(f wire.Flight) bool       { return f.State == "succeeded" }
 func inDoubt(f wire.Flight) bool         { return f.State == "in_doubt" }
-func running(f wire.Flight) bool         { return f.State == "running" }
 func (a *answer) fits(error, src string) bool {
 	return a.Error == error && (src == "" || a.Source == src)
 }

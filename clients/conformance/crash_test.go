@@ -27,6 +27,34 @@ func killedInMidEffect(t *trial) {
 	t.got(t.driver().do(t.call()), "replayed")
 }
 
+// flightd is killed in the middle of the effect and stays away for three times the caller's time to live. The lease is
+// gone, and what was concluded from that gives way to the outcome.
+func awayForThreeTTLs(t *trial) {
+	t.moveOut()
+	t.provider.shut("/effect")
+	p := t.driver(ttl(int(shortTTL / time.Second))).begin(t.call())
+	t.provider.arrived(t, "/effect")
+	t.house.kill()
+	<-time.After(3 * shortTTL)
+	t.house.start()
+	t.provider.open("/effect")
+	t.got(p.one(), "executed")
+	t.landed(1)
+}
+
+// A caller is killed in mid-effect: the flight becomes a doubt without anybody asking, and nobody acts again.
+func deadCallerIsHeld(t *trial) {
+	t.provider.shut("/effect")
+	d := t.driver(ttl(int(shortTTL / time.Second)))
+	d.begin(t.call())
+	t.provider.arrived(t, "/effect")
+	d.signal(syscall.SIGKILL)
+	t.provider.open("/effect")
+	t.isInDoubt()
+	t.got(t.driver().do(t.call()), "in_doubt")
+	require.Len(t, t.asked(), 1)
+}
+
 // flightd is away when the effect ends: its report waits for it.
 func awayAtTheEnd(t *trial) {
 	t.moveOut()
@@ -42,8 +70,8 @@ func awayAtTheEnd(t *trial) {
 	require.Empty(t, t.spooled())
 }
 
-// leaveReport has an effect happen whose report nobody takes, and kills the caller. The report stays on disk.
-func (t *trial) leaveReport(l language) {
+// unrecorded has an effect happen whose report nobody takes. The report stays on disk.
+func (t *trial) unrecorded(l language) *driver {
 	t.Helper()
 	t.moveOut()
 	t.provider.shut("/effect")
@@ -56,8 +84,24 @@ func (t *trial) leaveReport(l language) {
 	t.provider.open("/effect")
 	t.got(p.one(), "unrecorded")
 	require.Len(t, t.spooled(), 1)
-	d.signal(syscall.SIGKILL)
+	return d
+}
+
+// leaveReport kills the caller while its report waits on disk, and then brings flightd back.
+func (t *trial) leaveReport(l language) {
+	t.Helper()
+	t.unrecorded(l).signal(syscall.SIGKILL)
 	t.house.start()
+}
+
+// A caller that was told that its outcome is not recorded yet goes on to report it.
+func spoolDeliveredByItself(t *trial) {
+	d := t.unrecorded(t.language)
+	t.house.start()
+	t.house.until(t.key, "has its receipt", patience, succeeded)
+	eventually(t, "the spool is empty", patience, func() bool { return len(t.spooled()) == 0 })
+	t.got(d.do(t.call()), "replayed")
+	t.landed(1)
 }
 
 // delivered says that the report has come home, by somebody who had something else to do.

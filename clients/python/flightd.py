@@ -874,9 +874,14 @@ class Client:
         """Reports what is in the spool until nothing is left. The first round may delay the end of the program, so that
         one that is short still does its share."""
         def rounds() -> None:
-            while not self._closed.wait(2.0 if self._drain(self._spool.names()) else 8.0):
-                if not self._spool.names():
-                    return
+            pause = 2.0
+            while not self._closed.wait(pause):
+                with self._lock:
+                    names = self._spool.names()
+                    if not names:
+                        self._drainer = None
+                        return
+                pause = 2.0 if self._drain(names) else 8.0
         if now:
             threading.Thread(target=self._drain, args=(self._spool.names(),), name="flightd-spool").start()
         with self._lock:
