@@ -130,15 +130,21 @@ func newCall(doer effect.Doer, ref Ref, input any, opts []CallOption) (effect.Ca
 	if err != nil {
 		return effect.Call{}, &flight.InvalidError{Field: "input", Detail: err.Error()}
 	}
-	fingerprint, err := flight.FingerprintJSON(data, nil)
-	if err != nil {
+	call := effect.Call{Key: key}
+	if call.Submission, err = submissionOf(data); err != nil {
 		return effect.Call{}, err
 	}
-	call := effect.Call{Key: key, Submission: flight.Submission{
-		Fingerprint: fingerprint, Input: flight.NewBlob(wire.TypeJSON, data, flight.MaxInput),
-	}}
 	for _, opt := range opts {
 		opt(&call)
 	}
 	return call, nil
+}
+
+// submissionOf is what an input submits. null is no input, as it is for the server and in every other language.
+func submissionOf(data []byte) (flight.Submission, error) {
+	if string(data) == "null" {
+		return flight.Submission{Fingerprint: flight.FingerprintBytes(nil)}, nil
+	}
+	fingerprint, err := flight.FingerprintJSON(data, nil)
+	return flight.Submission{Fingerprint: fingerprint, Input: flight.NewBlob(wire.TypeJSON, data, flight.MaxInput)}, err
 }

@@ -49,6 +49,18 @@ func TestTypedDo(t *testing.T) {
 	require.ErrorAs(t, err, &invalid)
 }
 
+// No input is the same intent however it is said: nil here, nothing on the wire.
+func TestTypedDoWithoutInput(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	send := func(context.Context, client.Attempt) (string, error) { return "sent", nil }
+	_, err := client.Do(t.Context(), c, client.Key("send-invoice", "8"), nil, send)
+	require.NoError(t, err)
+	answer, err := c.Open(t.Context(), flight.MustKey("default/send-invoice/8"), client.OpenRequest{})
+	require.NoError(t, err)
+	require.Equal(t, "replay", answer.Decision)
+}
+
 // An effect that happened is never an error because of how its result looks.
 func TestTypedDoKeepsOddResults(t *testing.T) {
 	g := newRig(t)
