@@ -57,6 +57,15 @@ func replay(t *trial) {
 	t.landed(1)
 }
 
+// No input is the same input in every language.
+func withoutInput(t *trial) {
+	nothing := func(c *call) { c.Input = nil }
+	t.got(t.driver().do(t.call(nothing)), "executed")
+	t.got(newDriver(t.T, languages()[0], t.setup()).do(t.call(nothing)), "replayed")
+	t.got(t.driver().do(t.call()), "idempotency_conflict")
+	t.landed(1)
+}
+
 // The answer of :open gets lost after the commit: no doubt, no second attempt.
 func openLost(t *trial) {
 	t.proxy.once(":open", fault{drop: true})

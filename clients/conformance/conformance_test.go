@@ -17,7 +17,7 @@ import (
 // one flightd, so that they run side by side.
 func scenarios() []scenario {
 	return []scenario{
-		{"crowd", crowd}, {"replay", replay}, {"open-lost", openLost}, {"report-lost", reportLost},
+		{"crowd", crowd}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"report-lost", reportLost},
 		{"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
 		{"error-before-effect", errorBeforeEffect}, {"not-done", notDone}, {"busy", busy},
 		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"nobody-there", nobodyThere}, {"answer-too-late", answerTooLate},

@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -97,7 +98,7 @@ func (p *provider) perform(c call2provider) (status int, made any, hangUp bool) 
 			return status, old, hangUp
 		}
 	}
-	one := charge{ID: fmt.Sprintf("ch_%d", len(p.charges)+1), Note: "é \u2028 </b> \"", Ratio: 0.1, Input: json.RawMessage(c.input), key: c.key}
+	one := charge{ID: fmt.Sprintf("ch_%d", len(p.charges)+1), Note: "é \u2028 </b> \"", Ratio: 0.1, Input: json.RawMessage(cmp.Or(c.input, "null")), key: c.key}
 	p.charges = append(p.charges, one)
 	return status, one, hangUp
 }

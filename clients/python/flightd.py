@@ -709,7 +709,8 @@ class Client:
             raise ValueError("patience and report_wait must be more than nothing")
         self._ttl, self._patience, self._report_wait, self._name = ttl, patience, report_wait, owner
         self._spool = _Spool(_default_spool() if spool is None else spool)
-        self._best, self._deployment, self._lock = 0, "", threading.Lock()
+        self._best, self._deployment = 0, ""
+        self._lock, self._connecting = threading.Lock(), threading.Lock()
         self._drainer: Optional[threading.Thread] = None
         self._closed = threading.Event()
 
@@ -826,10 +827,12 @@ class Client:
         """Learns at first which deployment answers, since reports on disk belong to one, and delivers those."""
         if self._deployment or path == "/version":
             return
-        version, _ = self._ask("GET", "/version")
-        with self._lock:
-            first, self._deployment = not self._deployment, version.get("deployment") or "-"
-        if first and self._spool.names():
+        with self._connecting:
+            if self._deployment:
+                return
+            version, _ = self._ask("GET", "/version")
+            self._deployment = version.get("deployment") or "-"
+        if self._spool.names():
             self._drain_soon(now=True)
 
     def _receipt_body(self, flight_id: str) -> bytes:

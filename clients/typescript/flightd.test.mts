@@ -142,6 +142,7 @@ test("what cannot be is refused before anything is sent", async () => {
   assert.throws(() => new Client(" , "), TypeError);
   assert.throws(() => new Client(undefined, { patienceMs: 0 }), RangeError);
   await assert.rejects(run(1, { recovery: "verify" }), TypeError);
+  await assert.rejects(client.once("test", id, { big: 1n }, () => assert.fail("it runs")), TypeError);
   await assert.rejects(client.once("test", "a b", 1, () => 1), (e) => e instanceof FlightdError && e.code === "idempotency_key_invalid");
 });
 

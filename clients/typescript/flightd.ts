@@ -743,7 +743,8 @@ export class Client {
     const recovery = options.recovery ?? "hold";
     if (recovery === "verify" && !options.lookUp) throw new TypeError("recovery verify needs a lookUp");
     const request: Json = { action: name, id, recovery };
-    if (input !== undefined) request["input"] = input;
+    const text = JSON.stringify(input); // refuses now what cannot travel
+    if (text !== undefined) request["input"] = JSON.parse(text);
     if (options.keyDecides) request["fingerprint"] = "none";
     if (options.attemptTimeoutMs !== undefined) request["attempt_timeout_ms"] = Math.trunc(options.attemptTimeoutMs);
     if (options.settleMs !== undefined) request["settle_ms"] = Math.trunc(options.settleMs);

@@ -164,6 +164,10 @@ func submission(one call) (s flight.Submission, err error) {
 			return s, err
 		}
 	}
+	if len(one.Input) == 0 {
+		s.Fingerprint = flight.FingerprintBytes(nil)
+		return s, nil
+	}
 	s.Input = flight.NewBlob("application/json", one.Input, flight.MaxInput)
 	s.Fingerprint, err = flight.FingerprintJSON(one.Input, nil)
 	return s, err
