@@ -1,8 +1,8 @@
 /**
  * flightd for TypeScript: a side effect runs once per key, and every duplicate gets its receipt.
  *
- * One file without dependencies (Node 20 or later); copy it into your project. Its syntax is erasable, so that Node 22.6
- * and later run it as it is, and any compiler does.
+ * One file without dependencies (Node 20.3 or later); copy it into your project. Its syntax is erasable: whatever strips
+ * types can run it.
  *
  *     import { once } from "./flightd.js";
  *
