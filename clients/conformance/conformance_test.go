@@ -37,6 +37,17 @@ type scenario struct {
 	run  func(*trial)
 }
 
+// A slip of the pen in the list of languages does not leave one out.
+func TestWantedLanguagesAreKnown(t *testing.T) {
+	known := map[string]bool{}
+	for _, l := range languages() {
+		known[l.name] = true
+	}
+	for name := range wanted() {
+		require.True(t, known[name], "FLIGHTD_CLIENTS names %q, which is none of %v", name, known)
+	}
+}
+
 func TestConformance(t *testing.T) {
 	for _, l := range languages() {
 		if !wanted()[l.name] {

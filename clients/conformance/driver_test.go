@@ -61,7 +61,7 @@ func (l language) ready(t *testing.T) {
 		_, err = os.Stat(l.file)
 	}
 	if err != nil {
-		t.Fatalf("the %s client cannot be tried: %v: %s (`make clients` does all of this; CLIENTS=\"go python\" leaves one out)", l.name, err, l.advice)
+		t.Fatalf("the %s client cannot be tried: %v: %s (`make clients` builds what is built; CLIENTS=\"go python\" leaves one out)", l.name, err, l.advice)
 	}
 }
 
