@@ -43,3 +43,10 @@ func TestPythonSyntax(t *testing.T) {
 	out, err := exec.Command("python3", "-c", check, filepath.Join("..", "python", "flightd.py")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
+
+// The lock file pins what is fetched by version and digest, and leaves it to the reader from where.
+func TestLockFileNamesNoHost(t *testing.T) {
+	lock := read(t, "../typescript/package-lock.json")
+	require.Contains(t, lock, `"integrity": "sha512-`)
+	require.NotContains(t, lock, "://")
+}
