@@ -79,6 +79,7 @@ func (s *Store) openFiles() error {
 	}
 	s.disk = diskGuard{cfg: &s.cfg}
 	s.clock = &ledgerClock{source: s.cfg.Clock}
+	s.tallies = newTallies(s.cfg.Clock.Wall)
 	s.machine = newMachine(&s.cfg, s.state, s.snaps)
 	if err := s.machine.load(); err != nil {
 		return err
@@ -212,8 +213,9 @@ func (s *Store) startRaft(restore bool) error {
 	}
 	s.raft = r
 	s.packer = &packer{raft: r, now: s.clock.read, pending: s.machine.pending}
-	s.workers.Add(3)
+	s.workers.Add(4)
 	go s.flushes()
+	go s.writeTallies()
 	go s.watchLeadership()
 	go s.takeSnapshots()
 	s.spool.resume(s)

@@ -31,6 +31,8 @@ type Store struct {
 	clock   *ledgerClock
 	spool   *spool
 	disk    diskGuard
+	feed    feed
+	tallies *tallies
 
 	leading  atomic.Pointer[leadership] // nil while this node does not lead, or is not ready to
 	leads    signal                     // leadership changed
@@ -215,6 +217,7 @@ func (s *Store) Close(ctx context.Context) error {
 func (s *Store) shut(ctx context.Context) error {
 	var errs []error
 	if s.packer != nil {
+		s.drainTallies(ctx)
 		errs = append(errs, s.packer.close(ctx))
 	}
 	close(s.closing)

@@ -40,6 +40,9 @@ func (f *Flight) room() int {
 	for i := range f.Spent {
 		n += perSpent + len(f.Spent[i].Session)
 	}
+	if f.Duplicates != nil {
+		n += f.Duplicates.room()
+	}
 	return n + perPast*len(f.Past)
 }
 
@@ -69,6 +72,10 @@ func (f *Flight) appendCBOR(b []byte) []byte {
 	m.text(31, f.Cause)
 	m.uint(32, uint64(f.InputFrom))
 	m.uint(33, uint64(f.Was))
+	if f.Duplicates != nil {
+		m.key(34)
+		m.b = f.Duplicates.appendCBOR(m.b)
+	}
 	return m.end()
 }
 

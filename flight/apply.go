@@ -19,7 +19,9 @@ func Apply(v View, c Command) (View, Reply) {
 	t := &turn{header: v.Header, before: v.Flight, saga: v.Saga, key: c.Target()}
 	d := t.apply(c)
 	if t.after != nil {
-		t.after.Version = v.Header.Version
+		if !t.quiet {
+			t.after.Version = v.Header.Version
+		}
 		v.Flight = t.after
 	}
 	v.Header = t.header
@@ -42,6 +44,7 @@ type turn struct {
 	saga   *Flight
 	events []Event
 	wait   time.Duration
+	quiet  bool // what changed is no new version of the flight
 }
 
 func (t *turn) apply(c Command) Decision {
@@ -84,6 +87,8 @@ func (t *turn) apply(c Command) Decision {
 		return t.raiseEpoch(c)
 	case *Tick:
 		return Accepted
+	case *Count:
+		return t.count(c)
 	}
 	return Precluded
 }
@@ -365,7 +370,7 @@ func (t *turn) end(cause string) {
 func (t *turn) nextGeneration(by Mark) *Flight {
 	old := t.edit()
 	next := &Flight{ID: old.ID, Key: t.key, Generation: old.Generation + 1, Fence: old.Fence, Overlap: old.Overlap,
-		Evidence: old.Evidence, EvidenceMore: old.EvidenceMore, Probes: old.Probes}
+		Evidence: old.Evidence, EvidenceMore: old.EvidenceMore, Probes: old.Probes, Duplicates: old.Duplicates}
 	state := old.State
 	if state == Expired {
 		state = old.Was

@@ -197,6 +197,7 @@ const (
 	kindBootstrap  kind = 17
 	kindRaiseEpoch kind = 18
 	kindTick       kind = 19
+	kindCount      kind = 20
 )
 
 func (c *Submit) Target() Key     { return c.Key }
@@ -218,6 +219,7 @@ func (c *Expire) Target() Key     { return c.Key }
 func (c *Bootstrap) Target() Key  { return Key{} }
 func (c *RaiseEpoch) Target() Key { return Key{} }
 func (c *Tick) Target() Key       { return Key{} }
+func (c *Count) Target() Key      { return c.Key }
 
 func (c *Submit) kind() kind     { return kindSubmit }
 func (c *Open) kind() kind       { return kindOpen }
@@ -238,3 +240,4 @@ func (c *Expire) kind() kind     { return kindExpire }
 func (c *Bootstrap) kind() kind  { return kindBootstrap }
 func (c *RaiseEpoch) kind() kind { return kindRaiseEpoch }
 func (c *Tick) kind() kind       { return kindTick }
+func (c *Count) kind() kind      { return kindCount }

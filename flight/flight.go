@@ -51,6 +51,11 @@ func (v Version) String() string {
 	return strconv.FormatUint(v.Index, 10) + "." + strconv.FormatUint(uint64(v.Pos), 10)
 }
 
+// Later reports whether v stands behind other in the log.
+func (v Version) Later(other Version) bool {
+	return v.Index > other.Index || v.Index == other.Index && v.Pos > other.Pos
+}
+
 // ParseVersion reads what Version.String wrote. Errors are *InvalidError.
 func ParseVersion(s string) (Version, error) {
 	index, pos, ok := strings.Cut(s, ".")
@@ -327,6 +332,7 @@ type Flight struct {
 	Cause        string       `cbor:"31,keyasint,omitempty"` // why it is in doubt, failed or cancelled
 	InputFrom    uint32       `cbor:"32,keyasint,omitempty"` // the generation that brought the input, and beside which its bytes are kept
 	Was          State        `cbor:"33,keyasint,omitempty"` // of a tombstone: how the flight had ended
+	Duplicates   *Tally       `cbor:"34,keyasint,omitempty"` // of all generations; nil: none
 }
 
 // Tainted reports whether an effect of this generation may have happened without anybody knowing.

@@ -102,11 +102,12 @@ const (
 	EventWoken
 	EventTurned
 	EventExpired
+	EventDuplicates // calls were answered without another effect; it stands in no history, see Tally
 )
 
 var eventNames = [...]string{"", "submitted", "opened", "reported", "abandoned", "lost", "report_fenced", "overlap", "looking",
 	"verdict", "in_doubt", "resolved", "scheduled", "cancel_requested", "cancelled", "failed", "approved", "rejected",
-	"retried", "freed", "sealed", "suspended", "woken", "turned", "expired"}
+	"retried", "freed", "sealed", "suspended", "woken", "turned", "expired", "duplicates"}
 
 func (k EventKind) String() string {
 	if int(k) < len(eventNames) {

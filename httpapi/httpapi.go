@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightd/flightd/internal/wire"
@@ -41,6 +42,7 @@ func (a *api) routes() map[string]http.HandlerFunc {
 		"GET /v1/flights/{id}":          a.flight,
 		"GET /v1/flights/{id}/receipt":  a.receipt,
 		"GET /v1/flights/{id}/events":   a.events,
+		"GET /v1/events":                a.allEvents,
 		"POST /v1/flights/{id}/report":  a.report,
 		"POST /v1/flights/{id}/verdict": a.verdict,
 		"POST /v1/flights/{id}/resolve": a.resolve,
@@ -59,9 +61,10 @@ func (a *api) routes() map[string]http.HandlerFunc {
 
 // api holds what the handlers share.
 type api struct {
-	cfg Config
-	log *slog.Logger
-	ids *requestIDs
+	cfg   Config
+	log   *slog.Logger
+	ids   *requestIDs
+	tails atomic.Int64 // streams that are open
 }
 
 // first does for every request what comes before its route: an id, headers of the answer, and no paths that ServeMux

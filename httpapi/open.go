@@ -26,6 +26,9 @@ func (a *api) open(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer, err := a.cfg.Desk.Open(r.Context(), req)
+	if suppressed(answer, err) {
+		a.cfg.Tallies.Duplicate(req.Key, caller(r, req.Owner))
+	}
 	a.answerOpen(w, r, req.Key, answer, err)
 }
 

@@ -75,11 +75,13 @@ type Event struct {
 	flight.Event
 }
 
-// Config is what the door needs. Desk, Sessions, Ledger, Operator and Ready have no default.
+// Config is what the door needs. Desk, Sessions, Ledger, Feed, Tallies, Operator and Ready have no default.
 type Config struct {
 	Desk     Desk
 	Sessions Sessions
 	Ledger   Ledger
+	Feed     Feed
+	Tallies  Tallies
 	Operator Operator
 	Ready    func(context.Context) wire.Ready
 	Version  wire.Version
@@ -87,6 +89,8 @@ type Config struct {
 	Dev bool
 	// Metrics serves /metrics and what is below it; nil: nobody does.
 	Metrics http.Handler
+	// Heartbeat is how long a stream of events may be silent; 0: 15 s.
+	Heartbeat time.Duration
 	// Logger is told of what fails inside; nil: slog.Default.
 	Logger *slog.Logger
 }

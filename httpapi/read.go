@@ -177,34 +177,6 @@ func noReceipt(f *flight.Flight) *wire.Problem {
 	return p
 }
 
-// events serves GET /v1/flights/{id}/events.
-func (a *api) events(w http.ResponseWriter, r *http.Request) {
-	id, bad := flightID(r)
-	if bad != nil {
-		a.refuse(w, r, bad)
-		return
-	}
-	f, err := a.cfg.Ledger.Flight(id)
-	if err == nil && f == nil {
-		err = &effect.Missing{ID: id}
-	}
-	if err != nil {
-		a.fail(w, r, flight.Key{}, err)
-		return
-	}
-	history, err := a.cfg.Ledger.History(id)
-	if err != nil {
-		a.fail(w, r, f.Key, err)
-		return
-	}
-	out := wire.History{FlightID: id.String(), Events: make([]wire.Event, len(history))}
-	for i := range history {
-		out.Events[i] = wire.EventOf(history[i].Version, &history[i].Event)
-	}
-	describe(w.Header(), f)
-	a.sendValue(w, r, http.StatusOK, out)
-}
-
 // sendValue is for answers that need not be fast.
 func (a *api) sendValue(w http.ResponseWriter, r *http.Request, status int, v any) {
 	body, err := json.Marshal(v)

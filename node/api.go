@@ -17,7 +17,7 @@ import (
 func (n *node) api() http.Handler {
 	desk, book := n.exec.Desk(), door{ledger{n.store}, &n.events}
 	return httpapi.New(httpapi.Config{
-		Desk: desk, Sessions: desk, Ledger: book, Operator: book, Ready: n.readiness, Dev: true, Logger: n.cfg.Logger,
+		Desk: desk, Sessions: desk, Ledger: book, Feed: book, Tallies: book, Operator: book, Ready: n.readiness, Dev: true, Logger: n.cfg.Logger,
 		Metrics: n.metrics.Handler(),
 		Version: wire.Version{Version: n.cfg.Version, Deployment: n.store.Header().Deployment},
 	})
@@ -32,6 +32,8 @@ type door struct {
 var (
 	_ httpapi.Ledger   = door{}
 	_ httpapi.Operator = door{}
+	_ httpapi.Feed     = door{}
+	_ httpapi.Tallies  = door{}
 )
 
 // List implements httpapi.Ledger.

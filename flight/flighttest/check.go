@@ -3,6 +3,7 @@ package flighttest
 import (
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -39,7 +40,7 @@ func CheckRepeat(first, second flight.View, c flight.Command, again flight.Reply
 	}
 	if a.State != b.State || a.Fence != b.Fence || a.AttemptCount != b.AttemptCount || a.Generation != b.Generation ||
 		a.Doubts != b.Doubts || a.Counted != b.Counted || a.Receipt != b.Receipt || len(a.Evidence) != len(b.Evidence) ||
-		len(a.Spent) != len(b.Spent) || len(a.Past) != len(b.Past) || a.Probes != b.Probes || a.Phase != b.Phase {
+		len(a.Spent) != len(b.Spent) || len(a.Past) != len(b.Past) || a.Probes != b.Probes || a.Phase != b.Phase || a.Duplicates != b.Duplicates {
 		return fmt.Errorf("I10: a repeated %T changed the flight once more: %+v to %+v", c, *a, *b)
 	}
 	return nil
@@ -80,10 +81,22 @@ func (s *step) opened() bool {
 func (s *step) bookkeeping(before, after flight.View) {
 	s.need(s.r.Flight == after.Flight, "the reply shows another flight than the view")
 	s.need(s.r.Changed == (before.Flight != after.Flight), "Changed does not say whether the flight changed")
-	s.need(!s.r.Changed || s.a.Version == s.h.Version, "a changed flight carries another version than its command")
+	if _, counts := s.c.(*flight.Count); counts {
+		s.counted()
+	} else {
+		s.need(!s.r.Changed || s.a.Version == s.h.Version, "a changed flight carries another version than its command")
+		s.need(s.a.Duplicates == s.b.Duplicates || s.a.State == flight.Expired, "a tally changed without a Count")
+	}
 	s.need(after.Saga == before.Saga, "the saga was changed by a command to its step")
 	s.need(s.r.Decision != flight.NoDecision, "no decision")
 	s.need(s.a.State == s.b.State || len(s.r.Events) > 0, "a change of state without an event")
+}
+
+// counted: a Count changes the tally and nothing else.
+func (s *step) counted() {
+	a, b := *s.a, *s.b
+	a.Duplicates, b.Duplicates = nil, nil
+	s.need(reflect.DeepEqual(a, b), "a Count changed more than the tally")
 }
 
 func (s *step) header() {

@@ -23,6 +23,8 @@ type World struct {
 	flights  map[flight.ID]*flight.Flight
 	bodies   map[bodyKey][]byte
 	history  map[flight.ID][]httpapi.Event
+	feed     []httpapi.FeedEvent
+	tallies  map[flight.ID]flight.Tally
 	sessions map[flight.SessionID]*session
 	claims   map[flight.Key]flight.Claim
 	revision int64
@@ -40,6 +42,8 @@ type Levers struct {
 	// Renewed is told of every renewal that went well, with the nonces that were listed.
 	Renewed func(id flight.SessionID, nonces []flight.Nonce)
 	NotOK   string // why the node is not ready
+	// Cut is the place up to which the feed is gone.
+	Cut flight.Version
 }
 
 type bodyKey struct {
@@ -58,13 +62,15 @@ var (
 	_ httpapi.Sessions = (*World)(nil)
 	_ httpapi.Ledger   = (*World)(nil)
 	_ httpapi.Operator = (*World)(nil)
+	_ httpapi.Feed     = (*World)(nil)
+	_ httpapi.Tallies  = (*World)(nil)
 )
 
 // NewWorld makes an empty world.
 func NewWorld() *World {
 	w := &World{
 		flights: make(map[flight.ID]*flight.Flight), bodies: make(map[bodyKey][]byte), history: make(map[flight.ID][]httpapi.Event),
-		sessions: make(map[flight.SessionID]*session), claims: make(map[flight.Key]flight.Claim), changed: make(chan struct{}),
+		tallies: make(map[flight.ID]flight.Tally), sessions: make(map[flight.SessionID]*session), claims: make(map[flight.Key]flight.Claim), changed: make(chan struct{}),
 	}
 	w.applyLocked(&flight.Bootstrap{Deployment: "test", Secret: []byte("a secret of thirty-two bytes....")})
 	return w
@@ -72,7 +78,7 @@ func NewWorld() *World {
 
 // Config is the door's configuration over this world.
 func (w *World) Config() httpapi.Config {
-	return httpapi.Config{Desk: w, Sessions: w, Ledger: w, Operator: w, Ready: w.ready, Version: wire.Version{Version: "test", Deployment: "test"}}
+	return httpapi.Config{Desk: w, Sessions: w, Ledger: w, Feed: w, Tallies: w, Operator: w, Ready: w.ready, Version: wire.Version{Version: "test", Deployment: "test"}}
 }
 
 // Pull changes the levers.
@@ -153,6 +159,7 @@ func (w *World) applyLocked(c flight.Command) flight.Reply {
 		reply.Flight = w.storeLocked(v.Flight)
 		for _, e := range reply.Events {
 			w.history[id] = append(w.history[id], httpapi.Event{Version: v.Flight.Version, Event: e})
+			w.feed = append(w.feed, httpapi.FeedEvent{Key: c.Target(), Event: httpapi.Event{Version: v.Flight.Version, Event: e}})
 		}
 		w.wakeLocked()
 	}

@@ -142,7 +142,9 @@ type FlightPage struct {
 
 // Event is one line in the history of a flight.
 type Event struct {
-	ID         string `json:"id"` // the version that it made
+	ID         string `json:"id"`                  // the version that it made
+	FlightID   string `json:"flight_id,omitempty"` // where events of several flights may come, and in streams
+	Key        string `json:"key,omitempty"`
 	Kind       string `json:"kind"`
 	At         Time   `json:"at"`
 	Generation uint32 `json:"generation,omitempty"`
@@ -150,12 +152,40 @@ type Event struct {
 	Outcome    string `json:"outcome,omitempty"`
 	Who        string `json:"who,omitempty"`
 	Note       string `json:"note,omitempty"`
+	Count      uint64 `json:"count,omitempty"` // with duplicates: how many
 }
 
 // History is the answer of GET /v1/flights/{id}/events.
 type History struct {
-	FlightID string  `json:"flight_id"`
-	Events   []Event `json:"events"`
+	FlightID   string      `json:"flight_id"`
+	Events     []Event     `json:"events"`
+	Duplicates *Duplicates `json:"duplicates,omitempty"`
+}
+
+// Duplicates tells of the calls of a key that were answered without another effect.
+type Duplicates struct {
+	Count   uint64   `json:"count"` // a crash may lose those of the last second
+	FirstAt Time     `json:"first_at"`
+	LastAt  Time     `json:"last_at"`
+	Callers []Caller `json:"callers"` // the last eight, newest last
+}
+
+// Caller is who called, as it said itself, and when.
+type Caller struct {
+	Who string `json:"who"`
+	At  Time   `json:"at"`
+}
+
+// EventPage is the answer of GET /v1/events.
+type EventPage struct {
+	Events []Event `json:"events"`
+	Next   string  `json:"next"` // the place to go on behind, also when there is nothing yet
+}
+
+// Gap is what a stream says in place of events that it can no longer give.
+type Gap struct {
+	After string `json:"after"` // what came behind this place is missing
+	Until string `json:"until"` // up to this one
 }
 
 // SessionAnswer is the answer to a session that was made or renewed.

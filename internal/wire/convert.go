@@ -88,6 +88,18 @@ func EventOf(v flight.Version, e *flight.Event) Event {
 		Outcome: e.Outcome.String(), Who: e.Who, Note: e.Note}
 }
 
+// DuplicatesOf shows a tally; nil where there is nothing to show.
+func DuplicatesOf(t *flight.Tally) *Duplicates {
+	if t.Count == 0 {
+		return nil
+	}
+	d := &Duplicates{Count: t.Count, FirstAt: at(t.First), LastAt: at(t.Last), Callers: make([]Caller, len(t.Callers))}
+	for i, c := range t.Callers {
+		d.Callers[i] = Caller{Who: c.Who, At: at(c.At)}
+	}
+	return d
+}
+
 // The words for what a look-up, or a person, says about an effect.
 const (
 	ResultHappened    = "happened"

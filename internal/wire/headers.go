@@ -19,12 +19,20 @@ const (
 	HeaderReceiptSize    = "Flightd-Size"
 	HeaderExternalID     = "Flightd-External-Id"
 	HeaderReceiptOutcome = "Flightd-Outcome"
+	HeaderLastEvent      = "Last-Event-Id"
 )
 
 // Content types.
 const (
 	TypeJSON    = "application/json"
 	TypeProblem = "application/problem+json"
+	TypeEvents  = "text/event-stream"
+)
+
+// The names of messages in a stream of events. Events themselves have none.
+const (
+	MessageGap        = "gap"
+	MessageDuplicates = "duplicates"
 )
 
 // Bounds of requests; see API.md 4a for those of inputs and receipts.

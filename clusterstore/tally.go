@@ -1,0 +1,269 @@
+package clusterstore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// Duplicates are counted in memory and written to the ledger a moment later, together with whatever else is on its way.
+// What was counted and not written is lost when the process dies, and what was on its way when this node ceased to
+// lead: a tally tells a tale and guards nothing.
+const (
+	// tallyPause is how long counts are collected before some of them are written.
+	tallyPause = 250 * time.Millisecond
+	// tallyBatch is how many flights' counts are written at once. With more of them, under a flood of duplicates of ever
+	// other keys, counts wait in memory for their turn.
+	tallyBatch = 512
+	// tallyRoom is how many flights may have counts that wait, about 0.3 KiB each. Beyond it duplicates of yet other
+	// flights are not counted.
+	tallyRoom = 1 << 16
+)
+
+// tallies are the counts that are not in the ledger yet.
+type tallies struct {
+	source  uint64 // of this process, by chance
+	clock   func() time.Time
+	dirty   chan struct{} // there is something to write
+	flights atomic.Int64  // with counts in shards
+	shards  [cacheShards]tallyShard
+
+	writer  chan struct{} // taken by the one who writes
+	number  uint64        // of the last Count
+	turn    int           // the shard to write next
+	writing atomic.Pointer[map[flight.ID]*flight.Count]
+	round   atomic.Uint64 // rises when counts are taken to be written, and when they were
+}
+
+type tallyShard struct {
+	mu   sync.Mutex
+	byID map[flight.ID]*pendingTally
+	_    [48]byte // shards do not share a cache line
+}
+
+// pendingTally collects duplicates of one flight. Callers are kept in a ring.
+type pendingTally struct {
+	key         flight.Key
+	count       uint64
+	first, last flight.Time
+	callers     [flight.MaxCallers]flight.Caller
+}
+
+func newTallies(clock func() time.Time) *tallies {
+	t := &tallies{clock: clock, dirty: make(chan struct{}, 1), writer: make(chan struct{}, 1)}
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails: it ends the program first
+	t.source = binary.BigEndian.Uint64(b[:])
+	return t
+}
+
+// Duplicate counts one call of a key that was answered without another effect. It is cheap and waits for nothing.
+func (s *Store) Duplicate(key flight.Key, who string) { s.tallies.add(key, who) }
+
+// Tally is what was counted of the duplicates of a flight, in the ledger and by this process since.
+func (s *Store) Tally(id flight.ID) (flight.Tally, error) {
+	for {
+		round := s.tallies.round.Load()
+		written, waiting := s.tallies.find(id)
+		f, err := s.Flight(id)
+		if err != nil || f == nil || f.State == flight.Expired {
+			return flight.Tally{}, err
+		}
+		if s.tallies.round.Load() != round {
+			continue // what waited may be in the ledger by now: it must not be counted twice
+		}
+		var sum flight.Tally
+		if f.Duplicates != nil {
+			sum = *f.Duplicates
+		}
+		if written != nil && (sum.Told.Source != written.Telling.Source || sum.Told.Number < written.Telling.Number) {
+			sum = sum.Plus(written.Tally)
+		}
+		return sum.Plus(waiting), nil
+	}
+}
+
+// find gives what is being written of a flight's duplicates, and what waits.
+func (t *tallies) find(id flight.ID) (written *flight.Count, waiting flight.Tally) {
+	s := &t.shards[id[0]%cacheShards]
+	s.mu.Lock()
+	defer s.mu.Unlock() // what is taken to be written is so under this lock
+	if w := t.writing.Load(); w != nil {
+		written = (*w)[id]
+	}
+	if p := s.byID[id]; p != nil {
+		waiting = p.tally()
+	}
+	return written, waiting
+}
+
+func (t *tallies) add(key flight.Key, who string) {
+	id := key.FlightID()
+	now := flight.Time(t.clock().UnixMilli())
+	s := &t.shards[id[0]%cacheShards]
+	s.mu.Lock()
+	p := s.byID[id]
+	if p == nil {
+		if p = t.begin(s, key); p == nil {
+			s.mu.Unlock()
+			return
+		}
+		s.byID[id] = p
+		p.first = now
+	}
+	p.callers[p.count%flight.MaxCallers] = flight.Caller{Who: who, At: now}
+	p.count++
+	p.last = max(p.last, now)
+	fresh := p.count == 1
+	s.mu.Unlock()
+	if fresh {
+		t.mark()
+	}
+}
+
+// begin makes room for one more flight; nil when there is none.
+func (t *tallies) begin(s *tallyShard, key flight.Key) *pendingTally {
+	if t.flights.Add(1) > tallyRoom {
+		t.flights.Add(-1)
+		return nil
+	}
+	if s.byID == nil {
+		s.byID = make(map[flight.ID]*pendingTally)
+	}
+	return &pendingTally{key: key}
+}
+
+func (t *tallies) mark() {
+	select {
+	case t.dirty <- struct{}{}:
+	default: // it is known
+	}
+}
+
+// tally is what was collected, oldest caller first.
+func (p *pendingTally) tally() flight.Tally {
+	n := min(p.count, flight.MaxCallers)
+	sum := flight.Tally{Count: p.count, First: p.first, Last: p.last, Callers: make([]flight.Caller, 0, n)}
+	for i := p.count - n; i < p.count; i++ {
+		sum.Callers = append(sum.Callers, p.callers[i%flight.MaxCallers])
+	}
+	return sum
+}
+
+// writeTallies writes what was counted, a moment after it was. It ends when the store closes.
+func (s *Store) writeTallies() {
+	defer s.workers.Done()
+	for {
+		select {
+		case <-s.tallies.dirty:
+		case <-s.closing:
+			return
+		}
+		timer := time.NewTimer(tallyPause)
+		select {
+		case <-timer.C:
+		case <-s.closing:
+			timer.Stop()
+			return
+		}
+		if more := s.flushTallies(context.Background()); more {
+			s.tallies.mark()
+		}
+	}
+}
+
+// drainTallies writes everything that was counted, as long as ctx lives.
+func (s *Store) drainTallies(ctx context.Context) {
+	for s.leading.Load() != nil && ctx.Err() == nil && s.flushTallies(ctx) {
+	}
+}
+
+// flushTallies writes a batch and reports whether there is more.
+func (s *Store) flushTallies(ctx context.Context) (more bool) {
+	t := s.tallies
+	select {
+	case t.writer <- struct{}{}:
+	case <-ctx.Done():
+		return true
+	}
+	defer func() { <-t.writer }()
+	if s.leading.Load() == nil || s.disk.low.Load() {
+		return t.flights.Load() > 0
+	}
+	t.round.Add(1)
+	defer t.round.Add(1)
+	batch := t.take()
+	proposals := make(map[flight.ID]*proposal, len(batch))
+	for id, c := range batch {
+		data, err := s.encode(c)
+		if err != nil {
+			continue // it can never be written
+		}
+		p := &proposal{command: c, data: data, done: make(chan error, 1)}
+		if s.packer.enqueue(p) == nil {
+			proposals[id] = p
+		}
+	}
+	var back []flight.ID
+	for id, p := range proposals {
+		_, err := s.packer.await(ctx, p)
+		if errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnavailable) {
+			back = append(back, id) // surely not written; after any other error it may be, and is not counted again
+		}
+	}
+	t.writing.Store(nil)
+	for _, id := range back {
+		t.giveBack(id, batch[id])
+	}
+	return t.flights.Load() > 0
+}
+
+// take takes up to tallyBatch counts, from each shard in its turn. They can still be read.
+func (t *tallies) take() map[flight.ID]*flight.Count {
+	batch := make(map[flight.ID]*flight.Count)
+	for range t.shards {
+		if len(batch) >= tallyBatch {
+			break
+		}
+		s := &t.shards[t.turn%cacheShards]
+		t.turn++
+		s.mu.Lock()
+		taken := maps.Clone(batch)
+		for id, p := range s.byID {
+			t.number++
+			taken[id] = &flight.Count{Key: p.key, Telling: flight.Telling{Source: t.source, Number: t.number}, Tally: p.tally()}
+		}
+		t.flights.Add(-int64(len(s.byID)))
+		clear(s.byID)
+		t.writing.Store(&taken)
+		s.mu.Unlock()
+		batch = taken
+	}
+	return batch
+}
+
+// giveBack returns what could not be written to what waits.
+func (t *tallies) giveBack(id flight.ID, c *flight.Count) {
+	s := &t.shards[id[0]%cacheShards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.byID[id]
+	if p == nil {
+		if p = t.begin(s, c.Key); p == nil {
+			return
+		}
+		s.byID[id] = p
+	}
+	sum := c.Tally.Plus(p.tally())
+	*p = pendingTally{key: c.Key, count: sum.Count, first: sum.First, last: sum.Last}
+	for i, caller := range sum.Callers {
+		p.callers[(p.count-uint64(len(sum.Callers)-i))%flight.MaxCallers] = caller
+	}
+}
