@@ -25,6 +25,9 @@ type (
 	FlightPage      = wire.FlightPage
 	Receipt         = wire.Receipt
 	Event           = wire.Event
+	EventPage       = wire.EventPage
+	History         = wire.History
+	Duplicates      = wire.Duplicates
 	Ready           = wire.Ready
 	Version         = wire.Version
 )
@@ -238,11 +241,16 @@ func externalID(h http.Header) string {
 
 // History reads what happened to a flight, in order.
 func (c *Client) History(ctx context.Context, id flight.ID) ([]Event, error) {
-	h, err := decode[wire.History](c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/events")}))
+	h, err := c.Story(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	return h.Events, nil
+}
+
+// Story reads what happened to a flight, in order, and what is known of its duplicates.
+func (c *Client) Story(ctx context.Context, id flight.ID) (*History, error) {
+	return decode[History](c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/events")}))
 }
 
 // Resolve settles a flight in doubt, as it was seen at the version.

@@ -35,3 +35,9 @@ func caller(r *http.Request, owner string) string {
 	}
 	return host
 }
+
+// untold counts nothing.
+type untold struct{}
+
+func (untold) Duplicate(flight.Key, string)          {}
+func (untold) Tally(flight.ID) (flight.Tally, error) { return flight.Tally{}, nil }

@@ -82,6 +82,10 @@ func (a *api) historyBehind(ctx context.Context, f *flight.Flight, q *eventQuery
 
 // allEvents serves GET /v1/events: what happens to all flights.
 func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
+	if a.cfg.Feed == nil {
+		a.refuse(w, r, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no feed of events"}})
+		return
+	}
 	q, bad := eventsQuery(r, "after", "last", "since", "limit", "action", "key_prefix", "kind")
 	if bad != nil {
 		a.refuse(w, r, bad)

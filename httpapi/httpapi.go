@@ -18,6 +18,9 @@ func New(cfg Config) http.Handler {
 		a.log = slog.Default()
 	}
 	a.cfg.Version.API = "v1"
+	if cfg.Tallies == nil {
+		a.cfg.Tallies = untold{}
+	}
 	mux := http.NewServeMux()
 	for pattern, h := range a.routes() {
 		mux.HandleFunc(pattern, h)

@@ -75,13 +75,13 @@ type Event struct {
 	flight.Event
 }
 
-// Config is what the door needs. Desk, Sessions, Ledger, Feed, Tallies, Operator and Ready have no default.
+// Config is what the door needs. Desk, Sessions, Ledger, Operator and Ready have no default.
 type Config struct {
 	Desk     Desk
 	Sessions Sessions
 	Ledger   Ledger
-	Feed     Feed
-	Tallies  Tallies
+	Feed     Feed    // nil: there is nothing at its route
+	Tallies  Tallies // nil: nothing is counted
 	Operator Operator
 	Ready    func(context.Context) wire.Ready
 	Version  wire.Version

@@ -119,6 +119,7 @@ func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) 
 	}
 	defer a.closeStream(s)
 	after := s.tell(page, q, q.start())
+	s.beat(after.String()) // whoever is cut off before the first event comes back to here
 	for s.flush() == nil {
 		if !page.More {
 			if err := a.rest(r.Context(), s, after); err != nil {

@@ -18,7 +18,7 @@ import (
 
 func (a *app) flightsCommand() *cobra.Command {
 	return group("flights", "Look at flights, cancel them, let them run again",
-		a.flightsList(), a.flightsGet(),
+		a.flightsList(), a.flightsGet(), a.flightsWatch(),
 		a.operate("cancel", "Ask that the effect should not happen any more", (*client.Client).Cancel),
 		a.operate("retry", "Let a flight that ended without a receipt run again", (*client.Client).Retry))
 }

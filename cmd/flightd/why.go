@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
 )
 
 func (a *app) whyCommand() *cobra.Command {
@@ -33,7 +35,7 @@ func (a *app) tell(ctx context.Context, c *client.Client, word string) error {
 	if err != nil {
 		return err
 	}
-	events, err := c.History(ctx, id)
+	story, err := c.Story(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -42,18 +44,19 @@ func (a *app) tell(ctx context.Context, c *client.Client, word string) error {
 		_, err := fmt.Fprintln(a.out, f.ID)
 		return err
 	case "table":
-		return writeStory(a.out, f, events)
+		return writeStory(a.out, f, story)
 	}
 	return a.print(struct {
-		Flight *client.Flight `json:"flight"`
-		Events []client.Event `json:"events"`
-	}{f, events})
+		Flight     *client.Flight     `json:"flight"`
+		Events     []client.Event     `json:"events"`
+		Duplicates *client.Duplicates `json:"duplicates,omitempty"`
+	}{f, story.Events, story.Duplicates})
 }
 
-func writeStory(w io.Writer, f *client.Flight, events []client.Event) error {
+func writeStory(w io.Writer, f *client.Flight, story *client.History) error {
 	_, err := fmt.Fprintf(w, "%s  (%s)\n", keyOf(f), f.ID)
 	generation := uint32(1)
-	for _, e := range events {
+	for _, e := range story.Events {
 		if e.Generation > generation && err == nil {
 			generation = e.Generation
 			_, err = fmt.Fprintf(w, "-- generation %d --\n", generation)
@@ -62,10 +65,46 @@ func writeStory(w io.Writer, f *client.Flight, events []client.Event) error {
 			_, err = fmt.Fprintf(w, "  %s  %s\n", moment(e.At.Time), sentence(e))
 		}
 	}
+	for _, line := range duplicates(story.Duplicates) {
+		if err == nil {
+			_, err = fmt.Fprintln(w, "  "+line)
+		}
+	}
 	if err == nil {
 		_, err = fmt.Fprintf(w, "now: %s\n", present(f))
 	}
 	return err
+}
+
+// duplicates tells of the calls that were answered without another effect.
+func duplicates(d *client.Duplicates) []string {
+	if d == nil || d.Count == 0 {
+		return nil
+	}
+	first, last := moment(d.FirstAt.Time), moment(d.LastAt.Time)
+	if d.Count == 1 {
+		return []string{fmt.Sprintf("1 duplicate was answered without another effect, at %s: %s", last, callers(d.Callers))}
+	}
+	return []string{
+		fmt.Sprintf("%d duplicates were answered without another effect, the first at %s, the last at %s", d.Count, first, last),
+		"the last callers: " + callers(d.Callers),
+	}
+}
+
+// callers names who called, the last one first, and how often each did so in a row.
+func callers(list []wire.Caller) string {
+	var words []string
+	for i := len(list) - 1; i >= 0; {
+		who, n := list[i].Who, 0
+		for ; i >= 0 && list[i].Who == who; i-- {
+			n++
+		}
+		if n > 1 {
+			who += fmt.Sprintf(" (%d times)", n)
+		}
+		words = append(words, orWord(who, "somebody"))
+	}
+	return strings.Join(words, ", ")
 }
 
 // sentence says one event in plain English.
@@ -93,8 +132,17 @@ func sentence(e client.Event) string {
 		return "it is in doubt and waits for a person" + because(e.Note)
 	case flight.EventScheduled.String():
 		return "it will be tried again"
+	case flight.EventDuplicates.String():
+		return suppressed(e)
 	}
 	return decision(e)
+}
+
+func suppressed(e client.Event) string {
+	if e.Count == 1 {
+		return fmt.Sprintf("%s asked for it again and was answered without another effect", orWord(e.Who, "somebody"))
+	}
+	return fmt.Sprintf("%d duplicates were answered without another effect, the last one of %s", e.Count, orWord(e.Who, "somebody"))
 }
 
 // decision says an event that a person, or the end of a flight, brought about.

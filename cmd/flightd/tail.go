@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+func (a *app) tailCommand() *cobra.Command {
+	var q client.EventQuery
+	var stop bool
+	c := &cobra.Command{
+		Use:   "tail",
+		Short: "Watch what happens to all flights, as it happens",
+		Long: `Watch what happens to all flights, as it happens.
+
+With -o json every event is one line of JSON. A restart of flightd is waited for, and nothing that happened meanwhile is
+left out. It ends with Ctrl-C.`,
+		Example: `  flightd tail
+  flightd tail --kind in_doubt,overlap --since 1h
+  flightd tail --action charge --last 0 -o json`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if q.Last < 0 {
+				return usage("--last %d: at least 0", q.Last)
+			}
+			return a.withClient(cmd.Context(), func(c *client.Client) error {
+				if stop {
+					return a.pastEvents(cmd.Context(), c, q)
+				}
+				return a.follow(cmd.Context(), c, q)
+			})
+		},
+	}
+	flags := c.Flags()
+	flags.IntVar(&q.Last, "last", 10, "begin with so many of the events that there are already")
+	flags.DurationVar(&q.Since, "since", 0, "of these only those within this time; 0: all")
+	flags.StringVar(&q.After, "after", "", "begin behind the event with this id instead")
+	flags.StringVar(&q.Action, "action", "", "only keys with this name")
+	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys that begin so")
+	flags.StringSliceVar(&q.Kinds, "kind", nil, "only these events, such as opened, reported, in_doubt, overlap, duplicates")
+	flags.BoolVar(&stop, "no-follow", false, "end with the last event that there is already")
+	return c
+}
+
+// follow writes events as they come.
+func (a *app) follow(ctx context.Context, c *client.Client, q client.EventQuery) error {
+	lost := false
+	q.Lost = func(why error) {
+		if !lost {
+			a.say("the stream broke (%v); going on behind the last event when a server answers", why)
+		}
+		lost = true
+	}
+	for e, err := range c.Events(ctx, q) {
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil // who watches says when it is enough
+			}
+			return a.tooOld(err)
+		}
+		lost = false
+		if e.Kind == wire.MessageGap {
+			a.say("%s; look at flightd flights ls --since", e.Note)
+			continue
+		}
+		if err := a.writeEvent(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pastEvents writes the events that there are already.
+func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.EventQuery) error {
+	if q.Last == 0 && q.After == "" {
+		return usage("--last 0 --no-follow asks for nothing")
+	}
+	for {
+		page, err := c.EventPage(ctx, q, 0)
+		if err != nil {
+			return a.tooOld(err)
+		}
+		for _, e := range page.Events {
+			if err := a.writeEvent(e); err != nil {
+				return err
+			}
+		}
+		if q.After == "" || len(page.Events) == 0 && page.Next == q.After {
+			return nil
+		}
+		q.After = page.Next
+	}
+}
+
+// tooOld says what to do about a place that is gone.
+func (a *app) tooOld(err error) error {
+	var e *client.Error
+	if errors.As(err, &e) && e.Problem.Code == wire.Expired {
+		return &coded{code: exitFailed, err: fmt.Errorf("expired: %s", e.Problem.Detail),
+			hint: "leave --after out; what was missed stands in the flights themselves: flightd flights ls --since 1h, flightd why KEY"}
+	}
+	return err
+}
+
+// writeEvent writes one event on a line of its own.
+func (a *app) writeEvent(e client.Event) error {
+	switch a.format {
+	case "id":
+		_, err := fmt.Fprintln(a.out, e.ID)
+		return err
+	case "table":
+		_, err := fmt.Fprintf(a.out, "%s  %s  %s\n", moment(e.At.Time), orWord(e.Key, e.FlightID), sentence(e))
+		return err
+	}
+	data, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	if a.format == "yaml" {
+		if data, err = yaml.JSONToYAML(data); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(a.out, "---\n%s", data)
+		return err
+	}
+	_, err = fmt.Fprintln(a.out, string(data))
+	return err
+}
