@@ -144,25 +144,23 @@ func (s *Store) FeedLast(n int, fits, enough func(*FeedEvent) bool) (FeedPage, e
 		return FeedPage{}, err
 	}
 	var back []FeedEvent // newest first
-	for index := end.Index; index > 0 && index+feedBack > end.Index && len(back) < n; index-- {
+	for index, done := end.Index, false; !done && index+feedBack > end.Index && s.feedReaches(flight.Version{Index: index}) == nil; index-- {
 		entry, err := s.feedEntry(index)
 		var cut *CutError
-		if errors.As(err, &cut) {
+		if index == 0 || errors.As(err, &cut) {
 			break
 		}
 		if err != nil {
 			return FeedPage{}, err
 		}
-		done := false
-		for i := len(entry.events) - 1; i >= 0 && len(back) < n && !done; i-- {
+		for i := len(entry.events) - 1; i >= 0 && !done; i-- {
 			e := &entry.events[i]
-			if done = enough != nil && enough(e); !done && fits(e) {
+			done = len(back) == n || enough != nil && enough(e)
+			if !done && fits(e) {
 				back = append(back, *e)
 			}
 		}
-		if done {
-			break
-		}
+		done = done || len(back) == n
 	}
 	page := FeedPage{Next: end, Events: make([]FeedEvent, len(back))}
 	for i := range back {
@@ -280,16 +278,19 @@ func (s *Store) unwritten(command []byte, key flight.Key, at flight.Version, sta
 	if err != nil {
 		return nil, err
 	}
-	if count, ok := c.(*flight.Count); ok && len(count.Tally.Callers) > 0 {
+	f, err := s.Flight(key.FlightID())
+	if err != nil || f == nil {
+		return nil, err
+	}
+	if count, ok := c.(*flight.Count); ok && f.Duplicates != nil && len(count.Tally.Callers) > 0 {
 		e := flight.Event{Kind: flight.EventDuplicates, At: count.Tally.Last, Who: count.Tally.Callers[len(count.Tally.Callers)-1].Who}
 		return []FeedEvent{{Key: key, HistoryEvent: HistoryEvent{Version: at, Event: e}, Count: count.Tally.Count}}, nil
 	}
 	if _, ends := c.(*flight.Expire); !ends {
 		return nil, nil // it changed nothing, or its history is gone since
 	}
-	f, err := s.Flight(key.FlightID())
-	if err != nil || f == nil || f.State != flight.Expired || f.Version != at {
-		return nil, err
+	if f.State != flight.Expired || f.Version != at {
+		return nil, nil
 	}
 	e := flight.Event{Kind: flight.EventExpired, Generation: f.Generation, At: stamp}
 	return []FeedEvent{{Key: key, HistoryEvent: HistoryEvent{Version: at, Event: e}}}, nil

@@ -52,6 +52,7 @@ type tallyShard struct {
 type pendingTally struct {
 	key         flight.Key
 	count       uint64
+	named       uint64 // callers that came into the ring
 	first, last flight.Time
 	callers     [flight.MaxCallers]flight.Caller
 }
@@ -118,7 +119,8 @@ func (t *tallies) add(key flight.Key, who string) {
 		s.byID[id] = p
 		p.first = now
 	}
-	p.callers[p.count%flight.MaxCallers] = flight.Caller{Who: who, At: now}
+	p.callers[p.named%flight.MaxCallers] = flight.Caller{Who: who, At: now}
+	p.named++
 	p.count++
 	p.last = max(p.last, now)
 	fresh := p.count == 1
@@ -149,9 +151,9 @@ func (t *tallies) mark() {
 
 // tally is what was collected, oldest caller first.
 func (p *pendingTally) tally() flight.Tally {
-	n := min(p.count, flight.MaxCallers)
+	n := min(p.named, flight.MaxCallers)
 	sum := flight.Tally{Count: p.count, First: p.first, Last: p.last, Callers: make([]flight.Caller, 0, n)}
-	for i := p.count - n; i < p.count; i++ {
+	for i := p.named - n; i < p.named; i++ {
 		sum.Callers = append(sum.Callers, p.callers[i%flight.MaxCallers])
 	}
 	return sum
@@ -262,8 +264,6 @@ func (t *tallies) giveBack(id flight.ID, c *flight.Count) {
 		s.byID[id] = p
 	}
 	sum := c.Tally.Plus(p.tally())
-	*p = pendingTally{key: c.Key, count: sum.Count, first: sum.First, last: sum.Last}
-	for i, caller := range sum.Callers {
-		p.callers[(p.count-uint64(len(sum.Callers)-i))%flight.MaxCallers] = caller
-	}
+	*p = pendingTally{key: c.Key, count: sum.Count, named: uint64(len(sum.Callers)), first: sum.First, last: sum.Last}
+	copy(p.callers[:], sum.Callers)
 }

@@ -44,6 +44,9 @@ func (t *Tally) Plus(more Tally) Tally {
 
 // newest are the last MaxCallers of two lists, of which the second one came later.
 func newest(a, b []Caller) []Caller {
+	if len(a)+len(b) == 0 {
+		return nil
+	}
 	all := make([]Caller, 0, MaxCallers)
 	keep := func(list []Caller, room int) {
 		for _, c := range list[max(0, len(list)-room):] {

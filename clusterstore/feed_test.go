@@ -1,0 +1,251 @@
+package clusterstore
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+func allEvents(*FeedEvent) bool { return true }
+
+// readFeed reads the whole feed behind a place, in pages.
+func readFeed(t *testing.T, s *Store, after flight.Version, limit int) []FeedEvent {
+	t.Helper()
+	var events []FeedEvent
+	for {
+		page, err := s.Feed(after, limit)
+		require.NoError(t, err)
+		require.True(t, page.More || !after.Later(page.Next))
+		events = append(events, page.Events...)
+		after = page.Next
+		if !page.More {
+			return events
+		}
+	}
+}
+
+// told is what the histories of all flights say, in the order of the log.
+func told(t *testing.T, s *Store) []FeedEvent {
+	t.Helper()
+	var events []FeedEvent
+	for n := range 30 {
+		history, err := s.History(testKey(n).FlightID())
+		require.NoError(t, err)
+		for _, e := range history {
+			events = append(events, FeedEvent{Key: testKey(n), HistoryEvent: e})
+		}
+	}
+	slices.SortStableFunc(events, func(a, b FeedEvent) int {
+		return cmp.Or(cmp.Compare(a.Version.Index, b.Version.Index), cmp.Compare(a.Version.Pos, b.Version.Pos))
+	})
+	return events
+}
+
+// notExpired leaves out the ends of retentions, which are in no history.
+func notExpired(events []FeedEvent) []FeedEvent {
+	return slices.DeleteFunc(slices.Clone(events), func(e FeedEvent) bool { return e.Kind == flight.EventExpired })
+}
+
+// TestFeedIsWhatTheHistoriesSay: whether it is written to the state yet, and also in the next life.
+func TestFeedIsWhatTheHistoriesSay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		s, err := Open(context.Background(), memConfig(fs))
+		require.NoError(t, err)
+		everything(t, s)
+		unwritten := readFeed(t, s, flight.Version{}, 1000)
+		want := told(t, s)
+		require.NotEmpty(t, want)
+		require.Equal(t, want, notExpired(unwritten))
+		expired := 0
+		for _, e := range unwritten {
+			if e.Kind == flight.EventExpired {
+				expired++
+				require.NotZero(t, e.At)
+			}
+		}
+		require.Equal(t, int(s.Counts()[flight.Expired]), expired, "the end of a retention is told, though it takes the history along")
+		require.NotZero(t, expired)
+		require.NoError(t, s.Close(context.Background()))
+
+		again := openStore(t, memConfig(fs))
+		require.Equal(t, unwritten, readFeed(t, again, flight.Version{}, 1000))
+		for _, limit := range []int{1, 2, 7} {
+			require.Equal(t, unwritten, readFeed(t, again, flight.Version{}, limit), "in pages of about %d", limit)
+		}
+	})
+}
+
+// TestFeedResumesAnywhere: behind every place there is exactly what came later.
+func TestFeedResumesAnywhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, memConfig(vfs.NewMem()))
+		everything(t, s)
+		all := readFeed(t, s, flight.Version{}, 1000)
+		for _, e := range all {
+			rest := slices.DeleteFunc(slices.Clone(all), func(o FeedEvent) bool { return !o.Version.Later(e.Version) })
+			require.Equal(t, len(rest), len(readFeed(t, s, e.Version, 3)))
+		}
+		end, err := s.FeedEnd()
+		require.NoError(t, err)
+		require.Empty(t, readFeed(t, s, end, 10))
+		_, err = s.Feed(flight.Version{Index: end.Index + 1}, 10)
+		require.ErrorIs(t, err, ErrAhead)
+	})
+}
+
+func TestFeedLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, memConfig(vfs.NewMem()))
+		everything(t, s)
+		all := readFeed(t, s, flight.Version{}, 1000)
+		end, err := s.FeedEnd()
+		require.NoError(t, err)
+		for _, n := range []int{0, 1, 5, len(all), len(all) + 10} {
+			page, err := s.FeedLast(n, allEvents, nil)
+			require.NoError(t, err)
+			require.Equal(t, end, page.Next)
+			want := all[max(0, len(all)-n):]
+			require.Len(t, page.Events, len(want))
+			require.True(t, slices.Equal(want, page.Events))
+		}
+		doubts, err := s.FeedLast(3, func(e *FeedEvent) bool { return e.Kind == flight.EventInDoubt }, nil)
+		require.NoError(t, err)
+		require.Len(t, doubts.Events, 3)
+		border := all[len(all)/2].At
+		young, err := s.FeedLast(1000, allEvents, func(e *FeedEvent) bool { return e.At < border })
+		require.NoError(t, err)
+		require.NotEmpty(t, young.Events)
+		require.Less(t, len(young.Events), len(all))
+	})
+}
+
+// TestFeedWaits: a reader at the end is woken by what comes, and by the end of the store.
+func TestFeedWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := Open(context.Background(), memConfig(vfs.NewMem()))
+		require.NoError(t, err)
+		end, err := s.FeedEnd()
+		require.NoError(t, err)
+		woken := make(chan error, 1)
+		go func() { woken <- s.FeedWait(context.Background(), end) }()
+		synctest.Wait()
+		require.Empty(t, woken)
+		fly(t, s, 1)
+		require.NoError(t, <-woken)
+		require.Len(t, readFeed(t, s, end, 10), 3)
+
+		if end, err = s.FeedEnd(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, s.FeedWait(ctx, end), context.DeadlineExceeded)
+		go func() { woken <- s.FeedWait(context.Background(), end) }()
+		synctest.Wait()
+		require.NoError(t, s.Close(context.Background()))
+		require.ErrorIs(t, <-woken, ErrClosed)
+	})
+}
+
+// TestFeedSaysWhereItWasCut: a place before the log's beginning is refused with the first one that is good, from which
+// on nothing is missing; also in the next life, and where the state is a snapshot's and the log is empty.
+func TestFeedSaysWhereItWasCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		cfg := memConfig(fs)
+		cfg.Log.Trailing = 4
+		s, err := Open(context.Background(), cfg)
+		require.NoError(t, err)
+		for n := range 20 {
+			fly(t, s, n)
+		}
+		before := readFeed(t, s, flight.Version{}, 1000)
+		require.NoError(t, s.takeSnapshot())
+		check := func(s *Store) {
+			t.Helper()
+			_, err := s.Feed(flight.Version{Index: 2}, 10)
+			var cut *CutError
+			require.ErrorAs(t, err, &cut)
+			first, _ := s.log.FirstIndex()
+			require.Equal(t, endOf(first-1), cut.First)
+			rest := readFeed(t, s, cut.First, 1000)
+			require.NotEmpty(t, rest)
+			require.Equal(t, before[len(before)-len(rest):], rest)
+			last, err := s.FeedLast(1000, allEvents, nil)
+			require.NoError(t, err)
+			require.Equal(t, rest, last.Events)
+			for _, v := range []flight.Version{{Index: first - 1}, {}} { // nobody knows how much was in the entry that is gone
+				_, err = s.Feed(v, 10)
+				require.ErrorAs(t, err, &cut)
+			}
+		}
+		check(s)
+		require.NoError(t, s.Close(context.Background()))
+		check(openStore(t, cfg))
+	})
+}
+
+// TestFeedUnderLoad: readers that start anywhere, stop anywhere and go on see everything once and in order, while it is
+// written and while the log is cut behind them; nothing they do holds up the writers.
+func TestFeedUnderLoad(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	cfg := memConfig(vfs.NewMem())
+	s := openStore(t, cfg)
+	const flights, readers = 300, 4
+	done := make(chan []FeedEvent, readers)
+	for r := range readers {
+		go func() {
+			random := rand.New(rand.NewPCG(seed, uint64(r)))
+			var seen []FeedEvent
+			var after flight.Version
+			for len(seen) < 3*flights {
+				page, err := s.Feed(after, 1+random.IntN(50))
+				if err != nil {
+					break
+				}
+				seen = append(seen, page.Events...)
+				after = page.Next
+				if n := len(page.Events); n > 0 && random.IntN(3) == 0 { // cut off in the middle: it comes back behind an event
+					stop := page.Events[random.IntN(n)].Version
+					seen = slices.DeleteFunc(seen, func(e FeedEvent) bool { return e.Version.Later(stop) })
+					after = stop
+					continue
+				}
+				if !page.More && len(seen) < 3*flights && s.FeedWait(t.Context(), after) != nil {
+					break
+				}
+			}
+			done <- seen
+		}()
+	}
+	var flying sync.WaitGroup
+	for n := range flights {
+		flying.Go(func() { fly(t, s, n) })
+	}
+	want := []flight.EventKind{flight.EventSubmitted, flight.EventOpened, flight.EventReported}
+	flying.Wait()
+	for range readers {
+		seen := <-done
+		require.Len(t, seen, 3*flights)
+		kinds := make(map[flight.Key][]flight.EventKind)
+		for i, e := range seen {
+			require.False(t, i > 0 && seen[i-1].Version.Later(e.Version), "out of order")
+			kinds[e.Key] = append(kinds[e.Key], e.Kind)
+		}
+		for n := range flights {
+			require.Equal(t, want, kinds[testKey(n)])
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package clusterstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+func tallyOf(t *testing.T, s *Store, n int) flight.Tally {
+	t.Helper()
+	sum, err := s.Tally(testKey(n).FlightID())
+	require.NoError(t, err)
+	return sum
+}
+
+// TestTally: duplicates are told at once, are in the ledger within a second, and change nothing else of the flight.
+func TestTally(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		s, err := Open(context.Background(), memConfig(fs))
+		require.NoError(t, err)
+		version := fly(t, s, 1).Flight.Version
+		require.Zero(t, tallyOf(t, s, 1))
+		for n := range 20 {
+			s.Duplicate(testKey(1), fmt.Sprint("caller ", n))
+			require.Equal(t, uint64(n+1), tallyOf(t, s, 1).Count, "it is told at once")
+		}
+		s.Duplicate(testKey(2), "somebody") // of a key that was never used
+		end, err := s.FeedEnd()
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		f, err := s.Flight(testKey(1).FlightID())
+		require.NoError(t, err)
+		require.Equal(t, uint64(20), f.Duplicates.Count, "it is in the ledger after a second")
+		require.Equal(t, version, f.Version, "a duplicate is no new version: nobody's ETag and nobody's decision is spoilt by it")
+		require.Len(t, f.Duplicates.Callers, flight.MaxCallers)
+		require.Equal(t, "caller 12", f.Duplicates.Callers[0].Who)
+		require.Equal(t, "caller 19", f.Duplicates.Callers[7].Who)
+		require.Equal(t, uint64(20), tallyOf(t, s, 1).Count)
+		require.Zero(t, tallyOf(t, s, 2))
+		told := readFeed(t, s, end, 10)
+		require.Len(t, told, 1)
+		require.Equal(t, flight.EventDuplicates, told[0].Kind)
+		require.Equal(t, uint64(20), told[0].Count)
+		require.Equal(t, "caller 19", told[0].Who)
+		history, err := s.History(f.ID)
+		require.NoError(t, err)
+		require.Len(t, history, 3, "a history does not grow by duplicates")
+
+		s.Duplicate(testKey(1), "the last one")
+		require.NoError(t, s.Close(context.Background()), "who closes writes what was counted")
+		again := openStore(t, memConfig(fs))
+		require.Equal(t, uint64(21), tallyOf(t, again, 1).Count)
+	})
+}
+
+// TestTallyCountsEachOnce: with many callers and a reader all the time, never more than were counted, never less than
+// before, and in the end all.
+func TestTallyCountsEachOnce(t *testing.T) {
+	s := openStore(t, memConfig(vfs.NewMem()))
+	const keys, callers, each = 50, 8, 500
+	for n := range keys {
+		fly(t, s, n)
+	}
+	var counting sync.WaitGroup
+	for c := range callers {
+		counting.Go(func() {
+			for i := range each * keys {
+				s.Duplicate(testKey(i%keys), fmt.Sprint(c))
+			}
+		})
+	}
+	counted := make(chan struct{})
+	go func() { counting.Wait(); close(counted) }()
+	var seen uint64
+	for over := false; !over; {
+		select {
+		case <-counted:
+			over = true
+		default:
+		}
+		now := tallyOf(t, s, 7).Count
+		require.GreaterOrEqual(t, now, seen)
+		require.LessOrEqual(t, now, uint64(callers*each))
+		seen = now
+		s.flushTallies(context.Background())
+	}
+	for s.flushTallies(context.Background()) {
+	}
+	for n := range keys {
+		f, err := s.Flight(testKey(n).FlightID())
+		require.NoError(t, err)
+		require.Equal(t, uint64(callers*each), f.Duplicates.Count)
+		require.Equal(t, uint64(callers*each), tallyOf(t, s, n).Count)
+	}
+}
+
+// TestTallyIsBounded: a flood of duplicates of ever other keys neither fills the memory nor is written at once.
+func TestTallyIsBounded(t *testing.T) {
+	s := openStore(t, memConfig(vfs.NewMem()))
+	for s.flushTallies(context.Background()) {
+	}
+	tallies := newTallies(time.Now)
+	for n := range tallyRoom + 1000 {
+		tallies.add(testKey(n), "flood")
+	}
+	require.Equal(t, int64(tallyRoom), tallies.flights.Load())
+	tallies.add(testKey(0), "again")
+	_, waiting := tallies.find(testKey(0).FlightID())
+	require.Equal(t, uint64(2), waiting.Count, "flights that are counted go on being counted")
+	taken, most := 0, 0
+	for range 1000 {
+		batch := tallies.take()
+		taken += len(batch)
+		most = max(most, len(batch))
+	}
+	require.Equal(t, tallyRoom, taken, "each in its turn")
+	require.Less(t, most, tallyBatch+2*tallyRoom/cacheShards)
+	require.Zero(t, tallies.flights.Load())
+}
+
+// TestTallyWaitsForALeader: what surely was not written is counted on, and written once there is somebody to write it.
+func TestTallyWaitsForALeader(t *testing.T) {
+	s := openStore(t, memConfig(vfs.NewMem()))
+	fly(t, s, 1)
+	lead := s.leading.Swap(nil)
+	for range 12 {
+		s.Duplicate(testKey(1), "a")
+	}
+	require.True(t, s.flushTallies(context.Background()))
+	require.Equal(t, uint64(12), tallyOf(t, s, 1).Count)
+	s.leading.Store(lead)
+	require.False(t, s.flushTallies(context.Background()))
+	require.Equal(t, uint64(12), tallyOf(t, s, 1).Count)
+
+	key := testKey(1)
+	c := &flight.Count{Key: key, Tally: flight.Tally{Count: 3, First: 1, Last: 2, Callers: []flight.Caller{{Who: "x", At: 1}, {Who: "y", At: 2}}}}
+	s.tallies.giveBack(key.FlightID(), c)
+	s.Duplicate(key, "z")
+	_, waiting := s.tallies.find(key.FlightID())
+	require.Equal(t, uint64(4), waiting.Count)
+	require.Equal(t, []string{"x", "y", "z"}, []string{waiting.Callers[0].Who, waiting.Callers[1].Who, waiting.Callers[2].Who})
+}
+
+// BenchmarkDuplicate is what a duplicate pays for being counted: of 100,000 keys drawn in turn.
+func BenchmarkDuplicate(b *testing.B) {
+	tallies := newTallies(time.Now)
+	keys := make([]flight.Key, 100_000)
+	for n := range keys {
+		keys[n] = testKey(n)
+	}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for n := 0; pb.Next(); n++ {
+			tallies.add(keys[n*7919%len(keys)], "host:1")
+		}
+	})
+}
