@@ -45,7 +45,7 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) {
 		out.Flights[i] = *wire.FlightOf(f, nil, false)
 	}
 	if page.More {
-		out.Next = page.Next.encode()
+		out.Next = encodeCursor(page.Next, q.Since)
 		params.Set("cursor", out.Next)
 		w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
 	}
@@ -73,6 +73,7 @@ func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 	if ns := r.Header[wire.HeaderNamespace]; len(ns) > 0 {
 		q.Namespace = ns[0]
 	}
+	var begun flight.Time
 	for name, values := range params {
 		value := values[len(values)-1]
 		switch name {
@@ -80,7 +81,10 @@ func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 			for word := range strings.SplitSeq(strings.Join(values, ","), ",") {
 				s, err := flight.ParseState(word)
 				if err != nil {
-					return q, wire.BadParameter(name, "%.50q is no state; states are scheduled, queued, awaiting_approval, running, waiting, in_doubt, succeeded, failed, cancelled and expired", word)
+					return q, wire.BadParameter(name, "%.50q is no state; states are scheduled, queued, awaiting_approval, running, waiting, in_doubt, succeeded, failed and cancelled", word)
+				}
+				if s == flight.Expired {
+					return q, wire.BadParameter(name, "what has expired stands in no list: its tombstone does not know its key; ask for it by key or id")
 				}
 				q.States = append(q.States, s)
 			}
@@ -99,12 +103,15 @@ func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 			}
 			q.Limit = n
 		case "cursor":
-			if q.After, bad = decodeCursor(value); bad != nil {
+			if q.After, begun, bad = decodeCursor(value); bad != nil {
 				return q, bad
 			}
 		default:
 			return q, wire.BadParameter(name, "there is no such filter; filters are key, state, action, key_prefix, since, limit and cursor")
 		}
+	}
+	if begun > 0 && q.Since > 0 {
+		q.Since = begun
 	}
 	return q, nil
 }
@@ -121,18 +128,20 @@ func since(value string, now time.Time) (flight.Time, *wire.Invalid) {
 	return flight.Time(now.Add(-d).UnixMilli()), nil
 }
 
-// encode writes a cursor for the wire; it is nothing that callers should look into.
-func (c Cursor) encode() string {
+// encodeCursor writes a place for the wire; it is nothing that callers should look into. It remembers since when the
+// list is, so that "since=1h" means the same hour on every page.
+func encodeCursor(c Cursor, since flight.Time) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(c.Created))
-	return base64.RawURLEncoding.EncodeToString(append(b, c.ID[:]...))
+	b = append(b, c.ID[:]...)
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64(b, uint64(since)))
 }
 
-func decodeCursor(s string) (c Cursor, bad *wire.Invalid) {
+func decodeCursor(s string) (c Cursor, since flight.Time, bad *wire.Invalid) {
 	b, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil || len(b) != 8+len(c.ID) {
-		return c, wire.BadParameter("cursor", "send the cursor of an earlier page as it was")
+	if err != nil || len(b) != 8+len(c.ID)+8 {
+		return c, 0, wire.BadParameter("cursor", "send the cursor of an earlier page as it was")
 	}
 	c.Created = flight.Time(binary.BigEndian.Uint64(b))
 	copy(c.ID[:], b[8:])
-	return c, nil
+	return c, flight.Time(binary.BigEndian.Uint64(b[8+len(c.ID):])), nil
 }

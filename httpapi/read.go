@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,20 +37,23 @@ func (a *api) one(w http.ResponseWriter, r *http.Request, id flight.ID) {
 	if !ok {
 		return
 	}
-	if seen != nil && *seen == f.Version {
-		if wait > 0 {
-			w.Header().Set(wire.HeaderApplied, "wait="+strconv.Itoa(int(wait/time.Second)))
-			ctx, cancel := context.WithTimeout(r.Context(), wait)
-			defer cancel()
-			if next, err := a.cfg.Ledger.Wait(ctx, id, *seen); err == nil && next != nil {
-				f = next
-			}
-		}
-		if *seen == f.Version {
-			describe(w.Header(), f)
-			w.WriteHeader(http.StatusNotModified)
+	same := seen.has(f.Version)
+	if same && wait > 0 {
+		w.Header().Set(wire.HeaderApplied, "wait="+strconv.Itoa(int(wait/time.Second)))
+		ctx, cancel := context.WithTimeout(r.Context(), wait)
+		defer cancel()
+		switch next, err := a.cfg.Ledger.Wait(ctx, id, f.Version); {
+		case err == nil && next != nil:
+			f, same = next, false
+		case ctx.Err() == nil || r.Context().Err() != nil: // not that the wait is over: nobody can tell any more
+			a.fail(w, r, f.Key, err)
 			return
 		}
+	}
+	if same {
+		describe(w.Header(), f)
+		w.WriteHeader(http.StatusNotModified)
+		return
 	}
 	a.show(w, r, f)
 }
@@ -68,16 +72,39 @@ func (a *api) find(w http.ResponseWriter, r *http.Request, id flight.ID) (*fligh
 }
 
 // conditions reads If-None-Match and Prefer.
-func conditions(r *http.Request) (seen *flight.Version, wait time.Duration, bad *wire.Invalid) {
-	if tag := r.Header.Get("If-None-Match"); tag != "" {
-		v, bad := parseETag("If-None-Match", tag)
-		if bad != nil {
-			return nil, 0, bad
-		}
-		seen = &v
+func conditions(r *http.Request) (seen seenTags, wait time.Duration, bad *wire.Invalid) {
+	if seen, bad = readTags(r.Header["If-None-Match"]); bad != nil {
+		return seen, 0, bad
 	}
 	wait, bad = preferredWait(r)
 	return seen, wait, bad
+}
+
+// seenTags are the versions that a caller has already.
+type seenTags struct {
+	any  bool // whatever it is: the caller waits for the next one
+	list []flight.Version
+}
+
+func (s seenTags) has(v flight.Version) bool { return s.any || slices.Contains(s.list, v) }
+
+// readTags reads If-None-Match: ETags, which may have become weak on their way through a proxy, or a star.
+func readTags(lines []string) (s seenTags, bad *wire.Invalid) {
+	for _, line := range lines {
+		for tag := range strings.SplitSeq(line, ",") {
+			tag = strings.TrimPrefix(strings.TrimSpace(tag), "W/")
+			if tag == "*" {
+				s.any = true
+				continue
+			}
+			v, bad := parseETag("If-None-Match", tag)
+			if bad != nil {
+				return s, bad
+			}
+			s.list = append(s.list, v)
+		}
+	}
+	return s, nil
 }
 
 func parseETag(header, tag string) (flight.Version, *wire.Invalid) {

@@ -5,8 +5,10 @@ import (
 	"errors"
 
 	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // Read implements httpapi.Feed.
@@ -39,6 +41,15 @@ func (d door) Last(n int, fits, enough func(*httpapi.FeedEvent) bool) (httpapi.F
 
 // Await implements httpapi.Feed.
 func (d door) Await(ctx context.Context, after flight.Version) error { return d.FeedWait(ctx, after) }
+
+// Wait implements httpapi.Ledger.
+func (d door) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error) {
+	f, err := d.Store.Wait(ctx, id, seen)
+	if errors.Is(err, clusterstore.ErrClosed) {
+		err = &effect.Unavailable{Code: string(wire.Draining), Cause: err}
+	}
+	return f, err
+}
 
 func feedPage(page clusterstore.FeedPage) httpapi.FeedPage {
 	shown := httpapi.FeedPage{Events: make([]httpapi.FeedEvent, len(page.Events)), Next: page.Next, More: page.More}

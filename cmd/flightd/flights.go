@@ -43,7 +43,7 @@ func (a *app) flightsList() *cobra.Command {
 }
 
 func stateWords() (words []string) {
-	for s := flight.Scheduled; s <= flight.Expired; s++ {
+	for s := flight.Scheduled; s < flight.Expired; s++ {
 		words = append(words, s.String())
 	}
 	return words

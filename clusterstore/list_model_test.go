@@ -1,0 +1,168 @@
+package clusterstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// shelf is what a list is held against: every flight that there is, looked at one by one.
+type shelf struct {
+	t        *rapid.T
+	s        *Store
+	keys     []flight.Key
+	revision int64
+}
+
+func newShelf(t *rapid.T, s *Store) *shelf {
+	b := &shelf{t: t, s: s}
+	for _, name := range []string{"test/charge/a", "test/charge/b", "test/mail/a", "other/charge/a"} {
+		for n := range 6 {
+			b.keys = append(b.keys, flight.MustKey(fmt.Sprintf("%s-%d", name, n)))
+		}
+	}
+	return b
+}
+
+func (b *shelf) propose(c flight.Command) flight.Reply {
+	reply, err := b.s.Propose(context.Background(), c)
+	require.NoError(b.t, err)
+	return reply
+}
+
+// write does something to some flight.
+func (b *shelf) write() {
+	key := rapid.SampledFrom(b.keys).Draw(b.t, "key")
+	f, err := b.s.Flight(key.FlightID())
+	require.NoError(b.t, err)
+	var generation uint32
+	if f != nil {
+		generation = f.Generation
+	}
+	b.revision++
+	switch rapid.IntRange(0, 6).Draw(b.t, "deed") {
+	case 0, 1:
+		b.propose(&flight.Open{Key: key, Submission: flight.Submission{Policy: flight.Policy{Retention: time.Minute}},
+			Claim: flight.Claim{Epoch: b.s.Header().LeaseEpoch, Revision: b.revision, Session: "s"}, Nonce: nonce(int(b.revision)),
+			NotAfter: b.s.Now().Add(10 * time.Second), StoreEpoch: b.s.Header().StoreEpoch})
+	case 2, 3:
+		if f != nil && f.OpenAttempt() != nil {
+			b.propose(&flight.Report{Key: key, Generation: generation, Token: f.OpenAttempt().Token(),
+				Outcome: rapid.SampledFrom([]flight.Outcome{flight.Succeeded, flight.Refused, flight.NotDone, flight.Unknown}).Draw(b.t, "outcome")})
+		}
+	case 4:
+		b.propose(&flight.Cancel{Key: key, Generation: generation})
+	case 5:
+		b.propose(rapid.SampledFrom([]flight.Command{&flight.Free{Key: key, Generation: generation}, &flight.Retry{Key: key, Generation: generation},
+			&flight.Count{Key: key, Telling: flight.Telling{Number: uint64(b.revision)}, Tally: flight.Tally{Count: 1}}}).Draw(b.t, "verb"))
+	case 6:
+		time.Sleep(rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 70 * time.Second}).Draw(b.t, "pause"))
+		_, err := b.s.Expire(context.Background(), rapid.IntRange(1, 3).Draw(b.t, "expire"))
+		require.NoError(b.t, err)
+	}
+}
+
+// fitting are the flights that the query asks for, newest first.
+func (b *shelf) fitting(q Query) (fit []*flight.Flight) {
+	for _, key := range b.keys {
+		f, err := b.s.Flight(key.FlightID())
+		require.NoError(b.t, err)
+		switch {
+		case f == nil, f.State == flight.Absent, f.State == flight.Expired, f.CreatedAt < q.Since,
+			len(q.States) > 0 && !slices.Contains(q.States, f.State),
+			q.Namespace != "" && key.Namespace() != q.Namespace, q.Name != "" && key.Name() != q.Name,
+			!strings.HasPrefix(key.String(), q.Prefix):
+			continue
+		}
+		fit = append(fit, f)
+	}
+	slices.SortFunc(fit, newestFirst)
+	return fit
+}
+
+func (b *shelf) query() Query {
+	states := []flight.State{flight.Queued, flight.Running, flight.InDoubt, flight.StateSucceeded, flight.StateFailed, flight.StateCancelled}
+	q := Query{
+		States:    rapid.SliceOfNDistinct(rapid.SampledFrom(states), 0, 3, func(s flight.State) flight.State { return s }).Draw(b.t, "states"),
+		Namespace: rapid.SampledFrom([]string{"", "", "test", "other", "none"}).Draw(b.t, "namespace"),
+		Name:      rapid.SampledFrom([]string{"", "", "charge", "mail"}).Draw(b.t, "name"),
+		Prefix:    rapid.SampledFrom([]string{"", "", "test/", "test/charge/a", "test/charge/b-3"}).Draw(b.t, "prefix"),
+		Limit:     rapid.IntRange(1, 6).Draw(b.t, "limit"),
+	}
+	if rapid.Bool().Draw(b.t, "since") {
+		q.Since = b.s.Now().Add(-rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute}).Draw(b.t, "ago"))
+	}
+	return q
+}
+
+func idsOf(flights []*flight.Flight) (ids []flight.ID) {
+	for _, f := range flights {
+		ids = append(ids, f.ID)
+	}
+	return ids
+}
+
+// TestListAgainstModel: with nobody writing, the pages of a list together are what the query asks for, in order. With
+// writes between the pages, each flight that fits all the time is on exactly one page, none is on two, the order
+// stands, and what is shown is true.
+func TestListAgainstModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		synctest.Test(t, func(*testing.T) {
+			s, err := Open(context.Background(), memConfig(vfs.NewMem()))
+			require.NoError(rt, err)
+			defer func() { require.NoError(rt, s.Close(context.Background())) }()
+			b := newShelf(rt, s)
+			for range rapid.IntRange(5, 60).Draw(rt, "before") {
+				b.write()
+			}
+			q := b.query()
+			require.Equal(rt, idsOf(b.fitting(q)), b.walk(q, func() {}))
+			always := b.fitting(q)
+			seen := b.walk(q, func() {
+				for range rapid.IntRange(0, 4).Draw(rt, "between") {
+					b.write()
+				}
+				now := b.fitting(q)
+				always = slices.DeleteFunc(always, func(f *flight.Flight) bool {
+					return !slices.ContainsFunc(now, func(g *flight.Flight) bool { return g.ID == f.ID && g.CreatedAt == f.CreatedAt })
+				})
+			})
+			for _, f := range always {
+				require.Contains(rt, seen, f.ID, "%s fits all the time and is on no page", f.Key)
+			}
+		})
+	})
+}
+
+// walk turns the pages of a list and calls between after each.
+func (b *shelf) walk(q Query, between func()) (seen []flight.ID) {
+	var last *flight.Flight
+	for {
+		page, err := b.s.List(q)
+		require.NoError(b.t, err)
+		require.LessOrEqual(b.t, len(page.Flights), q.Limit)
+		fit := b.fitting(q)
+		for _, f := range page.Flights {
+			require.NotContains(b.t, seen, f.ID, "%s is on two pages", f.Key)
+			require.True(b.t, last == nil || newestFirst(last, f) < 0, "out of order")
+			require.Contains(b.t, idsOf(fit), f.ID, "%s was not asked for", f.Key)
+			seen, last = append(seen, f.ID), f
+		}
+		if !page.More {
+			return seen
+		}
+		require.NotEqual(b.t, q.After, page.Next, "a page that leads nowhere")
+		q.After = page.Next
+		between()
+	}
+}
