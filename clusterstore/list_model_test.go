@@ -117,7 +117,14 @@ func idsOf(flights []*flight.Flight) (ids []flight.ID) {
 // stands, and what is shown is true.
 func TestListAgainstModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
+		var failed any // rapid fails by a panic, which it must see outside of the bubble
+		defer func() {
+			if failed != nil {
+				panic(failed)
+			}
+		}()
 		synctest.Test(t, func(*testing.T) {
+			defer func() { failed = recover() }()
 			s, err := Open(context.Background(), memConfig(vfs.NewMem()))
 			require.NoError(rt, err)
 			defer func() { require.NoError(rt, s.Close(context.Background())) }()

@@ -1,0 +1,334 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// message is one of a stream, as it came over the wire.
+type message struct{ name, id, data, comment string }
+
+func (m message) event(t *testing.T) (e wire.Event) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(m.data), &e), "%+v", m)
+	return e
+}
+
+// tail is a stream that is open.
+type tail struct {
+	t     *testing.T
+	lines *bufio.Scanner
+	close func()
+}
+
+func (d *door) stream(path string, header ...string) *tail {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), 20*time.Second)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+path, nil)
+	require.NoError(d.t, err)
+	req.Header.Set("Accept", "text/event-stream")
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(d.t, err)
+	require.Equal(d.t, http.StatusOK, resp.StatusCode)
+	require.Equal(d.t, "text/event-stream", resp.Header.Get("Content-Type"))
+	require.Equal(d.t, "no-store", resp.Header.Get("Cache-Control"))
+	s := &tail{t: d.t, lines: bufio.NewScanner(resp.Body), close: func() { cancel(); _ = resp.Body.Close() }}
+	d.t.Cleanup(s.close)
+	return s
+}
+
+// next reads one message, whatever it is.
+func (s *tail) next() (m message) {
+	s.t.Helper()
+	for s.lines.Scan() && s.lines.Text() != "" {
+		field, value, _ := strings.Cut(s.lines.Text(), ": ")
+		switch field {
+		case "event":
+			m.name = value
+		case "id":
+			m.id = value
+		case "data":
+			m.data = value
+		case "":
+			m.comment = value
+		}
+	}
+	require.NoError(s.t, s.lines.Err())
+	return m
+}
+
+// data reads the next message that carries something.
+func (s *tail) data() message {
+	s.t.Helper()
+	for {
+		if m := s.next(); m.data != "" {
+			return m
+		}
+	}
+}
+
+// kinds reads n events and gives their kinds.
+func (s *tail) kinds(n int) (kinds []string) {
+	s.t.Helper()
+	for range n {
+		kinds = append(kinds, s.data().event(s.t).Kind)
+	}
+	return kinds
+}
+
+func TestFeedAsPages(t *testing.T) {
+	d := newDoor(t)
+	for _, id := range []string{"1", "2", "3"} {
+		a := d.proceed(`{"action":"charge","id":"` + id + `"}`)
+		require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
+	}
+	d.doubtful("4")
+	all := into[wire.EventPage](t, d.get("/v1/events?after=0.0"))
+	require.Len(t, all.Events, 13)
+	require.Equal(t, "default/charge/1", all.Events[0].Key)
+	require.Equal(t, flight.MustKey("default/charge/1").FlightID().String(), all.Events[0].FlightID)
+
+	var walked []wire.Event
+	path := "/v1/events?after=0.0&limit=2&action=charge"
+	for {
+		r := d.get(path)
+		page := into[wire.EventPage](t, r)
+		if len(page.Events) == 0 {
+			break
+		}
+		require.LessOrEqual(t, len(page.Events), 3, "two, and what belongs to the same command")
+		walked = append(walked, page.Events...)
+		path, _, _ = strings.Cut(strings.TrimPrefix(r.header.Get("Link"), "<"), ">")
+	}
+	require.Equal(t, all.Events, walked)
+
+	last := into[wire.EventPage](t, d.get("/v1/events?limit=2"))
+	require.Equal(t, all.Events[11:], last.Events, "without a place: the last ones")
+	require.Equal(t, all.Next, last.Next)
+	doubts := into[wire.EventPage](t, d.get("/v1/events?kind=in_doubt,overlap&key_prefix=default/ch&since=1h"))
+	require.Len(t, doubts.Events, 1)
+	require.Empty(t, into[wire.EventPage](t, d.get("/v1/events?action=mail")).Events)
+	require.Empty(t, into[wire.EventPage](t, d.get("/v1/events", "Flightd-Namespace", "other")).Events)
+	require.Equal(t, all.Events[1:], into[wire.EventPage](t, d.get("/v1/events?after=9.0", "Last-Event-ID", "0.0")).Events[1:], "the header knows better")
+
+	waiting := make(chan reply, 1)
+	go func() { waiting <- d.get("/v1/events?after="+all.Next, "Prefer", "wait=20") }()
+	d.proceed(`{"action":"charge","id":"5"}`)
+	r := <-waiting
+	require.Equal(t, "wait=20", r.header.Get("Preference-Applied"))
+	require.NotEmpty(t, into[wire.EventPage](t, r).Events)
+
+	for _, q := range []string{"after=x", "after=1", "limit=0", "limit=1001", "last=-1", "kind=nothing", "since=soon", "state=running", "%zz"} {
+		requireProblem(t, d.get("/v1/events?"+q), http.StatusBadRequest, wire.InputInvalid)
+	}
+	requireProblem(t, d.get("/v1/events", "Last-Event-ID", "soon"), http.StatusBadRequest, wire.InputInvalid)
+	requireProblem(t, d.get("/v1/flights/"+all.Events[0].FlightID+"/events?kind=opened"), http.StatusBadRequest, wire.InputInvalid)
+}
+
+// TestFeedAsStream: events come as they happen; whoever comes back with the last id gets what came after it.
+func TestFeedAsStream(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	s := d.stream("/v1/events?last=1")
+	require.Equal(t, []string{"opened"}, s.kinds(1))
+	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","external_id":"T-9"`).status)
+	m := s.data()
+	e := m.event(t)
+	require.Equal(t, "reported", e.Kind)
+	require.Equal(t, e.ID, m.id)
+	require.Equal(t, "default/charge/1", e.Key)
+
+	d.doubtful("2")
+	submitted, opened := s.data(), s.data()
+	require.Equal(t, []string{"submitted", "opened"}, []string{submitted.event(t).Kind, opened.event(t).Kind})
+	require.Equal(t, submitted.event(t).ID, opened.event(t).ID)
+	require.Empty(t, submitted.id, "one that is cut off between events of one command gets them all again")
+	require.NotEmpty(t, opened.id)
+	s.close()
+
+	for place, want := range map[string][]string{
+		m.id:      {"submitted", "opened", "reported", "in_doubt"},
+		opened.id: {"reported", "in_doubt"},
+		"0.0":     {"submitted", "opened", "reported", "submitted"},
+	} {
+		require.Equal(t, want, d.stream("/v1/events", "Last-Event-ID", place).kinds(len(want)))
+		require.Equal(t, want, d.stream("/v1/events?after="+place).kinds(len(want)))
+	}
+}
+
+// TestStreamKeepsItsPlace: heartbeats are comments, and move the place of a reader for whom nothing came.
+func TestStreamKeepsItsPlace(t *testing.T) {
+	d := newDoor(t, func(c *httpapi.Config) { c.Heartbeat = 5 * time.Millisecond })
+	s := d.stream("/v1/events?kind=overlap")
+	first := s.next()
+	for first.id == "" {
+		first = s.next()
+	}
+	require.NotEmpty(t, first.comment)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
+	f := into[wire.Flight](t, d.get("/v1/flights/"+a.FlightID))
+	for m := first; m.id != f.Version; m = s.next() {
+		require.Empty(t, m.data)
+	}
+}
+
+// TestFeedThatWasCut: a place that is gone is told at once, and in the middle of a stream as a gap.
+func TestFeedThatWasCut(t *testing.T) {
+	d := newDoor(t)
+	d.proceed(`{"action":"charge","id":"1"}`)
+	s := d.stream("/v1/events?after=0.0")
+	require.Equal(t, []string{"submitted", "opened"}, s.kinds(2))
+	d.world.Pull(func(l *httpapitest.Levers) { l.Cut = flight.Version{Index: 100} })
+	for _, header := range [][]string{nil, {"Accept", "text/event-stream"}} {
+		p := requireProblem(t, d.get("/v1/events?after=0.0", header...), http.StatusGone, wire.Expired)
+		require.Contains(t, p.Hint, "without Last-Event-ID")
+		require.False(t, p.Retryable)
+	}
+	d.proceed(`{"action":"charge","id":"2"}`)
+	m := s.data()
+	require.Equal(t, "gap", m.name)
+	require.Equal(t, "100.0", m.id)
+	require.JSONEq(t, `{"after":"2.0","until":"100.0"}`, m.data)
+}
+
+// TestFlightAsStream: its history, what happens from now on, and its duplicates; the end of its retention ends it.
+func TestFlightAsStream(t *testing.T) {
+	d := newDoor(t, func(c *httpapi.Config) { c.Heartbeat = 5 * time.Millisecond })
+	a := d.proceed(`{"action":"charge","id":"1","retention":"1s"}`)
+	path := "/v1/flights/" + a.FlightID + "/events"
+	s := d.stream(path)
+	require.Equal(t, []string{"submitted", "opened"}, s.kinds(2))
+	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
+	reported := s.data()
+	require.Equal(t, "reported", reported.event(t).Kind)
+	for range 3 {
+		require.Equal(t, http.StatusOK, d.post("/v1/flights:open", `{"action":"charge","id":"1","retention":"1s","owner":"host:7"}`).status)
+	}
+	var dup wire.Duplicates
+	for dup.Count < 3 {
+		m := s.data()
+		require.Equal(t, "duplicates", m.name)
+		require.Empty(t, m.id)
+		require.NoError(t, json.Unmarshal([]byte(m.data), &dup))
+	}
+	require.Equal(t, uint64(3), dup.Count)
+	require.Equal(t, "host:7", dup.Callers[2].Who)
+	h := into[wire.History](t, d.get(path))
+	require.Equal(t, uint64(3), h.Duplicates.Count)
+	require.Len(t, h.Events, 3)
+	require.Len(t, into[wire.History](t, d.get(path, "Last-Event-ID", h.Events[1].ID)).Events, 1)
+	require.Empty(t, into[wire.History](t, d.get(path+"?after="+reported.id)).Events)
+
+	d.world.Pass(time.Minute)
+	d.world.Do(&flight.Expire{Key: flight.MustKey("default/charge/1"), Generation: 1})
+	m := s.data()
+	for m.name == "duplicates" {
+		m = s.data()
+	}
+	require.Equal(t, "expired", m.event(t).Kind)
+	require.Equal(t, message{}, s.next(), "it is over")
+	requireProblem(t, d.get(path, "Accept", "text/event-stream"), http.StatusGone, wire.Expired)
+	requireProblem(t, d.get("/v1/flights/"+flight.MustKey("a/b/c").FlightID().String()+"/events", "Accept", "text/event-stream"), http.StatusNotFound, wire.NotFound)
+}
+
+// TestDuplicatesAreCounted: of those who come to a flight that is not theirs, and of nobody else.
+func TestDuplicatesAreCounted(t *testing.T) {
+	d := newDoor(t)
+	count := func(id flight.ID) uint64 {
+		sum, err := d.world.Tally(id)
+		require.NoError(t, err)
+		return sum.Count
+	}
+	id := flight.MustKey("default/charge/1").FlightID()
+	a := d.proceed(`{"action":"charge","id":"1","nonce":"n"}`)
+	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"1","wait_ms":0}`), http.StatusConflict, wire.InFlight)
+	require.Equal(t, uint64(1), count(id), "one that did not want to wait")
+	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"1","input":1}`), http.StatusUnprocessableEntity, wire.Conflict)
+	require.Equal(t, uint64(1), count(id), "one that meant something else")
+	d.proceed(`{"action":"charge","id":"1","nonce":"n","session":"` + a.Session + `"}`)
+	require.Equal(t, uint64(1), count(id), "the repeat of the same open")
+	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
+	require.Equal(t, http.StatusOK, d.post("/v1/flights:open", `{"action":"charge","id":"1"}`).status)
+	require.Equal(t, uint64(2), count(id), "one that got the receipt")
+	d.doubtful("2")
+	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"2"}`), http.StatusConflict, wire.InDoubt)
+	require.Equal(t, uint64(1), count(flight.MustKey("default/charge/2").FlightID()), "one that was told of the doubt")
+	sum, _ := d.world.Tally(id)
+	require.Equal(t, "127.0.0.1", sum.Callers[1].Who, "who says nothing of itself has an address")
+}
+
+// slowReader is an answer that nobody reads: a write to it lasts until its deadline.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+	stuck    chan struct{} // closed by the first write
+	cutOff   chan struct{} // the deadline has come
+}
+
+func (s *slowReader) SetReadDeadline(time.Time) error { return nil }
+
+func (s *slowReader) SetWriteDeadline(t time.Time) error { s.deadline = t; return nil }
+
+func (s *slowReader) Write(b []byte) (int, error) {
+	if s.deadline.IsZero() {
+		return 0, fmt.Errorf("a write without a deadline would last for ever")
+	}
+	close(s.stuck)
+	<-s.cutOff
+	return 0, os.ErrDeadlineExceeded
+}
+
+// TestSlowReader: it holds up nobody, and is cut off.
+func TestSlowReader(t *testing.T) {
+	world := httpapitest.NewWorld()
+	api := httpapi.New(world.Config())
+	s := &slowReader{ResponseRecorder: httptest.NewRecorder(), stuck: make(chan struct{}), cutOff: make(chan struct{})}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/events?after=0.0", nil)
+		r.Header.Set("Accept", "application/json;q=0.5, text/event-stream")
+		api.ServeHTTP(s, r)
+	}()
+	<-s.stuck
+	for n := range 1000 { // the ledger goes on
+		require.True(t, world.Do(&flight.Submit{Key: flight.MustKey(fmt.Sprintf("a/b/%d", n))}).Changed)
+	}
+	page, err := world.Read(flight.Version{}, 1)
+	require.NoError(t, err)
+	require.NotEmpty(t, page.Events, "and so do other readers")
+	close(s.cutOff)
+	<-over
+}
+
+func TestIfNoneMatch(t *testing.T) {
+	d := newDoor(t)
+	path := "/v1/flights/" + d.proceed(`{"action":"charge","id":"1"}`).FlightID
+	etag := d.get(path).header.Get("ETag")
+	for _, same := range []string{etag, "W/" + etag, `"1.7", ` + etag, "*"} {
+		require.Equal(t, http.StatusNotModified, d.get(path, "If-None-Match", same).status, same)
+	}
+	require.Equal(t, http.StatusOK, d.get(path, "If-None-Match", `"1.7"`, "Prefer", "wait=50").status, "it is another one already")
+	for _, bad := range []string{"8123.4", `"x"`, etag + ",", `"1.2`} {
+		requireProblem(t, d.get(path, "If-None-Match", bad), http.StatusBadRequest, wire.InputInvalid)
+	}
+}
