@@ -1,0 +1,150 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+func submit(g *rig, n int) {
+	g.world.Do(&flight.Submit{Key: flight.MustKey(fmt.Sprintf("default/charge/%d", n))})
+}
+
+// breaking is a response that is cut off after so many bytes.
+type breaking struct {
+	http.ResponseWriter
+	left int
+}
+
+func (b *breaking) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+
+func (b *breaking) Write(data []byte) (int, error) {
+	if len(data) > b.left {
+		_, _ = b.ResponseWriter.Write(data[:b.left])
+		_ = http.NewResponseController(b.ResponseWriter).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	b.left -= len(data)
+	return b.ResponseWriter.Write(data)
+}
+
+// TestEventsOverBrokenStreams: streams that break anywhere, also in the middle of an event, lose none; what comes twice
+// is what one command did.
+func TestEventsOverBrokenStreams(t *testing.T) {
+	world := httpapitest.NewWorld()
+	cfg := world.Config()
+	cfg.Heartbeat = 5 * time.Millisecond
+	api := httpapi.New(cfg)
+	var mu sync.Mutex
+	cuts, bytes := 0, 150
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/events" {
+			mu.Lock()
+			cuts++
+			bytes += 37
+			w = &breaking{ResponseWriter: w, left: bytes}
+			mu.Unlock()
+		}
+		api.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	g := &rig{t: t, world: world, server: server, spool: t.TempDir()}
+	c := g.connect()
+	const flights = 20
+	lost := 0
+	seen := make(map[string]int)
+	submit(g, 0)
+	for e, err := range c.Events(t.Context(), client.EventQuery{After: "0.0", Lost: func(err error) { require.Error(t, err); lost++ }}) {
+		require.NoError(t, err)
+		require.Equal(t, "submitted", e.Kind)
+		if seen[e.Key]++; seen[e.Key] == 1 && len(seen) < flights {
+			submit(g, len(seen))
+		}
+		if len(seen) == flights {
+			break
+		}
+	}
+	require.Positive(t, lost)
+	require.Greater(t, cuts, 2)
+	for n := range flights {
+		require.Equal(t, 1, seen[fmt.Sprintf("default/charge/%d", n)], "flight %d, with %d cuts", n, cuts)
+	}
+}
+
+func TestEventsEnd(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	submit(g, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	n := 0
+	for e, err := range c.Events(ctx, client.EventQuery{Last: 5, KeyPrefix: "default/", Action: "charge", Kinds: []string{"submitted"}}) {
+		if n++; n == 1 {
+			require.NoError(t, err)
+			require.Equal(t, "default/charge/1", e.Key)
+			cancel()
+			continue
+		}
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	require.Equal(t, 2, n, "an error is the last that comes")
+
+	g.world.Pull(func(l *httpapitest.Levers) { l.Cut = flight.Version{Index: 50} })
+	n = 0
+	for _, err := range c.Events(t.Context(), client.EventQuery{After: "1.0"}) {
+		n++
+		require.Equal(t, wire.Expired, client.CodeOf(err))
+	}
+	require.Equal(t, 1, n, "no server will ever answer that")
+	_, err := c.EventPage(t.Context(), client.EventQuery{After: "1.0"}, 0)
+	require.Equal(t, wire.Expired, client.CodeOf(err))
+}
+
+func TestEventsTellOfAGap(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	submit(g, 1)
+	n := 0
+	for e, err := range c.Events(t.Context(), client.EventQuery{After: "0.0"}) {
+		require.NoError(t, err)
+		if n++; n == 1 {
+			g.world.Pull(func(l *httpapitest.Levers) { l.Cut = flight.Version{Index: 50} })
+			submit(g, 2)
+			continue
+		}
+		require.Equal(t, "gap", e.Kind)
+		require.True(t, strings.Contains(e.Note, "50.0"), e.Note)
+		break
+	}
+}
+
+func TestEventPages(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	for n := range 5 {
+		submit(g, n)
+	}
+	page, err := c.EventPage(t.Context(), client.EventQuery{Last: 2}, 0)
+	require.NoError(t, err)
+	require.Len(t, page.Events, 2)
+	go submit(g, 9)
+	page, err = c.EventPage(t.Context(), client.EventQuery{After: page.Next}, 20*time.Second)
+	require.NoError(t, err)
+	require.Equal(t, "default/charge/9", page.Events[0].Key)
+	story, err := c.Story(t.Context(), flight.MustKey("default/charge/9").FlightID())
+	require.NoError(t, err)
+	require.Len(t, story.Events, 1)
+	require.Nil(t, story.Duplicates)
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// follower is a `flightd tail -o json` that is running.
+type follower struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	events chan wire.Event
+}
+
+func (s *server) tail(args ...string) *follower {
+	s.t.Helper()
+	f := &follower{t: s.t, cmd: exec.Command(program, append([]string{"tail", "-o", "json"}, args...)...), events: make(chan wire.Event, 1000)}
+	f.cmd.Env = append(os.Environ(), "FLIGHTD_ADDR="+s.url(), "XDG_STATE_HOME="+s.state)
+	out, err := f.cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := f.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		if f.cmd.ProcessState == nil {
+			_ = f.cmd.Process.Kill()
+			_ = f.cmd.Wait()
+		}
+	})
+	go f.read(out)
+	return f
+}
+
+func (f *follower) read(out io.Reader) {
+	defer close(f.events)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		var e wire.Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			f.t.Errorf("tail said %q", lines.Text())
+			return
+		}
+		f.events <- e
+	}
+}
+
+// expect reads as many events as there are kinds, of one key.
+func (f *follower) expect(key string, kinds ...string) {
+	f.t.Helper()
+	for _, kind := range kinds {
+		select {
+		case e := <-f.events:
+			if e.Key != key || e.Kind != kind || e.ID == "" {
+				f.t.Fatalf("%s %s was told, not %s %s", e.Key, e.Kind, key, kind)
+			}
+		case <-time.After(20 * time.Second):
+			f.t.Fatalf("nobody told of %s %s", key, kind)
+		}
+	}
+}
+
+// TestTail_OutlivesTheServer: what happens is told once and in order, over kill -9 of flightd, and what happened while
+// nobody looked is told to one who comes back.
+func TestTail_OutlivesTheServer(t *testing.T) {
+	s := startServer(t)
+	f := s.tail()
+	flown := []string{"submitted", "opened", "reported"}
+	s.flightd("exec", "--key", "t/1", "--", "true")
+	f.expect("default/t/1", flown...)
+	s.kill()
+	s.start()
+	s.flightd("exec", "--key", "t/2", "--", "true")
+	f.expect("default/t/2", flown...)
+	s.flightd("exec", "--key", "t/2", "--", "true")
+	f.expect("default/t/2", "duplicates")
+	if err := f.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	for range f.events {
+		t.Error("something was told twice")
+	}
+	if err := f.cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+
+	var page wire.EventPage
+	if s.get("/v1/events?after=0.0", &page); len(page.Events) != 7 {
+		t.Fatalf("the feed has %d events", len(page.Events))
+	}
+	s.kill()
+	s.start()
+	s.tail("--after", page.Events[2].ID, "--action", "t").expect("default/t/2", append(flown, "duplicates")...)
+	past := s.flightd("tail", "--no-follow", "--after", page.Events[2].ID)
+	if past.code != 0 || strings.Count(past.out, "\n") != 4 || !strings.Contains(past.out, "asked for it again") {
+		t.Errorf("%v", past)
+	}
+	if r := s.flightd("tail", "--no-follow", "--after", "999999.0"); r.code != exitFailed || !strings.Contains(r.err, "flights ls --since") {
+		t.Errorf("%v", r)
+	}
+}
+
+// TestWhy_TellsOfDuplicates: number, first and last time and the last eight callers, also in the next life.
+func TestWhy_TellsOfDuplicates(t *testing.T) {
+	s := startServer(t)
+	for range 12 {
+		if r := s.flightd("exec", "--key", "t/1", "--", "true"); r.code != 0 {
+			t.Fatal(r)
+		}
+	}
+	check := func() {
+		t.Helper()
+		r := s.flightd("why", "t/1")
+		if !strings.Contains(r.out, "11 duplicates were answered without another effect, the first at ") {
+			t.Errorf("%v", r)
+		}
+		var story struct {
+			Duplicates wire.Duplicates `json:"duplicates"`
+		}
+		r = s.flightd("why", "t/1", "-o", "json")
+		if err := json.Unmarshal([]byte(r.out), &story); err != nil || story.Duplicates.Count != 11 || len(story.Duplicates.Callers) != 8 {
+			t.Errorf("%v: %v", err, r)
+		}
+	}
+	check()
+	eventually(t, "the tally is in the ledger", 10*time.Second, func() bool {
+		var page wire.EventPage
+		s.get("/v1/events?kind=duplicates&limit=100", &page)
+		var n uint64
+		for _, e := range page.Events {
+			n += e.Count
+		}
+		return n == 11
+	})
+	s.kill()
+	s.start()
+	check()
+}
+
+// TestWatch: a flight is watched until it has ended, over kill -9 of flightd; the exit code says how.
+func TestWatch(t *testing.T) {
+	s := startServer(t)
+	for id, end := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"1": {[]string{"--happened"}, 0, "settled it"},
+		"2": {[]string{"--fail"}, exitFailed, "settled it"},
+	} {
+		key := "t/" + id
+		s.flightd("exec", "--key", key, "--", "false")
+		w := s.begin("flights", "watch", key)
+		if id == "1" {
+			s.kill()
+			s.start()
+		}
+		if r := s.flightd(append([]string{"doubt", "resolve", key, "--reason", "looked"}, end.args...)...); r.code != 0 {
+			t.Fatal(r)
+		}
+		r := w.wait()
+		if r.code != end.code || strings.Count(r.out, "\n") < 5 || !strings.Contains(r.out, end.want) || !strings.Contains(r.err, fmt.Sprintf("default/%s: ", key)) {
+			t.Errorf("%v", r)
+		}
+	}
+	if r := s.flightd("flights", "watch", "t/none"); r.code != exitFailed || !strings.Contains(r.err, "not_found") {
+		t.Errorf("%v", r)
+	}
+}
