@@ -66,7 +66,10 @@ func newTallies(clock func() time.Time) *tallies {
 }
 
 // Duplicate counts one call of a key that was answered without another effect. It is cheap and waits for nothing.
-func (s *Store) Duplicate(key flight.Key, who string) { s.tallies.add(key, who) }
+func (s *Store) Duplicate(key flight.Key, who string) { s.tallies.add(key.FlightID(), key, who) }
+
+// DuplicateOf is Duplicate for a caller who knows the id of the key's flight already.
+func (s *Store) DuplicateOf(id flight.ID, key flight.Key, who string) { s.tallies.add(id, key, who) }
 
 // Tally is what was counted of the duplicates of a flight, in the ledger and by this process since.
 func (s *Store) Tally(id flight.ID) (flight.Tally, error) {
@@ -105,8 +108,7 @@ func (t *tallies) find(id flight.ID) (written *flight.Count, waiting flight.Tall
 	return written, waiting
 }
 
-func (t *tallies) add(key flight.Key, who string) {
-	id := key.FlightID()
+func (t *tallies) add(id flight.ID, key flight.Key, who string) {
 	now := flight.Time(t.clock().UnixMilli())
 	s := &t.shards[id[0]%cacheShards]
 	s.mu.Lock()

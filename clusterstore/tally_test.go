@@ -111,10 +111,10 @@ func TestTallyIsBounded(t *testing.T) {
 	}
 	tallies := newTallies(time.Now)
 	for n := range tallyRoom + 1000 {
-		tallies.add(testKey(n), "flood")
+		tallies.add(testKey(n).FlightID(), testKey(n), "flood")
 	}
 	require.Equal(t, int64(tallyRoom), tallies.flights.Load())
-	tallies.add(testKey(0), "again")
+	tallies.add(testKey(0).FlightID(), testKey(0), "again")
 	_, waiting := tallies.find(testKey(0).FlightID())
 	require.Equal(t, uint64(2), waiting.Count, "flights that are counted go on being counted")
 	taken, most := 0, 0
@@ -154,14 +154,16 @@ func TestTallyWaitsForALeader(t *testing.T) {
 // BenchmarkDuplicate is what a duplicate pays for being counted: of 100,000 keys drawn in turn.
 func BenchmarkDuplicate(b *testing.B) {
 	tallies := newTallies(time.Now)
-	keys := make([]flight.Key, 100_000)
+	keys, ids := make([]flight.Key, 100_000), make([]flight.ID, 100_000)
 	for n := range keys {
 		keys[n] = testKey(n)
+		ids[n] = keys[n].FlightID()
 	}
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for n := 0; pb.Next(); n++ {
-			tallies.add(keys[n*7919%len(keys)], "host:1")
+			n := n * 7919 % len(keys)
+			tallies.add(ids[n], keys[n], "host:1")
 		}
 	})
 }

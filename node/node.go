@@ -39,7 +39,7 @@ func Run(ctx context.Context, cfg Config) error {
 		cancel()
 		return errors.Join(err, n.parts.wait(dead)) // what was started is put away as ever
 	}
-	n.cfg.Ready(Ready{URL: n.front.url(), Metrics: n.watching, Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Took: time.Since(n.born), Executor: n.exec})
+	n.cfg.Ready(Ready{URL: n.front.url(), Metrics: n.watching, Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Took: time.Since(n.born), Executor: newCounted(n.exec, n.store)})
 	return n.parts.wait(ctx)
 }
 

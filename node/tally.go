@@ -1,0 +1,55 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// counted is the executor as programs see it that embed a node: it counts their duplicates, as the door does for
+// callers from outside.
+type counted struct {
+	effect.Doer
+	store *clusterstore.Store
+	who   string // this process
+}
+
+func newCounted(d effect.Doer, s *clusterstore.Store) counted {
+	host, _ := os.Hostname()
+	return counted{Doer: d, store: s, who: fmt.Sprintf("%s:%d", host, os.Getpid())}
+}
+
+// Do implements effect.Doer.
+func (c counted) Do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
+	result, err := c.Doer.Do(ctx, call, h)
+	switch {
+	case !suppressed(result, err):
+	case result.FlightID == (flight.ID{}):
+		c.store.Duplicate(call.Key, c.who)
+	default:
+		c.store.DuplicateOf(result.FlightID, call.Key, c.who)
+	}
+	return result, err
+}
+
+// suppressed reports whether a call was answered by what somebody else did, does or may have done.
+func suppressed(r effect.Result, err error) bool {
+	if err == nil {
+		return r.Source != effect.Executed
+	}
+	var (
+		declined *effect.Declined
+		failed   *effect.Failed
+		doubt    *effect.InDoubt
+		busy     *effect.Busy
+	)
+	if r.Source != effect.Executed && (errors.As(err, &declined) || errors.As(err, &failed) || errors.As(err, &doubt)) {
+		return true
+	}
+	return errors.As(err, &busy)
+}
