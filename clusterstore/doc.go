@@ -18,6 +18,13 @@
 // An answer comes when the log holds the command for ever, before the state does. A flight that is opened and reported
 // within a tenth of a second costs the state one record.
 //
+// # What happened
+//
+// The feed (feed.go) is everything that happens, in the order of the log. Nothing is collected for it: a reader reads the
+// log behind its place and finds the events in the histories of the flights. So a place is good across restarts and on
+// every node, a slow reader is nobody's business but its own, and who comes too late, when the log was cut behind a
+// snapshot, is told so. Duplicates (tally.go) are counted in memory and proposed a moment later with other traffic.
+//
 // # What is on disk
 //
 //	LOCK, IDENTITY     whose directory this is (files.go)
@@ -41,6 +48,7 @@
 //	after it, before the log is cut             there is more log than is needed.
 //	Restore, before CURRENT is renamed          the old state is there, and it is restored again.
 //	after it                                    the new state is there; the old one is removed by the next start.
+//	Duplicate, before its Count is committed    it was not counted. Counts tell a tale; no rule reads them.
 //	bootstrap                                   there is no log yet, or a log with its term and its first entry.
 //
 // # What a start repairs, and what it refuses

@@ -249,3 +249,29 @@ func TestFeedUnderLoad(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkFeed is what one reader pays for an event, on an old part of the log.
+func BenchmarkFeed(b *testing.B) {
+	s := openStore(b, memConfig(vfs.NewMem()))
+	const flights = 5000
+	var flying sync.WaitGroup
+	for caller := range 64 {
+		flying.Go(func() {
+			for n := caller; n < flights; n += 64 {
+				fly(b, s, n)
+			}
+		})
+	}
+	flying.Wait()
+	b.ReportAllocs()
+	b.ResetTimer()
+	var after flight.Version
+	for n := 0; n < b.N; {
+		page, err := s.Feed(after, 256)
+		require.NoError(b, err)
+		n += len(page.Events)
+		if after = page.Next; !page.More {
+			after = flight.Version{}
+		}
+	}
+}
