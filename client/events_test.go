@@ -89,6 +89,7 @@ func TestEventsEnd(t *testing.T) {
 	c := g.connect()
 	submit(g, 1)
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	n := 0
 	for e, err := range c.Events(ctx, client.EventQuery{Last: 5, KeyPrefix: "default/", Action: "charge", Kinds: []string{"submitted"}}) {
 		if n++; n == 1 {

@@ -261,7 +261,7 @@ func (s *Store) eventsOf(command []byte, at flight.Version, stamp flight.Time) (
 
 // historyAt reads the events that one command left in the history of a flight; nil when it left none.
 func (s *Store) historyAt(id flight.ID, at flight.Version) (events []flight.Event, err error) {
-	key := historyKey(id, at)
+	key := historyKey(nil, id, at)
 	if value, found := s.machine.view.Load().row(id, key); found {
 		return decodeEvents(value)
 	}
