@@ -104,6 +104,26 @@ func TestTallyCountsEachOnce(t *testing.T) {
 	}
 }
 
+// TestTallyBetweenCommitAndAnswer: a count that is in the ledger already, while the one who wrote it does not know yet,
+// is told once.
+func TestTallyBetweenCommitAndAnswer(t *testing.T) {
+	s := openStore(t, memConfig(vfs.NewMem()))
+	fly(t, s, 1)
+	s.tallies.writer <- struct{}{} // nobody else writes now
+	defer func() { <-s.tallies.writer }()
+	for range 3 {
+		s.Duplicate(testKey(1), "a")
+	}
+	batch := s.tallies.take()
+	require.Equal(t, uint64(3), tallyOf(t, s, 1).Count, "on its way")
+	propose(t, s, batch[testKey(1).FlightID()])
+	require.Equal(t, uint64(3), tallyOf(t, s, 1).Count, "in the ledger")
+	s.Duplicate(testKey(1), "b")
+	require.Equal(t, uint64(4), tallyOf(t, s, 1).Count)
+	s.tallies.writing.Store(nil)
+	require.Equal(t, uint64(4), tallyOf(t, s, 1).Count)
+}
+
 // TestTallyIsBounded: a flood of duplicates of ever other keys neither fills the memory nor is written at once.
 func TestTallyIsBounded(t *testing.T) {
 	s := openStore(t, memConfig(vfs.NewMem()))
