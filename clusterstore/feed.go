@@ -133,8 +133,11 @@ func (s *Store) FeedEnd() (flight.Version, error) {
 	return entry.end(), nil
 }
 
-// feedBack is how many entries are read for the last events.
-const feedBack = 10_000
+// feedBack is how many entries are read for the last events, and feedBackEvents how many events of them, at most.
+const (
+	feedBack       = 10_000
+	feedBackEvents = 100_000
+)
 
 // FeedLast gives the last n events that fit, in their order, as far as they are among the last entries of the log, and
 // the place behind them. It looks no further back than until enough says so; nil: never.
@@ -144,6 +147,7 @@ func (s *Store) FeedLast(n int, fits, enough func(*FeedEvent) bool) (FeedPage, e
 		return FeedPage{}, err
 	}
 	var back []FeedEvent // newest first
+	looked := 0
 	for index, done := end.Index, false; !done && index+feedBack > end.Index && s.feedReaches(flight.Version{Index: index}) == nil; index-- {
 		entry, err := s.feedEntry(index)
 		var cut *CutError
@@ -160,7 +164,8 @@ func (s *Store) FeedLast(n int, fits, enough func(*FeedEvent) bool) (FeedPage, e
 				back = append(back, *e)
 			}
 		}
-		done = done || len(back) == n
+		looked += len(entry.events)
+		done = done || len(back) == n || looked >= feedBackEvents
 	}
 	page := FeedPage{Next: end, Events: make([]FeedEvent, len(back))}
 	for i := range back {

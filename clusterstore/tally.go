@@ -183,9 +183,15 @@ func (s *Store) writeTallies() {
 	}
 }
 
-// drainTallies writes everything that was counted, as long as ctx lives.
+// drainTallies writes everything that was counted, as long as that goes on and ctx lives.
 func (s *Store) drainTallies(ctx context.Context) {
-	for s.leading.Load() != nil && ctx.Err() == nil && s.flushTallies(ctx) {
+	for left := s.tallies.flights.Load(); left > 0 && ctx.Err() == nil; {
+		s.flushTallies(ctx)
+		now := s.tallies.flights.Load()
+		if now >= left {
+			return
+		}
+		left = now
 	}
 }
 

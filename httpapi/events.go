@@ -141,7 +141,7 @@ const collectPages = 40
 // collect reads events that fit. more says that there is more behind next.
 func (a *api) collect(ctx context.Context, q *eventQuery, after flight.Version) (events []FeedEvent, next flight.Version, more bool, err error) {
 	for range collectPages {
-		page, err := a.readFeed(ctx, after, q.limit)
+		page, err := a.readFeed(ctx, after, max(q.limit, streamChunk))
 		if err != nil {
 			return nil, after, false, err
 		}

@@ -205,13 +205,21 @@ func (a *api) streamFlight(w http.ResponseWriter, r *http.Request, f *flight.Fli
 		return
 	}
 	defer a.closeStream(s)
-	told := time.Now()
-	var counted uint64
-	for {
-		var err error
-		if after, counted, err = a.tellFlight(s, f, after, counted); err != nil {
-			return
+	a.followFlight(r.Context(), s, f, after)
+}
+
+// followFlight tells of a flight until its reader has gone, or its history has.
+func (a *api) followFlight(ctx context.Context, s *stream, f *flight.Flight, after flight.Version) {
+	told, counted := time.Now(), uint64(0)
+	for read := (flight.Version{}); ; {
+		if f.Version != read {
+			var err error
+			if after, err = a.tellFlight(s, f, after); err != nil {
+				return
+			}
+			read = f.Version
 		}
+		counted = a.tellDuplicates(s, f, counted)
 		if len(s.buf) == 0 && time.Since(told) >= a.heartbeat() {
 			s.beat("")
 		}
@@ -221,12 +229,12 @@ func (a *api) streamFlight(w http.ResponseWriter, r *http.Request, f *flight.Fli
 		if s.flush() != nil || f.State == flight.Expired {
 			return
 		}
-		pause, cancel := context.WithTimeout(r.Context(), min(tallyPause, a.heartbeat()))
+		pause, cancel := context.WithTimeout(ctx, min(tallyPause, a.heartbeat()))
 		next, err := a.cfg.Ledger.Wait(pause, f.ID, f.Version)
 		over := pause.Err() != nil
 		cancel()
 		switch {
-		case r.Context().Err() != nil, err != nil && !over:
+		case ctx.Err() != nil, err != nil && !over:
 			return
 		case err == nil && next != nil:
 			f = next
@@ -234,11 +242,11 @@ func (a *api) streamFlight(w http.ResponseWriter, r *http.Request, f *flight.Fli
 	}
 }
 
-// tellFlight adds what is new about a flight since the place and the count that were told.
-func (a *api) tellFlight(s *stream, f *flight.Flight, after flight.Version, counted uint64) (flight.Version, uint64, error) {
+// tellFlight adds what happened to a flight behind a place, and gives the place behind that.
+func (a *api) tellFlight(s *stream, f *flight.Flight, after flight.Version) (flight.Version, error) {
 	history, err := a.cfg.Ledger.History(f.ID)
 	if err != nil {
-		return after, counted, err
+		return after, err
 	}
 	for i := range history {
 		e := &history[i]
@@ -259,12 +267,17 @@ func (a *api) tellFlight(s *stream, f *flight.Flight, after flight.Version, coun
 		s.message("", after.String(), flightEvent(f, &Event{Version: after, Event: flight.Event{Kind: flight.EventExpired,
 			Generation: f.Generation, At: flight.Time(time.Now().UnixMilli())}}))
 	}
+	return after, nil
+}
+
+// tellDuplicates adds the duplicates of a flight where there are others than were told.
+func (a *api) tellDuplicates(s *stream, f *flight.Flight, counted uint64) uint64 {
 	tally, err := a.cfg.Tallies.Tally(f.ID)
-	if err == nil && tally.Count != counted {
-		counted = tally.Count
-		s.message(wire.MessageDuplicates, "", wire.DuplicatesOf(&tally))
+	if err != nil || tally.Count == counted || tally.Count == 0 {
+		return counted
 	}
-	return after, counted, err
+	s.message(wire.MessageDuplicates, "", wire.DuplicatesOf(&tally))
+	return tally.Count
 }
 
 func flightEvent(f *flight.Flight, e *Event) wire.Event {

@@ -78,7 +78,13 @@ func TestTail_OutlivesTheServer(t *testing.T) {
 	flown := []string{"submitted", "opened", "reported"}
 	s.flightd("exec", "--key", "t/1", "--", "true")
 	f.expect("default/t/1", flown...)
-	s.kill()
+	asked := time.Now()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Wait(); err != nil || time.Since(asked) > 5*time.Second {
+		t.Errorf("with a stream open, flightd stopped after %v: %v", time.Since(asked), err)
+	}
 	s.start()
 	s.flightd("exec", "--key", "t/2", "--", "true")
 	f.expect("default/t/2", flown...)
