@@ -144,6 +144,7 @@ func (v *wanderer) command() flight.Command {
 		return rapid.SampledFrom([]flight.Command{
 			&flight.Submit{Key: k, Submission: v.submission(k)}, &flight.Expire{Key: k, Generation: g},
 			&flight.Expire{Key: k, Generation: g}, &flight.WakeUp{Key: k, Generation: g}, &flight.Free{Key: k, Generation: g, Who: "ann"},
+			&flight.Count{Key: k, Telling: flight.Telling{Source: 1, Number: uint64(v.w.header.Now)}, Tally: flight.Tally{Count: 2, First: 1, Last: 2}},
 		}).Draw(v.T, "other")
 	}
 	if rapid.IntRange(0, 9).Draw(v.T, "rare") > 0 {
