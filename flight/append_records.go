@@ -73,7 +73,7 @@ func (f *Flight) appendCBOR(b []byte) []byte {
 	m.uint(32, uint64(f.InputFrom))
 	m.uint(33, uint64(f.Was))
 	if f.Duplicates != nil {
-		m.key(34)
+		m.key(35)
 		m.b = f.Duplicates.appendCBOR(m.b)
 	}
 	return m.end()

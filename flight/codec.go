@@ -94,7 +94,7 @@ func Decode(b []byte) (Command, error) {
 	if err := decMode.Unmarshal(b[2:], c); err != nil {
 		return nil, fmt.Errorf("flight: decode command of kind %d: %w", b[1], err)
 	}
-	if c.Target().IsZero() && c.kind().keyed() {
+	if c.Target().IsZero() && !c.kind().keyless() {
 		return nil, fmt.Errorf("flight: a command of kind %d names no key", b[1])
 	}
 	return c, nil

@@ -197,7 +197,7 @@ const (
 	kindBootstrap  kind = 17
 	kindRaiseEpoch kind = 18
 	kindTick       kind = 19
-	kindCount      kind = 20
+	kindCount      kind = 22 // 20 and 21 belong to Redact and Import
 )
 
 func (c *Submit) Target() Key     { return c.Key }
@@ -241,3 +241,6 @@ func (c *Bootstrap) kind() kind  { return kindBootstrap }
 func (c *RaiseEpoch) kind() kind { return kindRaiseEpoch }
 func (c *Tick) kind() kind       { return kindTick }
 func (c *Count) kind() kind      { return kindCount }
+
+// keyless reports whether commands of this kind are about the header alone.
+func (k kind) keyless() bool { return k == kindBootstrap || k == kindRaiseEpoch || k == kindTick }

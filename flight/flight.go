@@ -332,7 +332,7 @@ type Flight struct {
 	Cause        string       `cbor:"31,keyasint,omitempty"` // why it is in doubt, failed or cancelled
 	InputFrom    uint32       `cbor:"32,keyasint,omitempty"` // the generation that brought the input, and beside which its bytes are kept
 	Was          State        `cbor:"33,keyasint,omitempty"` // of a tombstone: how the flight had ended
-	Duplicates   *Tally       `cbor:"34,keyasint,omitempty"` // of all generations; nil: none
+	Duplicates   *Tally       `cbor:"35,keyasint,omitempty"` // of all generations; nil: none
 }
 
 // Tainted reports whether an effect of this generation may have happened without anybody knowing.

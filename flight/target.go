@@ -18,7 +18,7 @@ func Target(b []byte) (Key, error) {
 	if b[0] != CodecVersion {
 		return Key{}, fmt.Errorf("%w: command of codec version %d", ErrNewerCodec, b[0])
 	}
-	if !kind(b[1]).keyed() {
+	if kind(b[1]).keyless() {
 		return Key{}, nil
 	}
 	rest, ok := firstField(b[2:])
@@ -30,15 +30,6 @@ func Target(b []byte) (Key, error) {
 		return Key{}, errNoTarget
 	}
 	return ParseKey(string(text))
-}
-
-// keyed reports whether commands of this kind name a key.
-func (k kind) keyed() bool {
-	switch k {
-	case kindBootstrap, kindRaiseEpoch, kindTick:
-		return false
-	}
-	return true
 }
 
 // firstField gives what stands behind the head of a map and the name of its field 1.
