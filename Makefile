@@ -2,7 +2,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build test race lint metrics-check bench restart drill cross explore mutants fuzz clients
+.PHONY: all build test race lint metrics-check bench restart drill cross explore mutants fuzz clients client-tools
 
 all: build
 
@@ -49,9 +49,15 @@ fuzz: ## every decoder, for FUZZTIME each
 	@for target in $$($(GO) test -list '^Fuzz' ./flight | grep '^Fuzz'); do \
 		echo "== $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x ./flight || exit 1; done
 
+# What the clients' tests call beside Go. Where it is missing it is fetched from Debian's packages, by those who may.
+client-tools:
+	@for tool in python3 curl jq openssl npm; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	echo "missing:$$missing"; apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing
+
 # The languages whose clients are tried. Each needs its tools: python3; node with npm; the snippets also curl, jq, openssl.
 CLIENTS ?= go python typescript
-clients: ## the one list that the clients of all languages pass, and the snippets of the READMEs
+clients: client-tools ## the one list that the clients of all languages pass, and the snippets of the READMEs
 ifneq (,$(filter typescript,$(CLIENTS)))
 	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
 endif
