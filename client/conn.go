@@ -170,7 +170,7 @@ func (c *Client) appendRequest(b []byte, l *link, r *request) ([]byte, error) {
 	b = append(append(append(b, l.base...), r.path...), " HTTP/1.1\r\nHost: "...)
 	b = append(append(b, l.host...), "\r\nUser-Agent: flightd-go\r\n"...)
 	if r.body != nil {
-		b = append(b, "Content-Type: application/json\r\nContent-Length: "...)
+		b = append(append(append(b, "Content-Type: "...), r.contentType()...), "\r\nContent-Length: "...)
 		b = append(strconv.AppendInt(b, int64(len(r.body)), 10), "\r\n"...)
 	}
 	for _, h := range c.headers(r) {

@@ -96,6 +96,9 @@ func answerOf(value any) effect.Answer {
 // valueOf reads the result's body.
 func valueOf[T any](result effect.Result) (T, error) {
 	var value T
+	if result.Truncated && len(result.Answer.Body) == 0 {
+		return value, &Unreadable{Result: result, Err: fmt.Errorf("the %d bytes that there were are erased", result.Size)}
+	}
 	if result.Truncated {
 		return value, &Unreadable{Result: result, Err: fmt.Errorf("only %d of %d bytes are kept", len(result.Answer.Body), result.Size)}
 	}

@@ -24,6 +24,7 @@ type request struct {
 	method  string
 	path    string // with the query
 	body    []byte
+	kind    string // of the body; empty: JSON
 	ifMatch string
 	ifNone  string
 	prefer  string
@@ -36,6 +37,13 @@ type request struct {
 	timeout  time.Duration // of one try; 0: 10 s
 	patience time.Duration // with tries that are not answered, or not now; 0: the client's
 	tries    int           // at most so many; 0: as many as patience allows
+}
+
+func (r *request) contentType() string {
+	if r.kind != "" {
+		return r.kind
+	}
+	return wire.TypeJSON
 }
 
 // response is an answer that was read whole.
@@ -216,7 +224,7 @@ func (c *Client) httpRequest(ctx context.Context, server string, r *request) (*h
 	}
 	req.GetBody = nil // nobody sends this again but ask
 	if r.body != nil {
-		req.Header.Set("Content-Type", wire.TypeJSON)
+		req.Header.Set("Content-Type", r.contentType())
 	}
 	req.Header.Set("User-Agent", "flightd-go")
 	for _, h := range c.headers(r) {

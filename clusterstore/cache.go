@@ -96,6 +96,16 @@ func (c *cache) put(id flight.ID, f *flight.Flight) {
 	s.addLocked(id, f)
 }
 
+// forget drops what is known of a flight that was written to the state.
+func (c *cache) forget(id flight.ID) {
+	s := c.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes++
+	delete(s.old, id)
+	delete(s.young, id)
+}
+
 func (s *cacheShard) addLocked(id flight.ID, f *flight.Flight) {
 	if len(s.young) >= s.limit {
 		s.old, s.young = s.young, make(map[flight.ID]*flight.Flight, s.limit)

@@ -73,7 +73,7 @@ type Guard struct {
 	// Stall is how long one write of the raft log may take; 5 s. A leader with a stalled disk would stay leader
 	// for ever, so a write that takes longer kills the process.
 	Stall time.Duration
-	// MinFree is how many bytes of disk must be free for Submit and Open; 256 MiB. Reports are accepted below it.
+	// MinFree is how many bytes of disk must be free for Submit, Open and Import; 256 MiB. Reports are accepted below it.
 	MinFree uint64
 	// Patience is how long Report waits for a commit before it spools, up to a quarter longer; 200 ms.
 	Patience time.Duration

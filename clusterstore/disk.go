@@ -19,10 +19,10 @@ type diskGuard struct {
 // diskInterval is how old the answer of the file system may be.
 const diskInterval = time.Second
 
-// admit refuses Submit and Open while less than Guard.MinFree is free.
+// admit refuses Submit, Open and Import while less than Guard.MinFree is free.
 func (d *diskGuard) admit(c flight.Command) error {
 	switch c.(type) {
-	case *flight.Submit, *flight.Open:
+	case *flight.Submit, *flight.Open, *flight.Import:
 	default:
 		return nil
 	}

@@ -32,6 +32,7 @@
 //	CURRENT, state-N/  the rows; not synced, because the log is; CURRENT says which N
 //	snapshots/         checkpoints of the state: hard links and a small file; or rows that another node sent
 //	spool/             reports that are not committed yet; synced
+//	SCRUBBED           up to which entry redacted bytes have left this disk (redact.go)
 //
 // # If the process dies
 //
@@ -49,6 +50,7 @@
 //	Restore, before CURRENT is renamed          the old state is there, and it is restored again.
 //	after it                                    the new state is there; the old one is removed by the next start.
 //	Duplicate, before its Count is committed    it was not counted. Counts tell a tale; no rule reads them.
+//	Scrub, before SCRUBBED is written           it is done again, which is harmless.
 //	bootstrap                                   there is no log yet, or a log with its term and its first entry.
 //
 // # What a start repairs, and what it refuses

@@ -22,6 +22,7 @@ const (
 	statePrefix  = "state-"
 	snapshotDir  = "snapshots"
 	spoolDir     = "spool"
+	scrubbedFile = "SCRUBBED" // up to which entry what was erased has left this disk
 	tempPrefix   = "tmp-"
 )
 

@@ -96,6 +96,9 @@ func (t *turn) write(head shown) error {
 		}
 	}
 	slices.SortFunc(slots, func(a, b *slot) int { return bytes.Compare(a.id[:], b.id[:]) })
+	if err := t.buryHistories(w.batch, slots); err != nil {
+		return err
+	}
 	// Rows that stand together are written together and in order: finding the place of a row is most of what it costs.
 	for _, write := range []func(*slot) error{w.own, w.live, w.listed, w.expiry} {
 		for _, s := range slots {
@@ -155,9 +158,9 @@ func (w *writer) own(s *slot) (err error) {
 	return nil
 }
 
-// live keeps the index of living flights, which is in the order of their creation. A row of it is set once and
-// deleted once, which is what SingleDelete asks for: the two vanish together, and walks over the index do not wade
-// through graves.
+// live keeps the index of living flights, which is in the order of their creation. A row of an index is set once
+// before it is deleted, which is what SingleDelete asks for: the two vanish together, and walks over the index do not
+// wade through graves.
 func (w *writer) live(s *slot) error {
 	was, is := liveKey(w.key[0][:0], s.before), liveKey(w.key[1][:0], s.now)
 	if bytes.Equal(was, is) {
@@ -180,7 +183,7 @@ func (w *writer) listed(s *slot) error {
 		return nil
 	}
 	if was != nil {
-		if err := w.batch.Delete(was, nil); err != nil {
+		if err := w.batch.SingleDelete(was, nil); err != nil {
 			return err
 		}
 	}
@@ -196,7 +199,7 @@ func (w *writer) expiry(s *slot) error {
 		return nil
 	}
 	if was != nil {
-		if err := w.batch.Delete(was, nil); err != nil {
+		if err := w.batch.SingleDelete(was, nil); err != nil {
 			return err
 		}
 	}

@@ -1,102 +1,191 @@
 package clusterstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"math"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/flightd/flightd/flight"
 )
+
+// NoLimit is for Expire: all that is due.
+const NoLimit = math.MaxInt
 
 // Expire turns flights whose retention is over into tombstones, the oldest first and at most limit of them, and drops
 // their bodies and histories. It answers how many it turned; fewer than limit: the rest can wait.
 //
 // What expires is named by commands that the leader proposes; time alone expires nothing. It is late rather than
-// early: see expiryHorizon.
+// early: see expiryHorizon. However much is due, it takes its time, so that those who wait for their flights do not
+// notice: after each chunk it rests as long as the chunk took.
 func (s *Store) Expire(ctx context.Context, limit int) (int, error) {
-	due, err := s.due(limit)
-	if err != nil || len(due) == 0 {
-		return 0, err
+	if s.leading.Load() == nil {
+		return 0, s.notLeading()
 	}
-	proposals := make([]*proposal, 0, len(due))
-	var failed error
-	for _, c := range due {
-		data, err := s.encode(c)
-		if err != nil {
-			return 0, err
-		}
-		p := &proposal{command: c, data: data, done: make(chan error, 1)}
-		if failed = s.packer.enqueue(p); failed != nil {
-			break
-		}
-		proposals = append(proposals, p)
+	if limit <= 0 {
+		return 0, nil
 	}
+	s.machine.flush()
+	w := &expiryWalk{s: s, from: singleRow(expiryRow), end: placeKey(nil, expiryRow, uint64(s.clock.expiryHorizon()+1), flight.ID{})}
 	expired := 0
-	for _, p := range proposals {
-		reply, err := s.packer.await(ctx, p)
-		if err == nil && reply.Changed {
+	for {
+		start := time.Now()
+		due, more, err := w.next(min(expiryChunk, limit-expired))
+		if err != nil {
+			return expired, err
+		}
+		n, err := s.expire(ctx, due)
+		if expired += n; err != nil || !more || expired >= limit {
+			return expired, err
+		}
+		if !s.rest(ctx, time.Since(start)) {
+			return expired, context.Cause(ctx)
+		}
+	}
+}
+
+// expire proposes that these flights end, and answers how many did.
+func (s *Store) expire(ctx context.Context, due []flight.Command) (expired int, err error) {
+	if len(due) == 0 {
+		return 0, nil
+	}
+	replies, err := s.ProposeAll(ctx, due)
+	for i := range replies {
+		if replies[i].Changed {
 			expired++
 		}
-		failed = errors.Join(failed, err)
 	}
 	if f := s.cfg.Events.Expired; f != nil && expired > 0 {
 		f(expired)
 	}
-	return expired, failed
+	return expired, err
 }
 
-// due names flights whose retention is over. Steps of a saga that is not expired yet are passed over: they live as
-// long as it does.
-func (s *Store) due(limit int) ([]*flight.Expire, error) {
-	if s.leading.Load() == nil {
-		return nil, s.notLeading()
-	}
-	var due []*flight.Expire
-	s.machine.flush()
-	from, end := singleRow(expiryRow), placeKey(nil, expiryRow, uint64(s.clock.expiryHorizon()+1), flight.ID{})
-	for {
-		ids, last, err := s.expiring(from, end)
-		if err != nil || len(ids) == 0 {
-			return due, err
-		}
-		for _, id := range ids {
-			f, may, err := s.mayExpire(id)
-			if err != nil {
-				return nil, err
-			}
-			if may {
-				due = append(due, &flight.Expire{Key: f.Key, Generation: f.Generation})
-			}
-			if len(due) == limit {
-				return due, nil
-			}
-		}
-		from = append(last, 0)
+// rest answers false when there is to be no more work.
+func (s *Store) rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	case <-s.closing:
+		return false
 	}
 }
 
-// expiryChunk is how many rows of the index are read at once.
-const expiryChunk = 1024
+// expiryChunk is how many rows of the index are read at once, and how many flights end by commands that stand
+// together: few enough that nobody waits long behind them.
+const expiryChunk = 256
 
-func (s *Store) expiring(from, end []byte) (ids []flight.ID, last []byte, err error) {
-	err = s.state.scan(from, end, func(key, _ []byte) (bool, error) {
+// expiryWalk goes once over the index of retentions, in the order of their ends. It never goes back, so that it does
+// not wade through the graves of what it ended itself; what comes up behind it is for the next walk.
+type expiryWalk struct {
+	s         *Store
+	from, end []byte
+}
+
+// next names flights whose retention is over, limit of them or the next few; more is false when there are no others.
+// Steps of a saga that is not expired yet are passed over: they live as long as it does.
+func (w *expiryWalk) next(limit int) (due []flight.Command, more bool, err error) {
+	var ids []flight.ID
+	last := w.from
+	err = w.s.state.scan(w.from, w.end, func(key, _ []byte) (bool, error) {
 		_, id, err := splitPlace(key)
 		if err != nil {
 			return false, err
 		}
-		ids, last = append(ids, id), append(last[:0], key...)
-		return len(ids) < expiryChunk, nil
+		ids, last = append(ids, id), append(append([]byte(nil), key...), 0)
+		return len(ids) < limit, nil
 	})
-	return ids, last, err
-}
-
-func (s *Store) mayExpire(id flight.ID) (*flight.Flight, bool, error) {
-	f, err := s.Flight(id)
-	if err != nil || expiryKey(nil, f) == nil {
+	if err != nil {
 		return nil, false, err
 	}
-	if !f.Key.IsStep() {
-		return f, true, nil
+	w.from = last
+	for _, id := range ids {
+		c, err := w.s.mayExpire(id)
+		if err != nil {
+			return nil, false, err
+		}
+		if c != nil {
+			due = append(due, c)
+		}
 	}
-	saga, err := s.Flight(f.Key.Saga().FlightID())
-	return f, saga == nil || saga.State == flight.Expired, err
+	return due, len(ids) == limit, nil
+}
+
+// mayExpire gives the command that ends a flight's retention; nil when it is too early.
+func (s *Store) mayExpire(id flight.ID) (flight.Command, error) {
+	f, err := s.machine.peek(id)
+	if err != nil || expiryKey(nil, f) == nil {
+		return nil, err
+	}
+	if f.Key.IsStep() {
+		saga, err := s.machine.peek(f.Key.Saga().FlightID())
+		if err != nil || saga != nil && saga.State != flight.Expired {
+			return nil, err
+		}
+	}
+	return &flight.Expire{Key: f.Key, Generation: f.Generation}, nil
+}
+
+// peek reads a flight as it stands without taking a place in memory for it: nobody will ask for it again.
+func (m *machine) peek(id flight.ID) (*flight.Flight, error) {
+	if f, known, _ := m.cache.get(id); known {
+		return f, nil
+	}
+	if own, ok := m.view.Load().find(id); ok && own.now != nil {
+		return own.now, nil
+	}
+	return m.state.flight(id)
+}
+
+// bury drops what a tombstone no longer has: the receipts' bodies of all generations, and the history. Of the history
+// it drops what this turn brought; what the state has of it is found when the turn is written, because that takes a
+// look at the disk for every flight, and those who apply have no time for that.
+func (t *turn) bury(s *slot, old *flight.Flight) {
+	for _, r := range s.rows {
+		if !r.gone && r.key[0] == flightRows && r.key[ownKind] == historyRow {
+			t.drop(s, r.key)
+		}
+	}
+	s.buried = true
+	t.dropReceipt(s, old.Generation, old.Receipt)
+	for _, p := range old.Past {
+		t.dropReceipt(s, p.Generation, p.Receipt)
+	}
+}
+
+// buryHistories drops the histories of flights that became tombstones in this turn. All earlier turns are in the state.
+func (t *turn) buryHistories(batch *pebble.Batch, slots []*slot) (err error) {
+	var it *pebble.Iterator
+	defer func() {
+		if it != nil {
+			err = errors.Join(err, it.Close())
+		}
+	}()
+	for _, s := range slots {
+		if !s.buried {
+			continue
+		}
+		if it == nil {
+			if it, err = t.m.state.db.NewIter(&pebble.IterOptions{LowerBound: singleRow(flightRows), UpperBound: singleRow(flightRows + 1)}); err != nil {
+				return err
+			}
+		}
+		prefix := ownKey(nil, s.id, historyRow)
+		for valid := it.SeekGE(prefix); valid && bytes.HasPrefix(it.Key(), prefix); valid = it.Next() {
+			if err := batch.Delete(it.Key(), nil); err != nil {
+				return err
+			}
+		}
+		if err := it.Error(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -18,6 +18,7 @@ const (
 	liveRow    = 'l' // creation time, id → nothing; while the flight is neither terminal nor absent
 	listRow    = 'c' // creation time, newest first, id → key; while it is neither absent nor a tombstone
 	expiryRow  = 'e' // end of retention, id → nothing; while it is finished and no tombstone
+	erasedRow  = 'r' // index of the entry, id → nothing; for ever: bytes of this flight were erased by that entry
 )
 
 // The rows of one flight.

@@ -12,6 +12,7 @@ type Stats struct {
 	Last      uint64 // index of the newest one
 	LogBytes  uint64 // of disk that the raft log takes
 	RowBytes  uint64 // of disk that the state takes
+	Backlog   uint64 // bytes of the state that wait to be written anew in the background
 	FreeBytes uint64 // of disk that are left; 0: not known
 	Spooled   int    // reports that wait on this node's disk
 	Flights   [flight.Expired + 1]int64
@@ -22,7 +23,7 @@ func (s *Store) Stats() Stats {
 	now := s.machine.shown.Load()
 	stats := Stats{
 		Leading: s.leading.Load() != nil, Term: s.raft.CurrentTerm(), Commit: s.raft.CommitIndex(), Applied: now.meta.Applied,
-		LogBytes: s.log.DiskBytes(), RowBytes: s.state.diskBytes(), Spooled: s.Spooled(), Flights: now.meta.Counts,
+		LogBytes: s.log.DiskBytes(), RowBytes: s.state.diskBytes(), Backlog: s.state.backlog(), Spooled: s.Spooled(), Flights: now.meta.Counts,
 	}
 	stats.First, _ = s.log.FirstIndex() // it has no error
 	stats.Last, _ = s.log.LastIndex()   // it has no error
@@ -30,6 +31,16 @@ func (s *Store) Stats() Stats {
 		stats.FreeBytes = usage.AvailBytes
 	}
 	return stats
+}
+
+// backlog is how many bytes compactions still have to read, by Pebble's own estimate.
+func (s *state) backlog() uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.db == nil {
+		return 0
+	}
+	return s.db.Metrics().Compact.EstimatedDebt
 }
 
 // diskBytes is how much of the disk the state takes; 0 once it is closed.

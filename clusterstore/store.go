@@ -33,6 +33,7 @@ type Store struct {
 	disk    diskGuard
 	feed    feed
 	tallies *tallies
+	scrubs  sync.Mutex // one at a time
 
 	leading  atomic.Pointer[leadership] // nil while this node does not lead, or is not ready to
 	leads    signal                     // leadership changed

@@ -38,6 +38,7 @@ type slot struct {
 	now     *flight.Flight
 	changed bool
 	fresh   bool
+	buried  bool  // it became a tombstone: what the state has of its history goes
 	rows    []row // bodies and history, in the order in which they came
 }
 
@@ -159,9 +160,11 @@ func (t *turn) take(s *slot, f *flight.Flight, reply *flight.Reply, at flight.Ve
 	if reply.Changed {
 		t.count(old, f)
 		t.takeBodies(s, old, f)
+		t.dropErased(s, old, f, at)
 		s.changed, s.now = true, f
 		if f.State == flight.Expired && old != nil && old.State != flight.Expired {
-			return t.bury(s, old)
+			t.bury(s, old)
+			return nil
 		}
 	}
 	if len(reply.Events) == 0 {
@@ -228,37 +231,10 @@ func (t *turn) takeBodies(s *slot, old, f *flight.Flight) {
 	}
 }
 
-// bury drops what a tombstone no longer has: the receipts' bodies of all generations, and the history.
-func (t *turn) bury(s *slot, old *flight.Flight) error {
-	for _, known := range [][]row{s.rows, t.m.writing.rowsOf(s.id)} {
-		for _, r := range known {
-			if !r.gone && r.key[ownKind] == historyRow {
-				t.drop(s, r.key)
-			}
-		}
-	}
-	t.dropReceipt(s, old.Generation, old.Receipt)
-	for _, p := range old.Past {
-		t.dropReceipt(s, p.Generation, p.Receipt)
-	}
-	return t.m.state.scan(ownKey(nil, s.id, historyRow), ownKey(nil, s.id, historyRow+1), func(key, _ []byte) (bool, error) {
-		t.drop(s, key)
-		return true, nil
-	})
-}
-
 func (t *turn) dropReceipt(s *slot, generation uint32, r *flight.Receipt) {
 	if r != nil && r.Body.Kept > 0 {
 		t.drop(s, bodyKey(nil, s.id, generation, Receipt))
 	}
-}
-
-// rowsOf is what a turn writes of a flight beside its record. The nil turn writes nothing.
-func (t *turn) rowsOf(id flight.ID) []row {
-	if t == nil || t.slots[id] == nil {
-		return nil
-	}
-	return t.slots[id].rows
 }
 
 // show lets readers see what the entries did.
@@ -269,7 +245,10 @@ func (t *turn) show() {
 	}
 	t.own.mu.Unlock()
 	for _, s := range t.fresh {
-		if s.changed {
+		switch {
+		case s.buried:
+			t.m.cache.forget(s.id) // nobody asks for a million tombstones; others' places are worth more
+		case s.changed:
 			t.m.cache.put(s.id, s.now)
 		}
 	}

@@ -179,6 +179,37 @@ func (c *Report) appendCBOR(b []byte) []byte {
 	return m.end()
 }
 
+func (c *Import) room() int {
+	const usual = 160
+	return usual + len(c.Key.full) + c.Input.room() + len(c.ExternalID) + c.Body.room() + len(c.Who)
+}
+
+func (c *Import) appendCBOR(b []byte) []byte {
+	m := newFields(b)
+	m.key(1)
+	m.b = c.Key.appendCBOR(m.b)
+	if c.Fingerprint != NoFingerprint {
+		m.key(2)
+		m.b = appendBytes(m.b, c.Fingerprint[:])
+	}
+	if !c.Input.absent() {
+		m.key(3)
+		m.b = c.Input.appendCBOR(m.b)
+	}
+	m.key(4)
+	m.b = appendHead(m.b, cborUint, uint64(c.Outcome))
+	m.text(5, c.ExternalID)
+	if !c.Body.absent() {
+		m.key(6)
+		m.b = c.Body.appendCBOR(m.b)
+	}
+	m.int(7, int64(c.CreatedAt))
+	m.int(8, int64(c.FinishedAt))
+	m.int(9, int64(c.Retention))
+	m.text(10, c.Who)
+	return m.end()
+}
+
 func (s *Submission) appendCBOR(b []byte) []byte {
 	m := newFields(b)
 	if s.Fingerprint != NoFingerprint {

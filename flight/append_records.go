@@ -72,6 +72,10 @@ func (f *Flight) appendCBOR(b []byte) []byte {
 	m.text(31, f.Cause)
 	m.uint(32, uint64(f.InputFrom))
 	m.uint(33, uint64(f.Was))
+	if f.Redacted != nil {
+		m.key(34)
+		m.b = f.Redacted.appendCBOR(m.b)
+	}
 	if f.Duplicates != nil {
 		m.key(35)
 		m.b = f.Duplicates.appendCBOR(m.b)

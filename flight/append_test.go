@@ -36,6 +36,10 @@ func handWritten() map[string]func() (v any, write func() ([]byte, error)) {
 			c := new(flight.Report)
 			return c, func() ([]byte, error) { return flight.Encode(c) }
 		},
+		"Import": func() (any, func() ([]byte, error)) {
+			c := new(flight.Import)
+			return c, func() ([]byte, error) { return flight.Encode(c) }
+		},
 		"Flight": func() (any, func() ([]byte, error)) {
 			f := new(flight.Flight)
 			return f, func() ([]byte, error) { return flight.EncodeRecord(f) }
@@ -56,6 +60,8 @@ func difference(t testing.TB, mode cbor.EncMode, v any, write func() ([]byte, er
 		head = append(head, 2)
 	case *flight.Report:
 		head = append(head, 3)
+	case *flight.Import:
+		head = append(head, 21)
 	}
 	tagged, err1 := mode.Marshal(v)
 	got, err2 := write()

@@ -81,6 +81,10 @@ func (t *turn) apply(c Command) Decision {
 		return t.turn(c)
 	case *Expire:
 		return t.expire(c)
+	case *Redact:
+		return t.redact(c)
+	case *Import:
+		return t.bring(c)
 	case *Bootstrap:
 		return t.bootstrap(c)
 	case *RaiseEpoch:
@@ -331,11 +335,7 @@ func (t *turn) land(r Receipt) {
 		f.State = StateFailed
 	}
 	t.end("")
-	for i := range f.Evidence {
-		if e := &f.Evidence[i]; e.Generation == f.Generation && e.Outcome == Succeeded {
-			t.compare(e)
-		}
-	}
+	t.compareAll()
 }
 
 // finish ends the flight without a receipt.
@@ -352,11 +352,7 @@ func (t *turn) finish(s State, cause string) {
 		e.Who = f.Cancel.Who
 	}
 	t.note(kind, e)
-	for i := range f.Evidence {
-		if e := &f.Evidence[i]; e.Generation == f.Generation && e.Outcome == Succeeded {
-			t.compare(e)
-		}
-	}
+	t.compareAll()
 }
 
 // end clears what only a living flight has.

@@ -119,6 +119,16 @@ func (t *turn) keep(e Evidence) {
 	}
 }
 
+// compareAll holds the evidence of the generation that has just ended against its end.
+func (t *turn) compareAll() {
+	f := t.flight()
+	for i := range f.Evidence {
+		if e := &f.Evidence[i]; e.Generation == f.Generation && e.Outcome == Succeeded {
+			t.compare(e)
+		}
+	}
+}
+
 // compare raises overlap where a late report of success names another effect than the one recorded, or one where none
 // should be.
 func (t *turn) compare(e *Evidence) {

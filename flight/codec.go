@@ -140,6 +140,10 @@ func newCommand(k kind) Command {
 		return new(RaiseEpoch)
 	case kindTick:
 		return new(Tick)
+	case kindRedact:
+		return new(Redact)
+	case kindImport:
+		return new(Import)
 	case kindCount:
 		return new(Count)
 	}

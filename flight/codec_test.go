@@ -21,7 +21,7 @@ func everyCommand() []flight.Command {
 	return []flight.Command{new(flight.Submit), new(flight.Open), new(flight.Report), new(flight.Abandon), new(flight.Recover),
 		new(flight.Verdict), new(flight.Suspend), new(flight.WakeUp), new(flight.Cancel), new(flight.Resolve), new(flight.Decide),
 		new(flight.Retry), new(flight.Free), new(flight.Seal), new(flight.Turn), new(flight.Expire), new(flight.Bootstrap),
-		new(flight.RaiseEpoch), new(flight.Tick), new(flight.Count)}
+		new(flight.RaiseEpoch), new(flight.Tick), new(flight.Redact), new(flight.Import), new(flight.Count)}
 }
 
 // filler sets every field, down to the last, to a value of its own.

@@ -156,6 +156,29 @@ type Expire struct {
 	Generation uint32 `cbor:"2,keyasint"`
 }
 
+// Redact erases the bytes of a finished flight's input and receipts, of all its generations. What happened stays known.
+type Redact struct {
+	Key        Key    `cbor:"1,keyasint"`
+	Generation uint32 `cbor:"2,keyasint"`
+	Who        string `cbor:"3,keyasint,omitempty"`
+	Why        string `cbor:"4,keyasint,omitempty"`
+}
+
+// Import brings the receipt of an effect that happened before, so that the key is guarded from the first day on. It
+// makes the flight of a key that was never used, and changes no other.
+type Import struct {
+	Key         Key           `cbor:"1,keyasint"`
+	Fingerprint Fingerprint   `cbor:"2,keyasint,omitzero"`
+	Input       Blob          `cbor:"3,keyasint,omitzero"`
+	Outcome     Outcome       `cbor:"4,keyasint"` // Succeeded or Refused
+	ExternalID  string        `cbor:"5,keyasint,omitempty"`
+	Body        Blob          `cbor:"6,keyasint,omitzero"`
+	CreatedAt   Time          `cbor:"7,keyasint,omitempty"` // 0: as FinishedAt
+	FinishedAt  Time          `cbor:"8,keyasint,omitempty"` // the retention counts from here; 0, or later than now: now
+	Retention   time.Duration `cbor:"9,keyasint,omitempty"` // 0: DefaultRetention
+	Who         string        `cbor:"10,keyasint,omitempty"`
+}
+
 // Bootstrap names the deployment and gives it its secret, once; a repeat changes nothing.
 type Bootstrap struct {
 	Deployment string `cbor:"1,keyasint"`
@@ -197,7 +220,9 @@ const (
 	kindBootstrap  kind = 17
 	kindRaiseEpoch kind = 18
 	kindTick       kind = 19
-	kindCount      kind = 22 // 20 and 21 belong to Redact and Import
+	kindRedact     kind = 20
+	kindImport     kind = 21
+	kindCount      kind = 22
 )
 
 func (c *Submit) Target() Key     { return c.Key }
@@ -219,6 +244,8 @@ func (c *Expire) Target() Key     { return c.Key }
 func (c *Bootstrap) Target() Key  { return Key{} }
 func (c *RaiseEpoch) Target() Key { return Key{} }
 func (c *Tick) Target() Key       { return Key{} }
+func (c *Redact) Target() Key     { return c.Key }
+func (c *Import) Target() Key     { return c.Key }
 func (c *Count) Target() Key      { return c.Key }
 
 func (c *Submit) kind() kind     { return kindSubmit }
@@ -240,6 +267,8 @@ func (c *Expire) kind() kind     { return kindExpire }
 func (c *Bootstrap) kind() kind  { return kindBootstrap }
 func (c *RaiseEpoch) kind() kind { return kindRaiseEpoch }
 func (c *Tick) kind() kind       { return kindTick }
+func (c *Redact) kind() kind     { return kindRedact }
+func (c *Import) kind() kind     { return kindImport }
 func (c *Count) kind() kind      { return kindCount }
 
 // keyless reports whether commands of this kind are about the header alone.

@@ -39,7 +39,7 @@
 //  3. I3: a report is accepted from the newest attempt alone, until the flight is over; whatever was concluded in
 //     between, for a look-up is no attempt. Every other report is fenced and kept as [Evidence]; a fenced success that
 //     names another effect than the receipt, or stands against a failed or cancelled flight, raises Overlap.
-//  4. I4: a receipt never changes. What ended with one stays until its retention is over, and then leaves a tombstone
+//  4. I4: a receipt never changes; a person may have the bytes of its body erased, and its digest stays. What ended with one stays until its retention is over, and then leaves a tombstone
 //     that still guards the key. Expiry is a command naming the key; no clock expires anything.
 //  5. I5: only [Proceed] means act, and Apply says it to the holder of the open attempt alone. That the effect starts
 //     only after the commit, and only while the holder trusts its lease, is kept by executor and client.

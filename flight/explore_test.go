@@ -174,10 +174,14 @@ func soloCommands(w *world, s *scenario) []flight.Command {
 		add(&flight.Abandon{Key: k, Session: sessA, Nonce: n, NotAfter: notAfter[n]})
 		add(&flight.Abandon{Key: k, Session: sessB, Nonce: n, NotAfter: notAfter[n]})
 	}
+	add(importOf(k, flight.Succeeded, "x", fp1))
 	if f == nil {
 		return cs
 	}
 	g := f.Generation
+	add(importOf(k, flight.Succeeded, "y", fp1))
+	add(importOf(k, flight.Refused, "", fp2))
+	add(&flight.Redact{Key: k, Generation: g, Who: "ann", Why: "asked for"})
 	for _, at := range w.issued[0] {
 		add(reportOf(k, at, flight.Succeeded, "x"))
 		add(reportOf(k, at, flight.Succeeded, "y"))
@@ -279,8 +283,10 @@ func sagaCommands(w *world, s *scenario) []flight.Command {
 				add(reportOf(k, at, o, ""))
 			}
 		}
+		add(importOf(k, flight.Succeeded, "x", fp1))
 		if f := w.flight(k); f != nil {
 			add(&flight.Cancel{Key: k, Generation: f.Generation})
+			add(&flight.Redact{Key: k, Generation: f.Generation})
 			add(&flight.Expire{Key: k, Generation: f.Generation})
 			add(&flight.Free{Key: k, Generation: f.Generation})
 		}

@@ -185,9 +185,10 @@ const (
 	FromReport Source = iota // the attempt reported it
 	FromLookup               // a look-up at the provider found it
 	FromPerson               // a person attached it
+	FromImport               // it was brought along from before
 )
 
-var sourceNames = [...]string{"report", "lookup", "person"}
+var sourceNames = [...]string{"report", "lookup", "person", "import"}
 
 func (s Source) String() string {
 	if int(s) < len(sourceNames) {
@@ -332,6 +333,7 @@ type Flight struct {
 	Cause        string       `cbor:"31,keyasint,omitempty"` // why it is in doubt, failed or cancelled
 	InputFrom    uint32       `cbor:"32,keyasint,omitempty"` // the generation that brought the input, and beside which its bytes are kept
 	Was          State        `cbor:"33,keyasint,omitempty"` // of a tombstone: how the flight had ended
+	Redacted     *Mark        `cbor:"34,keyasint,omitempty"` // the bytes of its input and receipt were erased
 	Duplicates   *Tally       `cbor:"35,keyasint,omitempty"` // of all generations; nil: none
 }
 
@@ -365,9 +367,9 @@ func (f *Flight) OpenAttempt() *Attempt {
 // Looking reports whether the flight waits for the verdict of a look-up.
 func (f *Flight) Looking() bool { return f != nil && f.Probe != nil }
 
-// Reopenable reports whether a person may let the flight run again: it ended without a receipt.
+// Reopenable reports whether a person may let the flight run again: it ended without a receipt, and its input is there.
 func (f *Flight) Reopenable() bool {
-	return (f.State == StateFailed || f.State == StateCancelled) && f.Receipt == nil && !f.Sealed
+	return (f.State == StateFailed || f.State == StateCancelled) && f.Receipt == nil && !f.Sealed && f.Redacted == nil
 }
 
 // ExpiresAt is when the retention of a finished flight ends; 0 while it is not finished.

@@ -145,6 +145,7 @@ func (v *wanderer) command() flight.Command {
 			&flight.Submit{Key: k, Submission: v.submission(k)}, &flight.Expire{Key: k, Generation: g},
 			&flight.Expire{Key: k, Generation: g}, &flight.WakeUp{Key: k, Generation: g}, &flight.Free{Key: k, Generation: g, Who: "ann"},
 			&flight.Count{Key: k, Telling: flight.Telling{Source: 1, Number: uint64(v.w.header.Now)}, Tally: flight.Tally{Count: 2, First: 1, Last: 2}},
+			&flight.Redact{Key: k, Generation: g - uint32(rapid.IntRange(0, 5).Draw(v.T, "old page")/5), Who: "ann", Why: "asked for"}, v.bring(k),
 		}).Draw(v.T, "other")
 	}
 	if rapid.IntRange(0, 9).Draw(v.T, "rare") > 0 {
@@ -208,6 +209,15 @@ func (v *wanderer) open(k flight.Key) flight.Command {
 	life := time.Duration(rapid.IntRange(-2, 61).Draw(v.T, "life")) * time.Second
 	return &flight.Open{Key: k, Submission: v.submission(k), Claim: v.claim(), Nonce: flight.Nonce{byte(v.nonces >> 8), byte(v.nonces)},
 		NotAfter: v.w.header.Now.Add(life), Owner: "host:1", StoreEpoch: 1}
+}
+
+// bring imports a receipt, of any time.
+func (v *wanderer) bring(k flight.Key) *flight.Import {
+	c := importOf(k, rapid.SampledFrom([]flight.Outcome{flight.Succeeded, flight.Succeeded, flight.Refused, flight.Unknown}).Draw(v.T, "outcome brought"),
+		rapid.SampledFrom([]string{"x", "y", ""}).Draw(v.T, "effect brought"), rapid.SampledFrom([]flight.Fingerprint{fp1, fp1, fp2, flight.NoFingerprint}).Draw(v.T, "fingerprint brought"))
+	c.Input, c.CreatedAt = bodies["x"], v.w.header.Now.Add(time.Duration(rapid.IntRange(-9, 9).Draw(v.T, "created"))*time.Second)
+	c.FinishedAt = v.w.header.Now.Add(time.Duration(rapid.IntRange(-9, 9).Draw(v.T, "finished")) * time.Second)
+	return c
 }
 
 // newest is the attempt that was opened last, mostly; else any of those before.

@@ -103,11 +103,13 @@ const (
 	EventTurned
 	EventExpired
 	EventDuplicates // calls were answered without another effect; it stands in no history, see Tally
+	EventRedacted
+	EventImported
 )
 
 var eventNames = [...]string{"", "submitted", "opened", "reported", "abandoned", "lost", "report_fenced", "overlap", "looking",
 	"verdict", "in_doubt", "resolved", "scheduled", "cancel_requested", "cancelled", "failed", "approved", "rejected",
-	"retried", "freed", "sealed", "suspended", "woken", "turned", "expired", "duplicates"}
+	"retried", "freed", "sealed", "suspended", "woken", "turned", "expired", "duplicates", "redacted", "imported"}
 
 func (k EventKind) String() string {
 	if int(k) < len(eventNames) {

@@ -173,6 +173,11 @@ func openOf(k flight.Key, p flight.Policy, c flight.Claim, n flight.Nonce, fp fl
 		NotAfter: notAfter[n], Owner: "host:1", StoreEpoch: 1}
 }
 
+// importOf brings a receipt of an effect that happened a second before the world began.
+func importOf(k flight.Key, o flight.Outcome, id string, fp flight.Fingerprint) *flight.Import {
+	return &flight.Import{Key: k, Fingerprint: fp, Outcome: o, ExternalID: id, Body: bodies[id], FinishedAt: start.Add(-time.Second), Retention: retains, Who: "ann"}
+}
+
 func reportOf(k flight.Key, at attemptRef, o flight.Outcome, id string) *flight.Report {
 	return &flight.Report{Key: k, Generation: at.generation, Token: at.token, Outcome: o, ExternalID: id, Body: bodies[id]}
 }
@@ -210,7 +215,7 @@ func appendFlight(buf []byte, f *flight.Flight) []byte {
 		return buf
 	}
 	buf = append(buf, byte(f.Generation), byte(f.State), f.Fingerprint[0], byte(f.Doubts), byte(f.Counted), byte(f.AttemptCount),
-		bitOf(f.Cancel != nil), bitOf(f.Overlap), bitOf(f.Sealed), byte(f.Phase), byte(f.Was), byte(f.Fence.Number), byte(f.Fence.Revision))
+		bitOf(f.Cancel != nil), bitOf(f.Redacted != nil), bitOf(f.Overlap), bitOf(f.Sealed), byte(f.Phase), byte(f.Was), byte(f.Fence.Number), byte(f.Fence.Revision))
 	for i := range f.Attempts {
 		at := &f.Attempts[i]
 		buf = append(buf, byte(at.Claim.Revision), byte(at.Claim.Epoch), at.Nonce[0], bitOf(at.Open()), byte(at.Outcome), bitOf(at.Lost), bitOf(at.Doubt), at.Reported)
@@ -224,7 +229,7 @@ func appendFlight(buf []byte, f *flight.Flight) []byte {
 		buf = binary.AppendVarint(append(buf, 'p', byte(p.Tries), byte(p.Claim.Revision)), int64(p.NotBefore))
 	}
 	if r := f.Receipt; r != nil {
-		buf = append(append(buf, 'r', byte(r.Outcome), byte(r.Source)), r.ExternalID...)
+		buf = append(append(buf, 'r', byte(r.Outcome), byte(r.Source), bitOf(r.Body.Kept > 0)), r.ExternalID...)
 	}
 	if f.Wake != nil {
 		buf = binary.AppendVarint(append(buf, 'w', bitOf(f.Wake.Callback)), int64(f.Wake.At))
@@ -245,7 +250,7 @@ func appendFlight(buf []byte, f *flight.Flight) []byte {
 	for _, p := range f.Past {
 		buf = append(buf, 'g', byte(p.State))
 		if p.Receipt != nil {
-			buf = append(buf, p.Receipt.ExternalID...)
+			buf = append(append(buf, bitOf(p.Receipt.Body.Kept > 0)), p.Receipt.ExternalID...)
 		}
 	}
 	return buf

@@ -257,3 +257,15 @@ func (l *Ledger) History(key flight.Key) []flight.Event {
 	defer l.mu.Unlock()
 	return slices.Clone(l.history[key.FlightID()])
 }
+
+// ProposeAll proposes commands one after the other.
+func (l *Ledger) ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error) {
+	replies := make([]flight.Reply, len(all))
+	for i, c := range all {
+		var err error
+		if replies[i], err = l.Propose(ctx, c); err != nil {
+			return replies, err
+		}
+	}
+	return replies, nil
+}

@@ -44,7 +44,7 @@ func foreign(r *http.Request) *wire.Invalid {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return nil
 	}
-	if kind := r.Header.Get("Content-Type"); !wire.IsJSONType(kind) && !isYAML(kind) {
+	if kind := r.Header.Get("Content-Type"); !wire.IsJSONType(kind) && !wire.IsNDJSONType(kind) && !isYAML(kind) {
 		return forbidden("Content-Type", "send Content-Type: application/json", "a write needs a JSON or YAML content type, not %.100q", kind)
 	}
 	return nil

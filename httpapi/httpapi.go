@@ -52,6 +52,8 @@ func (a *api) routes() map[string]http.HandlerFunc {
 		"POST /v1/flights/{id}/cancel":  a.cancel,
 		"POST /v1/flights/{id}/retry":   a.retry,
 		"POST /v1/flights/{id}/free":    a.free,
+		"POST /v1/flights/{id}/redact":  a.redact,
+		"POST /v1/flights:import":       a.bringReceipts,
 		"POST /v1/sessions":             a.newSession,
 		"POST /v1/sessions/{id}/renew":  a.renewSession,
 		"POST /v1/sessions/{id}/close":  a.closeSession,

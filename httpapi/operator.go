@@ -238,5 +238,8 @@ func (a *api) stale(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
 	p := about(wire.PreconditionFailed, f.Key, 0)
 	p.FlightID, p.State, p.Version = f.ID.String(), f.State.String(), version(f.Version)
 	p.Detail = "the flight is " + f.State.String() + " at version " + f.Version.String()
+	if f.Redacted != nil {
+		p.Detail += ", and its input is erased"
+	}
 	a.answer(w, r, p, nil)
 }

@@ -43,6 +43,9 @@ type Ledger interface {
 // Operator carries out what people decide.
 type Operator interface {
 	Propose(ctx context.Context, c flight.Command) (flight.Reply, error)
+	// ProposeAll proposes many at once, each by itself. With an error it is not known what became of which; to propose
+	// them again does no harm.
+	ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error)
 }
 
 // Query says which flights a list shows. A zero field asks for nothing in particular.

@@ -192,6 +192,11 @@ func noReceipt(f *flight.Flight) *wire.Problem {
 			p.Digest = f.Receipt.Body.Digest.String()
 		}
 		return p
+	case f.Receipt != nil && f.Redacted != nil:
+		p := about(wire.Expired, f.Key, 0)
+		p.Detail = "its body was erased on " + f.Redacted.At.At().Format(wire.TimeFormat) + "; what happened is known as before"
+		p.FlightID, p.Outcome, p.Digest = f.ID.String(), f.Receipt.Outcome.String(), f.Receipt.Body.Digest.String()
+		return p
 	case f.Receipt != nil:
 		return nil
 	case f.State.Terminal():

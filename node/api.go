@@ -59,15 +59,28 @@ func (d door) History(id flight.ID) ([]httpapi.Event, error) {
 func (d door) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
 	reply, err := d.ledger.Propose(ctx, c)
 	d.events.Note(c.Target(), reply.Events)
+	return reply, operatorError(ctx, err)
+}
+
+// ProposeAll implements httpapi.Operator, with the errors of package effect.
+func (d door) ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error) {
+	replies, err := d.Store.ProposeAll(ctx, all)
+	for i := range replies {
+		d.events.Note(all[i].Target(), replies[i].Events)
+	}
+	return replies, operatorError(ctx, ledgerError(err))
+}
+
+func operatorError(ctx context.Context, err error) error {
 	switch {
 	case err == nil, ctx.Err() != nil:
-		return reply, err
+		return err
 	case errors.Is(err, clusterstore.ErrTooLarge):
-		return reply, &flight.InvalidError{Field: "body", Detail: "it is too large for the ledger"}
+		return &flight.InvalidError{Field: "body", Detail: "it is too large for the ledger"}
 	case errors.Is(err, clusterstore.ErrClosed):
-		return reply, &effect.Unavailable{Code: string(wire.Draining), Cause: err}
+		return &effect.Unavailable{Code: string(wire.Draining), Cause: err}
 	case errors.Is(err, executor.ErrAmbiguous), errors.Is(err, clusterstore.ErrNotLeader), errors.Is(err, clusterstore.ErrUnavailable):
-		return reply, &effect.Unavailable{Code: string(wire.NoLeader), Cause: err}
+		return &effect.Unavailable{Code: string(wire.NoLeader), Cause: err}
 	}
-	return reply, err
+	return err
 }

@@ -62,9 +62,6 @@ type Ready struct {
 // defaults.
 func Dev(data, listen string) Config { return Config{Data: data, Listen: listen} }
 
-// expireChunk is how many retentions are ended in one go.
-const expireChunk = 1000
-
 func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Data, "flightd-data")
 	setDefault(&c.Listen, "127.0.0.1:7420")

@@ -24,7 +24,7 @@ func (n *node) keepHouse() {
 	})
 }
 
-// expire ends retentions that are over, a chunk at a time, until ctx ends.
+// expire ends retentions that are over, from time to time, and makes what was redacted leave the disk, until ctx ends.
 func (n *node) expire(ctx context.Context) {
 	tick := time.NewTicker(n.cfg.tuning.expireEvery)
 	defer tick.Stop()
@@ -34,13 +34,11 @@ func (n *node) expire(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		done := expireChunk
-		for done == expireChunk && ctx.Err() == nil {
-			var err error
-			if done, err = n.store.Expire(ctx, expireChunk); err != nil {
-				n.tellExpireFailed(ctx, err)
-				break
-			}
+		if _, err := n.store.Scrub(ctx); err != nil && ctx.Err() == nil {
+			n.cfg.Logger.Warn("what was redacted has not left the disk yet; the next round tries again", "error", err)
+		}
+		if _, err := n.store.Expire(ctx, clusterstore.NoLimit); err != nil {
+			n.tellExpireFailed(ctx, err)
 		}
 	}
 }

@@ -230,9 +230,10 @@ func (n *node) openDoor() {
 
 // The memory that a process that is a node and nothing else trades for time: most of what it allocates dies young, so
 // the collector may wait until the heap has grown by gcPercent, up to a bound at which it works as hard as it must.
+// With what is no heap, a node stays below 1 GiB however much it stores.
 const (
 	gcPercent = 300
-	gcBound   = 1 << 30
+	gcBound   = 896 << 20
 )
 
 // Tune sets this process up for the work of a node, unless GOGC, GOMEMLIMIT or GOMAXPROCS say otherwise. It is for

@@ -1,6 +1,7 @@
 package pebblelog
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -227,6 +228,21 @@ func (s *Store) DeleteRange(from, to uint64) error {
 		return fmt.Errorf("pebblelog: delete entries %d to %d: %w", from, to, err)
 	}
 	return s.findEnds()
+}
+
+// Scrub writes the tables anew that hold deleted entries, so that these leave the disk.
+func (s *Store) Scrub(ctx context.Context) error {
+	if !s.users.Enter() {
+		return ErrClosed
+	}
+	defer s.users.Leave()
+	if err := s.db.Flush(); err != nil {
+		return fmt.Errorf("pebblelog: scrub: %w", err)
+	}
+	if err := s.db.Compact(ctx, logKey(0), []byte{logPrefix + 1}, false); err != nil {
+		return fmt.Errorf("pebblelog: scrub: %w", err)
+	}
+	return nil
 }
 
 // findEnds reads the first and last index from the database.

@@ -20,7 +20,8 @@ func (a *app) flightsCommand() *cobra.Command {
 	return group("flights", "Look at flights, cancel them, let them run again",
 		a.flightsList(), a.flightsGet(), a.flightsWatch(),
 		a.operate("cancel", "Ask that the effect should not happen any more", (*client.Client).Cancel),
-		a.operate("retry", "Let a flight that ended without a receipt run again", (*client.Client).Retry))
+		a.operate("retry", "Let a flight that ended without a receipt run again", (*client.Client).Retry),
+		a.operate("redact", "Erase the input and the receipt's body of a finished flight; the key stays guarded", (*client.Client).Redact))
 }
 
 func (a *app) flightsList() *cobra.Command {
@@ -173,9 +174,16 @@ func details(f *client.Flight) (rows [][]string) {
 	add("created", "%s", moment(f.CreatedAt.Time))
 	add("finished", "%s", moment(f.FinishedAt.Time))
 	if r := f.Receipt; r != nil {
-		add("receipt", "%s by attempt %d, from a %s", r.Outcome, r.Attempt, r.From)
+		if r.Attempt > 0 {
+			add("receipt", "%s by attempt %d, from a %s", r.Outcome, r.Attempt, r.From)
+		} else {
+			add("receipt", "%s, from an %s", r.Outcome, r.From)
+		}
 		add("external id", "%s", r.ExternalID)
 		add("body", "%d bytes of %s, %s", r.Size, orWord(r.ContentType, "unknown type"), r.Digest)
+	}
+	if m := f.Redacted; m != nil {
+		add("redacted", "input and receipt erased %s by %s: %s", moment(m.At.Time), m.Who, m.Why)
 	}
 	if s := f.Settled; s != nil {
 		add("settled", "%s by %s: %s", s.Result, s.Who, s.Why)

@@ -79,7 +79,7 @@ func (a *app) root() *cobra.Command {
 		cmd.SetContext(client.WithTraceparent(cmd.Context(), a.env("TRACEPARENT")))
 		return a.settle()
 	}
-	root.AddCommand(a.devCommand(), a.execCommand(), a.flightsCommand(), a.whyCommand(), a.tailCommand(), a.doubtCommand(), a.drillCommand(), a.versionCommand())
+	root.AddCommand(a.devCommand(), a.execCommand(), a.flightsCommand(), a.whyCommand(), a.tailCommand(), a.doubtCommand(), a.importCommand(), a.drillCommand(), a.versionCommand())
 	return root
 }
 

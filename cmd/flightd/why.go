@@ -165,6 +165,10 @@ func decision(e client.Event) string {
 		return fmt.Sprintf("%s let it run again%s", who, because(e.Note))
 	case flight.EventFreed.String():
 		return fmt.Sprintf("%s freed the key%s", who, because(e.Note))
+	case flight.EventRedacted.String():
+		return fmt.Sprintf("%s had its input and receipt erased%s", who, because(e.Note))
+	case flight.EventImported.String():
+		return fmt.Sprintf("%s imported its receipt: it had happened before flightd was asked%s", who, because(e.Note))
 	case flight.EventExpired.String():
 		return "its receipt's retention ended; a tombstone guards the key"
 	}
@@ -196,10 +200,15 @@ func present(f *client.Flight) string {
 	switch f.State {
 	case flight.StateSucceeded.String():
 		s = "succeeded; everybody who asks gets the receipt, and nothing runs again"
+		if f.Redacted != nil {
+			s = "succeeded; everybody who asks is told so, without the body that was erased, and nothing runs again"
+		}
 	case flight.StateFailed.String(), flight.StateCancelled.String():
 		s = f.State + because(f.Cause) + "; "
 		if f.Receipt != nil {
 			s += "everybody who asks gets that answer; another try is a new intent with an id of its own"
+		} else if f.Redacted != nil {
+			s += "its input is erased, so that another try is a new intent with an id of its own"
 		} else {
 			s += "flightd flights retry " + f.Key + " lets it run again"
 		}

@@ -22,7 +22,7 @@ func Check(before flight.View, c flight.Command, after flight.View, reply flight
 		}
 	}
 	for _, rule := range [...]func(){s.generations, s.identity, s.opening, s.closing, s.proceeding, s.precedence, s.reports,
-		s.evidence, s.receipts, s.endings, s.doubts, s.retries, s.looks, s.persons, s.sagas, s.nonces} {
+		s.evidence, s.receipts, s.endings, s.doubts, s.retries, s.looks, s.persons, s.sagas, s.nonces, s.bytes, s.imports} {
 		rule()
 	}
 	if len(s.errs) == 0 {
@@ -129,6 +129,7 @@ func (s *step) generations() {
 	switch s.c.(type) {
 	case *flight.Retry:
 		s.need(b.Receipt == nil && b.State != flight.Expired, "I4: a flight that ended with a receipt was retried")
+		s.need(b.Redacted == nil, "a flight was retried whose input is erased")
 		s.need(a.State == flight.Queued && a.Fingerprint == b.Fingerprint && a.Policy == b.Policy && a.Input.Digest == b.Input.Digest,
 			"a retry runs the same input under the same policy")
 	case *flight.Free:
@@ -251,6 +252,8 @@ func (s *step) precedence() {
 		s.need(s.r.Decision != flight.Fenced || !s.r.Changed || taken, "an Open that opens nothing moved something")
 	case *flight.Submit:
 		fp = c.Submission.Fingerprint
+	case *flight.Import:
+		return // it brings a receipt, and is answered by that: see imports
 	default:
 		s.need(s.r.Decision != flight.Conflict, "a conflict without a submission")
 		return

@@ -13,7 +13,7 @@ import (
 // OpKind says what a client asked of the register.
 type OpKind uint8
 
-// The operations of the register. Cancel, Retry, Free, Expire and commands that the cluster gives to itself are not
+// The operations of the register. Cancel, Retry, Free, Expire, Redact, Import and commands that the cluster gives to itself are not
 // part of it: a history that holds them is cut there, or judged by Check over the log.
 const (
 	OpOpen OpKind = iota + 1

@@ -187,6 +187,7 @@ func WellFormed(f *flight.Flight) error {
 	need(!f.Tainted() || open == nil || resendable, "an attempt flies over a doubt that a resend may not end")
 	need(f.State == flight.Absent || f.State == flight.Expired || f.Sealed || (f.Phase != flight.NoPhase) == f.Policy.Saga, "a phase belongs to sagas")
 	need(state.Terminal() == (f.FinishedAt > 0) || state == flight.Expired, "the time of its end belongs to a flight that ended")
+	need(f.Redacted == nil || state.Terminal() && state != flight.Expired && keptBytes(f) == 0, "a redacted flight that lives, or keeps bytes")
 	return errors.Join(errs...)
 }
 

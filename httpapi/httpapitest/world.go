@@ -277,3 +277,15 @@ func (w *World) before(ctx context.Context, method string) error {
 }
 
 func newID() string { return strings.ToLower(rand.Text()) }
+
+// ProposeAll implements httpapi.Operator.
+func (w *World) ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error) {
+	replies := make([]flight.Reply, len(all))
+	for i, c := range all {
+		var err error
+		if replies[i], err = w.Propose(ctx, c); err != nil {
+			return replies, err
+		}
+	}
+	return replies, nil
+}

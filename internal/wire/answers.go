@@ -77,6 +77,7 @@ type Flight struct {
 	ExpiresAt       Time       `json:"expires_at,omitzero"`
 	CancelRequested *Mark      `json:"cancel_requested,omitempty"`
 	Settled         *Settled   `json:"settled,omitempty"`
+	Redacted        *Mark      `json:"redacted,omitempty"` // the bytes of its input and receipt were erased
 	LastAttempt     *Attempt   `json:"last_attempt,omitempty"`
 	Receipt         *Receipt   `json:"receipt,omitempty"`
 	Evidence        []Evidence `json:"evidence,omitempty"`
@@ -108,7 +109,7 @@ type Receipt struct {
 	Truncated   bool            `json:"truncated,omitempty"`
 	Digest      string          `json:"digest"` // over the whole body
 	Attempt     uint32          `json:"attempt"`
-	From        string          `json:"from"` // report, lookup or person
+	From        string          `json:"from"` // report, lookup, person or import
 	At          Time            `json:"at"`
 }
 

@@ -248,6 +248,11 @@ func (f *Flight) innerField(s *scanner, name []byte) bool {
 			f.Settled = new(Settled)
 			s.object(f.Settled.field)
 		}
+	case "redacted":
+		if !s.none {
+			f.Redacted = new(Mark)
+			s.object(f.Redacted.field)
+		}
 	case "last_attempt":
 		if !s.none {
 			f.LastAttempt = new(Attempt)

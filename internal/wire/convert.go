@@ -22,6 +22,9 @@ func FlightOf(f *flight.Flight, body []byte, withBody bool) *Flight {
 	if f.Settled != nil {
 		w.Settled = &Settled{Result: VerbWord(f.Settled.Verb), Mark: *markOf(&f.Settled.Mark)}
 	}
+	if f.Redacted != nil {
+		w.Redacted = markOf(f.Redacted)
+	}
 	if a := f.Newest(); a != nil {
 		w.LastAttempt = AttemptOf(a)
 	}

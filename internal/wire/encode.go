@@ -173,6 +173,9 @@ func (f *Flight) fill(w *writer) {
 			f.Settled.Mark.fill(w)
 		})
 	}
+	if f.Redacted != nil {
+		w.object("redacted", f.Redacted.fill)
+	}
 	if f.LastAttempt != nil {
 		w.object("last_attempt", f.LastAttempt.fill)
 	}

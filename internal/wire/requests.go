@@ -72,7 +72,7 @@ type RenewRequest struct {
 	Nonces []string `json:"nonces"`
 }
 
-// OperatorRequest is the body of POST /v1/flights/{id}/cancel, /retry and /free.
+// OperatorRequest is the body of POST /v1/flights/{id}/cancel, /retry, /free and /redact.
 type OperatorRequest struct {
 	Key    string `json:"key,omitempty"` // needed to free a tombstone, which does not know its own
 	Reason string `json:"reason"`

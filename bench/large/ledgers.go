@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/flight"
+)
+
+// The sides that are compared, ledger against ledger.
+const (
+	ledgerFull, ledgerEmpty = "ledger, new key, full", "ledger, new key, empty"
+	ledgerRandom, ledgerHot = "ledger, random receipt", "ledger, hot receipt"
+)
+
+// hotKeys is over how many keys a hot replay is drawn.
+const hotKeys = 100
+
+// ledgersPart compares the full ledger with an empty one.
+func ledgersPart(ctx context.Context, o options, tell *teller) error {
+	full, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(o.full())})
+	if err != nil {
+		return err
+	}
+	empty, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(o.hollow())})
+	if err != nil {
+		return errors.Join(err, full.Close(ctx))
+	}
+	settle(ctx, full)
+	newKey := func(s *clusterstore.Store) func(context.Context, int) error {
+		return func(ctx context.Context, n int) error { return fly(ctx, s, &o, n) }
+	}
+	err = take(ctx, &o, tell, []side{{ledgerFull, o.callers, newKey(full)}, {ledgerEmpty, o.callers, newKey(empty)}})
+	if err == nil {
+		err = take(ctx, &o, tell, []side{
+			{ledgerRandom, 1, func(context.Context, int) error { return readReceipt(full, rand.IntN(o.receipts)) }},
+			{ledgerHot, 1, func(context.Context, int) error { return readReceipt(full, rand.IntN(hotKeys)) }},
+		})
+	}
+	tell.say("done", 0)
+	return errors.Join(err, full.Close(ctx), empty.Close(ctx), tell.err)
+}
+
+// settle waits until the ledger has put away what was loaded: what is measured is a large ledger, not one that is just
+// growing. It does not wait for ever.
+func settle(ctx context.Context, s *clusterstore.Store) {
+	const small, patience, look = 64 << 20, 5 * time.Minute, time.Second
+	for start := time.Now(); s.Stats().Backlog > small && time.Since(start) < patience && ctx.Err() == nil; {
+		time.Sleep(look)
+	}
+	fmt.Fprintf(os.Stderr, "%d MiB are left to be put away\n", s.Stats().Backlog>>20)
+}
+
+// readReceipt reads a flight and the bytes of its receipt.
+func readReceipt(s *clusterstore.Store, n int) error {
+	f, err := s.Flight(keyOf(n).FlightID())
+	if err != nil || f == nil {
+		return fmt.Errorf("%s is not there: %v", keyOf(n), err)
+	}
+	body, err := s.Body(f.ID, f.Generation, clusterstore.Receipt)
+	if err == nil && flight.Digest(flight.FingerprintBytes(body)) != f.Receipt.Body.Digest {
+		err = fmt.Errorf("%s has another receipt than it was given", f.Key)
+	}
+	return err
+}
+
+func measureLedgers(ctx context.Context, o options, r *results) error {
+	r.compared = map[string][]map[string]float64{}
+	return collect(ctx, o, "ledgers", r.compared)
+}

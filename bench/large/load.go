@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/flight"
+)
+
+// Receipts are loaded in batches, several at a time.
+const (
+	loaders   = 4
+	batchSize = 1000
+)
+
+// loadPart fills a new ledger.
+func loadPart(ctx context.Context, o options, tell *teller) error {
+	s, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(o.full())})
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := loadAll(ctx, s, &o, start); err != nil {
+		return errors.Join(err, s.Close(ctx))
+	}
+	took := time.Since(start)
+	tell.say("loaded", took.Seconds())
+	tell.say("heap", heap())
+	if err := s.Close(ctx); err != nil {
+		return err
+	}
+	return tell.err
+}
+
+func loadAll(ctx context.Context, s *clusterstore.Store, o *options, start time.Time) error {
+	total := o.receipts + o.ending
+	var next, done atomic.Int64
+	next.Store(int64(o.from))
+	errs := make([]error, loaders)
+	var group sync.WaitGroup
+	for w := range loaders {
+		group.Go(func() {
+			for errs[w] == nil && ctx.Err() == nil {
+				from := int(next.Add(batchSize)) - batchSize
+				if from >= total {
+					return
+				}
+				errs[w] = loadBatch(ctx, s, o, from, min(from+batchSize, total))
+				if n := done.Add(batchSize); n%500_000 == 0 {
+					fmt.Fprintf(os.Stderr, "%d receipts after %v\n", n, time.Since(start).Round(time.Second))
+				}
+			}
+		})
+	}
+	group.Wait()
+	return errors.Join(append(errs, ctx.Err())...)
+}
+
+// loadBatch opens some flights and reports each right behind, as a flight of a few milliseconds does. The token of a first
+// attempt is known beforehand.
+func loadBatch(ctx context.Context, s *clusterstore.Store, o *options, from, to int) error {
+	commands := make([]flight.Command, 0, 2*(to-from))
+	for n := from; n < to; n++ {
+		g := goodOf(o, n)
+		open := g.open(s)
+		commands = append(commands, open, g.report(flight.Token{Epoch: open.Claim.Epoch, Number: 1}))
+	}
+	replies, err := s.ProposeAll(ctx, commands)
+	if err != nil {
+		return err
+	}
+	for i := 0; i < len(commands); i += 2 {
+		if replies[i].Decision == flight.Replay {
+			continue // a run that was killed had come so far
+		}
+		if replies[i].Decision != flight.Proceed {
+			return fmt.Errorf("%s was answered %v, not proceed", commands[i].Target(), replies[i].Decision)
+		}
+		if replies[i+1].Decision == flight.Accepted {
+			continue
+		}
+		if _, err := s.Propose(ctx, commands[i+1]); err != nil { // it overtook its open
+			return err
+		}
+	}
+	return nil
+}
+
+func measureLoad(ctx context.Context, o options, r *results) error {
+	c, err := start(ctx, o, "load")
+	if err != nil {
+		return err
+	}
+	if r.loadSeconds, err = c.hear("loaded"); err != nil {
+		return err
+	}
+	if r.loadHeap, err = c.hear("heap"); err != nil {
+		return err
+	}
+	if err := c.end(); err != nil {
+		return err
+	}
+	r.loadMemory = c.peak()
+	r.disk, err = diskOf(ledgerOf(o.full()))
+	return err
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/node"
+)
+
+// The sides that are compared, node against node.
+const (
+	nodeFull, nodeEmpty     = "node, new key, full", "node, new key, empty"
+	replayRandom, replayHot = "executor, random replay", "executor, hot replay"
+	httpRandom, httpHot     = "HTTP, random replay", "HTTP, hot replay"
+)
+
+// running is a node in this process, and a client that talks HTTP to it.
+type running struct {
+	local  effect.Doer
+	remote *client.Client
+	stop   context.CancelFunc
+	over   chan error
+}
+
+func openNode(ctx context.Context, data string) (*running, error) {
+	ctx, stop := context.WithCancel(ctx)
+	n := &running{stop: stop, over: make(chan error, 1)}
+	ready := make(chan node.Ready, 1)
+	go func() {
+		n.over <- node.Run(ctx, node.Config{Data: data, Listen: "127.0.0.1:0", Ready: func(r node.Ready) { ready <- r }})
+	}()
+	select {
+	case r := <-ready:
+		n.local = r.Executor
+		var err error
+		if n.remote, err = client.Connect(ctx, r.URL, client.WithNamespace("shop")); err != nil {
+			return nil, errors.Join(err, n.close())
+		}
+		return n, nil
+	case err := <-n.over:
+		stop()
+		return nil, errors.Join(errors.New("the node did not start"), err)
+	}
+}
+
+func (n *running) close() error {
+	var err error
+	if n.remote != nil {
+		err = n.remote.Close(context.Background())
+	}
+	n.stop()
+	return errors.Join(err, <-n.over)
+}
+
+// newKey flies a key that nobody used.
+func (n *running) newKey(o *options) func(context.Context, int) error {
+	return func(ctx context.Context, number int) error {
+		g := goodOf(o, number)
+		_, err := n.local.Do(ctx, g.call(), g.effect)
+		return err
+	}
+}
+
+// replay asks for one of the first keys. The inputs are made beforehand: nobody measures how they are made.
+func replay(o *options, doer effect.Doer, keys int) func(context.Context, int) error {
+	return func(ctx context.Context, _ int) error {
+		g := goodOf(o, rand.IntN(keys))
+		result, err := doer.Do(ctx, g.call(), g.effect)
+		switch {
+		case err != nil:
+			return err
+		case result.Source != effect.Replayed:
+			return fmt.Errorf("a replay of %s was %s", g.key, result.Source)
+		case result.Answer.ExternalID != g.externalID || len(result.Answer.Body) != len(g.body):
+			return fmt.Errorf("%s has another receipt than it was given", g.key)
+		}
+		return nil
+	}
+}
+
+// nodesPart compares two nodes.
+func nodesPart(ctx context.Context, o options, tell *teller) error {
+	full, err := openNode(ctx, o.full())
+	if err != nil {
+		return err
+	}
+	empty, err := openNode(ctx, o.hollow())
+	if err != nil {
+		return errors.Join(err, full.close())
+	}
+	for _, sides := range [][]side{
+		{{nodeFull, o.callers, full.newKey(&o)}, {nodeEmpty, o.callers, empty.newKey(&o)}},
+		{{replayRandom, 1, replay(&o, full.local, o.receipts)}, {replayHot, 1, replay(&o, full.local, hotKeys)}},
+		{{httpRandom, 1, replay(&o, full.remote, o.receipts)}, {httpHot, 1, replay(&o, full.remote, hotKeys)}},
+	} {
+		if err == nil {
+			err = take(ctx, &o, tell, sides)
+		}
+	}
+	tell.say("done", 0)
+	return errors.Join(err, full.close(), empty.close(), tell.err)
+}
+
+func measureNodes(ctx context.Context, o options, r *results) error {
+	return collect(ctx, o, "nodes", r.compared)
+}
+
+// nodePart is a whole node with the full ledger, for a while under load: new keys, and replays of random ones.
+func nodePart(ctx context.Context, o options, tell *teller) error {
+	n, err := openNode(ctx, o.full())
+	if err != nil {
+		return err
+	}
+	tell.say("ready", 0)
+	fly, again := n.newKey(&o), replay(&o, n.local, o.receipts)
+	from, start := fresh(), time.Now()
+	errs := make([]error, o.callers)
+	var group sync.WaitGroup
+	for w := range o.callers {
+		group.Go(func() {
+			for i := from + w; time.Since(start) < 15*o.span && errs[w] == nil; i += o.callers {
+				errs[w] = errors.Join(fly(ctx, i), again(ctx, i))
+			}
+		})
+	}
+	group.Wait()
+	tell.say("heap", heap())
+	return errors.Join(append(errs, n.close(), tell.err)...)
+}
+
+func measureNode(ctx context.Context, o options, r *results) error {
+	began := time.Now()
+	c, err := start(ctx, o, "node")
+	if err != nil {
+		return err
+	}
+	if _, err := c.hear("ready"); err != nil {
+		return err
+	}
+	r.nodeStart = time.Since(began).Seconds()
+	if r.nodeHeap, err = c.hear("heap"); err != nil {
+		return err
+	}
+	r.nodeResident, _ = c.resident()
+	err = c.end()
+	r.nodePeak = c.peak()
+	return err
+}

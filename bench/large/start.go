@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/flight"
+)
+
+// openPart opens a ledger, says so, and closes it when it is told to. With -busy it flies new keys meanwhile.
+func openPart(ctx context.Context, o options, tell *teller) error {
+	s, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(o.data())})
+	if err != nil {
+		return err
+	}
+	n := rand.IntN(o.receipts)
+	f, err := s.Flight(keyOf(n).FlightID())
+	if err != nil || f == nil || f.State != flight.StateSucceeded {
+		return fmt.Errorf("%s is not there: %v", keyOf(n), err)
+	}
+	tell.say("ready", 0)
+	ctx, cancel := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	if o.busy {
+		from := fresh()
+		for w := range o.callers {
+			group.Go(func() {
+				for n := from + w; ctx.Err() == nil; n += o.callers {
+					if fly(ctx, s, &o, n) != nil {
+						return
+					}
+				}
+			})
+		}
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	cancel()
+	group.Wait()
+	if err != nil {
+		return err
+	}
+	return s.Close(context.WithoutCancel(ctx))
+}
+
+// fresh is a number from which on no key was used by anybody. It is below those that end.
+func fresh() int { return -int(time.Now().UnixMicro()) }
+
+const starts = 3
+
+// measureStarts opens the ledger several times, after it was closed and after its process was killed under load.
+func measureStarts(ctx context.Context, o options, r *results) error {
+	for range starts {
+		took, c, err := startOnce(ctx, o)
+		if err != nil {
+			return err
+		}
+		r.closed = append(r.closed, took)
+		if err := c.end(); err != nil {
+			return err
+		}
+		if _, c, err = startOnce(ctx, o, "-busy"); err != nil {
+			return err
+		}
+		time.Sleep(3 * time.Second) // a process is killed at some moment of its real time
+		if err := c.kill(); err != nil {
+			return err
+		}
+		if took, c, err = startOnce(ctx, o); err != nil {
+			return err
+		}
+		r.killed = append(r.killed, took)
+		if err := c.end(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startOnce starts a process on the ledger and takes the time until it answers.
+func startOnce(ctx context.Context, o options, more ...string) (seconds float64, c *child, err error) {
+	began := time.Now()
+	if c, err = start(ctx, o, "open", more...); err != nil {
+		return 0, nil, err
+	}
+	if _, err := c.hear("ready"); err != nil {
+		return 0, nil, err
+	}
+	return time.Since(began).Seconds(), c, nil
+}

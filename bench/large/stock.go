@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// good is one of the flights that are stored: everything about it follows from its number.
+type good struct {
+	key        flight.Key
+	externalID string
+	input      []byte
+	body       []byte
+	nonce      flight.Nonce
+	retention  time.Duration
+}
+
+// The lengths of what is stored, in bytes: chosen evenly from these ranges, and random, so that no compression helps.
+const (
+	inputFrom, inputTo = 40, 120 // before they are written as base64 into JSON, which is how inputs travel
+	bodyFrom, bodyTo   = 200, 500
+	octets             = "application/octet-stream"
+)
+
+// endsAtOnce is the retention of receipts that are to end in the run.
+const endsAtOnce = time.Second
+
+func keyOf(n int) flight.Key { return flight.MustKey(fmt.Sprintf("shop/charge-card/order-%010d", n)) }
+
+// goodOf makes number n. Numbers below o.receipts are kept, those behind end.
+func goodOf(o *options, n int) good {
+	rng := rand.New(rand.NewPCG(1, uint64(n)))
+	bytes := func(from, to int) []byte {
+		b := make([]byte, from+rng.IntN(to-from+1))
+		var word [8]byte
+		for at := 0; at < len(b); at += len(word) {
+			binary.LittleEndian.PutUint64(word[:], rng.Uint64())
+			copy(b[at:], word[:])
+		}
+		return b
+	}
+	g := good{key: keyOf(n), input: []byte(`{"order":"` + base64.StdEncoding.EncodeToString(bytes(inputFrom, inputTo)) + `"}`), body: bytes(bodyFrom, bodyTo)}
+	binary.BigEndian.PutUint64(g.nonce[:], uint64(n))
+	g.externalID = "ch_" + hex.EncodeToString(bytes(12, 12))
+	if n >= o.receipts {
+		g.retention = endsAtOnce
+	}
+	return g
+}
+
+func (g *good) submission() flight.Submission {
+	fingerprint, err := flight.FingerprintJSON(g.input, nil)
+	if err != nil {
+		panic(err) // it is JSON
+	}
+	return flight.Submission{Fingerprint: fingerprint, Input: flight.NewBlob("application/json", g.input, flight.MaxInput),
+		Policy: flight.Policy{AttemptTimeout: 30 * time.Second, Retention: g.retention}}
+}
+
+// open asks for the flight of a key that nobody used. The claim has no revision: the etcd that a node
+// starts beside this ledger later has seen nothing yet.
+func (g *good) open(s *clusterstore.Store) *flight.Open {
+	h := s.Header()
+	return &flight.Open{Key: g.key, Submission: g.submission(), Claim: flight.Claim{Epoch: h.LeaseEpoch, Session: "7587884e2c3f1a01"},
+		Nonce: g.nonce, NotAfter: s.Now().Add(20 * time.Second), Owner: "worker-7:4242", StoreEpoch: h.StoreEpoch}
+}
+
+func (g *good) report(token flight.Token) *flight.Report {
+	return &flight.Report{Key: g.key, Generation: 1, Token: token, Outcome: flight.Succeeded, ExternalID: g.externalID,
+		Body: flight.NewBlob(octets, g.body, flight.MaxReceiptBody)}
+}
+
+// fly brings number n through a ledger.
+func fly(ctx context.Context, s *clusterstore.Store, o *options, n int) error {
+	g := goodOf(o, n)
+	opened, err := s.Propose(ctx, g.open(s))
+	if err != nil {
+		return err
+	}
+	if opened.Decision != flight.Proceed {
+		return fmt.Errorf("%s was answered %v, not proceed", g.key, opened.Decision)
+	}
+	_, err = s.Report(ctx, g.report(opened.Token))
+	return err
+}
+
+// call asks an executor for the flight.
+func (g *good) call() effect.Call { return effect.Call{Key: g.key, Submission: g.submission()} }
+
+func (g *good) effect(context.Context, *effect.Attempt) (effect.Answer, error) {
+	return effect.Answer{ExternalID: g.externalID, ContentType: octets, Body: g.body}, nil
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// results are all that was measured.
+type results struct {
+	loadSeconds, loadHeap, loadMemory float64
+	disk                              disk
+	closed, killed                    []float64
+	compared                          map[string][]map[string]float64
+	ended, endedSeconds               float64
+	nodeStart                         float64
+	nodeHeap, nodeResident, nodePeak  float64
+}
+
+const mega = 1 << 20
+
+// print writes the table, with the bars that the figures are held to.
+func (r *results) print(w io.Writer, o options) error {
+	out := bufio.NewWriter(w)
+	total := float64(o.receipts + o.ending)
+	fmt.Fprintf(out, "%s; %d receipts of %d to %d random bytes, with inputs of %d to %d in base64, and %d more whose retention ends in the run; medians of %d rounds of %v.\n\n",
+		machine(), o.receipts, bodyFrom, bodyTo, inputFrom, inputTo, o.ending, o.rounds, o.span)
+	fmt.Fprint(out, "| what | measured | bar |\n| --- | ---: | ---: |\n")
+	row := func(what, bar, format string, args ...any) {
+		fmt.Fprintf(out, "| %s | %s | %s |\n", what, fmt.Sprintf(format, args...), bar)
+	}
+	row("loaded through the ledger, an open and a report each", "", "%.0f/s", (total-float64(o.from))/r.loadSeconds)
+	row("memory of the ledger while it is loaded: resident at most, heap", "1024 MiB", "%.0f MiB, %.0f MiB", r.loadMemory/mega, r.loadHeap/mega)
+	row("memory of a whole node under load: resident at most, heap", "1024 MiB", "%.0f MiB, %.0f MiB", r.nodePeak/mega, r.nodeHeap/mega)
+	row("start after a stop: process to first answer", "5 s", "%.2f s (%.2f to %.2f)", median(r.closed), slices.Min(r.closed), slices.Max(r.closed))
+	row("start after SIGKILL under load", "5 s", "%.2f s (%.2f to %.2f)", median(r.killed), slices.Min(r.killed), slices.Max(r.killed))
+	row("start of a whole node", "5 s", "%.2f s", r.nodeStart)
+	r.against(row, "new key, ledger", "1.3", ledgerFull, ledgerEmpty, "unit")
+	r.against(row, "new key, node", "1.3", nodeFull, nodeEmpty, "unit")
+	r.against(row, "replay over HTTP, random against hot", "3", httpRandom, httpHot, "unit")
+	r.against(row, "replay in the process, random against hot", "", replayRandom, replayHot, "unit")
+	r.against(row, "receipt read from the ledger, random against hot", "", ledgerRandom, ledgerHot, "unit")
+	row("disk per receipt", "", "%.0f bytes", r.disk.total()/total)
+	for _, part := range [...]string{"state", "log", "snapshots"} {
+		row("of that "+part, "", "%.0f bytes", r.disk[part]/total)
+	}
+	row("retentions ended beside new keys", "", "%.0f/s, %.0f in all", r.ended/r.endedSeconds, r.ended)
+	for _, p := range [...]string{"median", "p99", "p999", "max"} {
+		before, during := r.compared[calm][0][p], r.compared[whileEnding][0][p]
+		row("new key's "+p+", before and while retentions end", "", "%.1f ms, %.1f ms", before*1e3, during*1e3)
+	}
+	return out.Flush()
+}
+
+// against compares two sides round by round.
+func (r *results) against(row func(what, bar, format string, args ...any), what, bar, mine, theirs, of string) {
+	a, b := r.compared[mine], r.compared[theirs]
+	var ratios, as, bs []float64
+	for i := range min(len(a), len(b)) {
+		ratios, as, bs = append(ratios, a[i][of]/b[i][of]), append(as, a[i][of]), append(bs, b[i][of])
+	}
+	if len(ratios) == 0 {
+		return
+	}
+	row(what, bar, "%.2f (%.2f to %.2f): %.1f µs against %.1f µs", median(ratios), slices.Min(ratios), slices.Max(ratios), median(as)*1e6, median(bs)*1e6)
+}
+
+func median(values []float64) float64 {
+	values = slices.Clone(values)
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+// machine names where this was measured.
+func machine() string {
+	model := "unknown processor"
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(info)) {
+			if name, ok := strings.CutPrefix(line, "model name"); ok {
+				model = strings.TrimSpace(strings.TrimLeft(name, "\t :"))
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%s, %d cores, %s/%s, %s", model, runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+}

@@ -1,0 +1,156 @@
+package clusterstore
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+const canary = "canary-5d1c9f0e7b"
+
+// flySecret flies a key whose input and receipt nobody may find later.
+func flySecret(t *testing.T, s *Store, n int) flight.Key {
+	t.Helper()
+	key := testKey(n)
+	open := openOf(s, key, n)
+	open.Submission.Input = flight.NewBlob("text/plain", []byte("input "+canary), flight.MaxInput)
+	opened := propose(t, s, open)
+	report := reportOf(key, opened.Token, canary)
+	report.ExternalID = "ext-1"
+	propose(t, s, report)
+	return key
+}
+
+func redactOf(key flight.Key, generation uint32) *flight.Redact {
+	return &flight.Redact{Key: key, Generation: generation, Who: "ann", Why: "asked for"}
+}
+
+// requireErased checks that nobody can read the bytes, before and after they are written to the state.
+func requireErased(t *testing.T, s *Store, key flight.Key, generation uint32) {
+	t.Helper()
+	for range 2 {
+		for _, part := range [...]Part{Input, Receipt} {
+			_, err := s.Body(key.FlightID(), generation, part)
+			require.ErrorIs(t, err, ErrNoBody)
+		}
+		s.machine.flush()
+	}
+}
+
+func TestRedact_NobodyReadsTheBytes(t *testing.T) {
+	for name, flushed := range map[string]bool{"in one turn": false, "in the state": true} {
+		s := openStore(t, memConfig(vfs.NewMem()))
+		key := flySecret(t, s, 1)
+		if flushed {
+			s.machine.flush()
+		}
+		reply := propose(t, s, redactOf(key, 1))
+		require.Equal(t, flight.Accepted, reply.Decision, name)
+		requireErased(t, s, key, 1)
+		requireConsistent(t, s)
+		f, err := s.Flight(key.FlightID())
+		require.NoError(t, err)
+		require.Equal(t, flight.StateSucceeded, f.State)
+		require.NotZero(t, f.Receipt.Body.Digest)
+	}
+}
+
+func TestRedact_ReachesEarlierReceipts(t *testing.T) {
+	s := openStore(t, memConfig(vfs.NewMem()))
+	key := flySecret(t, s, 1)
+	propose(t, s, &flight.Free{Key: key, Generation: 1})
+	body, err := s.Body(key.FlightID(), 1, Receipt)
+	require.NoError(t, err, "a freed key still shows its earlier receipts")
+	require.Equal(t, canary, string(body))
+	require.Equal(t, flight.Accepted, propose(t, s, redactOf(key, 2)).Decision)
+	requireErased(t, s, key, 1)
+}
+
+// filesWith names the files of a directory that hold the canary.
+func filesWith(t *testing.T, dir string) (found []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if bytes.Contains(content, []byte(canary)) {
+			found = append(found, path)
+		}
+		return err
+	}))
+	return found
+}
+
+// TestScrub_TheBytesLeaveTheDisk searches every file of a ledger on a real disk: state, log, snapshots, spool.
+func TestScrub_TheBytesLeaveTheDisk(t *testing.T) {
+	dir, ctx := t.TempDir(), context.Background()
+	reopen := func() *Store {
+		s, err := Open(ctx, Config{Dir: dir, Memory: Memory{BlockCache: 4 << 20, MemTable: 1 << 20, Flights: 4096}})
+		require.NoError(t, err)
+		return s
+	}
+	s := reopen()
+	var secrets []flight.Key
+	for n := range 300 {
+		if n%100 == 50 {
+			secrets = append(secrets, flySecret(t, s, n))
+		} else {
+			fly(t, s, n)
+		}
+		if n == 200 {
+			require.NoError(t, s.takeSnapshot())
+			require.NoError(t, s.state.db.Flush())
+		}
+	}
+	s.machine.flush()
+	require.NoError(t, s.state.db.Compact(ctx, []byte{0}, []byte{255}, false)) // to where nothing is written anew by itself
+	for _, key := range secrets {
+		propose(t, s, redactOf(key, 1))
+	}
+	require.NoError(t, s.Close(ctx))
+	s = reopen()
+	require.NotEmpty(t, filesWith(t, dir), "without a scrub older files still hold them")
+
+	n, err := s.Scrub(ctx)
+	require.NoError(t, err)
+	require.Equal(t, len(secrets), n)
+	n, err = s.Scrub(ctx)
+	require.NoError(t, err)
+	require.Zero(t, n, "there is nothing more to do")
+	require.NoError(t, s.Close(ctx))
+	s = reopen() // which drops the write-ahead logs of the life before
+	require.Empty(t, filesWith(t, dir))
+	for n := range 300 {
+		f, err := s.Flight(testKey(n).FlightID())
+		require.NoError(t, err)
+		require.Equal(t, flight.StateSucceeded, f.State, "flight %d", n)
+	}
+	fly(t, s, 1000)
+	require.NoError(t, s.Close(ctx))
+}
+
+func TestScrub_GoesOnAfterEveryStart(t *testing.T) {
+	mem, ctx := vfs.NewMem(), context.Background()
+	for life := range 3 {
+		s, err := Open(ctx, memConfig(mem))
+		require.NoError(t, err)
+		key := flySecret(t, s, life)
+		redacted := propose(t, s, redactOf(key, 1)).Flight.Version.Index
+		n, err := s.Scrub(ctx)
+		require.NoError(t, err, "life %d", life)
+		require.Equal(t, 1, n)
+		first, err := s.log.FirstIndex()
+		require.NoError(t, err)
+		require.Greater(t, first, redacted, "an entry may hold a report together with its redact")
+		require.NoError(t, s.Close(ctx))
+	}
+}
