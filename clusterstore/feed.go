@@ -266,9 +266,12 @@ func (s *Store) eventsOf(command []byte, at flight.Version, stamp flight.Time) (
 
 // historyAt reads the events that one command left in the history of a flight; nil when it left none.
 func (s *Store) historyAt(id flight.ID, at flight.Version) (events []flight.Event, err error) {
-	key := historyKey(nil, id, at)
-	if value, found := s.machine.view.Load().row(id, key); found {
+	key, newer := historyKey(nil, id, at), s.machine.view.Load()
+	if value, found := newer.row(id, key); found {
 		return decodeEvents(value)
+	}
+	if newer.buried(id) {
+		return nil, nil
 	}
 	_, err = s.state.get(key, func(b []byte) error {
 		events, err = decodeEvents(b)

@@ -241,7 +241,7 @@ func (t *turn) dropReceipt(s *slot, generation uint32, r *flight.Receipt) {
 func (t *turn) show() {
 	t.own.mu.Lock()
 	for _, s := range t.fresh {
-		t.own.byID[s.id] = ownRow{now: s.now, rows: slices.Clip(s.rows)}
+		t.own.byID[s.id] = ownRow{now: s.now, rows: slices.Clip(s.rows), buried: s.buried}
 	}
 	t.own.mu.Unlock()
 	for _, s := range t.fresh {
@@ -271,8 +271,9 @@ type ownRows struct {
 
 // ownRow is a flight that the state does not hold like this yet, and the rows that come with it.
 type ownRow struct {
-	now  *flight.Flight
-	rows []row
+	now    *flight.Flight
+	rows   []row
+	buried bool // what the state has of its history goes
 }
 
 func (o *ownRows) find(id flight.ID) (ownRow, bool) {
@@ -296,6 +297,13 @@ func (v *view) find(id flight.ID) (ownRow, bool) {
 		return r, true
 	}
 	return v.writing.find(id)
+}
+
+// buried reports whether what the state has of a flight's history is gone already.
+func (v *view) buried(id flight.ID) bool {
+	now, _ := v.now.find(id)
+	writing, _ := v.writing.find(id)
+	return now.buried || writing.buried
 }
 
 // row finds one row where it is newer than in the state. found without value: it is deleted.
