@@ -47,10 +47,13 @@ func ledgersPart(ctx context.Context, o options, tell *teller) error {
 }
 
 // settle waits until the ledger has put away what was loaded: what is measured is a large ledger, not one that is just
-// growing. It does not wait for ever.
+// growing. What has not changed for a while is not being put away.
 func settle(ctx context.Context, s *clusterstore.Store) {
-	const small, patience, look = 64 << 20, 5 * time.Minute, time.Second
-	for start := time.Now(); s.Stats().Backlog > small && time.Since(start) < patience && ctx.Err() == nil; {
+	const still, look = 5, time.Second
+	for last, same := uint64(0), 0; same < still && ctx.Err() == nil; same++ {
+		if now := s.Stats().Backlog; now != last {
+			last, same = now, 0
+		}
 		time.Sleep(look)
 	}
 	fmt.Fprintf(os.Stderr, "%d MiB are left to be put away\n", s.Stats().Backlog>>20)
