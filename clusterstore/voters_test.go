@@ -148,6 +148,7 @@ func TestHazard29_StaleNodeSaysAbsent(t *testing.T) {
 		old := c.leader()
 		require.NoError(t, old.Barrier(context.Background()))
 		c.isolate(c.number(old))
+		synctest.Wait() // answers to heartbeats that were on their way count for the question that comes next
 		require.Equal(t, raft.Leader, old.raft.State(), "it has not noticed yet")
 		soon, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
