@@ -15,7 +15,8 @@ func (a *api) live(w http.ResponseWriter, r *http.Request) {
 	send(w, r, http.StatusOK, typeText, func(b []byte) []byte { return append(b, "ok\n"...) })
 }
 
-// ready serves GET /readyz: the node can do its share; with ?verbose what it looked at.
+// ready serves GET /readyz: the node can do its share; with ?verbose what it looked at, and
+// what the node tells about itself.
 func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 	ready := a.cfg.Ready(r.Context())
 	status := http.StatusOK
@@ -23,8 +24,12 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusServiceUnavailable
 		w.Header().Set(wire.HeaderRetryAfter, "1")
 	}
-	if _, verbose := r.URL.Query()["verbose"]; !verbose && ready.Ready {
+	_, verbose := r.URL.Query()["verbose"]
+	if !verbose && ready.Ready {
 		ready.Checks = nil
+	}
+	if verbose && a.cfg.About != nil {
+		ready.Node = a.cfg.About(r.Context())
 	}
 	a.sendValue(w, r, status, ready)
 }

@@ -87,7 +87,9 @@ type Config struct {
 	Tallies  Tallies // nil: nothing is counted
 	Operator Operator
 	Ready    func(context.Context) wire.Ready
-	Version  wire.Version
+	// About is what the node tells about itself to those who ask for all of it; nil: nothing.
+	About   func(context.Context) *wire.Node
+	Version wire.Version
 	// Dev refuses what a web page could send: see LoopbackOnly.
 	Dev bool
 	// Metrics serves /metrics and what is below it; nil: nobody does.

@@ -3,21 +3,17 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"os"
 	"strings"
-
-	"github.com/mattn/go-isatty"
 )
 
 // confirm asks the person at the terminal. Where there is none, or --yes was given, it asks nothing: a script has
 // decided when it was written.
 func (a *app) confirm(format string, args ...any) error {
-	in, ok := a.in.(*os.File)
-	if a.yes || !ok || !isatty.IsTerminal(in.Fd()) {
+	if a.yes || !isTerminal(a.in) {
 		return nil
 	}
 	_, _ = fmt.Fprintf(a.err, format+" [y/N] ", args...)
-	answer, _ := bufio.NewReader(in).ReadString('\n')
+	answer, _ := bufio.NewReader(a.in).ReadString('\n')
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
 		return nil

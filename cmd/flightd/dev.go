@@ -26,8 +26,8 @@ func (a *app) devCommand() *cobra.Command {
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.dev(cmd.Context(), f) },
 	}
-	c.Flags().StringVar(&f.data, "data", "", "directory that holds everything (FLIGHTD_DATA; ./flightd-data)")
-	c.Flags().StringVar(&f.listen, "listen", "", "loopback address of the API; port 0 takes a free one (FLIGHTD_LISTEN; 127.0.0.1:7420)")
+	c.Flags().String("data", "", "directory that holds everything (FLIGHTD_DATA; ./flightd-data)")
+	c.Flags().String("listen", "", "loopback address of the API; port 0 takes a free one (FLIGHTD_LISTEN; 127.0.0.1:7420)")
 	c.Flags().StringVar(&f.metrics, "listen-metrics", "", "loopback address of metrics and health apart from the API, as in 127.0.0.1:9464 (FLIGHTD_LISTEN_METRICS; none)")
 	c.Flags().StringVar(&f.logLevel, "log-level", "", "debug, info, warn or error (FLIGHTD_LOG_LEVEL; info)")
 	c.Flags().StringVar(&f.logFormat, "log-format", "", "text or json (FLIGHTD_LOG_FORMAT; text)")
@@ -36,8 +36,7 @@ func (a *app) devCommand() *cobra.Command {
 
 // devFlags are the flags of dev; empty ones leave it to the environment.
 type devFlags struct {
-	data, listen, metrics string
-	logLevel, logFormat   string
+	metrics, logLevel, logFormat string
 }
 
 func (a *app) dev(ctx context.Context, f devFlags) error {
@@ -45,16 +44,29 @@ func (a *app) dev(ctx context.Context, f devFlags) error {
 	if err != nil {
 		return &coded{code: exitConfig, err: err}
 	}
-	cfg := node.Dev(firstOf(f.data, a.env("FLIGHTD_DATA")), firstOf(f.listen, a.env("FLIGHTD_LISTEN")))
+	cfg := node.Dev(a.setting("data").Value, a.setting("listen").Value)
 	cfg.ListenMetrics = firstOf(f.metrics, a.env("FLIGHTD_LISTEN_METRICS"))
 	cfg.Version, cfg.Alone = buildVersion(), true
 	cfg.Crash = crash
 	if cfg.Logger, err = a.logger(f.logLevel, f.logFormat); err != nil {
 		return err
 	}
-	cfg.Ready = a.welcome
+	var wrong error // with the terminal; a node does not end because of it
+	cfg.Ready = func(r node.Ready) {
+		wrong = a.welcome(r)
+		a.tellSupervisor("READY=1\nSTATUS=answers at " + r.URL)
+	}
 	node.Tune()
-	return devError(node.Run(ctx, cfg))
+	told := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(told)
+		a.tellSupervisor("STOPPING=1")
+	})
+	err = node.Run(ctx, cfg)
+	if !stop() {
+		<-told
+	}
+	return devError(errors.Join(err, wrong))
 }
 
 // logger writes what the node has to say to where talk goes.
@@ -85,8 +97,10 @@ func firstOf(words ...string) string {
 }
 
 // welcome says where flightd is and what to try. The address is data, so that a script can read it.
-func (a *app) welcome(r node.Ready) {
-	_, _ = fmt.Fprintln(a.out, r.URL)
+func (a *app) welcome(r node.Ready) error {
+	if err := a.writeReady(r); err != nil {
+		return err
+	}
 	server := ""
 	if r.URL != defaultServer {
 		server = "--server " + r.URL + " "
@@ -95,7 +109,7 @@ func (a *app) welcome(r node.Ready) {
 	if r.Metrics != "" {
 		metrics = "\n  see   " + r.Metrics + "/metrics"
 	}
-	_, _ = fmt.Fprintf(a.err, `flightd is ready after %s
+	_, err := fmt.Fprintf(a.err, `flightd is ready after %s
   API   %s   (this machine only, no credentials)
   data  %s   (kept between starts)%s
 
@@ -104,6 +118,21 @@ try in another terminal:
   flightd %sexec --key pay-7 -- sh -c 'echo paid by $$; date'    # the same output, and nothing ran
   flightd %swhy pay-7
 `, r.Took.Round(time.Millisecond), r.URL, r.Data, metrics, server, server, server)
+	return err
+}
+
+func (a *app) writeReady(r node.Ready) error {
+	switch a.format {
+	case "json", "yaml":
+		return a.print(struct {
+			URL        string `json:"url"`
+			Data       string `json:"data"`
+			Deployment string `json:"deployment"`
+			TookMS     int64  `json:"took_ms"`
+		}{r.URL, r.Data, r.Deployment, r.Took.Milliseconds()})
+	}
+	_, err := fmt.Fprintln(a.out, r.URL)
+	return err
 }
 
 // devError says why a node did not start, or stopped, with its exit code.

@@ -17,6 +17,26 @@ const (
 	exitConfig      = 78
 )
 
+// exitCode is one of them, for people.
+type exitCode struct {
+	code  int
+	means string
+}
+
+// exitCodes is the table that the help and the manual show.
+func exitCodes() []exitCode {
+	return []exitCode{
+		{exitOK, "it worked"},
+		{exitFailed, "it did not, and none of the others says why: no such flight, an effect that failed, a check that found something"},
+		{exitUsage, "the command line is wrong, or the key belongs to another input"},
+		{exitUnreachable, "flightd is not there or cannot decide now, or its address is taken; nothing was started"},
+		{exitBusy, "somebody else is at it; ask again. A command under exec says by it that it surely did nothing"},
+		{exitInDoubt, "the effect may have happened; a person has to say (flightd doubt)"},
+		{exitForbidden, "not allowed"},
+		{exitConfig, "the settings are wrong, or the data directory is somebody else's"},
+	}
+}
+
 // coded is an error that ends the program with its code.
 type coded struct {
 	code int

@@ -14,16 +14,30 @@ func flagHint(cmd *cobra.Command, err error) string {
 	if found == nil {
 		return see
 	}
-	best, distance := "", 3
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if d := editDistance(found[1], f.Name); d < distance {
-			best, distance = f.Name, d
-		}
-	})
-	if best == "" {
-		return see
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	if meant := nearest("--"+found[1], names); meant != "" {
+		return didYouMean(meant)
 	}
-	return "did you mean --" + best + "?"
+	return see
+}
+
+// nearest is the word that was probably meant; "" when none is near.
+func nearest(said string, words []string) string {
+	best, distance := "", min(3, len(said))
+	for _, w := range words {
+		if d := editDistance(said, w); d < distance {
+			best, distance = w, d
+		}
+	}
+	return best
+}
+
+func didYouMean(word string) string {
+	if word == "" {
+		return ""
+	}
+	return "did you mean " + word + "?"
 }
 
 // editDistance is how many bytes must be changed, added or dropped to make b of a.

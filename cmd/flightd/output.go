@@ -20,10 +20,8 @@ func (a *app) print(v any) error {
 		if data, err = yaml.JSONToYAML(data); err != nil {
 			return err
 		}
-		_, err = a.out.Write(data)
-		return err
 	}
-	_, err = fmt.Fprintln(a.out, string(data))
+	_, err = fmt.Fprintln(a.out, strings.TrimRight(string(data), "\n"))
 	return err
 }
 

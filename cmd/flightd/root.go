@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,9 +17,10 @@ type terminal struct {
 	env      func(string) string
 }
 
-// app is one invocation of the program: its terminal and the flags that all commands share.
+// app is one invocation of the program: its terminal and what was set for it.
 type app struct {
 	terminal
+	decided   []decided // every setting; what follows is taken from it
 	servers   []string
 	namespace string
 	format    string
@@ -42,7 +42,7 @@ func run(ctx context.Context, term terminal, args []string) int {
 	err := root.ExecuteContext(ctx)
 	code, message, hint := explain(err)
 	if message != "" {
-		_, _ = fmt.Fprintln(term.err, "flightd: "+message)
+		_, _ = fmt.Fprintln(term.err, a.paint(term.err, red, "flightd:")+" "+message)
 	}
 	if hint != "" {
 		_, _ = fmt.Fprintln(term.err, "  "+hint)
@@ -65,85 +65,65 @@ func (a *app) root() *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 	}
+	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpTemplate(helpTemplate)
+	root.SetHelpCommand(helpCommand(root))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &coded{code: exitUsage, err: err, hint: flagHint(cmd, err)}
 	})
 	flags := root.PersistentFlags()
-	flags.StringSliceVar(&a.servers, "server", nil, "address of flightd; several are tried in turn (FLIGHTD_ADDR; http://127.0.0.1:7420)")
-	flags.StringVarP(&a.namespace, "namespace", "n", "", "namespace of keys (FLIGHTD_NAMESPACE; default)")
-	flags.StringVarP(&a.format, "output", "o", "table", "table, json, yaml or id")
-	flags.BoolVar(&a.noColor, "no-color", false, "no colours (NO_COLOR)")
+	flags.StringSlice("server", nil, "address of flightd; several are tried in turn (FLIGHTD_ADDR; http://127.0.0.1:7420)")
+	flags.StringP("namespace", "n", "", "namespace of keys (FLIGHTD_NAMESPACE; default)")
+	flags.StringP("output", "o", "", "table, json, yaml or id (FLIGHTD_OUTPUT; table)")
+	flags.Bool("no-color", false, "no colours (NO_COLOR)")
 	flags.BoolVar(&a.yes, "yes", false, "ask nothing")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		cmd.SetContext(client.WithTraceparent(cmd.Context(), a.env("TRACEPARENT")))
-		return a.settle()
+		if unsettling(cmd) {
+			return nil
+		}
+		return a.settle(cmd)
 	}
-	root.AddCommand(a.devCommand(), a.execCommand(), a.flightsCommand(), a.whyCommand(), a.tailCommand(), a.doubtCommand(), a.importCommand(), a.drillCommand(), a.versionCommand())
+	for _, section := range a.sections() {
+		root.AddGroup(&cobra.Group{ID: section.id, Title: section.title})
+		for _, c := range section.commands {
+			c.GroupID = section.id
+			root.AddCommand(c)
+		}
+	}
+	root.AddCommand(topics()...)
+	root.AddCommand(a.manCommand())
+	a.completeAll(root)
 	return root
 }
 
-// helpTemplate shows examples first: most people need no more.
-const helpTemplate = `{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
-{{end}}{{if .HasExample}}
-Examples:
-{{.Example}}
-{{end}}
-Usage:{{if .Runnable}}
-  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
-  {{.CommandPath}} COMMAND{{end}}
-{{if .HasAvailableSubCommands}}
-Commands:{{range .Commands}}{{if (or .IsAvailableCommand (eq .Name "help"))}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
-{{end}}{{if .HasAvailableLocalFlags}}
-Flags:
-{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
-{{end}}{{if .HasAvailableInheritedFlags}}
-Flags of every command:
-{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}
-{{end}}`
-
-// settle fills in what flags left open, and refuses what they must not say.
-func (a *app) settle() error {
-	if len(a.servers) == 0 {
-		a.servers = strings.FieldsFunc(a.env("FLIGHTD_ADDR"), func(r rune) bool { return r == ',' || r == ' ' })
-	}
-	if len(a.servers) == 0 {
-		a.servers = []string{defaultServer}
-	}
-	for i, s := range a.servers {
-		if !strings.Contains(s, "://") {
-			a.servers[i] = "http://" + s
-		}
-	}
-	if a.namespace == "" {
-		a.namespace = a.env("FLIGHTD_NAMESPACE")
-	}
-	if a.namespace == "" {
-		a.namespace = "default"
-	}
-	if a.env("NO_COLOR") != "" {
-		a.noColor = true
-	}
-	switch a.format {
-	case "table", "json", "yaml", "id":
-		return nil
-	}
-	return usage("-o %s: the formats are table, json, yaml and id", a.format)
+// section is a group of commands under one heading of the help.
+type section struct {
+	id, title string
+	commands  []*cobra.Command
 }
 
-// noSuchCommand refuses words behind a command that has only commands of its own, with the nearest of them.
-func noSuchCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
+// sections are all commands, in the order of the help.
+func (a *app) sections() []section {
+	return []section{
+		{"use", "Use:", []*cobra.Command{a.devCommand(), a.execCommand()}},
+		{"look", "Look:", []*cobra.Command{a.flightsCommand(), a.whyCommand(), a.tailCommand()}},
+		{"settle", "Settle:", []*cobra.Command{a.doubtCommand()}},
+		{"operate", "Operate:", []*cobra.Command{
+			a.importCommand(),
+			a.doctorCommand(), a.drillCommand(), a.configCommand(), a.completionCommand(), a.versionCommand(),
+		}},
 	}
-	e := &coded{code: exitUsage, err: fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])}
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		e.hint = "did you mean " + cmd.CommandPath() + " " + strings.Join(near, ", ") + "?"
-	} else {
-		e.hint = "see " + cmd.CommandPath() + " --help"
+}
+
+// unsettling reports whether a command must work though the settings are wrong: it helps to write them, or a shell runs
+// it at every start.
+func unsettling(cmd *cobra.Command) bool {
+	switch cmd.Name() {
+	case cobra.ShellCompRequestCmd, "help", "man":
+		return true
 	}
-	return e
+	return cmd.HasParent() && (cmd.Parent().Name() == "completion" || cmd.CommandPath() == "flightd config path")
 }
 
 // group is a command that has only commands of its own.

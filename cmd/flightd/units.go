@@ -80,7 +80,11 @@ func (c *choice) Set(s string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is none of %s", s, strings.Join(c.words, ", "))
+	err := fmt.Errorf("%q is none of %s", s, strings.Join(c.words, ", "))
+	if meant := nearest(s, c.words); meant != "" {
+		err = fmt.Errorf("%w; %s", err, didYouMean(meant))
+	}
+	return err
 }
 
 func (c *choice) Type() string { return strings.Join(c.words, "|") }

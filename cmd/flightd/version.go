@@ -8,8 +8,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// buildVersion is what the toolchain wrote into the binary: the module's version, else the commit it was built from.
+// stamped is the version of a release. The linker writes it (-X main.stamped=v1.2.3), which it can do to a package's
+// variable alone; nothing else does.
+var stamped string
+
+// buildVersion is the release's, else what the toolchain wrote into the binary: the module's version where it was
+// installed as a module, else the commit it was built from.
 func buildVersion() string {
+	if stamped != "" {
+		return stamped
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "devel"

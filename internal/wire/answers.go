@@ -205,10 +205,30 @@ type Version struct {
 	Deployment string `json:"deployment,omitempty"`
 }
 
-// Ready is the answer of GET /readyz.
+// Ready is the answer of GET /readyz. Checks are told with ?verbose or when one of them fails, Node with ?verbose.
 type Ready struct {
 	Ready  bool    `json:"ready"`
 	Checks []Check `json:"checks,omitempty"`
+	Node   *Node   `json:"node,omitempty"`
+}
+
+// Node is what a node tells about itself to those who look after it.
+type Node struct {
+	Time       Time   `json:"time"`        // by its own clock
+	LedgerTime Time   `json:"ledger_time"` // what the ledger would stamp now
+	Data       string `json:"data"`        // its data directory
+	Etcd       *Etcd  `json:"etcd,omitempty"`
+}
+
+// Etcd is the state of the etcd that a node claims in.
+type Etcd struct {
+	Version   string `json:"version"`
+	Problem   string `json:"problem,omitempty"` // why this version must not be used
+	Revision  int64  `json:"revision"`
+	Compacted int64  `json:"compacted"` // revisions below are forgotten; 0: none
+	Size      int64  `json:"size"`      // bytes of its file
+	InUse     int64  `json:"in_use"`    // bytes of it that hold something
+	Quota     int64  `json:"quota"`     // bytes at which it takes no more writes; 0: not told
 }
 
 // Check is one part of a node and whether it is ready.

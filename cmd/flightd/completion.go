@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
+)
+
+// completionPatience is how long somebody who pressed a key waits for keys that a server knows.
+const completionPatience = 700 * time.Millisecond
+
+// mostCompletions is how many keys are offered: nobody reads more.
+const mostCompletions = 100
+
+func (a *app) completionCommand() *cobra.Command {
+	return group("completion", "Write the completion of a shell; keys come live from the server",
+		a.shell("bash", "  source <(flightd completion bash)\n  flightd completion bash > ~/.local/share/bash-completion/completions/flightd",
+			func(root *cobra.Command) error { return root.GenBashCompletionV2(a.out, true) }),
+		a.shell("zsh", "  source <(flightd completion zsh)\n  flightd completion zsh > \"${fpath[1]}/_flightd\"",
+			func(root *cobra.Command) error { return root.GenZshCompletion(a.out) }),
+		a.shell("fish", "  flightd completion fish | source\n  flightd completion fish > ~/.config/fish/completions/flightd.fish",
+			func(root *cobra.Command) error { return root.GenFishCompletion(a.out, true) }),
+		a.shell("powershell", "  flightd completion powershell | Out-String | Invoke-Expression",
+			func(root *cobra.Command) error { return root.GenPowerShellCompletionWithDesc(a.out) }))
+}
+
+func (a *app) shell(name, example string, write func(root *cobra.Command) error) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Short: "Write the completion of " + name, Example: example,
+		Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return write(cmd.Root()) },
+	}
+}
+
+// completeAll gives every command and flag below cmd what can be completed there: keys where a key is asked for, the
+// words of flags that take one of a few, and nowhere names of files that mean nothing there.
+func (a *app) completeAll(cmd *cobra.Command) {
+	if cmd.ValidArgsFunction == nil && cmd.Args != nil && !cmd.HasSubCommands() {
+		if takesKey(cmd) {
+			cmd.ValidArgsFunction = a.completeKey
+		} else if !strings.Contains(cmd.Use, "--") {
+			cmd.ValidArgsFunction = cobra.NoFileCompletions
+		}
+	}
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if words := wordsOf(f); words != nil {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+		}
+	})
+	for _, sub := range cmd.Commands() {
+		a.completeAll(sub)
+	}
+}
+
+func takesKey(cmd *cobra.Command) bool { return strings.Contains(cmd.Use, "KEY-or-ID") }
+
+// wordsOf is what a flag takes; nil where that is not known, or is a file.
+func wordsOf(f *pflag.Flag) []string {
+	if c, ok := f.Value.(*choice); ok {
+		return c.words
+	}
+	switch f.Name {
+	case "output":
+		return formats()
+	case "state":
+		return stateWords()
+	case "input", "data", "receipt":
+		return nil
+	}
+	if f.NoOptDefVal != "" { // a switch
+		return nil
+	}
+	return []string{}
+}
+
+// statesFor is in which states a command has something to do; nil for all.
+func statesFor(cmd *cobra.Command) []string {
+	switch cmd.CommandPath() {
+	case "flightd doubt resolve", "flightd doubt show":
+		return []string{flight.InDoubt.String()}
+	case "flightd flights cancel":
+		return []string{flight.Scheduled.String(), flight.Queued.String(), flight.AwaitingApproval.String(), flight.Running.String(), flight.Waiting.String(), flight.InDoubt.String()}
+	case "flightd flights retry":
+		return []string{flight.StateFailed.String(), flight.StateCancelled.String()}
+	}
+	return nil
+}
+
+// completeKey asks the server for keys. A person who presses a key wants no word about why there are none.
+func (a *app) completeKey(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	const done = cobra.ShellCompDirectiveNoFileComp
+	if len(args) > 0 || a.settle(cmd) != nil {
+		return nil, done
+	}
+	parent := cmd.Context()
+	if parent == nil {
+		parent = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(parent, completionPatience)
+	defer cancel()
+	c, err := client.Connect(ctx, strings.Join(a.servers, ","), client.WithNamespace(a.namespace), client.WithoutSpool(),
+		client.WithPatience(completionPatience), client.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
+	if err != nil {
+		return nil, done
+	}
+	defer func() { _ = c.Close(ctx) }()
+	return a.keysLike(ctx, c, typed, statesFor(cmd)), done
+}
+
+// keysLike lists the flights whose key begins as typed, in any of the ways in which a person may write a key.
+func (a *app) keysLike(ctx context.Context, c *client.Client, typed string, states []string) (words []string) {
+	for _, way := range a.spellings(typed) {
+		page, err := c.List(ctx, client.Query{States: states, KeyPrefix: way.prefix, Limit: mostCompletions})
+		if err != nil {
+			return words
+		}
+		for _, f := range page.Flights {
+			word := strings.TrimPrefix(f.Key, way.left)
+			if way.id {
+				word = f.ID
+			}
+			if f.Key != "" && strings.HasPrefix(word, typed) {
+				words = append(words, word+"\t"+strings.TrimSpace(f.State+" "+f.Cause))
+			}
+		}
+	}
+	return words
+}
+
+// spelling is a way to write a key: those with the prefix, with what is left out in front of them, or their ids.
+type spelling struct {
+	prefix, left string
+	id           bool
+}
+
+// spellings are the ways in which the typed word may be meant: NAME/ID, the id alone of what exec made, a full key, the
+// id of a flight.
+func (a *app) spellings(typed string) []spelling {
+	here, made := a.namespace+"/", a.namespace+"/"+execName+"/"
+	ways := []spelling{{prefix: here + typed, left: here}}
+	if typed == "" {
+		return ways
+	}
+	ways = append(ways, spelling{prefix: made + typed, left: made})
+	if strings.HasPrefix(typed, here) || strings.HasPrefix(here, typed) || strings.Count(typed, "/") > 1 {
+		ways = append(ways, spelling{prefix: typed})
+	}
+	if strings.HasPrefix(typed, "fl_") {
+		ways = append(ways, spelling{prefix: here, id: true})
+	}
+	return ways
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// configFile is the settings file: YAML, every field may be left out, none may be unknown.
+type configFile struct {
+	Server    addressList `json:"server,omitempty" yaml:"server"`
+	Namespace string      `json:"namespace,omitempty" yaml:"namespace"`
+	Output    string      `json:"output,omitempty" yaml:"output"`
+	NoColor   *bool       `json:"no_color,omitempty" yaml:"no_color"`
+	Data      string      `json:"data,omitempty" yaml:"data"`
+	Listen    string      `json:"listen,omitempty" yaml:"listen"`
+}
+
+// addressList is one address or a list of them.
+type addressList []string
+
+// UnmarshalYAML implements yaml.InterfaceUnmarshaler.
+func (l *addressList) UnmarshalYAML(read func(any) error) error {
+	var one string
+	if read(&one) == nil {
+		*l = addressList{one}
+		return nil
+	}
+	return read((*[]string)(l))
+}
+
+// say gives what the file says of a setting.
+func (f configFile) say(s setting) string {
+	switch s.name {
+	case "server":
+		return strings.Join(f.Server, ",")
+	case "namespace":
+		return f.Namespace
+	case "output":
+		return f.Output
+	case "no_color":
+		if f.NoColor != nil {
+			return fmt.Sprint(*f.NoColor)
+		}
+	case "data":
+		return f.Data
+	case "listen":
+		return f.Listen
+	}
+	return ""
+}
+
+// configPath is where the settings file is looked for; "" where there is no home.
+func (a *app) configPath() string {
+	dir := a.env("XDG_CONFIG_HOME")
+	if !filepath.IsAbs(dir) {
+		home := a.env("HOME")
+		if !filepath.IsAbs(home) {
+			return ""
+		}
+		dir = filepath.Join(home, ".config")
+	}
+	return filepath.Join(dir, "flightd", "config.yaml")
+}
+
+// readConfig reads the settings file. That there is none is no mistake; that it cannot be read is.
+func (a *app) readConfig() (configFile, error) {
+	path := a.configPath()
+	if path == "" {
+		return configFile{}, nil
+	}
+	data, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return configFile{}, nil
+	case err != nil:
+		return configFile{}, &coded{code: exitConfig, err: fmt.Errorf("the settings cannot be read: %w", err)}
+	}
+	f, err := parseConfig(data)
+	if err != nil {
+		return f, &coded{code: exitConfig, err: fmt.Errorf("%s: %w", path, err), hint: "flightd help settings lists what can be set"}
+	}
+	return f, nil
+}
+
+// parseConfig reads settings and refuses what it does not know. Errors show the line, with a caret.
+func parseConfig(data []byte) (f configFile, err error) {
+	if err := yaml.UnmarshalWithOptions(data, &f, yaml.Strict()); err != nil {
+		return configFile{}, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
+	}
+	return f, nil
+}

@@ -1,0 +1,60 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/lease/etcdlease"
+)
+
+// about tells what those who look after a node want to know of it, and no readiness depends on.
+func (n *node) about(ctx context.Context) *wire.Node {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return &wire.Node{
+		Etcd: n.etcd.about(ctx, n.cfg.tuning.etcdQuota),
+		Time: wire.Time{Time: time.Now()}, LedgerTime: wire.Time{Time: n.store.Now().At()},
+		Data: n.cfg.Data,
+	}
+}
+
+// about is nil when etcd does not answer: readiness says why.
+func (e *etcd) about(ctx context.Context, quota int64) *wire.Etcd {
+	status, err := e.client.Status(ctx, "")
+	if err != nil {
+		return nil
+	}
+	about := &wire.Etcd{
+		Version: status.Version, Revision: status.Header.Revision,
+		Size: status.DbSize, InUse: status.DbSizeInUse, Quota: quota,
+	}
+	if err := etcdlease.CheckServer(ctx, e.client); err != nil {
+		about.Problem = err.Error()
+	}
+	if about.Compacted, err = compacted(ctx, e.client); err != nil {
+		return nil
+	}
+	return about
+}
+
+// compacted asks etcd up to which revision its history is forgotten; 0: it is whole. Only a watch that wants to begin
+// too early is told the number.
+func compacted(ctx context.Context, client *clientv3.Client) (int64, error) {
+	_, err := client.Get(ctx, "flightd/", clientv3.WithRev(1), clientv3.WithKeysOnly())
+	if !errors.Is(err, rpctypes.ErrCompacted) {
+		return 0, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // it ends the watch
+	for answer := range client.Watch(ctx, "flightd/", clientv3.WithRev(1)) {
+		if answer.CompactRevision > 0 {
+			return answer.CompactRevision, nil
+		}
+	}
+	return 0, context.Cause(ctx)
+}

@@ -1,0 +1,34 @@
+package node
+
+import (
+	"testing"
+	"time"
+)
+
+// TestAboutTellsHowFarEtcdIsCompacted: before the first compaction, after one, and not a revision more.
+func TestAboutTellsHowFarEtcdIsCompacted(t *testing.T) {
+	in := open(t, t.TempDir(), func(tune *tuning) { tune.compactor.Look = time.Hour }) // it leaves the history alone
+	before := in.about(t.Context())
+	if before.Etcd == nil || before.Etcd.Compacted != 0 || before.Etcd.Version == "" || before.Etcd.Problem != "" {
+		t.Fatalf("before: %+v", before.Etcd)
+	}
+	for range 5 {
+		if _, err := in.etcd.client.Put(t.Context(), "k", "v"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	revision := before.Etcd.Revision + 3
+	if _, err := in.etcd.client.Compact(t.Context(), revision); err != nil {
+		t.Fatal(err)
+	}
+	after := in.about(t.Context())
+	if after.Etcd == nil || after.Etcd.Compacted != revision || after.Etcd.Revision < revision || after.Etcd.Quota != etcdQuota {
+		t.Errorf("after a compaction at %d: %+v", revision, after.Etcd)
+	}
+	if d := after.Time.Sub(after.LedgerTime.Time).Abs(); d > 10*time.Second {
+		t.Errorf("the ledger's time is %v away from the clock", d)
+	}
+	if after.Data != in.cfg.Data {
+		t.Errorf("data is %q", after.Data)
+	}
+}
