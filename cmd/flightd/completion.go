@@ -149,10 +149,7 @@ func (a *app) spellings(typed string) []spelling {
 	if typed == "" {
 		return ways
 	}
-	ways = append(ways, spelling{prefix: made + typed, left: made})
-	if strings.HasPrefix(typed, here) || strings.HasPrefix(here, typed) || strings.Count(typed, "/") > 1 {
-		ways = append(ways, spelling{prefix: typed})
-	}
+	ways = append(ways, spelling{prefix: made + typed, left: made}, spelling{prefix: typed})
 	if strings.HasPrefix(typed, "fl_") {
 		ways = append(ways, spelling{prefix: here, id: true})
 	}

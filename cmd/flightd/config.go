@@ -71,7 +71,8 @@ func (a *app) configWhere() *cobra.Command {
 		Short:   "Say where the settings file is looked for",
 		Example: "  ${EDITOR:-vi} \"$(flightd config path)\"",
 		Args:    exactly(0, "no arguments"),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_ = a.settle(cmd) // a file that is wrong must be found all the same
 			if a.format == "json" || a.format == "yaml" {
 				return a.print(map[string]string{"path": a.configPath()})
 			}

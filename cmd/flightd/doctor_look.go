@@ -27,8 +27,12 @@ type examination struct {
 	alone    bool // no server answers
 }
 
-// doctorPatience is how long a server may take to answer the doctor; one that takes longer is not well.
-const doctorPatience = 2 * time.Second
+// How long a server may take to answer the doctor, and for how long one that refuses is tried again: the doctor wants
+// to know how things stand now.
+const (
+	doctorPatience = 2 * time.Second
+	doctorTries    = 300 * time.Millisecond
+)
 
 func (e *examination) add(f finding) { e.findings = append(e.findings, f) }
 
@@ -117,7 +121,7 @@ func (e *examination) findServer(ctx context.Context) (found *client.Client) {
 func (e *examination) call(ctx context.Context, address string) (*client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, doctorPatience)
 	defer cancel()
-	return client.Connect(ctx, address, client.WithNamespace(e.namespace), client.WithoutSpool(), client.WithPatience(doctorPatience),
+	return client.Connect(ctx, address, client.WithNamespace(e.namespace), client.WithoutSpool(), client.WithPatience(doctorTries),
 		client.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
 }
 

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	_ = os.Setenv("XDG_CONFIG_HOME", dir) // the settings of whoever runs the tests are not for them
+	_ = os.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config")) // the settings of whoever runs the tests are not for them
 	program = filepath.Join(dir, "flightd")
 	code := 1
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {

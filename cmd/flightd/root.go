@@ -41,6 +41,9 @@ func run(ctx context.Context, term terminal, args []string) int {
 	root.SetErr(term.err)
 	err := root.ExecuteContext(ctx)
 	code, message, hint := explain(err)
+	if a.decided == nil {
+		_ = a.settle(root) // for the colours of an error that came before it
+	}
 	if message != "" {
 		_, _ = fmt.Fprintln(term.err, a.paint(term.err, red, "flightd:")+" "+message)
 	}

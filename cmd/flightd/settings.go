@@ -61,7 +61,7 @@ func decide(flag, env, file said, path string) []decided {
 // flagsOf gives what the flags of a command line say.
 func flagsOf(cmd *cobra.Command) said {
 	return func(s setting) string {
-		f := cmd.Flags().Lookup(s.flag)
+		f := cmd.Flag(s.flag)
 		if f == nil || !f.Changed {
 			return ""
 		}

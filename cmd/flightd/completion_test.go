@@ -1,0 +1,146 @@
+package main
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// complete gives what a shell would offer.
+func (s *server) complete(words ...string) []string {
+	s.t.Helper()
+	r := s.flightd(append([]string{"__complete"}, words...)...)
+	if r.code != 0 {
+		s.t.Fatalf("__complete %q: %v", words, r)
+	}
+	return offered(r.out)
+}
+
+// offered are the words that a completion offers, without what is said about them.
+func offered(out string) (words []string) {
+	for line := range strings.Lines(out) {
+		if word, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); !strings.HasPrefix(word, ":") {
+			words = append(words, word)
+		}
+	}
+	return words
+}
+
+// TestComplete_KeysComeLiveFromTheServer: the new one is offered in the moment in which it is there, and each command
+// is offered what it can be used on.
+func TestComplete_KeysComeLiveFromTheServer(t *testing.T) {
+	s := startServer(t)
+	if got := s.complete("why", ""); len(got) != 0 {
+		t.Errorf("an empty server offers %q", got)
+	}
+	s.flightd("exec", "--key", "pay-7", "--", "true")
+	s.flightd("exec", "--key", "charge/order-42", "--", "sh", "-c", "exit 3")
+	s.flightd("exec", "-n", "other", "--key", "charge/order-43", "--", "true")
+	id := s.flight("pay-7").ID
+	for _, test := range []struct {
+		words string // the last one is being typed
+		want  string
+	}{
+		{"why ", "charge/order-42 exec/pay-7"},
+		{"why pay", "pay-7"},
+		{"why ch", "charge/order-42"},
+		{"why default/", "default/charge/order-42 default/exec/pay-7"},
+		{"why other/ch", "other/charge/order-43"},
+		{"why " + id[:6], id},
+		{"why nothing", ""},
+		{"why pay-7 ", ""},
+		{"-n other why ", "charge/order-43"},
+		{"doubt resolve ", "charge/order-42"},
+		{"doubt show pay", ""},
+		{"flights get exec/", "exec/pay-7"},
+		{"flights retry ", ""},
+		{"flights cancel ", "charge/order-42"},
+		{"flights ls ", ""},
+		{"why -o ", "table json yaml id"},
+		{"exec --recovery ", "hold resend"},
+		{"flights ls --state in", strings.Join(stateWords(), " ")},
+	} {
+		if got := strings.Join(s.complete(strings.Split(test.words, " ")...), " "); got != test.want && !strings.HasPrefix(test.words, "flights ls --state") {
+			t.Errorf("%q: want %q, got %q", test.words, test.want, got)
+		}
+	}
+	if got := s.bash("why", "pa"); got != "pay-7" {
+		t.Errorf("bash offers %q", got)
+	}
+	if got := s.bash("do"); !strings.Contains(got, "doubt") || !strings.Contains(got, "doctor") {
+		t.Errorf("bash offers %q", got)
+	}
+}
+
+// bash asks a real one, which has read the script that flightd wrote for it. What the bash-completion package would
+// bring stands in the script here.
+func (s *server) bash(words ...string) string {
+	s.t.Helper()
+	script := `source <("$0" completion bash); PATH=$(dirname "$0"):$PATH
+COMP_WORDS=(flightd "$@"); COMP_CWORD=$#; COMP_LINE="flightd $*"; COMP_POINT=${#COMP_LINE}; COMP_TYPE=9
+compopt() { :; }
+_get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }
+__start_flightd; printf '%s\n' "${COMPREPLY[@]}"`
+	c := exec.Command("bash", append([]string{"--norc", "-c", script, program}, words...)...)
+	c.Env = append(os.Environ(), "FLIGHTD_ADDR="+s.url())
+	out, err := c.CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("bash: %v\n%s", err, out)
+	}
+	var offers []string
+	for line := range strings.Lines(string(out)) {
+		word, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		offers = append(offers, word)
+	}
+	return strings.Join(offers, " ")
+}
+
+// TestComplete_IsSilentAndQuickWhereNoServerAnswers: not there, not answering, not configured.
+func TestComplete_IsSilentAndQuickWhereNoServerAnswers(t *testing.T) {
+	deaf, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer deaf.Close()
+	for name, env := range map[string]map[string]string{
+		"nobody":   {"FLIGHTD_ADDR": "127.0.0.1:1"},
+		"deaf":     {"FLIGHTD_ADDR": deaf.Addr().String()},
+		"nonsense": {"FLIGHTD_ADDR": "ftp://x"},
+		"broken":   withConfig(t, "colour: red\n"),
+	} {
+		began := time.Now()
+		for _, words := range [][]string{{"why", ""}, {"doubt", "resolve", "x"}} {
+			r := cli(env, append([]string{"__complete"}, words...)...)
+			talk := strings.TrimSpace(strings.Replace(r.err, "Completion ended with directive: ShellCompDirectiveNoFileComp", "", 1))
+			if r.code != 0 || r.out != ":4\n" || talk != "" {
+				t.Errorf("%s, %v: %v", name, words, r)
+			}
+		}
+		if took := time.Since(began); took > 2*(completionPatience+time.Second) {
+			t.Errorf("%s: it took %v", name, took)
+		}
+	}
+}
+
+func TestCompletion_EveryShellHasOne(t *testing.T) {
+	for shell, holds := range map[string]string{"bash": "__start_flightd", "zsh": "#compdef flightd", "fish": "complete -c flightd", "powershell": "Register-ArgumentCompleter"} {
+		r := cli(nil, "completion", shell)
+		if r.code != 0 || r.err != "" || !strings.Contains(r.out, holds) || !strings.Contains(r.out, "__complete") {
+			t.Errorf("%s: exit %d, %q", shell, r.code, r.err)
+		}
+	}
+	script := filepath.Join(t.TempDir(), "flightd")
+	if err := os.WriteFile(script, []byte(cli(nil, "completion", "bash").out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
+		t.Errorf("bash -n: %v\n%s", err, out)
+	}
+	if r := cli(nil, "completion", "tcsh"); r.code != exitUsage {
+		t.Errorf("tcsh: %v", r)
+	}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flightd/flightd/internal/wire"
+)
+
+func TestDoctor_Judges(t *testing.T) {
+	now := time.Now()
+	fast := func(d ...time.Duration) renewals { return renewals{took: d} }
+	disk := func(median, worst time.Duration, free uint64) finding {
+		return judgeDisk("/d", syncs{took: []time.Duration{median, median, worst}, free: free})
+	}
+	etcd := func(change func(*wire.Etcd)) finding {
+		e := wire.Etcd{Version: "3.7.3", Revision: 1_000_000, Compacted: 990_000, InUse: 1 << 20, Quota: 1 << 30}
+		change(&e)
+		return judgeEtcd(&e)
+	}
+	v := func(version, api string) wire.Version { return wire.Version{Version: version, API: api} }
+	for name, test := range map[string]struct {
+		got  finding
+		want string
+		says string
+	}{
+		"folders":           {judgeFolders(folders{config: "/c", spool: "/s"}), ok, "/s"},
+		"spool not mine":    {judgeFolders(folders{config: "/c", spool: "/s", trouble: errors.New("no")}), fail, "could not be kept"},
+		"no reports":        {judgeSpool("/s", spooledReports{}), ok, "none waits"},
+		"reports wait":      {judgeSpool("/s", spooledReports{waiting: 2}), warn, "2 outcomes wait"},
+		"reports put aside": {judgeSpool("/s", spooledReports{aside: []string{"x.refused"}}), warn, "x.refused"},
+		"one of two":        {judgeAnswer(answer{"a", errors.New("no")}, false), warn, "does not answer"},
+		"none of them":      {judgeAnswer(answer{"a", errors.New("no")}, true), fail, "does not answer"},
+		"ready":             {judgeParts([]wire.Check{{Name: "etcd", OK: true}}), ok, "etcd"},
+		"not ready":         {judgeParts([]wire.Check{{Name: "etcd"}, {Name: "ledger", OK: true}}), fail, "not ready: etcd"},
+		"same version":      {judgeVersions(v("1", "v1"), v("1", "v1")), ok, "1"},
+		"other version":     {judgeVersions(v("1", "v1"), v("2", "v1")), warn, "client 1, server 2"},
+		"other API":         {judgeVersions(v("1", "v1"), v("9", "v2")), fail, "speaks API v1"},
+
+		"clock":               {judgeClock(clockReading{offset: 900 * time.Microsecond, local: now}, 0), ok, "agrees"},
+		"clock, slow way":     {judgeClock(clockReading{offset: 2 * time.Second, trip: 4 * time.Second, local: now}, 0), ok, "agrees"},
+		"clock, nearly":       {judgeClock(clockReading{offset: 500 * time.Millisecond, local: now}, 0), ok, "500ms behind"},
+		"clock behind":        {judgeClock(clockReading{offset: 3 * time.Second, local: now}, 0), warn, "3s behind"},
+		"clock far ahead":     {judgeClock(clockReading{offset: -time.Hour, local: now}, 0), fail, "1h0m0s ahead"},
+		"clock of 1970":       {judgeClock(clockReading{local: time.Unix(0, 0)}, 0), fail, "1970"},
+		"clock being set":     {judgeClock(clockReading{stepped: -time.Second, local: now}, 0), warn, "set this clock"},
+		"ledger time strays":  {judgeClock(clockReading{local: now}, time.Minute), warn, "ledger"},
+		"etcd":                {etcd(func(*wire.Etcd) {}), ok, "compacted up to revision 990000 of 1000000"},
+		"no etcd":             {judgeEtcd(nil), fail, "does not answer"},
+		"old etcd":            {etcd(func(e *wire.Etcd) { e.Problem = "too old" }), fail, "too old"},
+		"etcd never forgets":  {etcd(func(e *wire.Etcd) { e.Compacted = 0 }), warn, "not compacted"},
+		"etcd fills up":       {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 7 / 10 }), warn, "716.8 MiB"},
+		"etcd is nearly full": {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 9 / 10 }), fail, "takes no more claims"},
+
+		"lease":         {judgeLease(15*time.Second, fast(time.Millisecond, 2*time.Millisecond)), ok, "at worst 2ms; a TTL of 15s leaves 7s"},
+		"slow lease":    {judgeLease(15*time.Second, fast(time.Millisecond, time.Second)), warn, "at worst 1s"},
+		"hopeless":      {judgeLease(15*time.Second, fast(4*time.Second)), fail, "at worst 4s"},
+		"no lease":      {judgeLease(15*time.Second, renewals{err: errors.New("no")}), fail, "could not be kept"},
+		"disk":          {disk(time.Millisecond, 5*time.Millisecond, 50<<30), ok, "/d syncs 4 KiB in 1ms, at worst 5ms; 50.0 GiB"},
+		"slow disk":     {disk(20*time.Millisecond, 30*time.Millisecond, 50<<30), warn, "20ms"},
+		"stalling disk": {disk(time.Millisecond, time.Second, 50<<30), warn, "at worst 1s"},
+		"hopeless disk": {disk(300*time.Millisecond, time.Second, 50<<30), fail, "300ms"},
+		"filling disk":  {disk(time.Millisecond, time.Millisecond, 500<<20), warn, "500.0 MiB"},
+		"full disk":     {disk(time.Millisecond, time.Millisecond, 50<<20), fail, "50.0 MiB"},
+		"foreign disk":  {judgeDisk("/d", syncs{err: errors.New("no")}), warn, "could not be measured"},
+	} {
+		if f := test.got; f.Status != test.want || !strings.Contains(f.Says, test.says) || (f.Do == "") != (f.Status == ok) {
+			t.Errorf("%s: want %s %q, got %+v", name, test.want, test.says, f)
+		}
+	}
+	if d := diagnose([]finding{{Status: ok}, {Status: fail}, {Status: warn}}); d.Status != fail {
+		t.Errorf("the worst of them is %s", d.Status)
+	}
+}
+
+// examined is what the doctor says, by what it looked at.
+func (s *server) examined(args ...string) (by map[string]finding, r result) {
+	s.t.Helper()
+	r = s.flightd(append([]string{"doctor", "-o", "json"}, args...)...)
+	var d diagnosis
+	if err := json.Unmarshal([]byte(r.out), &d); err != nil {
+		s.t.Fatalf("%v: %v", err, r)
+	}
+	by = make(map[string]finding)
+	for _, f := range d.Findings {
+		by[f.Check] = f
+	}
+	return by, r
+}
+
+// TestDoctor_OfALivingServer: every line of it, each with figures that were really measured; and nothing is left
+// behind, neither a file nor a session, and no report is touched.
+func TestDoctor_OfALivingServer(t *testing.T) {
+	s := startServer(t)
+	reports := filepath.Join(s.state, "flightd", "reports")
+	if err := os.MkdirAll(reports, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a.report", "b.report", "c.report.refused"} {
+		if err := os.WriteFile(filepath.Join(reports, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	by, r := s.examined()
+	if r.code != 0 || r.err != "" {
+		t.Errorf("%v", r)
+	}
+	for check, fact := range map[string]string{
+		"folders": "reports", "reports": "waiting", "server": "address", "parts": "", "versions": "server",
+		"clock": "offset_ms", "etcd": "compacted", "lease": "renewal_worst_ms", "disk": "fsync_worst_ms",
+	} {
+		f := by[check]
+		if f.Status == "" || f.Status == fail || fact != "" && f.Facts[fact] == nil {
+			t.Errorf("%s: %+v", check, f)
+		}
+	}
+	if f := by["reports"]; f.Status != warn || f.Facts["waiting"] != 2.0 || f.Facts["put_aside"] != 1.0 {
+		t.Errorf("reports: %+v", f)
+	}
+	if f := by["disk"]; f.Facts["data"] != s.data || f.Facts["fsync_worst_ms"].(float64) <= 0 {
+		t.Errorf("disk: %+v", f)
+	}
+	if f := by["etcd"]; f.Facts["version"] == "" || f.Facts["quota"].(float64) <= 0 {
+		t.Errorf("etcd: %+v", f)
+	}
+	if left, _ := filepath.Glob(filepath.Join(s.data, "doctor-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if left, _ := os.ReadDir(reports); len(left) != 3 {
+		t.Errorf("the reports are %v", left)
+	}
+	if r := s.flightd("doctor", "-o", "id"); r.out != "reports\n" || r.code != 0 {
+		t.Errorf("what is not well: %v", r)
+	}
+	if r := s.flightd("doctor"); !strings.Contains(r.out, "ok    server ") || !strings.Contains(r.out, "warn  reports ") || strings.Contains(r.out, "\x1b") {
+		t.Errorf("for people: %v", r)
+	}
+}
+
+// TestDoctor_WhereNoServerRuns: it says so, says what to do, and measures what it can.
+func TestDoctor_WhereNoServerRuns(t *testing.T) {
+	s := startServer(t)
+	s.kill()
+	r := s.flightd("doctor", "--data", s.data)
+	if r.code != exitUnreachable || !strings.Contains(r.out, "fail  server") || !strings.Contains(r.out, "flightd dev starts one") || !strings.Contains(r.out, s.data+" syncs") {
+		t.Errorf("%v", r)
+	}
+	by, r := s.examined("--server", "http://127.0.0.1:1,"+s.url())
+	if r.code != exitUnreachable || by["server"].Status != fail || by["etcd"].Check != "" || by["disk"].Status != ok {
+		t.Errorf("%v", r)
+	}
+	s.start()
+	if by, r = s.examined("--server", s.url()+",http://127.0.0.1:1"); r.code != 0 || by["server"].Status != warn || by["lease"].Status == fail {
+		t.Errorf("one of two: %v", r)
+	}
+}

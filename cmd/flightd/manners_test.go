@@ -1,0 +1,262 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// refusing is a server that answers every request about a flight with one problem.
+func refusing(t *testing.T, code wire.Code) string {
+	t.Helper()
+	class, known := code.Class()
+	if !known {
+		t.Fatalf("no code %s", code)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(wire.Version{Version: "test", API: "v1", Deployment: "d"})
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", wire.TypeProblem)
+		w.WriteHeader(class.Status)
+		_ = json.NewEncoder(w).Encode(wire.Problem{Status: class.Status, Code: code, Title: class.Title, Detail: "on purpose"})
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// withConfig is an environment whose settings file holds this.
+func withConfig(t *testing.T, content string) map[string]string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "flightd"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "flightd", "config.yaml"), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{"XDG_CONFIG_HOME": dir}
+}
+
+// TestCLI_ExitCodes: each code that flightd help exit-codes lists is one that somebody gets, and no other is got.
+func TestCLI_ExitCodes(t *testing.T) {
+	got := make(map[int]bool)
+	listed := make(map[int]bool)
+	page := cli(nil, "help", "exit-codes").out
+	for _, e := range exitCodes() {
+		listed[e.code] = true
+		if !strings.Contains(page, fmt.Sprintf("%3d  %s", e.code, e.means)) {
+			t.Errorf("help exit-codes is silent about %d", e.code)
+		}
+	}
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	at := func(code wire.Code) []string { return []string{"flights", "get", "a/b", "--server", refusing(t, code)} }
+	for _, test := range []struct {
+		name string
+		env  map[string]string
+		args []string
+		want int
+	}{
+		{"worked", nil, []string{"version"}, exitOK},
+		{"no such flight", nil, at(wire.NotFound), exitFailed},
+		{"failed", nil, at(wire.FlightFailed), exitFailed},
+		{"expired", nil, at(wire.Expired), exitFailed},
+		{"no such command", nil, []string{"fly"}, exitUsage},
+		{"no such topic", nil, []string{"help", "fly"}, exitUsage},
+		{"no such flag", nil, []string{"version", "--fly"}, exitUsage},
+		{"no such format", nil, []string{"version", "-o", "xml"}, exitUsage},
+		{"no such key", nil, []string{"why", "a b", "--server", refusing(t, wire.NotFound)}, exitUsage},
+		{"conflict", nil, at(wire.Conflict), exitUsage},
+		{"input", nil, at(wire.InputInvalid), exitUsage},
+		{"nobody there", nil, []string{"flights", "ls", "--server", "127.0.0.1:1"}, exitUnreachable},
+		{"doctor, nobody there", nil, []string{"doctor", "--server", "127.0.0.1:1"}, exitUnreachable},
+		{"in flight", nil, at(wire.InFlight), exitBusy},
+		{"approval", nil, at(wire.ApprovalPending), exitBusy},
+		{"in doubt", nil, at(wire.InDoubt), exitInDoubt},
+		{"fenced", nil, at(wire.Fenced), exitInDoubt},
+		{"forbidden", nil, at(wire.Forbidden), exitForbidden},
+		{"who are you", nil, at(wire.Unauthenticated), exitForbidden},
+		{"environment", map[string]string{"FLIGHTD_OUTPUT": "xml"}, []string{"version"}, exitConfig},
+		{"settings file", withConfig(t, "colour: red\n"), []string{"version"}, exitConfig},
+		{"not this machine", nil, []string{"dev", "--data", t.TempDir(), "--listen", "192.0.2.1:80"}, exitConfig},
+	} {
+		r := cli(test.env, test.args...)
+		got[r.code] = true
+		if r.code != test.want || (r.err == "") != (r.code == exitOK || test.args[0] == "doctor") {
+			t.Errorf("%s: want %d, got %v", test.name, test.want, r)
+		}
+		if !listed[r.code] {
+			t.Errorf("%s: %d is not listed", test.name, r.code)
+		}
+		if test.args[0] != "doctor" && r.code != exitOK && r.out != "" {
+			t.Errorf("%s: an error is no data: %q", test.name, r.out)
+		}
+	}
+	for code := range listed {
+		if !got[code] {
+			t.Errorf("nobody gets %d", code)
+		}
+	}
+}
+
+// commands are all commands that a person may find, with their paths.
+func commands(t *testing.T) []*cobra.Command {
+	t.Helper()
+	var all []*cobra.Command
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			if sub.IsAvailableCommand() {
+				all = append(all, sub)
+				walk(sub)
+			}
+		}
+	}
+	a := &app{terminal: terminal{env: func(string) string { return "" }}}
+	walk(a.root())
+	return all
+}
+
+// TestCLI_EveryCommandHelps: with a sentence and examples that name the command, and under one of the four headings.
+func TestCLI_EveryCommandHelps(t *testing.T) {
+	for _, c := range commands(t) {
+		r := cli(nil, append(strings.Fields(c.CommandPath())[1:], "--help")...)
+		if r.code != 0 || r.err != "" || c.Short == "" || strings.HasSuffix(c.Short, ".") {
+			t.Errorf("%s: short %q, %v", c.CommandPath(), c.Short, r)
+		}
+		if c.HasSubCommands() && !c.HasLocalFlags() {
+			continue
+		}
+		examples, use := strings.Index(r.out, "Examples:"), strings.Index(r.out, "Usage:")
+		if examples < 0 || examples > use || !strings.Contains(r.out[examples:use], c.CommandPath()) {
+			t.Errorf("%s: examples at %d, usage at %d\n%s", c.CommandPath(), examples, use, r.out)
+		}
+	}
+	out, last := cli(nil, "--help").out, 0
+	for _, heading := range []string{"Examples:", "Use:", "Look:", "Settle:", "Operate:", "Topics:", "Flags:"} {
+		at := strings.Index(out, "\n"+heading)
+		if at < last {
+			t.Errorf("%s stands at %d, what is before it at %d", heading, at, last)
+		}
+		last = at
+	}
+	for _, c := range commands(t) {
+		if c.Parent().Name() == "flightd" && c.GroupID == "" {
+			t.Errorf("%s stands under no heading", c.Name())
+		}
+	}
+}
+
+func TestConfig_FlagsOverEnvironmentOverFileOverDefault(t *testing.T) {
+	env := withConfig(t, "server: [10.0.0.1:1, 10.0.0.2:2]\nnamespace: file\noutput: json\nno_color: true\ndata: /file\nlisten: 127.0.0.1:3\n")
+	path := filepath.Join(env["XDG_CONFIG_HOME"], "flightd", "config.yaml")
+	show := func(args ...string) map[string]decided {
+		t.Helper()
+		r := cli(env, append([]string{"config", "show", "--origin", "-o", "json"}, args...)...)
+		var all []decided
+		if err := json.Unmarshal([]byte(r.out), &all); err != nil || r.code != 0 || r.err != "" {
+			t.Fatalf("%v: %v", err, r)
+		}
+		by := make(map[string]decided)
+		for _, d := range all {
+			by[d.Name] = d
+		}
+		return by
+	}
+	for name, want := range map[string]string{"server": "10.0.0.1:1,10.0.0.2:2", "namespace": "file", "no_color": "true", "data": "/file", "listen": "127.0.0.1:3"} {
+		if d := show()[name]; d.Value != want || d.Origin != "file "+path {
+			t.Errorf("the file alone: %+v", d)
+		}
+	}
+	env["FLIGHTD_ADDR"], env["FLIGHTD_NAMESPACE"], env["NO_COLOR"], env["FLIGHTD_DATA"], env["FLIGHTD_LISTEN"] = "10.0.0.3:3", "env", "1", "/env", "127.0.0.1:4"
+	for name, want := range map[string][2]string{
+		"server": {"10.0.0.3:3", "FLIGHTD_ADDR"}, "namespace": {"env", "FLIGHTD_NAMESPACE"}, "no_color": {"true", "NO_COLOR"},
+		"data": {"/env", "FLIGHTD_DATA"}, "listen": {"127.0.0.1:4", "FLIGHTD_LISTEN"},
+	} {
+		if d := show()[name]; d.Value != want[0] || d.Origin != "env "+want[1] {
+			t.Errorf("the environment, too: %+v", d)
+		}
+	}
+	by := show("--server", "10.0.0.5:5", "--server", "10.0.0.6:6", "-n", "flag", "--no-color=false")
+	for name, want := range map[string]string{"server": "10.0.0.5:5,10.0.0.6:6", "namespace": "flag", "no_color": "false", "output": "json"} {
+		if d := by[name]; d.Value != want || !strings.HasPrefix(d.Origin, "flag --") {
+			t.Errorf("flags, too: %+v", d)
+		}
+	}
+	env = nil
+	for name, d := range show() {
+		if name != "output" && d.Origin != "default" {
+			t.Errorf("nobody said anything: %+v", d)
+		}
+	}
+}
+
+func TestConfig_WhatIsWrittenOutIsASettingsFile(t *testing.T) {
+	env := withConfig(t, "server: 10.0.0.1:1\nnamespace: billing\n")
+	r := cli(env, "config", "show", "-o", "yaml")
+	f, err := parseConfig([]byte(r.out))
+	if err != nil || f.Namespace != "billing" || len(f.Server) != 1 || f.Server[0] != "http://10.0.0.1:1" {
+		t.Errorf("%v: %+v\n%s", err, f, r.out)
+	}
+	if path := cli(env, "config", "path"); strings.TrimSpace(path.out) != filepath.Join(env["XDG_CONFIG_HOME"], "flightd", "config.yaml") {
+		t.Errorf("path: %v", path)
+	}
+}
+
+// TestConfig_MistakesAreShownWithLineAndCaret, and do not stop those who want to repair them.
+func TestConfig_MistakesAreShownWithLineAndCaret(t *testing.T) {
+	for content, want := range map[string]string{
+		"namespace: a\ncolour: red\n":    ">  2 | colour: red",
+		"namespace: a\nno_color: [1]\n":  ">  2 | no_color: [1]",
+		"namespace: a\nnamespace: b\n":   ">  2 | namespace: b",
+		"server: {a: b}\n":               ">  1 | server: {a: b}",
+		"namespace: \"a\noutput: json\n": "namespace",
+	} {
+		env := withConfig(t, content)
+		r := cli(env, "flights", "ls")
+		if r.code != exitConfig || r.out != "" || !strings.Contains(r.err, want) || !strings.Contains(r.err, "^") || !strings.Contains(r.err, "config.yaml") {
+			t.Errorf("%q: %v", content, r)
+		}
+		for _, args := range [][]string{{"help", "settings"}, {"--help"}, {"completion", "bash"}, {"config", "path"}} {
+			if r := cli(env, args...); r.code != 0 || r.err != "" {
+				t.Errorf("%q, %v: %v", content, args, r)
+			}
+		}
+	}
+	for content, want := range map[string]string{"output: jsno\n": "did you mean json?", "output: xml\n": "the formats are"} {
+		if r := cli(withConfig(t, content), "version"); r.code != exitConfig || !strings.Contains(r.err, want) {
+			t.Errorf("%q: %v", content, r)
+		}
+	}
+}
+
+// TestOutput_YAMLSaysWhatJSONSays, whatever the data.
+func TestOutput_YAMLSaysWhatJSONSays(t *testing.T) {
+	for _, v := range []any{map[string]any{"a": []any{"x: y", "", "- z", nil, true, 1.5}, "b": map[string]any{}}, []any{}, "no: mapping", []string{"null", "1e3"}} {
+		var out strings.Builder
+		a := &app{terminal: terminal{out: &out}, format: "yaml"}
+		if err := a.print(v); err != nil {
+			t.Fatal(err)
+		}
+		var back any
+		if err := yaml.Unmarshal([]byte(out.String()), &back); err != nil {
+			t.Fatal(err)
+		}
+		want, _ := json.Marshal(v)
+		if got, _ := json.Marshal(back); string(got) != string(want) || !strings.HasSuffix(out.String(), "\n") {
+			t.Errorf("want %s, got %s from %q", want, got, out.String())
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+)
+
+// dataCommands print data, so they take every format of -o. What they are about is made anew for each run where the
+// command changes it.
+func dataCommands() map[string]func(s *server, run string) (args []string) {
+	looked := func(args ...string) func(*server, string) []string {
+		return func(*server, string) []string { return args }
+	}
+	doubtful := func(s *server, run string) string {
+		s.flightd("exec", "--key", "charge/"+run, "--", "sh", "-c", "exit 3")
+		return "charge/" + run
+	}
+	return map[string]func(*server, string) []string{
+		"flights ls":  looked("flights", "ls", "--limit", "2"),
+		"flights get": looked("flights", "get", "pay-7"),
+		"why":         looked("why", "pay-7"),
+		"doubt ls":    looked("doubt", "ls"),
+		"doubt show":  looked("doubt", "show", "order-42"),
+		"doctor":      looked("doctor"),
+		"config show": looked("config", "show", "--origin"),
+		"config path": looked("config", "path"),
+		"version":     looked("version"),
+		"doubt resolve": func(s *server, run string) []string {
+			return []string{"doubt", "resolve", doubtful(s, run), "--happened", "--external-id", "ch_1"}
+		},
+		"flights cancel": func(s *server, run string) []string {
+			s.flightd("exec", "--key", "charge/"+run, "--", "sh", "-c", "exit 75")
+			return []string{"flights", "cancel", "charge/" + run}
+		},
+		"flights retry": func(s *server, run string) []string {
+			s.flightd("doubt", "resolve", doubtful(s, run), "--fail")
+			return []string{"flights", "retry", "charge/" + run}
+		},
+	}
+}
+
+// otherCommands print something else than data, or are looked at elsewhere.
+func otherCommands() map[string]string {
+	return map[string]string{
+		"exec":                  "the output is the command's own, byte for byte",
+		"dev":                   "TestDev_SaysWhereItIsInEveryFormat",
+		"drill":                 "it takes minutes; package drill tests its report",
+		"completion bash":       "a script",
+		"completion zsh":        "a script",
+		"completion fish":       "a script",
+		"completion powershell": "a script",
+	}
+}
+
+// TestOutput_EveryCommandTakesEveryFormat: data on standard output and nothing else, talk on standard error.
+func TestOutput_EveryCommandTakesEveryFormat(t *testing.T) {
+	data, other := dataCommands(), otherCommands()
+	for _, c := range commands(t) {
+		path := strings.TrimPrefix(c.CommandPath(), "flightd ")
+		if c.HasSubCommands() && !c.HasLocalFlags() {
+			continue
+		}
+		if data[path] == nil && other[path] == "" {
+			t.Errorf("%s: say in this test whether it prints data", path)
+		}
+	}
+	s := startServer(t)
+	s.flightd("exec", "--key", "pay-7", "--", "true")
+	s.flightd("exec", "--key", "order-42", "--", "sh", "-c", "exit 3")
+	for path, prepare := range data {
+		changes := strings.Contains("doubt resolve, flights cancel, flights retry", path)
+		for _, format := range formats() {
+			name := path + " -o " + format
+			r := s.flightd(append(prepare(s, strings.ReplaceAll(path, " ", "-")+"-"+format), "-o", format)...)
+			if r.code != 0 || (r.err != "") != changes || strings.Contains(r.out, "flightd: ") || !strings.HasSuffix(r.out, "\n") && path != "doctor" {
+				t.Errorf("%s: %v", name, r)
+			}
+			if err := readable(format, r.out); err != nil {
+				t.Errorf("%s: %v\n%s", name, err, r.out)
+			}
+		}
+	}
+}
+
+// readable says what a program would stumble over.
+func readable(format, out string) error {
+	var v any
+	switch format {
+	case "json":
+		return json.Unmarshal([]byte(out), &v)
+	case "yaml":
+		if strings.HasPrefix(out, "{") || strings.HasPrefix(out, "[") {
+			return fmt.Errorf("that is JSON")
+		}
+		return yaml.Unmarshal([]byte(out), &v)
+	case "id":
+		for line := range strings.Lines(out) {
+			if len(strings.Fields(line)) != 1 {
+				return fmt.Errorf("%q is no id", line)
+			}
+		}
+	}
+	return nil
+}
+
+// TestDev_SaysWhereItIsInEveryFormat: one line that a script can read, and the rest is talk.
+func TestDev_SaysWhereItIsInEveryFormat(t *testing.T) {
+	for _, format := range formats() {
+		c := exec.Command(program, "dev", "--data", filepath.Join(t.TempDir(), "data"), "--listen", "127.0.0.1:0", "-o", format)
+		var talk strings.Builder
+		c.Stderr = &talk
+		out, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var said strings.Builder
+		lines := bufio.NewScanner(out)
+		for want := map[string]string{"json": "}", "yaml": "took_ms"}[format]; lines.Scan(); {
+			fmt.Fprintln(&said, lines.Text())
+			if strings.HasPrefix(lines.Text(), want) {
+				break
+			}
+		}
+		_ = c.Process.Signal(syscall.SIGTERM)
+		if err := c.Wait(); err != nil {
+			t.Errorf("%s: %v\n%s", format, err, talk.String())
+		}
+		if err := readable(format, said.String()); err != nil || !strings.Contains(said.String(), "http://127.0.0.1:") || !strings.Contains(talk.String(), "is ready") {
+			t.Errorf("%s: %v\nstdout: %s\nstderr: %s", format, err, said.String(), talk.String())
+		}
+	}
+}
+
+// TestServers_AreTriedInTurn: by flag, environment and file, for commands that look and for exec.
+func TestServers_AreTriedInTurn(t *testing.T) {
+	s := startServer(t)
+	both := "127.0.0.1:1," + s.address
+	for _, args := range [][]string{
+		{"exec", "--key", "pay-7", "--server", both, "--", "echo", "paid"},
+		{"exec", "--key", "pay-7", "--server", "127.0.0.1:1", "--server", s.address, "--", "echo", "paid"},
+		{"flights", "get", "pay-7", "--server", both},
+		{"doctor", "--server", both},
+	} {
+		if r := s.flightd(args...); r.code != 0 || r.out == "" {
+			t.Errorf("%v: %v", args, r)
+		}
+	}
+	t.Setenv("XDG_STATE_HOME", s.state)
+	env := withConfig(t, "server: [127.0.0.1:1, "+s.address+"]\n")
+	if r := cli(env, "flights", "ls", "-o", "id"); r.code != 0 || len(strings.Fields(r.out)) != 1 {
+		t.Errorf("by the file: %v", r)
+	}
+	env["FLIGHTD_ADDR"] = "127.0.0.1:2 127.0.0.1:1"
+	if r := cli(env, "__complete", "why", ""); r.out != ":4\n" {
+		t.Errorf("the environment comes before the file: %v", r)
+	}
+}

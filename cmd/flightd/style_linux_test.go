@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// onTerminal runs the program with standard output and error on a terminal of its own, and gives what was shown there.
+func onTerminal(t *testing.T, env []string, args ...string) string {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(program, args...)
+	c.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TERM=xterm"}, env...)
+	c.Stdout, c.Stderr = slave, slave
+	shown := make(chan string)
+	go func() {
+		text, _ := io.ReadAll(master) // it ends with an error when the last one has hung up
+		shown <- string(text)
+	}()
+	err = c.Run()
+	_ = slave.Close()
+	text := <-shown
+	if err != nil && c.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestColour_OnlyOnATerminalAndOnlyIfWanted: of data and of errors alike.
+func TestColour_OnlyOnATerminalAndOnlyIfWanted(t *testing.T) {
+	nobody := "FLIGHTD_ADDR=127.0.0.1:1"
+	for _, test := range []struct {
+		name   string
+		env    []string
+		args   []string
+		colour bool
+	}{
+		{"a terminal", nil, []string{"doctor"}, true},
+		{"an error", nil, []string{"fly"}, true},
+		{"--no-color", nil, []string{"doctor", "--no-color"}, false},
+		{"NO_COLOR", []string{"NO_COLOR=0"}, []string{"doctor"}, false},
+		{"NO_COLOR, an error before it is settled", []string{"NO_COLOR=1"}, []string{"fly"}, false},
+		{"--no-color, an error", nil, []string{"version", "extra", "--no-color"}, false},
+		{"empty NO_COLOR", []string{"NO_COLOR="}, []string{"doctor"}, true},
+		{"dumb", []string{"TERM=dumb"}, []string{"doctor"}, false},
+		{"JSON", nil, []string{"doctor", "-o", "json"}, false},
+	} {
+		text := onTerminal(t, append([]string{nobody}, test.env...), test.args...)
+		if text == "" || strings.Contains(text, "\x1b[") != test.colour {
+			t.Errorf("%s: %q", test.name, text)
+		}
+	}
+	if r := cli(nil, "doctor", "--server", "127.0.0.1:1"); strings.Contains(r.out+r.err, "\x1b") {
+		t.Errorf("not on a terminal: %v", r)
+	}
+}
