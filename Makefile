@@ -2,7 +2,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build test race lint metrics-check bench bench-large restart drill cross explore mutants fuzz clients client-tools
+.PHONY: all build test race lint metrics-check bench bench-large restart drill cross explore mutants fuzz clients client-tools man install release release-check
 
 all: build
 
@@ -67,3 +67,24 @@ ifneq (,$(filter typescript,$(CLIENTS)))
 endif
 	$(GO) vet -tags clients ./clients/...
 	FLIGHTD_CLIENTS="$(CLIENTS)" $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m ./clients/...
+
+man: build ## the manual page, in bin/
+	./bin/flightd man > bin/flightd.1
+
+PREFIX ?= /usr/local
+install: man ## binary, manual and completions, below DESTDIR and PREFIX
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -m 755 bin/flightd $(DESTDIR)$(PREFIX)/bin/flightd
+	install -m 644 bin/flightd.1 $(DESTDIR)$(PREFIX)/share/man/man1/flightd.1
+	./bin/flightd completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/flightd
+	./bin/flightd completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_flightd
+	./bin/flightd completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/flightd.fish
+
+VERSION ?=
+PLATFORMS ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64
+release: ## archives for every platform and SHA256SUMS, in dist/; VERSION=v1.2.3 stamps another version than git's
+	$(GO) run ./internal/release -version "$(VERSION)" -platforms "$(PLATFORMS)"
+
+release-check: ## builds the release twice, in different folders, and compares the bytes
+	$(GO) run ./internal/release -version "$(VERSION)" -platforms "$(PLATFORMS)" -check

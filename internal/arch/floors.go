@@ -36,6 +36,7 @@ func rooms() []room {
 		{"chaos", 7},
 		{"bench", 7},
 		{"clients", 7},
+		{"internal/release", 7},
 		{"flightdtest", 7},
 	}
 }

@@ -1,0 +1,29 @@
+# flightd from source: docker build --build-arg VERSION=v1.2.3 -t flightd .
+#
+# The image holds one static binary, the certificates of public authorities and an empty data directory, and runs as
+# nobody in particular. The server answers on the loopback address alone, so share the network of whoever calls it:
+#
+#   docker run --network host -v flightd:/var/lib/flightd flightd
+#   docker run --network container:app -v flightd:/var/lib/flightd flightd
+FROM golang:1.26 AS build
+WORKDIR /src
+# Modules first: they change less often than the source.
+COPY go.mod go.sum ./
+RUN go mod download && go mod verify
+COPY . .
+ARG VERSION=devel
+RUN CGO_ENABLED=0 GOWORK=off go build -o /out/flightd -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X main.stamped=${VERSION}" ./cmd/flightd
+RUN mkdir -p /out/data
+
+FROM scratch
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /src/LICENSE /LICENSE
+COPY --from=build /out/flightd /flightd
+COPY --from=build --chown=65532:65532 /out/data /var/lib/flightd
+USER 65532:65532
+ENV FLIGHTD_DATA=/var/lib/flightd XDG_STATE_HOME=/var/lib/flightd/state
+VOLUME /var/lib/flightd
+EXPOSE 7420
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["/flightd"]
+CMD ["dev"]

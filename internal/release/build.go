@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// buildFlags make a binary that holds nothing of the machine that built it. The Dockerfile has the same.
+func buildFlags(version string) []string {
+	return []string{"-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid= -X main.stamped=" + version}
+}
+
+// plainEnv takes out of the environment what would change the bytes.
+func plainEnv(p platform, more []string) []string {
+	env := append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch,
+		"GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0", "GO_EXTLINK_ENABLED=0")
+	return append(env, more...)
+}
+
+// build makes all archives and their sums.
+func build(ctx context.Context, o order) error {
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "flightd-release")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	common, err := companions(ctx, o, work)
+	if err != nil {
+		return err
+	}
+	var sums strings.Builder
+	for _, p := range o.platforms {
+		archive, err := buildOne(ctx, o, p, work, common)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p, err)
+		}
+		name := archiveName(o.version, p) + ".tar.gz"
+		if err := os.WriteFile(filepath.Join(o.out, name), archive, 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(archive), name)
+		fmt.Printf("%s  %.1f MiB\n", filepath.Join(o.out, name), float64(len(archive))/(1<<20))
+	}
+	return os.WriteFile(filepath.Join(o.out, "SHA256SUMS"), []byte(sums.String()), 0o644)
+}
+
+func archiveName(version string, p platform) string { return "flightd-" + version + "-" + p.String() }
+
+func buildOne(ctx context.Context, o order, p platform, work string, common []entry) ([]byte, error) {
+	binary, err := compile(ctx, o, p, filepath.Join(work, "flightd-"+p.String()))
+	if err != nil {
+		return nil, err
+	}
+	if p.os == "linux" {
+		if err := checkStatic(binary); err != nil {
+			return nil, err
+		}
+	}
+	notices, err := notices(ctx, o, p)
+	if err != nil {
+		return nil, err
+	}
+	entries := append([]entry{{"flightd", 0o755, binary}, {"NOTICES", 0o644, notices}}, common...)
+	if p.os == "linux" {
+		unit, err := os.ReadFile(filepath.Join(o.source, "deploy", "systemd", "flightd.service"))
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, entry{"systemd/flightd.service", 0o644, unit})
+	}
+	return pack(archiveName(o.version, p), o.at, entries)
+}
+
+// compile builds the binary for a platform.
+func compile(ctx context.Context, o order, p platform, to string) ([]byte, error) {
+	to, err := filepath.Abs(to)
+	if err != nil {
+		return nil, err
+	}
+	args := append([]string{"build", "-o", to}, buildFlags(o.version)...)
+	if _, err := goTool(ctx, o, p, append(args, "./cmd/flightd")...); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(to)
+}
+
+// goTool runs the toolchain in the source.
+func goTool(ctx context.Context, o order, p platform, args ...string) ([]byte, error) {
+	c := exec.CommandContext(ctx, "go", args...)
+	c.Dir, c.Env = o.source, plainEnv(p, o.env)
+	var talk bytes.Buffer
+	c.Stderr = &talk
+	out, err := c.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go %s: %w\n%s", args[0], err, talk.Bytes())
+	}
+	return out, nil
+}
+
+// companions are the files that are the same for every platform. The program itself writes manual and completions, so
+// it is built for this machine first; that it says its version shows that the stamp took.
+func companions(ctx context.Context, o order, work string) ([]entry, error) {
+	here := filepath.Join(work, "here")
+	if _, err := compile(ctx, o, platform{runtime.GOOS, runtime.GOARCH}, here); err != nil {
+		return nil, err
+	}
+	said, err := exec.CommandContext(ctx, here, "version").Output()
+	if err != nil || strings.TrimSpace(string(said)) != o.version {
+		return nil, fmt.Errorf("flightd version says %q (%v), not %s", said, err, o.version)
+	}
+	licence, err := os.ReadFile(filepath.Join(o.source, "LICENSE"))
+	if err != nil {
+		return nil, err
+	}
+	entries := []entry{{"LICENSE", 0o644, licence}}
+	for _, file := range []struct {
+		name string
+		args []string
+	}{
+		{"man/flightd.1", []string{"man"}},
+		{"completions/flightd.bash", []string{"completion", "bash"}},
+		{"completions/_flightd", []string{"completion", "zsh"}},
+		{"completions/flightd.fish", []string{"completion", "fish"}},
+		{"completions/flightd.ps1", []string{"completion", "powershell"}},
+	} {
+		text, err := exec.CommandContext(ctx, here, file.args...).Output()
+		if err != nil {
+			return nil, fmt.Errorf("flightd %s: %w", strings.Join(file.args, " "), err)
+		}
+		entries = append(entries, entry{file.name, 0o644, text})
+	}
+	return entries, nil
+}
+
+// checkStatic refuses a binary for Linux that needs anything of the machine it will run on.
+func checkStatic(binary []byte) error {
+	file, err := elf.NewFile(bytes.NewReader(binary))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for _, p := range file.Progs {
+		if p.Type == elf.PT_INTERP {
+			return fmt.Errorf("the binary is not static: it asks for a dynamic loader")
+		}
+	}
+	if needs, err := file.ImportedLibraries(); err == nil && len(needs) > 0 {
+		return fmt.Errorf("the binary is not static: it needs %s", strings.Join(needs, ", "))
+	}
+	return nil
+}
