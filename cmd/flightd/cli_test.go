@@ -46,6 +46,16 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 		{"dev --log-level loud", "debug, info, warn and error"},
 		{"dev --log-format xml", "text and json"},
 		{"version -o xml", "table, json, yaml and id"},
+		{"version -o yml", "did you mean yaml?"},
+		{"version -o JSON", "table, json, yaml and id"},
+		{"version --outputt json", "did you mean --output?"},
+		{"version -n a/b", "--namespace a/b"},
+		{"version --server ,", "no server is named"},
+		{"exec --key a --recovery hols -- true", "did you mean hold?"},
+		{"doctr", "did you mean flightd doctor?"},
+		{"config shwo", "did you mean flightd config show?"},
+		{"completion bahs", "did you mean flightd completion bash?"},
+		{"help doctr", "did you mean flightd doctor?"},
 	} {
 		r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, strings.Fields(test.args)...)
 		if r.code != exitUsage || !strings.Contains(r.err, test.want) || r.out != "" {

@@ -1,6 +1,6 @@
 // Command flightd is the server and the command line in one: parse, run, exit once. A file per command.
 //
-// Data goes to standard output, talk to standard error. An app is one invocation; it holds what all commands share,
+// Data goes to standard output, talk to standard error; settings.go is the one table of what may be set where. An app is one invocation; it holds what all commands share,
 // and tests run it without a process.
 //
 // # exec

@@ -216,7 +216,7 @@ func (e *examination) lookAtDisk(told string) {
 	if flag := e.setting("data"); dir == "" || flag.byFlag {
 		dir = flag.Value
 	}
-	if _, err := os.Stat(dir); err != nil {
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		f := finding{Check: "disk", Status: ok, Says: "there is no data directory " + dir + " here"}
 		if told != "" {
 			f.Status, f.Do = warn, "run flightd doctor where the server runs, to measure its disk"

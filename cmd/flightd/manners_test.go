@@ -88,6 +88,7 @@ func TestCLI_ExitCodes(t *testing.T) {
 		{"fenced", nil, at(wire.Fenced), exitInDoubt},
 		{"forbidden", nil, at(wire.Forbidden), exitForbidden},
 		{"who are you", nil, at(wire.Unauthenticated), exitForbidden},
+		{"namespace", map[string]string{"FLIGHTD_NAMESPACE": "a b"}, []string{"version"}, exitConfig},
 		{"environment", map[string]string{"FLIGHTD_OUTPUT": "xml"}, []string{"version"}, exitConfig},
 		{"settings file", withConfig(t, "colour: red\n"), []string{"version"}, exitConfig},
 		{"not this machine", nil, []string{"dev", "--data", t.TempDir(), "--listen", "192.0.2.1:80"}, exitConfig},

@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/flightd/flightd/flight"
 )
 
 // setting is one thing that a flag, the environment, the file or a default decides, in this order.
@@ -101,6 +103,9 @@ func (a *app) settle(cmd *cobra.Command) error {
 	}
 	if len(a.servers) == 0 {
 		return a.unsettled(a.setting("server"), "no server is named", "")
+	}
+	if _, err := flight.NewKey(a.namespace, "name", "id"); err != nil {
+		return a.unsettled(a.setting("namespace"), err.Error(), "")
 	}
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onTerminal runs the program with standard output and error on a terminal of its own, and gives what was shown there.
-func onTerminal(t *testing.T, env []string, args ...string) string {
+// onTerminal runs the program on a terminal of its own, where this is typed, and gives what was shown there.
+func onTerminal(t *testing.T, env []string, typed string, args ...string) string {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -32,7 +32,10 @@ func onTerminal(t *testing.T, env []string, args ...string) string {
 	}
 	c := exec.Command(program, args...)
 	c.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TERM=xterm"}, env...)
-	c.Stdout, c.Stderr = slave, slave
+	c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
+	if _, err := io.WriteString(master, typed); err != nil {
+		t.Fatal(err)
+	}
 	shown := make(chan string)
 	go func() {
 		text, _ := io.ReadAll(master) // it ends with an error when the last one has hung up
@@ -66,12 +69,35 @@ func TestColour_OnlyOnATerminalAndOnlyIfWanted(t *testing.T) {
 		{"dumb", []string{"TERM=dumb"}, []string{"doctor"}, false},
 		{"JSON", nil, []string{"doctor", "-o", "json"}, false},
 	} {
-		text := onTerminal(t, append([]string{nobody}, test.env...), test.args...)
+		text := onTerminal(t, append([]string{nobody}, test.env...), "", test.args...)
 		if text == "" || strings.Contains(text, "\x1b[") != test.colour {
 			t.Errorf("%s: %q", test.name, text)
 		}
 	}
 	if r := cli(nil, "doctor", "--server", "127.0.0.1:1"); strings.Contains(r.out+r.err, "\x1b") {
 		t.Errorf("not on a terminal: %v", r)
+	}
+}
+
+// TestConfirm_AsksAPersonAndNobodyElse: whoever says anything but yes changes nothing; --yes asks nothing.
+func TestConfirm_AsksAPersonAndNobodyElse(t *testing.T) {
+	s := startServer(t)
+	s.flightd("exec", "--key", "order-42", "--", "sh", "-c", "exit 3")
+	env := []string{"FLIGHTD_ADDR=" + s.url()}
+	resolve := []string{"doubt", "resolve", "order-42", "--fail"}
+	for _, typed := range []string{"n\n", "\n", "maybe\n"} {
+		text := onTerminal(t, env, typed, resolve...)
+		if !strings.Contains(text, "[y/N]") || !strings.Contains(text, "nothing was changed") || s.flight("order-42").State != "in_doubt" {
+			t.Errorf("%q: %q", typed, text)
+		}
+	}
+	if text := onTerminal(t, env, "y\n", resolve...); !strings.Contains(text, "[y/N]") || s.flight("order-42").State != "failed" {
+		t.Errorf("yes: %q", text)
+	}
+	if text := onTerminal(t, env, "", "flights", "retry", "order-42", "--yes"); strings.Contains(text, "[y/N]") || s.flight("order-42").State != "queued" {
+		t.Errorf("--yes: %q", text)
+	}
+	if r := s.flightd("flights", "cancel", "order-42"); r.code != 0 || strings.Contains(r.err, "[y/N]") {
+		t.Errorf("no terminal: %v", r)
 	}
 }
