@@ -120,7 +120,7 @@ func TestComplete_IsSilentAndQuickWhereNoServerAnswers(t *testing.T) {
 				t.Errorf("%s, %v: %v", name, words, r)
 			}
 		}
-		if took := time.Since(began); took > 2*(completionPatience+time.Second) {
+		if took := time.Since(began); took > 4*time.Second { // for both
 			t.Errorf("%s: it took %v", name, took)
 		}
 	}
