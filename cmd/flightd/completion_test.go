@@ -62,15 +62,14 @@ func TestComplete_KeysComeLiveFromTheServer(t *testing.T) {
 		{"flights ls ", ""},
 		{"why -o ", "table json yaml id"},
 		{"exec --recovery ", "hold resend"},
-		{"flights ls --state in", strings.Join(stateWords(), " ")},
+		{"flights ls --state ", strings.Join(stateWords(), " ")},
 	} {
-		if got := strings.Join(s.complete(strings.Split(test.words, " ")...), " "); got != test.want && !strings.HasPrefix(test.words, "flights ls --state") {
-			t.Errorf("%q: want %q, got %q", test.words, test.want, got)
-		}
+		// A machine that is busy may take longer than a completion waits; then it offers nothing, and the next one does.
+		eventually(t, test.words+" is completed to "+test.want, 20*time.Second, func() bool {
+			return strings.Join(s.complete(strings.Split(test.words, " ")...), " ") == test.want
+		})
 	}
-	if got := s.bash("why", "pa"); got != "pay-7" {
-		t.Errorf("bash offers %q", got)
-	}
+	eventually(t, "bash offers pay-7", 20*time.Second, func() bool { return s.bash("why", "pa") == "pay-7" })
 	if got := s.bash("do"); !strings.Contains(got, "doubt") || !strings.Contains(got, "doctor") {
 		t.Errorf("bash offers %q", got)
 	}
