@@ -22,10 +22,13 @@ func checkTwice(ctx context.Context, o order) error {
 	first.source, first.out = filepath.Join(work, "a"), filepath.Join(work, "first")
 	second.source, second.out = filepath.Join(work, "another", "place", "of the second"), filepath.Join(work, "second")
 	second.env = []string{"GOCACHE=" + filepath.Join(work, "cache"), "TZ=Pacific/Chatham", "LC_ALL=C"}
+	// Both copies are made before the first build: somebody may go on working in the source meanwhile.
 	for _, b := range []order{first, second} {
 		if err := copyTracked(ctx, o.source, b.source); err != nil {
 			return err
 		}
+	}
+	for _, b := range []order{first, second} {
 		if err := build(ctx, b); err != nil {
 			return err
 		}
