@@ -53,6 +53,8 @@ func otherCommands() map[string]string {
 		"exec":                  "the output is the command's own, byte for byte",
 		"dev":                   "TestDev_SaysWhereItIsInEveryFormat",
 		"drill":                 "it takes minutes; package drill tests its report",
+		"tail":                  "a stream; its own tests read it",
+		"flights watch":         "a stream; its own tests read it",
 		"completion bash":       "a script",
 		"completion zsh":        "a script",
 		"completion fish":       "a script",
