@@ -39,6 +39,15 @@ bench-large: ## ten million receipts: memory, starts, new keys, replays, retenti
 restart: ## 2,000,000 stored flights, and how long a start takes then
 	$(GO) test ./clusterstore -run=- -bench=Restart -benchtime=1x -stored=2000000 -timeout=1h
 
+.PHONY: docs openapi-check
+docs: ## docs/openapi.json and docs/http.md, from the code
+	$(GO) test ./httpapi -count=1 -run TestDocsAreCurrent -update
+
+openapi-check: ## the document is the code's, and a linter from npm finds nothing in it; needs node 20 or newer
+	$(GO) test ./httpapi -count=1 -run 'TestDocsAreCurrent|TestEveryRouteIsDescribed'
+	cd tools/openapi && npm ci --loglevel=error && \
+		REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true npx --no-install redocly lint --config redocly.yaml ../../docs/openapi.json
+
 drill: build ## kills everything at every point of no return, and counts the effects
 	./bin/flightd drill
 

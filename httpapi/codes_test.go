@@ -78,8 +78,12 @@ func TestEveryCode(t *testing.T) {
 		},
 		wire.NoLeader:         func() reply { return unavailable("no_leader") },
 		wire.LeaseUnavailable: func() reply { return unavailable("lease_unavailable") },
-		wire.ReportPending:    func() reply { return unavailable("report_pending") },
-		wire.Draining:         func() reply { return unavailable("draining") },
+		wire.ReportPending: func() reply {
+			failWith(&effect.Unavailable{Code: "report_pending", Cause: errors.New("on purpose")})
+			defer failWith(nil)
+			return d.report(running, `"outcome":"succeeded"`)
+		},
+		wire.Draining: func() reply { return unavailable("draining") },
 	}
 	for _, class := range wire.Classes() {
 		t.Run(string(class.Code), func(t *testing.T) {

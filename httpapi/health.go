@@ -1,14 +1,13 @@
 package httpapi
 
 import (
-	"fmt"
 	"net/http"
 	"runtime"
 
 	"github.com/flightd/flightd/internal/wire"
 )
 
-var typeText = []string{"text/plain; charset=utf-8"}
+var typeText = []string{typePlain}
 
 // live serves GET /livez: the process answers.
 func (a *api) live(w http.ResponseWriter, r *http.Request) {
@@ -39,20 +38,4 @@ func (a *api) version(w http.ResponseWriter, r *http.Request) {
 	v := a.cfg.Version
 	v.Go = runtime.Version()
 	a.sendValue(w, r, http.StatusOK, v)
-}
-
-// problemPage serves GET /problems/{code}: what the type of a problem leads to.
-func (a *api) problemPage(w http.ResponseWriter, r *http.Request) {
-	class, known := wire.Code(r.PathValue("code")).Class()
-	if !known {
-		a.refuse(w, r, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "there is no such code"}})
-		return
-	}
-	again := "Sending the same request again changes nothing."
-	if class.Retryable {
-		again = "The same request may be sent again."
-	}
-	send(w, r, http.StatusOK, typeText, func(b []byte) []byte {
-		return fmt.Appendf(b, "%s (%d)\n%s\n\n%s\n%s\n\nWhat to do: %s.\n", class.Code, class.Status, class.Title, class.About, again, class.Hint)
-	})
 }

@@ -32,7 +32,7 @@ func newDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
 	for _, c := range change {
 		c(&cfg)
 	}
-	server := httptest.NewServer(httpapi.New(cfg))
+	server := httptest.NewServer(checker(t).Watch(httpapi.New(cfg), func(err error) { t.Errorf("not as documented: %v", err) }))
 	t.Cleanup(func() {
 		server.Close()
 		http.DefaultClient.CloseIdleConnections()

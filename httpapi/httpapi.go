@@ -38,6 +38,7 @@ func New(cfg Config) http.Handler {
 	return h
 }
 
+// routes are all that this door has. Each is described in operations: a test says which one is not.
 func (a *api) routes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"POST /v1/flights:open":         a.open,
@@ -61,6 +62,7 @@ func (a *api) routes() map[string]http.HandlerFunc {
 		"GET /readyz":                   a.ready,
 		"GET /version":                  a.version,
 		"GET " + problemPath + "{code}": a.problemPage,
+		"GET " + documentPath:           a.openapi(),
 	}
 }
 

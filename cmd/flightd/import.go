@@ -92,7 +92,15 @@ type importSummary struct {
 }
 
 func (a *app) showImport(s *importSummary) error {
-	if a.format != "table" {
+	switch a.format {
+	case "id": // of those that are worth a look
+		for i := range s.Differing {
+			if _, err := fmt.Fprintln(a.out, s.Differing[i].FlightID); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "json", "yaml":
 		return a.print(s)
 	}
 	word := "imported"

@@ -40,6 +40,10 @@ func dataCommands() map[string]func(s *server, run string) (args []string) {
 			s.flightd("exec", "--key", "charge/"+run, "--", "sh", "-c", "exit 75")
 			return []string{"flights", "cancel", "charge/" + run}
 		},
+		"flights redact": func(s *server, run string) []string {
+			s.flightd("doubt", "resolve", doubtful(s, run), "--fail")
+			return []string{"flights", "redact", "charge/" + run, "--reason", "asked for"}
+		},
 		"flights retry": func(s *server, run string) []string {
 			s.flightd("doubt", "resolve", doubtful(s, run), "--fail")
 			return []string{"flights", "retry", "charge/" + run}
@@ -55,6 +59,7 @@ func otherCommands() map[string]string {
 		"drill":                 "it takes minutes; package drill tests its report",
 		"tail":                  "a stream; its own tests read it",
 		"flights watch":         "a stream; its own tests read it",
+		"import":                "a summary, whose ids are those of keys that differ; its own tests read it",
 		"completion bash":       "a script",
 		"completion zsh":        "a script",
 		"completion fish":       "a script",
@@ -78,7 +83,7 @@ func TestOutput_EveryCommandTakesEveryFormat(t *testing.T) {
 	s.flightd("exec", "--key", "pay-7", "--", "true")
 	s.flightd("exec", "--key", "order-42", "--", "sh", "-c", "exit 3")
 	for path, prepare := range data {
-		changes := strings.Contains("doubt resolve, flights cancel, flights retry", path)
+		changes := strings.Contains("doubt resolve, flights cancel, flights retry, flights redact", path)
 		for _, format := range formats() {
 			name := path + " -o " + format
 			r := s.flightd(append(prepare(s, strings.ReplaceAll(path, " ", "-")+"-"+format), "-o", format)...)

@@ -62,7 +62,7 @@ func (w *World) openLocked(req executor.OpenRequest, waited bool) (answer execut
 	w.revision++
 	claim := flight.Claim{Epoch: 1, Revision: w.revision, Session: id}
 	reply := w.applyLocked(&flight.Open{Key: req.Key, Submission: req.Submission, Claim: claim, Nonce: req.Nonce, Owner: req.Owner,
-		NotAfter: w.header.Now.Add(30 * time.Second), StoreEpoch: 1})
+		NotAfter: w.nowLocked().Add(30 * time.Second), StoreEpoch: 1})
 	switch reply.Decision {
 	case flight.Proceed, flight.Look:
 		w.claims[req.Key] = claim

@@ -149,9 +149,14 @@ func (w *World) Do(c flight.Command) flight.Reply {
 	return w.applyLocked(c)
 }
 
+// nowLocked is the ledger's time; it does not go back.
+func (w *World) nowLocked() flight.Time {
+	return max(w.header.Now, flight.Time(time.Now().UnixMilli())+w.skew)
+}
+
 func (w *World) applyLocked(c flight.Command) flight.Reply {
 	w.header.Version = flight.Version{Index: w.header.Version.Index + 1}
-	w.header.Now = max(w.header.Now, flight.Time(time.Now().UnixMilli())+w.skew)
+	w.header.Now = w.nowLocked()
 	id := c.Target().FlightID()
 	v, reply := flight.Apply(flight.View{Header: w.header, Flight: w.flights[id]}, c)
 	w.header = v.Header

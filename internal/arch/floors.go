@@ -57,6 +57,7 @@ func fences() []fence {
 		{"github.com/prometheus", []string{"metrics"}, nil},
 		{"github.com/hashicorp/go-metrics", []string{"metrics"}, nil},
 		{"github.com/spf13/cobra", []string{"cmd"}, nil},
+		{"github.com/santhosh-tekuri/jsonschema", []string{"httpapi/openapi/openapitest"}, nil},
 		{"testing", []string{"flight/flighttest", "lease/leasetest", "lease/etcdlease/etcdtest", "clusterstore/storetest", "executor/executortest", "flightdtest"}, []string{""}},
 	}
 }

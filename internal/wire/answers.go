@@ -89,7 +89,7 @@ type Flight struct {
 type Mark struct {
 	Who string `json:"who"`
 	Why string `json:"why,omitempty"`
-	At  Time   `json:"at"`
+	At  Time   `json:"at,omitzero"`
 }
 
 // Settled is what a person decided about a doubt.
@@ -110,7 +110,7 @@ type Receipt struct {
 	Digest      string          `json:"digest"` // over the whole body
 	Attempt     uint32          `json:"attempt"`
 	From        string          `json:"from"` // report, lookup, person or import
-	At          Time            `json:"at"`
+	At          Time            `json:"at,omitzero"`
 }
 
 // Evidence is a report that came too late. It is kept and shown, and never overwrites anything.
@@ -121,7 +121,7 @@ type Evidence struct {
 	ExternalID string `json:"external_id,omitempty"`
 	Digest     string `json:"digest,omitempty"`
 	Error      string `json:"error,omitempty"`
-	At         Time   `json:"at"`
+	At         Time   `json:"at,omitzero"`
 }
 
 // Past is what stays of an earlier generation of a key.

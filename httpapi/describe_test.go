@@ -1,0 +1,67 @@
+package httpapi
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A route cannot be added without saying what it does.
+func TestEveryRouteIsDescribed(t *testing.T) {
+	described, ids := map[string]bool{}, map[string]bool{}
+	for _, o := range operations() {
+		require.False(t, described[o.Pattern], "%s is described twice", o.Pattern)
+		require.False(t, ids[o.ID], "the ID %s is used twice", o.ID)
+		described[o.Pattern], ids[o.ID] = true, true
+	}
+	routes := (&api{}).routes()
+	for pattern := range routes {
+		require.True(t, described[pattern], "the route %q is registered in routes() but not described: add it to one of the tables behind operations(), "+
+			"in httpapi/describe.go or describe_look.go, and run make docs", pattern)
+	}
+	for pattern := range described {
+		require.Contains(t, routes, pattern, "the route %q is described in operations() but not registered in routes()", pattern)
+	}
+}
+
+// Routes are registered in one place: what is registered elsewhere would go undescribed.
+func TestRoutesAreRegisteredInOnePlace(t *testing.T) {
+	for _, file := range goFiles(t, ".") {
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) == 0 {
+				return true
+			}
+			method, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || method.Sel.Name != "Handle" && method.Sel.Name != "HandleFunc" {
+				return true
+			}
+			if pattern, ok := call.Args[0].(*ast.BasicLit); ok {
+				require.Equal(t, `"/"`, pattern.Value, "register %s in routes(), and describe it in operations()", pattern.Value)
+			}
+			return true
+		})
+	}
+}
+
+// goFiles reads the code of a folder, without its tests.
+func goFiles(t *testing.T, folder string) (files []*ast.File) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	require.NoError(t, err)
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		files = append(files, file)
+	}
+	require.NotEmpty(t, files)
+	return files
+}

@@ -1,0 +1,72 @@
+package httpapi_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/openapi/openapitest"
+)
+
+var update = flag.Bool("update", false, "write docs/openapi.json and docs/http.md anew")
+
+// What stands in docs is what the code says.
+func TestDocsAreCurrent(t *testing.T) {
+	for name, make := range map[string]func() ([]byte, error){"openapi.json": httpapi.Document, "http.md": httpapi.Reference} {
+		want, err := make()
+		require.NoError(t, err)
+		path := filepath.Join("..", "docs", name)
+		if *update {
+			require.NoError(t, os.WriteFile(path, want, 0o644))
+		}
+		have, err := os.ReadFile(path)
+		require.NoError(t, err, "run make docs")
+		require.Empty(t, firstDifference(string(want), string(have)), "docs/%s is not what the code says: run make docs", name)
+	}
+}
+
+// firstDifference shows where two texts part; "" when they do not.
+func firstDifference(want, have string) string {
+	lines := strings.Split(have, "\n")
+	for i, w := range strings.Split(want, "\n") {
+		if i >= len(lines) || lines[i] != w {
+			return fmt.Sprintf("line %d should be: %s", i+1, w)
+		}
+	}
+	if want != have {
+		return "there is more than there should be"
+	}
+	return ""
+}
+
+// checker holds exchanges against the document of this door; it is made once.
+func checker(t *testing.T) *openapitest.Checker {
+	t.Helper()
+	c, err := theChecker()
+	require.NoError(t, err)
+	return c
+}
+
+var theChecker = sync.OnceValues(func() (*openapitest.Checker, error) {
+	document, err := httpapi.Document()
+	if err != nil {
+		return nil, err
+	}
+	return openapitest.New(document)
+})
+
+// The document is served as it is.
+func TestOpenAPI(t *testing.T) {
+	d := newDoor(t)
+	r := d.get("/openapi.json")
+	want, err := httpapi.Document()
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(r.body))
+}

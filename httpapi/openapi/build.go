@@ -1,0 +1,301 @@
+package openapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// Where the parts of a document stand that are referred to.
+const (
+	schemaPath    = "#/components/schemas/"
+	headerPath    = "#/components/headers/"
+	parameterPath = "#/components/parameters/"
+	responsePath  = "#/components/responses/"
+)
+
+// Tag is a chapter of the document.
+type Tag struct {
+	Name  string `json:"name"`
+	About string `json:"description"`
+}
+
+// Book is what a document is made of.
+type Book struct {
+	Title, Version, Summary, About string
+	Tags                           []Tag
+	Operations                     []Operation
+	Problems                       []wire.ProblemPage // every code, with an answer that has it
+}
+
+// builder makes a document. What it finds missing in the tables it notes, and goes on.
+type builder struct {
+	doc       *Document
+	schemas   *schemas
+	missing   []string
+	usedIn    map[string]bool // headers of requests
+	usedOut   map[string]bool // headers of answers; with the suffix of those that may be missing
+	usedCodes map[wire.Code]bool
+}
+
+// Build makes the document of a book. The error names everything that is not described, or described and not there.
+func Build(book *Book) (*Document, error) {
+	b := &builder{doc: newDocument(book), schemas: newSchemas(), usedIn: map[string]bool{}, usedOut: map[string]bool{}, usedCodes: map[wire.Code]bool{}}
+	b.schemas.ref(wire.Problem{}, false)
+	for i := range book.Operations {
+		b.operation(&book.Operations[i])
+	}
+	b.components(book)
+	b.surplus()
+	if len(b.missing) > 0 {
+		return nil, errors.New("openapi: " + strings.Join(b.missing, "; "))
+	}
+	return b.doc, nil
+}
+
+func newDocument(book *Book) *Document {
+	return &Document{
+		OpenAPI: "3.1.0",
+		Info: info{Title: book.Title, Version: book.Version, Summary: book.Summary, Description: book.About,
+			License: license{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
+		Servers:  []server{{URL: "/", Description: "the server that this document comes from"}},
+		Security: []struct{}{},
+		Tags:     book.Tags,
+		book:     book,
+	}
+}
+
+func (b *builder) miss(format string, args ...any) {
+	b.missing = append(b.missing, fmt.Sprintf(format, args...))
+}
+
+func (b *builder) operation(o *Operation) {
+	for _, code := range o.Problems {
+		if _, known := code.Class(); !known {
+			b.miss("%s: %s is no code", o.Pattern, code)
+		}
+	}
+	if o.ID == "" || o.Tag == "" || o.Summary == "" || len(o.Answers) == 0 {
+		b.miss("%s: ID, Tag, Summary and Answers are needed", o.Pattern)
+	}
+	d := &described{ID: o.ID, Tags: []string{o.Tag}, Summary: o.Summary, Description: o.About}
+	b.parameters(d, o)
+	if o.Request != nil {
+		d.Body = b.body(o)
+	}
+	for i := range o.Answers {
+		b.answer(d, &o.Answers[i])
+	}
+	b.problems(d, o)
+	slices.SortStableFunc(d.Responses, func(x, y Member[*response]) int { return strings.Compare(x.Name, y.Name) })
+	b.put(o, d)
+}
+
+func (b *builder) body(o *Operation) *requestBody {
+	r, kind := &requestBody{Required: true}, wire.TypeJSON
+	if o.Lines != "" {
+		r.Description, kind = "One such object a line.", o.Lines
+	}
+	m := media{Schema: b.schemas.ref(o.Request, true)}
+	if o.Example != "" {
+		m.Example = json.RawMessage(o.Example)
+	}
+	r.Content.put(kind, m)
+	return r
+}
+
+func (b *builder) put(o *Operation, d *described) {
+	path, method := o.path(), strings.ToLower(o.method())
+	for i := range b.doc.Paths {
+		if b.doc.Paths[i].Name == path {
+			b.doc.Paths[i].Value.put(method, d)
+			return
+		}
+	}
+	b.doc.Paths.put(path, Map[*described]{{method, d}})
+}
+
+func (b *builder) parameters(d *described, o *Operation) {
+	names, keys := o.pathParameters()
+	for i, name := range names {
+		w, known := pathWords()[keys[i]]
+		if !known {
+			b.miss("%s: %s is not in the table pathWords", o.Pattern, keys[i])
+		}
+		d.Parameters = append(d.Parameters, &parameter{Name: name, In: "path", Description: w.about, Required: true, Schema: text(w.pattern)})
+	}
+	for i := range o.Query {
+		q := &o.Query[i]
+		d.Parameters = append(d.Parameters, &parameter{Name: q.Name, In: "query", Description: q.About, Required: q.Required, Schema: &q.Schema})
+	}
+	for _, name := range slices.Concat(o.Parameters, everyRequest()) {
+		if _, known := requestHeaders()[name]; !known {
+			b.miss("%s: %s is not in the table requestHeaders", o.Pattern, name)
+		}
+		b.usedIn[name] = true
+		d.Parameters = append(d.Parameters, &parameter{Ref: parameterPath + name})
+	}
+}
+
+// answer describes one answer that is no problem.
+func (b *builder) answer(d *described, a *Answer) {
+	r := &response{Description: a.About}
+	b.headers(r, slices.Concat(everyAnswer(), a.Headers), a.Maybe)
+	for _, c := range a.Content {
+		m := media{Schema: &Schema{}}
+		switch {
+		case c.Or != nil:
+			for _, of := range append([]any{c.Of}, c.Or...) {
+				m.Schema.AnyOf = append(m.Schema.AnyOf, b.schemas.ref(of, false))
+			}
+		case c.Of != nil:
+			m.Schema = b.schemas.ref(c.Of, false)
+		case strings.HasPrefix(c.Type, "text/"):
+			m.Schema.Type = "string"
+		}
+		r.Content.put(c.Type, m)
+	}
+	d.Responses.put(strconv.Itoa(a.Status), r)
+}
+
+// maybe marks the header of an answer that is not always there: a component cannot say both.
+const maybe = ".maybe"
+
+func (b *builder) headers(r *response, always, sometimes []string) {
+	put := func(name, suffix string) {
+		if _, known := answerHeaders()[name]; !known {
+			b.miss("%s is not in the table answerHeaders", name)
+		}
+		b.usedOut[name+suffix] = true
+		r.Headers.put(name, &headerRef{Ref: headerPath + name + suffix})
+	}
+	for _, name := range always {
+		put(name, "")
+	}
+	for _, name := range sometimes {
+		put(name, maybe)
+	}
+}
+
+// problems describes the problems of an operation, by their status.
+func (b *builder) problems(d *described, o *Operation) {
+	byStatus := map[string][]wire.Code{}
+	for _, class := range wire.Classes() {
+		if slices.Contains(o.Problems, class.Code) {
+			status := strconv.Itoa(class.Status)
+			byStatus[status] = append(byStatus[status], class.Code)
+		}
+	}
+	for _, status := range sortedKeys(byStatus) {
+		name, r := b.problem(byStatus[status])
+		if have, both := d.Responses.Get(status); both { // /readyz answers 503 in two ways
+			have.Description += "; or " + r.Description
+			have.Content = append(have.Content, r.Content...)
+			continue
+		}
+		if _, known := b.doc.Components.Responses.Get(name); !known { // routes share them
+			b.doc.Components.Responses.put(name, r)
+		}
+		d.Responses.put(status, &response{Ref: responsePath + name})
+	}
+}
+
+// problem is the answer that has one of some codes of one status, and its name.
+func (b *builder) problem(codes []wire.Code) (name string, r *response) {
+	r = &response{}
+	m := media{}
+	var titles, names []string
+	for _, code := range codes {
+		class, _ := code.Class()
+		titles, names = append(titles, "`"+string(code)+"`: "+class.Title), append(names, string(code))
+		m.Examples.put(string(code), example{Ref: "#/components/examples/" + string(code)})
+		b.usedCodes[code] = true
+	}
+	named := &Schema{Type: "object", Properties: Map[*Schema]{{"code", oneOf(names...)}}}
+	m.Schema = &Schema{AllOf: []*Schema{{Ref: schemaPath + "Problem"}, named}}
+	r.Description = strings.Join(titles, "; ")
+	r.Content.put(wire.TypeProblem, m)
+	always, sometimes := problemHeaders(codes[0])
+	b.headers(r, always, sometimes)
+	return strings.Join(names, "."), r
+}
+
+// problemHeaders are those that go with a code.
+func problemHeaders(code wire.Code) (always, sometimes []string) {
+	class, _ := code.Class()
+	always, sometimes = everyAnswer(), aboutFlights()
+	if class.Retryable || class.Status == http.StatusConflict {
+		always = append(always, wire.HeaderRetryAfter)
+	}
+	switch class.Status {
+	case http.StatusConflict:
+		sometimes = append(sometimes, wire.HeaderStripeRetry, wire.HeaderShouldRetry)
+	case http.StatusGone:
+		sometimes = append(sometimes, wire.HeaderExpires)
+	case http.StatusFailedDependency:
+		sometimes = append(sometimes, wire.HeaderReplayed, wire.HeaderExpires)
+	}
+	return always, sometimes
+}
+
+func (b *builder) components(book *Book) {
+	c := &b.doc.Components
+	for _, p := range book.Problems {
+		if b.usedCodes[p.Code] {
+			c.Examples.put(string(p.Code), example{Summary: p.Title, Value: p.Example})
+		}
+	}
+	c.Schemas = b.schemas.all
+	for _, name := range sortedKeys(answerHeaders()) {
+		for _, suffix := range []string{"", maybe} {
+			if b.usedOut[name+suffix] {
+				h := answerHeaders()[name]
+				h.Required = suffix == ""
+				c.Headers.put(name+suffix, h)
+			}
+		}
+	}
+	for _, name := range sortedKeys(requestHeaders()) {
+		if b.usedIn[name] {
+			h := requestHeaders()[name]
+			c.Parameters.put(name, &parameter{Name: name, In: "header", Description: h.Description, Required: h.Required, Schema: h.Schema, Example: h.example})
+		}
+	}
+}
+
+// surplus notes what stands in a table and belongs to nothing.
+func (b *builder) surplus() {
+	for _, name := range b.schemas.unknown {
+		b.miss("%s is not in the tables of httpapi/openapi/fields.go", name)
+	}
+	for _, name := range sortedKeys(b.schemas.words) {
+		if !b.schemas.used[name] {
+			b.miss("%s is in the tables of httpapi/openapi/fields.go and no type has it", name)
+		}
+	}
+	for _, name := range sortedKeys(answerHeaders()) {
+		if !b.usedOut[name] && !b.usedOut[name+maybe] {
+			b.miss("%s is in the table answerHeaders and no answer has it", name)
+		}
+	}
+	for _, name := range sortedKeys(requestHeaders()) {
+		if !b.usedIn[name] {
+			b.miss("%s is in the table requestHeaders and no route takes it", name)
+		}
+	}
+}
+
+func sortedKeys[T any](m map[string]T) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

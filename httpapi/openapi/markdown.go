@@ -1,0 +1,222 @@
+package openapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// JSON writes the document, indented.
+func (d *Document) JSON() ([]byte, error) {
+	data, err := json.MarshalIndent(d, "", "  ")
+	return append(data, '\n'), err
+}
+
+// page writes Markdown.
+type page struct{ bytes.Buffer }
+
+func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+
+// table writes a table; a cell keeps to its line and to its column.
+func (p *page) table(head []string, rows [][]string) {
+	if len(rows) == 0 {
+		return
+	}
+	p.line("| %s |", strings.Join(head, " | "))
+	p.line("|%s", strings.Repeat(" --- |", len(head)))
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = strings.ReplaceAll(strings.ReplaceAll(cell, "\n", " "), "|", `\|`)
+		}
+		p.line("| %s |", strings.Join(row, " | "))
+	}
+	p.line("")
+}
+
+// Markdown writes the document for people.
+func (d *Document) Markdown() []byte {
+	p := &page{}
+	p.line("# The HTTP interface\n")
+	p.line("<!-- Written by `make docs` from the code. Change it there. -->\n")
+	p.line("%s\n", d.Info.Description)
+	p.line("Every answer has `X-Request-Id` and `Cache-Control: no-store`; a header with a question mark is there where it has something to say. " +
+		"Every request may have:\n")
+	var rows [][]string
+	for _, name := range everyRequest() {
+		h, _ := d.Components.Parameters.Get(name)
+		rows = append(rows, []string{"`" + name + "`", h.Description})
+	}
+	p.table([]string{"header", "meaning"}, rows)
+	p.line("The same as OpenAPI 3.1: `/openapi.json` of every server, and [openapi.json](openapi.json) here.\n")
+	for _, tag := range d.Tags {
+		p.line("## %s%s\n", strings.ToUpper(tag.Name[:1]), tag.Name[1:])
+		p.line("%s\n", tag.About)
+		for _, path := range d.Paths {
+			for _, o := range path.Value {
+				if o.Value.Tags[0] == tag.Name {
+					d.operation(p, path.Name, strings.ToUpper(o.Name), o.Value)
+				}
+			}
+		}
+	}
+	d.objects(p)
+	d.codes(p)
+	return p.Bytes()
+}
+
+func (d *Document) operation(p *page, path, method string, o *described) {
+	p.line("### %s `%s`\n", method, path)
+	p.line("%s\n", strings.TrimSpace(o.Summary+". "+o.Description))
+	var rows [][]string
+	for _, q := range o.Parameters {
+		if q.Ref != "" {
+			if q, _ = d.Components.Parameters.Get(strings.TrimPrefix(q.Ref, parameterPath)); slices.Contains(everyRequest(), q.Name) {
+				continue
+			}
+		}
+		rows = append(rows, []string{"`" + q.Name + "`", q.In, must(q.Required), q.Description})
+	}
+	p.table([]string{"parameter", "in", "", "meaning"}, rows)
+	if o.Body != nil {
+		m := o.Body.Content[0].Value
+		p.line("Body: %s. %sFor example:\n", kind(m.Schema), spaced(o.Body.Description))
+		p.line("```json\n%s\n```\n", m.Example)
+	}
+	d.responses(p, o)
+}
+
+func spaced(s string) string {
+	if s == "" {
+		return ""
+	}
+	return s + " "
+}
+
+func (d *Document) responses(p *page, o *described) {
+	var rows [][]string
+	var codes []string
+	for _, r := range o.Responses {
+		if name, shared := strings.CutPrefix(r.Value.Ref, responsePath); shared {
+			for code := range strings.SplitSeq(name, ".") {
+				codes = append(codes, "`"+code+"` "+r.Name)
+			}
+			continue
+		}
+		var bodies, headers []string
+		for _, c := range r.Value.Content {
+			bodies = append(bodies, content(c.Name, c.Value.Schema))
+		}
+		for _, h := range r.Value.Headers[len(everyAnswer()):] {
+			word := "`" + h.Name + "`"
+			if strings.HasSuffix(h.Value.Ref, maybe) {
+				word += "?"
+			}
+			headers = append(headers, word)
+		}
+		rows = append(rows, []string{r.Name, r.Value.Description, strings.Join(bodies, ", "), strings.Join(headers, ", ")})
+	}
+	p.table([]string{"answer", "meaning", "body", "headers"}, rows)
+	p.line("[Problems](#codes): %s.\n", strings.Join(codes, ", "))
+}
+
+func content(mediaType string, s *Schema) string {
+	k := kind(s)
+	switch linked := strings.HasPrefix(k, "["); {
+	case linked && strings.HasSuffix(mediaType, "json"):
+		return k
+	case linked:
+		return "`" + mediaType + "` of " + k
+	}
+	return "`" + mediaType + "`"
+}
+
+// objects writes every object that travels.
+func (d *Document) objects(p *page) {
+	p.line("## Objects\n")
+	p.line("What is not marked as there always may be missing: it is then empty, zero or false.\n")
+	for _, s := range d.Components.Schemas {
+		p.line("### %s\n", s.Name)
+		p.line("%s\n", s.Value.Description)
+		needed := map[string]bool{}
+		for _, name := range s.Value.Required {
+			needed[name] = true
+		}
+		var rows [][]string
+		for _, f := range s.Value.Properties {
+			rows = append(rows, []string{"`" + f.Name + "`", kind(f.Value), must(needed[f.Name]), f.Value.Description + values(f.Value)})
+		}
+		p.table([]string{"field", "type", "", "meaning"}, rows)
+	}
+}
+
+// codes writes the table of codes.
+func (d *Document) codes(p *page) {
+	p.line("## Codes\n")
+	p.line("`GET /problems/{code}` has the same for each of them, and an example.\n")
+	var rows [][]string
+	for _, c := range d.book.Problems {
+		again := "no"
+		if c.Retryable {
+			again = "yes"
+		}
+		rows = append(rows, []string{"`" + string(c.Code) + "`", fmt.Sprint(c.Status), again, c.About, c.Hint})
+	}
+	p.table([]string{"code", "status", "retryable", "when, and what is true then", "what to do"}, rows)
+}
+
+func must(needed bool) string {
+	if needed {
+		return "always"
+	}
+	return ""
+}
+
+// kind names the type of a value, with a link to what is described here.
+func kind(s *Schema) string {
+	name, ref := strings.CutPrefix(s.Ref, schemaPath)
+	switch {
+	case ref:
+		return "[" + name + "](#" + strings.ToLower(name) + ")"
+	case len(s.AnyOf) > 0:
+		kinds := make([]string, len(s.AnyOf))
+		for i, k := range s.AnyOf {
+			kinds[i] = kind(k)
+		}
+		return strings.Join(kinds, " or ")
+	case s.Type == "array":
+		return "array of " + kind(s.Items)
+	case s.Encoding != "":
+		return s.Encoding
+	case s.Format != "":
+		return s.Format
+	case s.Type == "":
+		return "any JSON"
+	}
+	return s.Type
+}
+
+// values says which values a field may have.
+func values(s *Schema) string {
+	var out []string
+	if len(s.Enum) > 0 {
+		out = append(out, "one of `"+strings.Join(s.Enum, "`, `")+"`")
+	}
+	if s.Maximum != nil && s.Minimum != nil {
+		out = append(out, fmt.Sprintf("from %d to %d", *s.Minimum, *s.Maximum))
+	}
+	if s.MaxLength > 0 {
+		out = append(out, fmt.Sprintf("at most %d bytes", s.MaxLength))
+	}
+	if s.MaxItems > 0 {
+		out = append(out, fmt.Sprintf("at most %d", s.MaxItems))
+	}
+	if s.Default != nil {
+		out = append(out, fmt.Sprintf("by default %v", s.Default))
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(out, "; ") + ")"
+}

@@ -1,0 +1,45 @@
+package openapi
+
+import "encoding/json"
+
+// Map is a JSON object whose members stay in the order in which they were put in, so that the document reads in the
+// order of its tables and not of the alphabet.
+type Map[T any] []Member[T]
+
+// Member is one name and its value.
+type Member[T any] struct {
+	Name  string
+	Value T
+}
+
+// Get gives the value of a name.
+func (m Map[T]) Get(name string) (value T, found bool) {
+	for _, e := range m {
+		if e.Name == name {
+			return e.Value, true
+		}
+	}
+	return value, false
+}
+
+func (m *Map[T]) put(name string, value T) { *m = append(*m, Member[T]{name, value}) }
+
+// MarshalJSON implements json.Marshaler.
+func (m Map[T]) MarshalJSON() ([]byte, error) {
+	b := []byte{'{'}
+	for i, e := range m {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		name, err := json.Marshal(e.Name)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(e.Value)
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(append(b, name...), ':'), value...)
+	}
+	return append(b, '}'), nil
+}

@@ -1,0 +1,227 @@
+package openapitest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Run holds the conversation with the server at base and checks every answer: against the script, and, where checker is
+// not nil, against the document. The first thing that is wrong ends it.
+func (s *Script) Run(ctx context.Context, client *http.Client, base string, checker *Checker) error {
+	known := names{}
+	for i := range s.Steps {
+		step := &s.Steps[i]
+		x, err := step.send(ctx, client, base, known)
+		if err == nil {
+			err = step.compare(x, known)
+		}
+		if err == nil && checker != nil {
+			err = checker.Check(x)
+		}
+		if err != nil {
+			return fmt.Errorf("line %d, %s %s: %w", step.Line, step.Method, step.Target, err)
+		}
+	}
+	return nil
+}
+
+func (s *Step) send(ctx context.Context, client *http.Client, base string, known names) (*Exchange, error) {
+	body := known.fill(strings.TrimSuffix(s.Body, "\n"))
+	req, err := http.NewRequestWithContext(ctx, s.Method, base+known.fill(s.Target), strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if s.Method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for name, values := range s.Header {
+		req.Header.Set(name, known.fill(values[0]))
+		if name == "Host" {
+			req.Host = values[0]
+		}
+	}
+	answer, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	read := func() ([]byte, error) { return io.ReadAll(answer.Body) }
+	if answer.Header.Get("Content-Type") == streams {
+		read = func() ([]byte, error) { return known.stream(answer.Body, s.Answer) }
+	}
+	data, err := read()
+	return &Exchange{Method: s.Method, URL: req.URL, RequestHeader: req.Header, RequestBody: []byte(body),
+		Status: answer.StatusCode, Header: answer.Header, Body: data}, err
+}
+
+func (s *Step) compare(x *Exchange, known names) error {
+	if x.Status != s.Status {
+		return fmt.Errorf("the answer is %d, not %d: %s", x.Status, s.Status, x.Body)
+	}
+	for name, values := range s.Headers {
+		if err := known.text(values[0], x.Header.Get(name)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	want := strings.TrimSuffix(s.Answer, "\n")
+	if want == "" || x.Header.Get("Content-Type") == streams {
+		return nil
+	}
+	if !strings.HasSuffix(x.Header.Get("Content-Type"), "json") {
+		return known.text(want, strings.TrimSuffix(string(x.Body), "\n"))
+	}
+	var expected, got any
+	if err := numbers([]byte(want), &expected); err != nil {
+		return fmt.Errorf("the script is no JSON: %w", err)
+	}
+	if err := numbers(x.Body, &got); err != nil {
+		return err
+	}
+	if err := known.value("", expected, got); err != nil {
+		return fmt.Errorf("%w\n%s", err, x.Body)
+	}
+	return nil
+}
+
+// streams is the content type of answers that do not end.
+const streams = "text/event-stream"
+
+// stream reads an answer that does not end, as far as it takes to find every line that is wanted, in their order; there
+// may be others between them.
+func (n names) stream(body io.Reader, want string) (read []byte, err error) {
+	lines := bufio.NewReader(body)
+	for line := range strings.Lines(want) {
+		line = strings.TrimSuffix(line, "\n")
+		for {
+			got, err := lines.ReadString('\n')
+			if err != nil {
+				return read, fmt.Errorf("the stream ends before %q: %w: %s", line, err, read)
+			}
+			read = append(read, got...)
+			if n.text(line, strings.TrimSuffix(got, "\n")) == nil {
+				break
+			}
+		}
+	}
+	return read, nil
+}
+
+func numbers(data []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	return d.Decode(into)
+}
+
+// names are the placeholders that are known, and what they stand for.
+type names map[string]string
+
+var placeholder = regexp.MustCompile(`<[a-z_0-9]*>`)
+
+// fill puts in what is known.
+func (n names) fill(text string) string {
+	return placeholder.ReplaceAllStringFunc(text, func(p string) string {
+		if value, known := n[p]; known {
+			return value
+		}
+		return p
+	})
+}
+
+// text compares, and learns what it does not know.
+func (n names) text(want, got string) error {
+	want = n.fill(want)
+	holes := placeholder.FindAllString(want, -1)
+	pattern := "(?s)^"
+	for i, literal := range placeholder.Split(want, -1) {
+		switch {
+		case i == 0:
+		case holes[i-1] == "<>":
+			pattern += "(.*)"
+		default:
+			pattern += "(.+)"
+		}
+		pattern += regexp.QuoteMeta(literal)
+	}
+	found := regexp.MustCompile(pattern + "$").FindStringSubmatch(got)
+	if found == nil {
+		return fmt.Errorf("it is %q, not %q", got, want)
+	}
+	for i, hole := range holes {
+		if hole != "<>" {
+			n[hole] = found[i+1]
+		}
+	}
+	return nil
+}
+
+// rest is the name of a member that says: there may be more.
+const rest = "..."
+
+func (n names) value(at string, want, got any) error {
+	switch w := want.(type) {
+	case map[string]any:
+		g, ok := got.(map[string]any)
+		if !ok {
+			return fmt.Errorf("%s is %v, and no object", at, got)
+		}
+		return n.object(at, w, g)
+	case []any:
+		g, ok := got.([]any)
+		if !ok || len(g) != len(w) {
+			return fmt.Errorf("%s is %v, not %v", at, got, want)
+		}
+		for i := range w {
+			if err := n.value(fmt.Sprintf("%s/%d", at, i), w[i], g[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case string:
+		if _, isText := got.(string); !isText && !placeholder.MatchString(w) {
+			return fmt.Errorf("%s is %v, not the text %q", at, got, w)
+		}
+		if err := n.text(w, fmt.Sprint(got)); err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+		return nil
+	}
+	if fmt.Sprint(want) != fmt.Sprint(got) {
+		return fmt.Errorf("%s is %v, not %v", at, got, want)
+	}
+	return nil
+}
+
+func (n names) object(at string, want, got map[string]any) error {
+	_, more := want[rest]
+	for name := range got {
+		if _, known := want[name]; !known && !more {
+			return fmt.Errorf("%s/%s is there, and should not be", at, name)
+		}
+	}
+	order := make([]string, 0, len(want)) // the order is kept the same, so that what is learned does not depend on chance
+	for name := range want {
+		order = append(order, name)
+	}
+	slices.Sort(order)
+	for _, name := range order {
+		if name == rest {
+			continue
+		}
+		value, there := got[name]
+		if !there {
+			return fmt.Errorf("%s/%s is missing", at, name)
+		}
+		if err := n.value(at+"/"+name, want[name], value); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package openapi
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// Schema is what the document uses of JSON Schema 2020-12. The zero Schema is any value.
+type Schema struct {
+	Ref         string       `json:"$ref,omitempty"`
+	Type        string       `json:"type,omitempty"`
+	Description string       `json:"description,omitempty"`
+	Enum        []string     `json:"enum,omitempty"`
+	Format      string       `json:"format,omitempty"`
+	Pattern     string       `json:"pattern,omitempty"`
+	Encoding    string       `json:"contentEncoding,omitempty"`
+	MinLength   int          `json:"minLength,omitempty"`
+	MaxLength   int          `json:"maxLength,omitempty"`
+	Minimum     *int64       `json:"minimum,omitempty"`
+	Maximum     *int64       `json:"maximum,omitempty"`
+	MaxItems    int          `json:"maxItems,omitempty"`
+	Default     any          `json:"default,omitempty"`
+	Items       *Schema      `json:"items,omitempty"`
+	Properties  Map[*Schema] `json:"properties,omitempty"`
+	Required    []string     `json:"required,omitempty"`
+	// Additional is false where unknown names are refused.
+	Additional *bool     `json:"additionalProperties,omitempty"`
+	AllOf      []*Schema `json:"allOf,omitempty"`
+	AnyOf      []*Schema `json:"anyOf,omitempty"`
+}
+
+// schemas collects the types of package wire that the operations speak of.
+type schemas struct {
+	all     Map[*Schema]
+	words   map[string]words // what each type and each field means
+	unknown []string         // what the tables do not know
+	used    map[string]bool  // names in the tables
+}
+
+func newSchemas() *schemas {
+	return &schemas{words: allWords(), used: map[string]bool{}}
+}
+
+// ref gives the reference to the type of v. Requests refuse fields that they do not know; answers may grow.
+func (s *schemas) ref(v any, request bool) *Schema {
+	t := reflect.TypeOf(v)
+	if t == reflect.TypeFor[struct{}]() {
+		return &Schema{Type: "object"}
+	}
+	if _, known := s.all.Get(t.Name()); !known {
+		s.define(t, request)
+	}
+	return &Schema{Ref: schemaPath + t.Name()}
+}
+
+func (s *schemas) define(t reflect.Type, request bool) {
+	object := &Schema{Type: "object", Description: s.words[t.Name()].about}
+	s.used[t.Name()] = true
+	if object.Description == "" {
+		s.unknown = append(s.unknown, t.Name())
+	}
+	s.all.put(t.Name(), object) // before its fields, which may lead back here
+	s.fields(object, t)
+	if request {
+		object.Additional = new(bool)
+	}
+}
+
+// fields puts in the fields of a struct, and of those that it embeds.
+func (s *schemas) fields(object *Schema, t reflect.Type) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			s.fields(object, f.Type)
+			continue
+		case name == "-" || !f.IsExported():
+			continue
+		}
+		object.Properties.put(name, s.field(t, f, name))
+		if !strings.Contains(options, "omit") {
+			object.Required = append(object.Required, name)
+		}
+	}
+}
+
+// field is the schema of a field: what its type says, and what the table of fields says.
+func (s *schemas) field(owner reflect.Type, f reflect.StructField, name string) *Schema {
+	schema := s.typed(f.Type)
+	key := owner.Name() + "." + name
+	words, known := s.words[key]
+	if !known {
+		key = name
+		words, known = s.words[key]
+	}
+	if !known {
+		s.unknown = append(s.unknown, owner.Name()+"."+name)
+		return schema
+	}
+	s.used[key] = true
+	words.limit(schema)
+	return schema
+}
+
+func (s *schemas) typed(t reflect.Type) *Schema {
+	switch t {
+	case reflect.TypeFor[wire.Time]():
+		return &Schema{Type: "string", Format: "date-time"}
+	case reflect.TypeFor[json.RawMessage]():
+		return &Schema{}
+	case reflect.TypeFor[[]byte]():
+		return &Schema{Type: "string", Encoding: "base64"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return s.typed(t.Elem())
+	case reflect.Struct:
+		return s.ref(reflect.Zero(t).Interface(), false)
+	case reflect.Slice:
+		return &Schema{Type: "array", Items: s.typed(t.Elem())}
+	case reflect.String:
+		return &Schema{Type: "string"}
+	case reflect.Bool:
+		return &Schema{Type: "boolean"}
+	case reflect.Int, reflect.Int64, reflect.Uint32, reflect.Uint64:
+		return &Schema{Type: "integer"}
+	}
+	s.unknown = append(s.unknown, t.String())
+	return &Schema{}
+}

@@ -1,0 +1,198 @@
+package httpapi
+
+import (
+	"bytes"
+	"html/template"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// The types of text that this door writes.
+const (
+	typePlain    = "text/plain; charset=utf-8"
+	typeMarkdown = "text/markdown; charset=utf-8"
+	typeHTML     = "text/html; charset=utf-8"
+)
+
+// problemPage serves GET /problems/{code}: what the type of a problem leads to. A browser gets HTML, a program that asks
+// for JSON gets that, and everybody else a text that reads well in a terminal.
+func (a *api) problemPage(w http.ResponseWriter, r *http.Request) {
+	class, known := wire.Code(r.PathValue("code")).Class()
+	if !known {
+		a.refuse(w, r, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "there is no such code"}})
+		return
+	}
+	page := pageOf(class)
+	w.Header().Set("Vary", "Accept")
+	switch accepted(r.Header["Accept"], typeMarkdown, typeHTML, wire.TypeJSON) {
+	case wire.TypeJSON:
+		a.sendValue(w, r, http.StatusOK, page)
+	case typeHTML:
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+		send(w, r, http.StatusOK, []string{typeHTML}, page.html)
+	default:
+		send(w, r, http.StatusOK, []string{typeMarkdown}, page.markdown)
+	}
+}
+
+// page is what is to be known about a code, with an answer that has it.
+type page struct{ wire.ProblemPage }
+
+func pageOf(c wire.Class) page {
+	return page{wire.ProblemPage{Code: c.Code, Status: c.Status, Title: c.Title, Retryable: c.Retryable, About: c.About, Hint: c.Hint,
+		Example: written(sample(c.Code))}}
+}
+
+// written is a problem as a caller gets it.
+func written(p *wire.Problem) []byte {
+	out := &paper{header: http.Header{wire.HeaderRequestID: {"req_4f9a21c07b-1"}}}
+	writeProblem(out, &http.Request{Method: http.MethodGet}, p)
+	return out.Bytes()
+}
+
+// paper is an answer that nobody waits for.
+type paper struct {
+	bytes.Buffer
+	header http.Header
+}
+
+func (p *paper) Header() http.Header { return p.header }
+func (p *paper) WriteHeader(int)     {}
+
+// Again says whether the same request is worth sending again.
+func (p page) Again() string {
+	if p.Retryable {
+		return "The same request may be sent again."
+	}
+	return "Sending the same request again changes nothing."
+}
+
+// Sample is the example, one field on a line.
+func (p page) Sample() string { return indented(p.Example) }
+
+func (p page) markdown(b []byte) []byte {
+	for _, part := range []string{"# " + string(p.Code) + " (" + strconv.Itoa(p.Status) + ")\n\n" + p.Title + ".\n\n",
+		p.About + " " + p.Again() + "\n\n", "**What to do:** " + p.Hint + ".\n\n", "```json\n" + p.Sample() + "\n```\n"} {
+		b = append(b, part...)
+	}
+	return b
+}
+
+var htmlPage = template.Must(template.New("problem").Parse(`<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{{.Code}} - flightd</title>
+<style>body{font:1em/1.5 system-ui,sans-serif;max-width:44em;margin:3em auto;padding:0 1em}pre{overflow:auto;padding:1em;background:#f4f4f4}
+@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}pre{background:#242424}}</style>
+<h1><code>{{.Code}}</code> ({{.Status}})</h1>
+<p><strong>{{.Title}}.</strong></p>
+<p>{{.About}} {{.Again}}</p>
+<p><strong>What to do:</strong> {{.Hint}}.</p>
+<pre>{{.Sample}}</pre>
+</html>
+`))
+
+func (p page) html(b []byte) []byte {
+	out := &strings.Builder{}
+	_ = htmlPage.Execute(out, p) // the template is ours and the builder takes everything
+	return append(b, out.String()...)
+}
+
+// sample is a problem with the code. It is made as every problem is, so that the example of a page is one.
+func sample(code wire.Code) *wire.Problem {
+	if at, found := sampleFields()[code]; found {
+		return problemOfInvalid(&wire.Invalid{Code: code, FieldError: at})
+	}
+	key := flight.MustKey("default/charge/order-42")
+	switch code {
+	case wire.InFlight:
+		return problemOf(&effect.Busy{Key: key, State: flight.Running, RetryAfter: time.Second})
+	case wire.InDoubt:
+		return problemOf(&effect.InDoubt{Key: key, Version: sampleVersion(), Cause: "attempt 1: connection lost after sending"})
+	case wire.Fenced:
+		return problemOf(&effect.Fenced{Key: key})
+	case wire.ApprovalPending:
+		return problemOf(&effect.Unapproved{Key: key})
+	case wire.LeaseLost:
+		return problemOf(&effect.LeaseLost{Key: key})
+	case wire.Expired:
+		return problemOf(&effect.Expired{Key: key, Outcome: flight.StateSucceeded})
+	case wire.Conflict:
+		return problemOf(&effect.Conflict{Key: key, Fields: []string{"/amount"}})
+	case wire.NotFound:
+		return problemOf(&effect.Missing{ID: key.FlightID()})
+	case wire.NoLeader, wire.LeaseUnavailable, wire.ReportPending, wire.Draining:
+		return problemOf(&effect.Unavailable{Code: string(code)})
+	case wire.PreconditionFailed:
+		p := about(code, key, 0)
+		p.State, p.Version, p.Detail = flight.StateSucceeded.String(), version(sampleVersion()), "the flight is succeeded at version 8123.4"
+		return p
+	case wire.FlightFailed:
+		f := &flight.Flight{Key: key, ID: key.FlightID(), State: flight.StateCancelled, Version: sampleVersion(), Generation: 1, AttemptCount: 1}
+		p := about(code, key, 0)
+		p.State, p.Detail, p.Flight = f.State.String(), failure(f), wire.FlightOf(f, nil, true)
+		return p
+	}
+	return about(code, flight.Key{}, 0)
+}
+
+func sampleVersion() flight.Version {
+	v, _ := flight.ParseVersion("8123.4")
+	return v
+}
+
+// sampleFields are the places that requests may be wrong at, one for each code that names a place.
+func sampleFields() map[wire.Code]wire.FieldError {
+	return map[wire.Code]wire.FieldError{
+		wire.KeyRequired:          {Pointer: "/id", Detail: "it is missing"},
+		wire.KeyInvalid:           {Pointer: "/id", Detail: "byte 6 is a space"},
+		wire.InputInvalid:         {Pointer: "/recovery", Detail: "a recovery is hold, resend or verify"},
+		wire.Unauthenticated:      {Header: "Authorization", Detail: "it is missing"},
+		wire.Forbidden:            {Header: "Origin", Detail: `"https://elsewhere.example" is another origin`},
+		wire.MethodNotAllowed:     {Detail: "this path does not take PUT"},
+		wire.PayloadTooLarge:      {Pointer: "/input", Detail: "it is longer than 256 KiB"},
+		wire.PreconditionRequired: {Header: "If-Match", Detail: "it is missing"},
+	}
+}
+
+// accepted is the type that the caller wants most, of those offered; the first one where it does not care, or wants
+// something else altogether: an answer that is not as wished is better than none.
+func accepted(accept []string, offers ...string) string {
+	best, most := offers[0], 0.0
+	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		kind, weight := mediaRange(part)
+		i := slices.IndexFunc(offers, func(offer string) bool { return strings.HasPrefix(offer, kind) })
+		if i >= 0 && weight > most {
+			best, most = offers[i], weight
+		}
+	}
+	return best
+}
+
+// mediaRange reads one part of Accept: a type, and how much it is wanted.
+func mediaRange(s string) (kind string, weight float64) {
+	kind, parameters, _ := strings.Cut(s, ";")
+	kind, weight = strings.ToLower(strings.TrimSpace(kind)), 1
+	for p := range strings.SplitSeq(parameters, ";") {
+		if value, found := strings.CutPrefix(strings.TrimSpace(p), "q="); found {
+			q, err := strconv.ParseFloat(value, 64)
+			if err != nil || q < 0 || q > 1 {
+				q = 0
+			}
+			weight = q
+		}
+	}
+	kind = strings.TrimSuffix(kind, "*")
+	if kind == "*/" {
+		kind = ""
+	}
+	return kind, weight
+}
