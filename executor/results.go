@@ -33,6 +33,13 @@ func Results() []string {
 
 // resultWord names the end of a call for events.
 func resultWord(r effect.Result, err error) string {
+	if err == nil { // nearly always; what errors.As needs would be made for nothing
+		return r.Source.String()
+	}
+	return errorWord(err)
+}
+
+func errorWord(err error) string {
 	var (
 		declined    *effect.Declined
 		failed      *effect.Failed
@@ -42,8 +49,6 @@ func resultWord(r effect.Result, err error) string {
 		unavailable *effect.Unavailable
 	)
 	switch {
-	case err == nil:
-		return r.Source.String()
 	case errors.As(err, &declined):
 		return declined.Result.Source.String()
 	case errors.As(err, &failed):
@@ -65,7 +70,7 @@ func resultWord(r effect.Result, err error) string {
 func openWord(a OpenAnswer, err error) string {
 	switch {
 	case err != nil:
-		return resultWord(effect.Result{}, err)
+		return errorWord(err)
 	case a.Decision == flight.Proceed:
 		return ResultProceed
 	case a.Decision == flight.Look:

@@ -42,6 +42,10 @@ func suppressed(r effect.Result, err error) bool {
 	if err == nil {
 		return r.Source != effect.Executed
 	}
+	return suppressedError(r, err)
+}
+
+func suppressedError(r effect.Result, err error) bool {
 	var (
 		declined *effect.Declined
 		failed   *effect.Failed
