@@ -5,8 +5,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"runtime/pprof"
 	"strconv"
 	"strings"
@@ -42,7 +44,8 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	node.Tune() // as `flightd dev` does; it is the raw path's gain, too
+	node.Tune()                         // as `flightd dev` does; it is the raw path's gain, too
+	debug.SetMemoryLimit(math.MaxInt64) // the bound of a node alone; here two etcds and three ledgers share the process
 	dir, err := os.MkdirTemp(o.dir, "flightd-bench-")
 	if err != nil {
 		return err
