@@ -20,6 +20,9 @@
 //	              how it does without
 //	ports.go      the few verbs needed of the ledger; package executortest has their exam
 //	answer.go     flights and neighbours' errors in the words of package effect
+//	events.go, results.go
+//	              what is told to logs, metrics and tests, and in which words
+//	lazy.go       a context that costs nothing until somebody waits for its end
 //	crew.go, runners.go, bodies.go
 //	              who is under way, on which goroutine, for how long, and what a replay need not read again
 //

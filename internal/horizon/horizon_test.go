@@ -1,0 +1,33 @@
+package horizon
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Whoever asks gets at least the whole distance, and at most a quarter more; those who ask together share one timer.
+func TestContextsEndBehindTheHorizon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const d = 200 * time.Millisecond
+		h := New(d)
+		defer h.Close()
+		first := h.Context()
+		require.Equal(t, first, h.Context(), "shared")
+		for range 20 {
+			asked, ctx := time.Now(), h.Context()
+			end, ok := ctx.Deadline()
+			require.True(t, ok)
+			require.GreaterOrEqual(t, end.Sub(asked), d)
+			require.LessOrEqual(t, end.Sub(asked), d+d/4)
+			time.Sleep(d / 7)
+		}
+		require.NotEqual(t, first, h.Context())
+		<-first.Done()
+		last := h.Context()
+		h.Close()
+		require.Error(t, last.Err())
+	})
+}
