@@ -139,7 +139,7 @@ func BenchmarkAbsent(b *testing.B) {
 	s.machine.flush()
 	b.ResetTimer()
 	for i := range b.N {
-		if f, err := s.state.flight(testKey(keys + i).FlightID()); f != nil || err != nil {
+		if f, err := s.state.record(testKey(keys + i).FlightID()); f != nil || err != nil {
 			b.Fatal(f, err)
 		}
 	}

@@ -50,7 +50,7 @@ type peers struct {
 type Memory struct {
 	BlockCache int64  // bytes of blocks read, shared by log and state; 64 MiB
 	MemTable   uint64 // bytes of one table of recent writes; log and state have up to 3 each; 32 MiB
-	Flights    int    // decoded flights at hand, about 1 KiB each; 131,072
+	Flights    int    // decoded flights at hand, 1 to 3 KiB each with their short bodies; 131,072
 }
 
 // memTables is how many tables of recent writes a database may have before writes wait for the disk.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -65,25 +66,35 @@ func requireConsistent(t *testing.T, s *Store) {
 	rows := dump(t, s)
 	want := make(map[string]bool)
 	var counts [flight.Expired + 1]int64
+	var flights, enrolled []flight.ID
 	for key, value := range rows {
 		if key[0] != flightRows || key[ownKind] != recordRow {
 			continue
 		}
-		var f flight.Flight
-		require.NoError(t, flight.DecodeRecord([]byte(value), &f))
+		r, err := decodeRecord([]byte(value))
+		require.NoError(t, err)
+		f := r.flight
 		counts[f.State]++
-		for _, place := range [][]byte{liveKey(nil, &f), listKey(nil, &f), expiryKey(nil, &f)} {
+		flights = append(flights, f.ID)
+		require.True(t, s.machine.roll.Load().mayHold(f.ID), "the roll knows every flight")
+		for _, place := range [][]byte{liveKey(nil, f), listKey(nil, f), expiryKey(nil, f)} {
 			if place != nil {
 				want[string(place)] = true
 			}
 		}
 	}
 	got := make(map[string]bool)
-	for key := range rows {
-		if strings.ContainsAny(key[:1], "lce") {
+	for key, value := range rows {
+		switch key[0] {
+		case liveRow, listRow, expiryRow:
 			got[key] = true
+		case rollRow:
+			for id := range slices.Chunk([]byte(value), len(flight.ID{})) {
+				enrolled = append(enrolled, flight.ID(id))
+			}
 		}
 	}
+	require.ElementsMatch(t, flights, enrolled, "the roll names every flight once")
 	require.Equal(t, want, got)
 	require.Equal(t, counts, s.machine.meta.Counts)
 }

@@ -15,6 +15,10 @@
 //	flush     writes what was applied in the last moments to the state as one batch (flush.go, rows.go), together with
 //	          how far the log is applied.
 //
+// A flight is found by the digest of its key: in the cache of what was written or read last (cache.go), in what is not
+// written yet, or in one row of the state, which holds its short bodies, too (record.go). That a key was never used, which
+// every new flight asks twice, is known without a look at the state (roll.go).
+//
 // An answer comes when the log holds the command for ever, before the state does. A flight that is opened and reported
 // within a tenth of a second costs the state one record.
 //
@@ -63,10 +67,12 @@
 //	damage in the log before its end            refused, because a later record proves that it was synced.
 //	log shorter than what the state applied     refused: entries that were durable are gone, nobody knows which else.
 //	log directory gone                          refused: this node forgot its votes, and could vote twice.
+//	a roll that does not name every flight      refused: it would deny a key that was used.
 //	a block without its checksum                refused where a start needs it; the state machine dies of it; a reader
 //	                                            gets an error.
 //	another node's or cluster's directory, one  refused.
-//	that is in use, or of a newer version
+//	that is in use, of a newer version, or of
+//	one from before the first release
 //
 // A loss that leaves no trace cannot be noticed: a disk that drops synced records from the very end of the log, and
 // the state with them.

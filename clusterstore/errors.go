@@ -31,6 +31,8 @@ var (
 	ErrForeign = errors.New("clusterstore: the data directory belongs to another node or cluster")
 	// ErrNewer: a newer version of flightd wrote it.
 	ErrNewer = errors.New("clusterstore: written by a newer version of flightd")
+	// ErrOlder: a version of flightd wrote it that this one cannot go on from.
+	ErrOlder = errors.New("clusterstore: written by an older version of flightd")
 	// ErrDamaged: something that was durable is gone or unreadable, and what is left does not make up for it.
 	ErrDamaged = errors.New("clusterstore: the data directory is damaged")
 )

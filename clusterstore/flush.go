@@ -107,6 +107,11 @@ func (t *turn) write(head shown) error {
 			}
 		}
 	}
+	for _, part := range t.enrolled {
+		if err := w.batch.Set(rollKey(w.key[0][:0], part.entry), part.ids, nil); err != nil {
+			return err
+		}
+	}
 	if err := w.head(head); err != nil {
 		return err
 	}
@@ -138,7 +143,7 @@ func (w *writer) head(head shown) error {
 // own writes what stands under the flight's id.
 func (w *writer) own(s *slot) (err error) {
 	if s.changed {
-		if w.room, err = flight.AppendRecord(w.room[:0], s.now); err != nil {
+		if w.room, err = appendRecord(w.room[:0], s.now); err != nil {
 			return err
 		}
 		if err := w.batch.Set(recordKey(w.key[0][:0], s.id), w.room, nil); err != nil {
@@ -162,7 +167,7 @@ func (w *writer) own(s *slot) (err error) {
 // before it is deleted, which is what SingleDelete asks for: the two vanish together, and walks over the index do not
 // wade through graves.
 func (w *writer) live(s *slot) error {
-	was, is := liveKey(w.key[0][:0], s.before), liveKey(w.key[1][:0], s.now)
+	was, is := liveKey(w.key[0][:0], flightOf(s.before)), liveKey(w.key[1][:0], flightOf(s.now))
 	if bytes.Equal(was, is) {
 		return nil
 	}
@@ -178,7 +183,7 @@ func (w *writer) live(s *slot) error {
 }
 
 func (w *writer) listed(s *slot) error {
-	was, is := listKey(w.key[0][:0], s.before), listKey(w.key[1][:0], s.now)
+	was, is := listKey(w.key[0][:0], flightOf(s.before)), listKey(w.key[1][:0], flightOf(s.now))
 	if bytes.Equal(was, is) {
 		return nil
 	}
@@ -188,13 +193,13 @@ func (w *writer) listed(s *slot) error {
 		}
 	}
 	if is != nil {
-		return w.batch.Set(is, []byte(s.now.Key.String()), nil)
+		return w.batch.Set(is, []byte(s.now.flight.Key.String()), nil)
 	}
 	return nil
 }
 
 func (w *writer) expiry(s *slot) error {
-	was, is := expiryKey(w.key[0][:0], s.before), expiryKey(w.key[1][:0], s.now)
+	was, is := expiryKey(w.key[0][:0], flightOf(s.before)), expiryKey(w.key[1][:0], flightOf(s.now))
 	if bytes.Equal(was, is) {
 		return nil
 	}

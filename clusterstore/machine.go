@@ -25,6 +25,7 @@ type machine struct {
 	cfg     *Config
 	state   *state
 	cache   *cache
+	roll    atomic.Pointer[roll]
 	waiters *waiters
 	pending *pendingPackets
 	marks   *marks
@@ -66,6 +67,11 @@ func (m *machine) load() (err error) {
 	if m.header, err = m.state.loadHeader(); err != nil {
 		return err
 	}
+	r, err := loadRoll(m.state, &m.meta)
+	if err != nil {
+		return err
+	}
+	m.roll.Store(r)
 	m.publish()
 	return nil
 }
@@ -118,21 +124,39 @@ func (m *machine) apply(entries []*raft.Log) (done []*packet, commands int, err 
 	return done, m.turn.commands - before, nil
 }
 
-// read gives a flight as it stands, from memory where possible. It is for readers; the machine has slots.
-func (m *machine) read(id flight.ID) (*flight.Flight, error) {
-	f, known, writes := m.cache.get(id)
-	if known {
-		return f, nil
+// read gives a record as it stands, from memory where possible; nil for a key that was never used. It is for readers;
+// the machine has slots.
+func (m *machine) read(id flight.ID) (*record, error) {
+	r, writes := m.cache.get(id)
+	if r != nil {
+		return r, nil
+	}
+	r, stored, err := m.beyondCache(id)
+	if stored && err == nil {
+		m.cache.fill(id, r, writes)
+	}
+	return r, err
+}
+
+// peek reads a flight as it stands without taking a place in memory for it: nobody will ask for it again.
+func (m *machine) peek(id flight.ID) (*flight.Flight, error) {
+	if r, _ := m.cache.get(id); r != nil {
+		return r.flight, nil
+	}
+	r, _, err := m.beyondCache(id)
+	return flightOf(r), err
+}
+
+// beyondCache reads a record that is not in the cache. stored says whether it came from the state.
+func (m *machine) beyondCache(id flight.ID) (r *record, stored bool, err error) {
+	if !m.roll.Load().mayHold(id) {
+		return nil, false, nil
 	}
 	if own, ok := m.view.Load().find(id); ok && own.now != nil {
-		return own.now, nil
+		return own.now, false, nil
 	}
-	f, err := m.state.flight(id)
-	if err != nil {
-		return nil, err
-	}
-	m.cache.fill(id, f, writes)
-	return f, nil
+	r, err = m.state.record(id)
+	return r, r != nil, err
 }
 
 // marks lets readers wait until an index was applied.

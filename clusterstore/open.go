@@ -21,8 +21,9 @@ import (
 // its log, and the deployment has its name and its secret. An empty directory becomes a new ledger.
 //
 // It refuses a directory that another process has open (ErrLocked), that belongs to another node or cluster
-// (ErrForeign), that a newer version wrote (ErrNewer), and one that has lost something that was durable and that what
-// is left does not make up for (ErrDamaged); the message says which and what to do.
+// (ErrForeign), that a newer version wrote (ErrNewer) or one from before the first release (ErrOlder), and one that has
+// lost something that was durable and that what is left does not make up for (ErrDamaged); the message says which and
+// what to do.
 func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	cfg, err = cfg.withDefaults()
 	if err != nil {

@@ -155,44 +155,31 @@ func TestStreamOfRows(t *testing.T) {
 	require.ErrorIs(t, err, ErrNewer)
 }
 
+// generation is a record that is known by its generation.
+func generation(n uint32) *record { return &record{flight: &flight.Flight{Generation: n}} }
+
 func TestCacheIsBoundedAndNeverStale(t *testing.T) {
 	c := newCache(1000)
 	ids := make([]flight.ID, 5000)
 	for i := range ids {
 		ids[i] = testKey(i).FlightID()
-		c.put(ids[i], &flight.Flight{Generation: uint32(i)})
+		c.put(ids[i], generation(uint32(i)))
 	}
 	held := 0
 	for i := range c.shards {
 		held += len(c.shards[i].young) + len(c.shards[i].old)
 	}
 	require.LessOrEqual(t, held, 1000)
-	f, _, _ := c.get(ids[4999])
-	require.Equal(t, uint32(4999), f.Generation)
+	f, _ := c.get(ids[4999])
+	require.Equal(t, uint32(4999), f.flight.Generation)
 
 	id := testKey(90_000).FlightID()
-	_, _, writes := c.get(id)
-	c.put(id, &flight.Flight{Generation: 2})
+	_, writes := c.get(id)
+	c.put(id, generation(2))
 	for i := range 5000 { // until it is dropped again
-		c.put(testKey(100_000+i).FlightID(), &flight.Flight{})
+		c.put(testKey(100_000+i).FlightID(), generation(0))
 	}
-	c.fill(id, &flight.Flight{Generation: 1}, writes)
-	_, known, _ := c.get(id)
-	require.False(t, known, "what was read before a write is not remembered after it")
-}
-
-func TestCacheRemembersThatAKeyWasNeverUsed(t *testing.T) {
-	c := newCache(1000)
-	id := testKey(1).FlightID()
-	_, known, writes := c.get(id)
-	require.False(t, known)
-	c.fill(id, nil, writes)
-	f, known, writes := c.get(id)
-	require.True(t, known)
-	require.Nil(t, f)
-
-	c.put(id, &flight.Flight{Generation: 1})
-	c.fill(id, nil, writes) // read before that write
-	f, _, _ = c.get(id)
-	require.NotNil(t, f, "a key that was used is never taken for unused")
+	c.fill(id, generation(1), writes)
+	f, _ = c.get(id)
+	require.Nil(t, f, "what was read before a write is not remembered after it")
 }

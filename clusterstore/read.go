@@ -14,18 +14,22 @@ var ErrNoBody = errors.New("clusterstore: no such body")
 // Flight reads a flight as this node has it, without the bytes of its bodies; nil when its key was never used. It
 // waits for nothing. What it finds is true and may be old; that it finds nothing proves nothing: see Barrier.
 // The flight must not be changed.
-func (s *Store) Flight(id flight.ID) (*flight.Flight, error) { return s.machine.read(id) }
+func (s *Store) Flight(id flight.ID) (*flight.Flight, error) {
+	r, err := s.machine.read(id)
+	return flightOf(r), err
+}
 
 // Body reads the exact bytes of a flight's input or of its receipt in a generation. ErrNoBody when there are none.
 func (s *Store) Body(id flight.ID, generation uint32, p Part) ([]byte, error) {
-	if p == Input { // a retried generation goes on with the input of the first one
-		f, err := s.Flight(id)
-		if err != nil {
-			return nil, err
-		}
-		if f != nil && f.Generation == generation && f.InputFrom != 0 {
-			generation = f.InputFrom
-		}
+	r, err := s.machine.read(id)
+	if err != nil {
+		return nil, err
+	}
+	if f := flightOf(r); p == Input && f != nil && f.Generation == generation && f.InputFrom != 0 {
+		generation = f.InputFrom // a retried generation goes on with the input of the first one
+	}
+	if body, found := r.body(generation, p); found {
+		return bytes.Clone(body), nil
 	}
 	key := bodyKey(nil, id, generation, p)
 	if body, found := s.machine.view.Load().row(id, key); found {

@@ -14,23 +14,27 @@ import (
 )
 
 // dropErased drops the bytes that a record no longer speaks of although it goes on: those that a Redact erased.
-func (t *turn) dropErased(s *slot, old, f *flight.Flight, at flight.Version) {
+func (t *turn) dropErased(s *slot, next *record, old *flight.Flight, at flight.Version) {
+	f := next.flight
 	if old == nil || old.Generation != f.Generation || f.State == flight.Expired {
 		return // what a generation or a retention leaves behind is dropped by takeBodies and bury
 	}
-	before := len(s.rows)
+	erased := false
 	if old.Input.Kept > 0 && f.Input.Kept == 0 {
-		t.drop(s, bodyKey(nil, s.id, old.InputFrom, Input))
+		t.dropBody(s, next, old.InputFrom, Input)
+		erased = true
 	}
-	if old.Receipt != f.Receipt && f.Receipt != nil && f.Receipt.Body.Kept == 0 {
-		t.dropReceipt(s, old.Generation, old.Receipt)
+	if r := old.Receipt; r != f.Receipt && r != nil && r.Body.Kept > 0 && f.Receipt != nil && f.Receipt.Body.Kept == 0 {
+		t.dropReceipt(s, next, old.Generation, r)
+		erased = true
 	}
 	for i := range old.Past {
-		if now := f.Past[i].Receipt; now != old.Past[i].Receipt && now.Body.Kept == 0 {
-			t.dropReceipt(s, old.Past[i].Generation, old.Past[i].Receipt)
+		if was, now := old.Past[i].Receipt, f.Past[i].Receipt; was != nil && now != was && was.Body.Kept > 0 && now.Body.Kept == 0 {
+			t.dropReceipt(s, next, old.Past[i].Generation, was)
+			erased = true
 		}
 	}
-	if len(s.rows) > before {
+	if erased {
 		t.set(s, placeKey(nil, erasedRow, at.Index, s.id), nil)
 	}
 }

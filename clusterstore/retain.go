@@ -133,30 +133,19 @@ func (s *Store) mayExpire(id flight.ID) (flight.Command, error) {
 	return &flight.Expire{Key: f.Key, Generation: f.Generation}, nil
 }
 
-// peek reads a flight as it stands without taking a place in memory for it: nobody will ask for it again.
-func (m *machine) peek(id flight.ID) (*flight.Flight, error) {
-	if f, known, _ := m.cache.get(id); known {
-		return f, nil
-	}
-	if own, ok := m.view.Load().find(id); ok && own.now != nil {
-		return own.now, nil
-	}
-	return m.state.flight(id)
-}
-
 // bury drops what a tombstone no longer has: the receipts' bodies of all generations, and the history. Of the history
 // it drops what this turn brought; what the state has of it is found when the turn is written, because that takes a
 // look at the disk for every flight, and those who apply have no time for that.
-func (t *turn) bury(s *slot, old *flight.Flight) {
+func (t *turn) bury(s *slot, next *record, old *flight.Flight) {
 	for _, r := range s.rows {
 		if !r.gone && r.key[0] == flightRows && r.key[ownKind] == historyRow {
 			t.drop(s, r.key)
 		}
 	}
 	s.buried = true
-	t.dropReceipt(s, old.Generation, old.Receipt)
+	t.dropReceipt(s, next, old.Generation, old.Receipt)
 	for _, p := range old.Past {
-		t.dropReceipt(s, p.Generation, p.Receipt)
+		t.dropReceipt(s, next, p.Generation, p.Receipt)
 	}
 }
 

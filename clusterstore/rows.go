@@ -18,14 +18,15 @@ const (
 	liveRow    = 'l' // creation time, id → nothing; while the flight is neither terminal nor absent
 	listRow    = 'c' // creation time, newest first, id → key; while it is neither absent nor a tombstone
 	expiryRow  = 'e' // end of retention, id → nothing; while it is finished and no tombstone
+	rollRow    = 'n' // index of an entry → ids of the flights that came into being by it; for ever
 	erasedRow  = 'r' // index of the entry, id → nothing; for ever: bytes of this flight were erased by that entry
 )
 
 // The rows of one flight.
 const (
-	recordRow  = 0 // the flight without the bytes of its bodies
+	recordRow  = 0 // the flight, with those of its bodies that are short
 	historyRow = 1 // version → events
-	bodyRow    = 2 // generation and part → bytes
+	bodyRow    = 2 // generation and part → bytes of a body that is not short
 )
 
 // ownKind is where the kind stands in the key of a row of a flight.

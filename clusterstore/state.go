@@ -14,8 +14,8 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// stateFormat is the version of the rows as a whole. A node refuses a state of a newer one before it applies anything.
-const stateFormat = 1
+// stateFormat is the version of the rows as a whole. A node refuses a state of another one before it applies anything.
+const stateFormat = 2
 
 // meta says how far the log was applied to a state, and whose state it is. It is written in the same batch as the
 // effects, so after a crash it tells exactly which effects are there.
@@ -50,6 +50,7 @@ func stateOptions(o *pebble.Options) *pebble.Options {
 	o.MaxOpenFiles = 4096
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most commands ask for a key that was never used
+		o.Levels[i].BlockSize = 16 << 10                  // the index of ten million flights then fits into the cache
 		o.Levels[i].IndexBlockSize = 256 << 10            // one level of index: a second one costs every read
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	}
@@ -124,8 +125,8 @@ func (s *state) scan(from, to []byte, visit func(key, value []byte) (more bool, 
 	return it.Error()
 }
 
-// flight reads a flight; nil when there is none.
-func (s *state) flight(id flight.ID) (_ *flight.Flight, err error) {
+// record reads a flight's record; nil when there is none.
+func (s *state) record(id flight.ID) (_ *record, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.db == nil {
@@ -136,7 +137,7 @@ func (s *state) flight(id flight.ID) (_ *flight.Flight, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	return p.flight(id)
+	return p.record(id)
 }
 
 // probe looks up many flights of which few exist, as the state was when it was made: new keys, one after the other.
@@ -151,8 +152,8 @@ func (s *state) newProbe() (*probe, error) {
 	return &probe{it: it}, nil
 }
 
-// flight reads a flight; nil when there is none.
-func (p *probe) flight(id flight.ID) (*flight.Flight, error) {
+// record reads a flight's record; nil when there is none.
+func (p *probe) record(id flight.ID) (*record, error) {
 	key := recordKey(nil, id)
 	if !p.it.SeekPrefixGE(key) || !bytes.Equal(p.it.Key(), key) {
 		return nil, p.it.Error()
@@ -161,8 +162,7 @@ func (p *probe) flight(id flight.ID) (*flight.Flight, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := new(flight.Flight)
-	return f, flight.DecodeRecord(b, f)
+	return decodeRecord(b)
 }
 
 // close ends a probe; the nil probe was never made.
@@ -188,8 +188,11 @@ func decodeMeta(b []byte, m *meta) error {
 	if err := cbor.Unmarshal(b, m); err != nil {
 		return fmt.Errorf("%w: the state's meta row: %w", ErrDamaged, err)
 	}
-	if m.Format > stateFormat {
+	switch {
+	case m.Format > stateFormat:
 		return fmt.Errorf("%w: state of format %d, this version reads up to %d", ErrNewer, m.Format, stateFormat)
+	case m.Format < stateFormat:
+		return fmt.Errorf("%w: state of format %d, from before the first release; this version reads %d", ErrOlder, m.Format, stateFormat)
 	}
 	return nil
 }

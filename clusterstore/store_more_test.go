@@ -230,50 +230,64 @@ func TestWait(t *testing.T) {
 }
 
 func TestBodiesAcrossGenerations(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, written := range []bool{false, true} {
-			s := openStore(t, memConfig(vfs.NewMem()))
-			settle := func() {
-				if written {
-					s.machine.flush()
-				}
-			}
-			key := testKey(1)
-			token := propose(t, s, openOf(s, key, 1)).Token
-			settle()
-			propose(t, s, reportOf(key, token, "first"))
-			settle()
-			propose(t, s, &flight.Free{Key: key, Generation: 1})
-			settle()
-			_, err := s.Body(key.FlightID(), 1, Input)
-			require.ErrorIs(t, err, ErrNoBody, "nothing can be sent with it any more")
-			open := openOf(s, key, 2)
-			token = propose(t, s, open).Token
-			settle()
-			report := reportOf(key, token, "second")
-			report.Generation = 2
-			propose(t, s, report)
-			settle()
-			for generation, want := range map[uint32]string{1: "first", 2: "second"} {
-				body, err := s.Body(key.FlightID(), generation, Receipt)
-				require.NoError(t, err)
-				require.Equal(t, want, string(body))
-			}
-			input, err := s.Body(key.FlightID(), 2, Input)
-			require.NoError(t, err)
-			require.Equal(t, string(open.Submission.Input.Data), string(input))
-
-			gone := testKey(5)
-			propose(t, s, &flight.Submit{Key: gone, Submission: open.Submission})
-			propose(t, s, &flight.Cancel{Key: gone, Generation: 1})
-			settle()
-			propose(t, s, &flight.Retry{Key: gone, Generation: 1})
-			settle()
-			input, err = s.Body(gone.FlightID(), 2, Input)
-			require.NoError(t, err)
-			require.Equal(t, string(open.Submission.Input.Data), string(input), "a retried flight sends the first bytes")
+	for _, written := range []bool{false, true} {
+		for _, long := range []int{0, longestShort} {
+			t.Run(fmt.Sprintf("written %v, longer by %d", written, long), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { testBodiesAcrossGenerations(t, written, strings.Repeat(".", long)) })
+			})
 		}
-	})
+	}
+}
+
+// testBodiesAcrossGenerations writes the state between the commands, or after them. Bodies with the tail are kept with the record where it is empty, else in rows
+// of their own.
+func testBodiesAcrossGenerations(t *testing.T, written bool, tail string) {
+	s := openStore(t, memConfig(vfs.NewMem()))
+	settle := func() {
+		if written {
+			s.machine.flush()
+		}
+	}
+	key := testKey(1)
+	token := propose(t, s, openOf(s, key, 1)).Token
+	settle()
+	propose(t, s, reportOf(key, token, "first"+tail))
+	settle()
+	propose(t, s, &flight.Free{Key: key, Generation: 1})
+	settle()
+	_, err := s.Body(key.FlightID(), 1, Input)
+	require.ErrorIs(t, err, ErrNoBody, "nothing can be sent with it any more")
+	open := openOf(s, key, 2)
+	open.Submission.Input = flight.NewBlob("text/plain", []byte("input"+tail), flight.MaxInput)
+	token = propose(t, s, open).Token
+	settle()
+	report := reportOf(key, token, "second"+tail)
+	report.Generation = 2
+	propose(t, s, report)
+	settle()
+	for generation, want := range map[uint32]string{1: "first", 2: "second"} {
+		body, err := s.Body(key.FlightID(), generation, Receipt)
+		require.NoError(t, err)
+		require.Equal(t, want+tail, string(body))
+	}
+	input, err := s.Body(key.FlightID(), 2, Input)
+	require.NoError(t, err)
+	require.Equal(t, "input"+tail, string(input))
+	wantRows := 0
+	if tail != "" {
+		wantRows = 3
+	}
+	require.Equal(t, wantRows, countRows(t, s, bodyRow))
+
+	gone := testKey(5)
+	propose(t, s, &flight.Submit{Key: gone, Submission: open.Submission})
+	propose(t, s, &flight.Cancel{Key: gone, Generation: 1})
+	settle()
+	propose(t, s, &flight.Retry{Key: gone, Generation: 1})
+	settle()
+	input, err = s.Body(gone.FlightID(), 2, Input)
+	require.NoError(t, err)
+	require.Equal(t, "input"+tail, string(input), "a retried flight sends the first bytes")
 }
 
 func TestExpire(t *testing.T) {

@@ -22,6 +22,7 @@ type turn struct {
 	m        *machine
 	slots    map[flight.ID]*slot
 	fresh    []*slot // those that the current call of ApplyBatch touched
+	enrolled []rollPart
 	commands int
 	bytes    int
 	room     []byte // for keys and short rows
@@ -34,8 +35,8 @@ type turn struct {
 // slot is a flight during a turn.
 type slot struct {
 	id      flight.ID
-	before  *flight.Flight // as the state has it when the turn is written
-	now     *flight.Flight
+	before  *record // as the state has it when the turn is written
+	now     *record
 	changed bool
 	fresh   bool
 	buried  bool  // it became a tombstone: what the state has of its history goes
@@ -102,14 +103,14 @@ func (t *turn) command(c flight.Command, at flight.Version) (flight.Reply, error
 		if s, err = t.slot(key.FlightID()); err != nil {
 			return flight.Reply{}, err
 		}
-		view.Flight = s.now
+		view.Flight = flightOf(s.now)
 	}
 	if key.IsStep() {
 		saga, err := t.slot(key.Saga().FlightID())
 		if err != nil {
 			return flight.Reply{}, err
 		}
-		view.Saga = saga.now
+		view.Saga = flightOf(saga.now)
 	}
 	after, reply := flight.Apply(view, c)
 	t.m.header = after.Header
@@ -127,7 +128,7 @@ func (t *turn) slot(id flight.ID) (*slot, error) {
 	s := &slot{id: id}
 	if w := t.m.writing; w != nil && w.slots[id] != nil {
 		s.before = w.slots[id].now
-	} else if known, ok, _ := t.m.cache.get(id); ok {
+	} else if known, _ := t.m.cache.get(id); known != nil {
 		s.before = known
 	} else if read, err := t.lookUp(id); err == nil {
 		s.before = read
@@ -139,15 +140,18 @@ func (t *turn) slot(id flight.ID) (*slot, error) {
 	return s, nil
 }
 
-// lookUp reads a flight from the state. The turns before this one are written, but for the one that is being written.
-func (t *turn) lookUp(id flight.ID) (*flight.Flight, error) {
+// lookUp reads a record from the state. The turns before this one are written, but for the one that is being written.
+func (t *turn) lookUp(id flight.ID) (*record, error) {
+	if !t.m.roll.Load().mayHold(id) {
+		return nil, nil
+	}
 	if t.probe == nil {
 		var err error
 		if t.probe, err = t.m.state.newProbe(); err != nil {
 			return nil, err
 		}
 	}
-	return t.probe.flight(id)
+	return t.probe.record(id)
 }
 
 // take takes the outcome of one command into the turn.
@@ -156,14 +160,18 @@ func (t *turn) take(s *slot, f *flight.Flight, reply *flight.Reply, at flight.Ve
 		s.fresh = true
 		t.fresh = append(t.fresh, s)
 	}
-	old := s.now
+	old := flightOf(s.now)
 	if reply.Changed {
+		next := s.now.next(f)
+		if old == nil {
+			t.enroll(s.id, at.Index)
+		}
 		t.count(old, f)
-		t.takeBodies(s, old, f)
-		t.dropErased(s, old, f, at)
-		s.changed, s.now = true, f
+		t.takeBodies(s, next, old)
+		t.dropErased(s, next, old, at)
+		s.changed, s.now = true, next
 		if f.State == flight.Expired && old != nil && old.State != flight.Expired {
-			t.bury(s, old)
+			t.bury(s, next, old)
 			return nil
 		}
 	}
@@ -178,6 +186,16 @@ func (t *turn) take(s *slot, f *flight.Flight, reply *flight.Reply, at flight.Ve
 	var key [maxRowKey]byte
 	t.set(s, historyKey(key[:0], s.id, at), t.keep(value))
 	return nil
+}
+
+// enroll enters a flight that came into being.
+func (t *turn) enroll(id flight.ID, entry uint64) {
+	t.m.roll.Load().enter(id)
+	if n := len(t.enrolled); n == 0 || t.enrolled[n-1].entry != entry {
+		t.enrolled = append(t.enrolled, rollPart{entry: entry})
+	}
+	part := &t.enrolled[len(t.enrolled)-1]
+	part.ids = append(part.ids, id[:]...)
 }
 
 func (t *turn) count(old, f *flight.Flight) {
@@ -210,30 +228,45 @@ func (t *turn) keep(b []byte) []byte {
 	return kept
 }
 
-// takeBodies moves the bytes that a command brought from its flight into rows of their own. Nobody else has seen this
+// takeBodies moves the bytes that a command brought from its flight to where bodies are kept. Nobody else has seen this
 // flight yet.
-func (t *turn) takeBodies(s *slot, old, f *flight.Flight) {
-	var key [maxRowKey]byte
-	if len(f.Input.Data) > 0 {
-		t.set(s, bodyKey(key[:0], f.ID, f.InputFrom, Input), f.Input.Data)
-	}
+func (t *turn) takeBodies(s *slot, next *record, old *flight.Flight) {
+	f := next.flight
+	t.setBody(s, next, f.InputFrom, Input, f.Input.Data)
 	f.Input.Data = nil
 	if old != nil && old.InputFrom != f.InputFrom && old.Input.Kept > 0 {
-		t.drop(s, bodyKey(key[:0], f.ID, old.InputFrom, Input))
+		t.dropBody(s, next, old.InputFrom, Input)
 	}
 	if r := f.Receipt; r != nil && r.Body.Data != nil {
-		if len(r.Body.Data) > 0 {
-			t.set(s, bodyKey(key[:0], f.ID, f.Generation, Receipt), r.Body.Data)
-		}
+		t.setBody(s, next, f.Generation, Receipt, r.Body.Data)
 		without := *r
 		without.Body = r.Body.WithoutData()
 		f.Receipt = &without
 	}
 }
 
-func (t *turn) dropReceipt(s *slot, generation uint32, r *flight.Receipt) {
+// setBody keeps a body that a command brought.
+func (t *turn) setBody(s *slot, next *record, generation uint32, p Part, data []byte) {
+	switch {
+	case len(data) == 0:
+	case len(data) <= longestShort:
+		next.set(shortBody{generation: generation, part: p, data: bytes.Clone(data)})
+	default:
+		var key [maxRowKey]byte
+		t.set(s, bodyKey(key[:0], s.id, generation, p), data)
+	}
+}
+
+// dropBody drops a body that there was.
+func (t *turn) dropBody(s *slot, next *record, generation uint32, p Part) {
+	if !next.drop(generation, p) {
+		t.drop(s, bodyKey(nil, s.id, generation, p))
+	}
+}
+
+func (t *turn) dropReceipt(s *slot, next *record, generation uint32, r *flight.Receipt) {
 	if r != nil && r.Body.Kept > 0 {
-		t.drop(s, bodyKey(nil, s.id, generation, Receipt))
+		t.dropBody(s, next, generation, Receipt)
 	}
 }
 
@@ -271,7 +304,7 @@ type ownRows struct {
 
 // ownRow is a flight that the state does not hold like this yet, and the rows that come with it.
 type ownRow struct {
-	now    *flight.Flight
+	now    *record
 	rows   []row
 	buried bool // what the state has of its history goes
 }

@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +78,7 @@ func (ex *Executor) receipt(f *flight.Flight, body []byte, as effect.Source) (ef
 	r := f.Receipt
 	if body == nil && r.Body.Kept > 0 {
 		var err error
-		if body, err = ex.receiptBody(f); err != nil {
+		if body, err = ex.cfg.Memory.ReceiptBody(f); err != nil {
 			return effect.Result{}, &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("read the receipt of %s: %w", f.Key, err)}
 		}
 	}
@@ -92,18 +91,6 @@ func (ex *Executor) receipt(f *flight.Flight, body []byte, as effect.Source) (ef
 		return result, &effect.Declined{Result: result}
 	}
 	return result, nil
-}
-
-// receiptBody reads the body of a flight's receipt, from memory where it was asked for before. It belongs to the caller.
-func (ex *Executor) receiptBody(f *flight.Flight) ([]byte, error) {
-	if body, found := ex.bodies.get(f); found {
-		return body, nil
-	}
-	body, err := ex.cfg.Memory.ReceiptBody(f)
-	if err == nil {
-		ex.bodies.put(f, bytes.Clone(body))
-	}
-	return body, err
 }
 
 // conflict names what differs, as far as both inputs are at hand.

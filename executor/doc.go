@@ -23,8 +23,8 @@
 //	events.go, results.go
 //	              what is told to logs, metrics and tests, and in which words
 //	lazy.go       a context that costs nothing until somebody waits for its end
-//	crew.go, runners.go, bodies.go
-//	              who is under way, on which goroutine, for how long, and what a replay need not read again
+//	crew.go, runners.go
+//	              who is under way, on which goroutine, and for how long
 //
 // Goroutines: a trip flies on one of the runners, a handler with a time-out on one more; work in the background belongs
 // to the crew. Close waits for all of them, and for none longer than its context and Config.HungAfter allow.

@@ -34,8 +34,6 @@ type Config struct {
 	HungAfter time.Duration
 	// SweepEvery is how often the sweeper looks for dead holders unasked; 0: 2 s.
 	SweepEvery time.Duration
-	// ReceiptCache is how many bytes of memory hold the bodies of receipts that were asked for; 0: 64 MiB, negative: none.
-	ReceiptCache int
 	// Crash is called at the named points of no return; nil: nothing happens there.
 	Crash func(point string)
 }
@@ -53,7 +51,6 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.ReportWait, 10*time.Second)
 	setDefault(&c.HungAfter, flight.PauseBound)
 	setDefault(&c.SweepEvery, 2*time.Second)
-	setDefault(&c.ReceiptCache, 64<<20)
 	if c.OpenLife > flight.MaxOpenLife {
 		return c, fmt.Errorf("executor: OpenLife %v is longer than the ledger allows (%v)", c.OpenLife, flight.MaxOpenLife)
 	}
@@ -83,7 +80,6 @@ type Executor struct {
 	drain   context.CancelCauseFunc
 	crew    *crew
 	runners *runners
-	bodies  *bodies
 	asking  *horizon.Horizon // patience with etcd and with the ledger
 	telling *horizon.Horizon // patience with a report
 }
@@ -99,7 +95,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		return nil, fmt.Errorf("executor: no session: %w", err)
 	}
 	ex := &Executor{
-		cfg: cfg, session: session, crew: newCrew(), runners: newRunners(), bodies: newBodies(cfg.ReceiptCache),
+		cfg: cfg, session: session, crew: newCrew(), runners: newRunners(),
 		asking: horizon.New(cfg.TTL / 3), telling: horizon.New(cfg.ReportWait),
 	}
 	ex.life, ex.kill = context.WithCancelCause(context.Background())
