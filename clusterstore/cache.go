@@ -9,31 +9,38 @@ import (
 // cacheShards is a power of two: enough that readers on all cores seldom meet.
 const cacheShards = 64
 
-// cache keeps records at hand, decoded: a bounded number, those that were written or read last. Every record in it is
+// cache keeps records at hand, decoded: a bounded number, those that were written or asked for last. Every record in it is
 // the one that the state holds, because the state machine puts in what it has just written, and a reader puts in what
 // it read only if nothing was written to the shard meanwhile. That a key was never used is what the roll knows.
 type cache struct {
 	shards [cacheShards]cacheShard
 }
 
-// cacheShard is two generations of entries. When the young one is full it becomes the old one, and the old one, which
-// nobody asked for since, is dropped: least recently used, roughly, without a list.
+// cacheShard is a clock: its hand goes round over the records, and where room is needed the first one goes that nobody
+// asked for since the hand was there last. A hit changes nothing but that mark.
 type cacheShard struct {
 	mu     sync.RWMutex
-	young  map[flight.ID]*record
-	old    map[flight.ID]*record
-	size   int // of young, in weights
+	byID   map[flight.ID]int // where in ring
+	ring   []cached
+	holes  []int // in ring
+	hand   int
+	size   int // in weights
 	limit  int // of size
 	writes uint64
 	_      [64]byte // shards do not share a cache line
 }
 
+// cached is one place of the ring; a hole has no record.
+type cached struct {
+	id flight.ID
+	r  *record
+}
+
 func newCache(flights int) *cache {
 	c := new(cache)
 	for i := range c.shards {
-		s := &c.shards[i]
-		s.limit = max(1, flights/cacheShards/2)
-		s.young = make(map[flight.ID]*record)
+		c.shards[i].limit = max(1, flights/cacheShards)
+		c.shards[i].byID = make(map[flight.ID]int)
 	}
 	return c
 }
@@ -44,29 +51,15 @@ func (c *cache) shard(id flight.ID) *cacheShard { return &c.shards[id[0]%cacheSh
 func (c *cache) get(id flight.ID) (r *record, writes uint64) {
 	s := c.shard(id)
 	s.mu.RLock()
-	r = s.young[id]
-	stale := false
-	if r == nil {
-		r = s.old[id]
-		stale = r != nil
+	if at, found := s.byID[id]; found {
+		r = s.ring[at].r
 	}
 	writes = s.writes
 	s.mu.RUnlock()
-	if stale {
-		s.promote(id, r)
+	if r != nil && !r.asked.Load() {
+		r.asked.Store(true)
 	}
 	return r, writes
-}
-
-// promote keeps an entry of the old generation that was asked for.
-func (s *cacheShard) promote(id flight.ID, r *record) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.old[id] != r || s.young[id] != nil {
-		return // another one came meanwhile
-	}
-	delete(s.old, id)
-	s.addLocked(id, r)
 }
 
 // fill remembers what was read from the state, unless the shard was written to since get.
@@ -85,7 +78,6 @@ func (c *cache) put(id flight.ID, r *record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writes++
-	delete(s.old, id)
 	s.addLocked(id, r)
 }
 
@@ -95,23 +87,46 @@ func (c *cache) forget(id flight.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writes++
-	delete(s.old, id)
-	if before := s.young[id]; before != nil {
-		s.size -= before.weight()
-		delete(s.young, id)
-	}
+	s.dropLocked(id)
 }
 
 func (s *cacheShard) addLocked(id flight.ID, r *record) {
-	if s.size >= s.limit {
-		s.old, s.young, s.size = s.young, make(map[flight.ID]*record, len(s.young)), 0
-		delete(s.old, id)
+	s.dropLocked(id)
+	for s.size+r.weight() > s.limit && len(s.byID) > 0 {
+		s.evictLocked()
 	}
-	if before := s.young[id]; before != nil {
-		s.size -= before.weight()
+	at := len(s.ring)
+	if n := len(s.holes); n > 0 {
+		at, s.holes = s.holes[n-1], s.holes[:n-1]
+	} else {
+		s.ring = append(s.ring, cached{})
 	}
-	s.young[id] = r
+	s.ring[at] = cached{id, r}
+	s.byID[id] = at
 	s.size += r.weight()
+}
+
+func (s *cacheShard) dropLocked(id flight.ID) {
+	at, found := s.byID[id]
+	if !found {
+		return
+	}
+	s.size -= s.ring[at].r.weight()
+	s.ring[at] = cached{}
+	s.holes = append(s.holes, at)
+	delete(s.byID, id)
+}
+
+// evictLocked drops one record; there is one. It ends within two rounds, but for marks that readers make meanwhile.
+func (s *cacheShard) evictLocked() {
+	for {
+		s.hand = (s.hand + 1) % len(s.ring)
+		one := s.ring[s.hand]
+		if one.r != nil && !one.r.asked.Swap(false) {
+			s.dropLocked(one.id)
+			return
+		}
+	}
 }
 
 // clear forgets everything: the state was replaced.
@@ -119,7 +134,7 @@ func (c *cache) clear() {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		s.young, s.old, s.size = make(map[flight.ID]*record), nil, 0
+		s.byID, s.ring, s.holes, s.hand, s.size = make(map[flight.ID]int), nil, nil, 0, 0
 		s.writes++
 		s.mu.Unlock()
 	}

@@ -167,7 +167,7 @@ func TestCacheIsBoundedAndNeverStale(t *testing.T) {
 	}
 	held := 0
 	for i := range c.shards {
-		held += len(c.shards[i].young) + len(c.shards[i].old)
+		held += len(c.shards[i].byID)
 	}
 	require.LessOrEqual(t, held, 1000)
 	f, _ := c.get(ids[4999])

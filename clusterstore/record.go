@@ -4,17 +4,19 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/flightd/flightd/flight"
 )
 
 // record is a flight as the state keeps it: the flight without the bytes of its bodies, and with it those bodies that are
 // short, of all its generations. So a replay of a usual receipt reads one row, and a usual flight writes two rows less.
-// Longer bodies have rows of their own, which are written once, however often the flight changes. A record is never
-// changed once it was shown; nil stands for a key that was never used.
+// Longer bodies have rows of their own, which are written once, however often the flight changes. But for
+// the cache's mark a record is never changed once it was shown; nil stands for a key that was never used.
 type record struct {
 	flight *flight.Flight
 	bodies []shortBody
+	asked  atomic.Bool // since the cache's hand was here last
 }
 
 // shortBody is a body of at most longestShort bytes, never an empty one.

@@ -62,11 +62,32 @@ func TestCacheWeighsRecords(t *testing.T) {
 			c.put(testKey(i).FlightID(), r)
 		}
 		for i := range c.shards {
-			held += len(c.shards[i].young) + len(c.shards[i].old)
+			held += len(c.shards[i].byID)
 		}
 		return held
 	}
-	require.Greater(t, count(10), 2048)
-	require.LessOrEqual(t, count(10), 4096)
-	require.LessOrEqual(t, count(usualWeight), 2048+cacheShards)
+	require.Equal(t, 4096, count(10))
+	require.Equal(t, 2048, count(usualWeight))
+}
+
+// What is asked for again and again stays, however much passes through.
+func TestCacheKeepsWhatIsAskedFor(t *testing.T) {
+	c := newCache(4096)
+	var hot []flight.ID
+	for i := range 1000 {
+		hot = append(hot, testKey(i).FlightID())
+		c.put(hot[i], generation(1))
+	}
+	const passing = 20 * 4096
+	missed := 0
+	for i := range passing {
+		c.put(testKey(1000+i).FlightID(), generation(1))
+		id := hot[i%len(hot)]
+		if r, writes := c.get(id); r == nil {
+			missed++
+			c.fill(id, generation(1), writes)
+		}
+	}
+	t.Logf("missed %d times in %d", missed, passing)
+	require.Less(t, missed, passing/100)
 }
