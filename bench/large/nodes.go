@@ -18,6 +18,7 @@ const (
 	nodeFull, nodeEmpty     = "node, new key, full", "node, new key, empty"
 	replayRandom, replayHot = "executor, random replay", "executor, hot replay"
 	httpRandom, httpHot     = "HTTP, random replay", "HTTP, hot replay"
+	crowdRandom, crowdHot   = "HTTP, random replay, many callers", "HTTP, hot replay, many callers"
 )
 
 // running is a node in this process, and a client that talks HTTP to it.
@@ -98,6 +99,7 @@ func nodesPart(ctx context.Context, o options, tell *teller) error {
 		{{nodeFull, o.callers, full.newKey(&o)}, {nodeEmpty, o.callers, empty.newKey(&o)}},
 		{{replayRandom, 1, replay(&o, full.local, o.receipts)}, {replayHot, 1, replay(&o, full.local, hotKeys)}},
 		{{httpRandom, 1, replay(&o, full.remote, o.receipts)}, {httpHot, 1, replay(&o, full.remote, hotKeys)}},
+		{{crowdRandom, o.callers, replay(&o, full.remote, o.receipts)}, {crowdHot, o.callers, replay(&o, full.remote, hotKeys)}},
 	} {
 		if err == nil {
 			err = take(ctx, &o, tell, sides)
