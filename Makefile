@@ -2,7 +2,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build test race lint metrics-check bench bench-large restart drill cross explore mutants fuzz clients client-tools man install release release-check
+.PHONY: all build test race lint metrics-check bench bench-large restart drill cross explore mutants fuzz clients client-tools man install release release-check release-try
 
 all: build
 
@@ -97,3 +97,11 @@ release: ## archives for every platform and SHA256SUMS, in dist/; VERSION=v1.2.3
 
 release-check: ## builds the release twice, in different folders, and compares the bytes
 	$(GO) run ./internal/release -version "$(VERSION)" -platforms "$(PLATFORMS)" -check
+
+HERE = $(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH)
+release-try: client-tools ## an archive for this platform, unpacked: the README's first screen and its snippets, with the binary in it
+	rm -rf dist/try
+	$(GO) run ./internal/release -version "$(VERSION)" -platforms "$(HERE)" -out dist/try
+	cd dist/try && (sha256sum -c SHA256SUMS || shasum -a 256 -c SHA256SUMS) && tar -xzf flightd-*.tar.gz --strip-components=1
+	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
+	FLIGHTD_TEST_BINARY="$(CURDIR)/dist/try/flightd" $(GO) test -tags clients -count=1 -timeout 10m -run 'TestFirstScreen|TestReadmes' ./clients/conformance

@@ -22,7 +22,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// binaries are the programs under test, built once.
+// binaries are the programs under test, built once. FLIGHTD_TEST_BINARY names a flightd that is taken as it is.
 var binaries struct{ flightd, driver string }
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
@@ -35,7 +35,12 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binaries.flightd, binaries.driver = filepath.Join(dir, "flightd"), filepath.Join(dir, "driver")
-	for path, pkg := range map[string]string{binaries.flightd: "../../cmd/flightd", binaries.driver: "./godriver"} {
+	packages := map[string]string{binaries.flightd: "../../cmd/flightd", binaries.driver: "./godriver"}
+	if given := os.Getenv("FLIGHTD_TEST_BINARY"); given != "" {
+		delete(packages, binaries.flightd)
+		binaries.flightd = given
+	}
+	for path, pkg := range packages {
 		build := exec.Command("go", "build", "-o", path, pkg)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as it is shipped
 		if out, err := build.CombinedOutput(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -269,6 +270,14 @@ func superseded(err error) bool {
 	return errors.As(err, &fenced) || errors.As(err, &doubt) || errors.As(err, &failed) || errors.As(err, &expired)
 }
 
+// sayBehind is say on a line of its own, also where what was printed does not end with one.
+func (a *app) sayBehind(printed []byte, format string, args ...any) {
+	if n := len(printed); n > 0 && printed[n-1] != '\n' {
+		_, _ = io.WriteString(a.err, "\n")
+	}
+	a.say(format, args...)
+}
+
 // replay writes what a run printed, and says that it is a replay. What a person or another program left as a receipt
 // is printed as it is.
 func (a *app) replay(result effect.Result) error {
@@ -277,7 +286,7 @@ func (a *app) replay(result effect.Result) error {
 		if _, err := a.out.Write(answer.Body); err != nil {
 			return err
 		}
-		a.say("%s: %s receipt of %s; nothing was run", result.Key, result.Source, result.At.Local().Format(time.RFC3339))
+		a.sayBehind(answer.Body, "%s: %s receipt of %s; nothing was run", result.Key, result.Source, result.At.Local().Format(time.RFC3339))
 		if result.Outcome == flight.Refused {
 			return silent(exitFailed)
 		}
@@ -294,7 +303,7 @@ func (a *app) replay(result effect.Result) error {
 	if r.Truncated {
 		more = fmt.Sprintf(" (output shortened: of %d and %d bytes, %d and %d were kept)", r.StdoutBytes, r.StderrBytes, len(out), len(errOut))
 	}
-	a.say("%s: %s, it ran at %s; nothing was run%s", result.Key, result.Source, result.At.Local().Format(time.RFC3339), more)
+	a.sayBehind(append(out, errOut...), "%s: %s, it ran at %s; nothing was run%s", result.Key, result.Source, result.At.Local().Format(time.RFC3339), more)
 	if writeErr != nil {
 		return writeErr
 	}

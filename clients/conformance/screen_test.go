@@ -1,0 +1,100 @@
+//go:build clients
+
+package conformance
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// shown is one command of the README's first screen, with what it says there.
+type shown struct {
+	command string
+	says    []string
+}
+
+// firstScreen reads the first console block of the README: its commands, and the scripts that it shows with cat.
+func firstScreen(t *testing.T) (commands []shown, scripts map[string]string) {
+	t.Helper()
+	_, block, found := strings.Cut(read(t, "../../README.md"), "```console\n")
+	require.True(t, found)
+	block, _, _ = strings.Cut(block, "```")
+	scripts = make(map[string]string)
+	for line := range strings.Lines(block) {
+		line = strings.TrimSuffix(line, "\n")
+		command, isCommand := strings.CutPrefix(line, "$ ")
+		switch last := len(commands) - 1; {
+		case isCommand:
+			commands = append(commands, shown{command: command})
+		case line != "":
+			commands[last].says = append(commands[last].says, line)
+		}
+	}
+	for _, c := range commands {
+		if name, isCat := strings.CutPrefix(c.command, "cat "); isCat {
+			scripts[name] = strings.Join(c.says, "\n") + "\n"
+		}
+	}
+	return commands, scripts
+}
+
+// pattern is what a line of the README stands for: another process, another time, and anything for an ellipsis.
+func pattern(line string) *regexp.Regexp {
+	quoted := regexp.QuoteMeta(line)
+	quoted = regexp.MustCompile(`[0-9]+(:[0-9]+)+`).ReplaceAllString(quoted, `[0-9:]+`)
+	quoted = regexp.MustCompile(`[0-9]{4}-[0-9]{2}-[0-9]{2}`).ReplaceAllString(quoted, `[0-9-]+`)
+	quoted = regexp.MustCompile(`by [0-9]+ at`).ReplaceAllString(quoted, `by [0-9]+ at`)
+	return regexp.MustCompile("^" + strings.ReplaceAll(quoted, "…", ".*") + "$")
+}
+
+// The first screen of the README says what a shell says: every command of it runs, in order, in one shell with job control,
+// and its output is the one that stands there. What slow.sh does is not shown there: it takes its time.
+func TestFirstScreen(t *testing.T) {
+	t.Parallel()
+	needs(t, "bash")
+	commands, scripts := firstScreen(t)
+	require.GreaterOrEqual(t, len(commands), 9, "the README shows less than it did")
+	h, dir := newHouse(t), t.TempDir()
+	scripts["slow.sh"] = "#!/bin/sh\necho \"$$\" >> ran\nexec sleep 600\n"
+	for name, text := range scripts {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
+	}
+	var script strings.Builder
+	for i, c := range commands {
+		fmt.Fprintf(&script, "echo; echo '== %d'\n", i)
+		script.WriteString("(exit $last)\n") // for $?
+		fmt.Fprintf(&script, "%s\nlast=$?\n", c.command)
+		if strings.Contains(c.command, "& ") || strings.HasSuffix(c.command, "&") {
+			script.WriteString("until [ -s ran ]; do sleep 0.05; done\n") // it is in the middle
+		}
+	}
+	cmd := exec.Command("bash", "-m", "-c", "last=0\n"+script.String())
+	cmd.Dir, cmd.SysProcAttr = dir, dieWithUs()
+	cmd.Env = environment("FLIGHTD_ADDR="+h.address(), "XDG_STATE_HOME="+dir, "HOME="+dir, "PATH="+filepath.Dir(binaries.flightd)+":"+os.Getenv("PATH"))
+	said, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	for i, c := range commands {
+		_, output, _ := strings.Cut(string(said), fmt.Sprintf("\n== %d\n", i))
+		output, _, _ = strings.Cut(output, "\n== ")
+		lines := strings.Split(strings.TrimSpace(output), "\n")
+		for _, want := range c.says {
+			at := 0
+			for at < len(lines) && !pattern(want).MatchString(lines[at]) {
+				at++
+			}
+			require.Less(t, at, len(lines), "$ %s\nshould say\n%s\nand said\n%s", c.command, want, output)
+			lines = lines[at+1:]
+		}
+	}
+	charges := regexp.MustCompile(`(?m)^charged by ([0-9]+)`).FindAllStringSubmatch(string(said), -1)
+	require.Len(t, charges, 2)
+	require.Equal(t, charges[0][1], charges[1][1], "it ran once")
+	require.Equal(t, 1, strings.Count(read(t, filepath.Join(dir, "ran")), "\n"), "nothing ran where it was in doubt")
+}
