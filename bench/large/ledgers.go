@@ -35,12 +35,12 @@ func ledgersPart(ctx context.Context, o options, tell *teller) error {
 	newKey := func(s *clusterstore.Store) func(context.Context, int) error {
 		return func(ctx context.Context, n int) error { return fly(ctx, s, &o, n) }
 	}
-	err = take(ctx, &o, tell, []side{{ledgerFull, o.callers, newKey(full)}, {ledgerEmpty, o.callers, newKey(empty)}})
+	err = take(ctx, &o, tell, []side{
+		{ledgerRandom, 1, func(context.Context, int) error { return readReceipt(full, rand.IntN(o.receipts)) }},
+		{ledgerHot, 1, func(context.Context, int) error { return readReceipt(full, rand.IntN(hotKeys)) }},
+	})
 	if err == nil {
-		err = take(ctx, &o, tell, []side{
-			{ledgerRandom, 1, func(context.Context, int) error { return readReceipt(full, rand.IntN(o.receipts)) }},
-			{ledgerHot, 1, func(context.Context, int) error { return readReceipt(full, rand.IntN(hotKeys)) }},
-		})
+		err = take(ctx, &o, tell, []side{{ledgerFull, o.callers, newKey(full)}, {ledgerEmpty, o.callers, newKey(empty)}})
 	}
 	tell.say("done", 0)
 	return errors.Join(err, full.Close(ctx), empty.Close(ctx), tell.err)

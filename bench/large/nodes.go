@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/node"
 )
@@ -85,8 +86,11 @@ func replay(o *options, doer effect.Doer, keys int) func(context.Context, int) e
 	}
 }
 
-// nodesPart compares two nodes.
+// nodesPart compares two nodes. Replays come first: new keys leave behind what must be put away.
 func nodesPart(ctx context.Context, o options, tell *teller) error {
+	if err := rested(ctx, o.full()); err != nil {
+		return err
+	}
 	full, err := openNode(ctx, o.full())
 	if err != nil {
 		return err
@@ -96,10 +100,10 @@ func nodesPart(ctx context.Context, o options, tell *teller) error {
 		return errors.Join(err, full.close())
 	}
 	for _, sides := range [][]side{
-		{{nodeFull, o.callers, full.newKey(&o)}, {nodeEmpty, o.callers, empty.newKey(&o)}},
 		{{replayRandom, 1, replay(&o, full.local, o.receipts)}, {replayHot, 1, replay(&o, full.local, hotKeys)}},
 		{{httpRandom, 1, replay(&o, full.remote, o.receipts)}, {httpHot, 1, replay(&o, full.remote, hotKeys)}},
 		{{crowdRandom, o.callers, replay(&o, full.remote, o.receipts)}, {crowdHot, o.callers, replay(&o, full.remote, hotKeys)}},
+		{{nodeFull, o.callers, full.newKey(&o)}, {nodeEmpty, o.callers, empty.newKey(&o)}},
 	} {
 		if err == nil {
 			err = take(ctx, &o, tell, sides)
@@ -107,6 +111,16 @@ func nodesPart(ctx context.Context, o options, tell *teller) error {
 	}
 	tell.say("done", 0)
 	return errors.Join(err, full.close(), empty.close(), tell.err)
+}
+
+// rested lets a ledger put away what it was given.
+func rested(ctx context.Context, data string) error {
+	s, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(data)})
+	if err != nil {
+		return err
+	}
+	settle(ctx, s)
+	return s.Close(ctx)
 }
 
 func measureNodes(ctx context.Context, o options, r *results) error {
