@@ -182,6 +182,8 @@ func (d *Desk) openAs(ctx, patience context.Context, g guest, v visit) (OpenAnsw
 	switch {
 	case errors.Is(err, errPatience):
 		return d.busy(ctx, v)
+	case err != nil && g.oneShot && errors.Is(err, lease.ErrLost): // not the caller's session, and nothing was asked yet
+		return OpenAnswer{}, &effect.Unavailable{Code: "lease_unavailable", Cause: err}
 	case err != nil:
 		return OpenAnswer{}, d.lost(ctx, v.req.Key, err)
 	case right == nil:

@@ -173,6 +173,35 @@ func TestDeskWithEtcdAway(t *testing.T) {
 	})
 }
 
+// A caller that brought no session has none to lose: when the one that was made for its open runs out while the claim
+// is on its way, etcd is away, and the caller may ask again.
+func TestDeskLosesASessionOfItsOwn(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		short := func(id string) executor.OpenRequest {
+			req := openOf(id, `{}`, flight.Policy{}, 1)
+			req.TTL, req.Wait = 6*time.Second, time.Minute
+			return req
+		}
+		proceed(t, fd, short("1")) // from now on sessions are granted ahead
+		synctest.Wait()
+		fd.Leases.Freeze()
+		const callers = 8 // the later ones' claims wait behind the first one's, for longer than their sessions live
+		answers := make(chan error, callers)
+		for i := range callers {
+			go func() {
+				_, err := fd.Desk().Open(t.Context(), short(fmt.Sprintf("late-%d", i)))
+				answers <- err
+			}()
+			asleep(t, 100*time.Millisecond)
+		}
+		for range callers {
+			require.Equal(t, "lease_unavailable", requireAs[*effect.Unavailable](t, <-answers).Code)
+		}
+		fd.Leases.Thaw()
+		proceed(t, fd, short("late-0"))
+	})
+}
+
 func TestDeskWithTheLedgerAway(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		a := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
