@@ -58,6 +58,11 @@ func (m *machine) flush() {
 	if err := t.write(head); err != nil {
 		m.cfg.Guard.Kill(fmt.Errorf("clusterstore: the state cannot be written: %w", err))
 	}
+	m.finish()
+}
+
+// finish lets go of the turn that is in the state now.
+func (m *machine) finish() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.writing = nil
@@ -84,9 +89,6 @@ func (m *machine) begin() (*turn, shown) {
 // write writes a turn as one batch, together with how far the log is applied by it. If the process dies meanwhile the
 // batch is in the state or not, as a whole.
 func (t *turn) write(head shown) error {
-	if err := t.probe.close(); err != nil {
-		return err
-	}
 	w := writer{batch: t.m.state.db.NewBatchWithSize(t.bytes + 512*len(t.slots))}
 	defer func() { _ = w.batch.Close() }() // frees memory; the commit has its own error
 	slots := make([]*slot, 0, len(t.slots))

@@ -59,21 +59,11 @@ func newMachine(cfg *Config, s *state, snaps *snapshots) *machine {
 	return m
 }
 
-// load takes over what the state holds; the first time and after a restore.
-func (m *machine) load() (err error) {
-	if m.meta, err = m.state.loadMeta(); err != nil {
-		return err
-	}
-	if m.header, err = m.state.loadHeader(); err != nil {
-		return err
-	}
-	r, err := loadRoll(m.state, &m.meta)
-	if err != nil {
-		return err
-	}
+// takeOver starts from what a state holds; the first time and after a restore.
+func (m *machine) takeOver(head shown, r *roll) {
+	m.meta, m.header = head.meta, head.header
 	m.roll.Store(r)
 	m.publish()
-	return nil
 }
 
 func (m *machine) publish() {

@@ -82,9 +82,11 @@ func (s *Store) openFiles() error {
 	s.clock = &ledgerClock{source: s.cfg.Clock}
 	s.tallies = newTallies(s.cfg.Clock.Wall)
 	s.machine = newMachine(&s.cfg, s.state, s.snaps)
-	if err := s.machine.load(); err != nil {
+	head, r, err := s.state.load()
+	if err != nil {
 		return err
 	}
+	s.machine.takeOver(head, r)
 	return s.claimState()
 }
 

@@ -30,6 +30,9 @@ type shortBody struct {
 // its flight still costs less than a row of its own.
 const longestShort = 1 << 10
 
+// mostShort bounds what all generations of a flight keep short: with each change all of it is written again.
+const mostShort = 4 * longestShort
+
 // flightOf is the flight of a record; nil for none.
 func flightOf(r *record) *flight.Flight {
 	if r == nil {
@@ -75,14 +78,17 @@ func (r *record) drop(generation uint32, p Part) bool {
 	return true
 }
 
-// weight is how many places in memory a record takes.
-func (r *record) weight() int {
+// length is that of all short bodies together.
+func (r *record) length() int {
 	n := 0
 	for i := range r.bodies {
 		n += len(r.bodies[i].data)
 	}
-	return 1 + n/usualWeight
+	return n
 }
+
+// weight is how many places in memory a record takes.
+func (r *record) weight() int { return 1 + r.length()/usualWeight }
 
 // usualWeight is about what a record without bodies takes, in bytes.
 const usualWeight = 2 << 10

@@ -64,20 +64,20 @@ func (m *machine) Restore(from io.ReadCloser) error {
 	if err != nil {
 		return err
 	}
+	head, r, err := (&state{cfg: m.cfg, db: db, name: name}).load()
+	if err != nil { // what came is not whole: this node stays what it was
+		return errors.Join(err, db.Close())
+	}
 	if err := writeFile(m.cfg.FS, m.cfg.Dir, currentFile, []byte(name+"\n")); err != nil {
 		return errors.Join(err, db.Close())
 	}
-	if err := m.state.replace(db, name); err != nil {
-		return err
-	}
-	m.cache.clear()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.load(); err != nil {
-		return err
-	}
+	err = m.state.replace(db, name) // it is replaced in any case
+	m.cache.clear()
+	m.takeOver(head, r)
 	m.waiters.wakeAll()
-	return nil
+	return err
 }
 
 // build makes a state of the rows that come.

@@ -50,7 +50,7 @@ func stateOptions(o *pebble.Options) *pebble.Options {
 	o.MaxOpenFiles = 4096
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most commands ask for a key that was never used
-		o.Levels[i].BlockSize = 16 << 10                  // the index of ten million flights then fits into the cache
+		o.Levels[i].BlockSize = 16 << 10                   // a replay reads one; the index of ten million flights still fits into the cache
 		o.Levels[i].IndexBlockSize = 256 << 10            // one level of index: a second one costs every read
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	}
@@ -125,52 +125,41 @@ func (s *state) scan(from, to []byte, visit func(key, value []byte) (more bool, 
 	return it.Error()
 }
 
-// record reads a flight's record; nil when there is none.
-func (s *state) record(id flight.ID) (_ *record, err error) {
+// record reads a flight's record as it stands now; nil when there is none. Unlike a plain read it asks the filters of the
+// lowest level, too, where nearly all rows are.
+func (s *state) record(id flight.ID) (r *record, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.db == nil {
 		return nil, ErrClosed
 	}
-	p, err := s.newProbe()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	return p.record(id)
-}
-
-// probe looks up many flights of which few exist, as the state was when it was made: new keys, one after the other.
-// Unlike a plain read it asks the filters of the lowest level, too, where nearly all rows are.
-type probe struct{ it *pebble.Iterator }
-
-func (s *state) newProbe() (*probe, error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
 	if err != nil {
-		return nil, fmt.Errorf("clusterstore: probe the state: %w", err)
+		return nil, fmt.Errorf("clusterstore: read a record: %w", err)
 	}
-	return &probe{it: it}, nil
-}
-
-// record reads a flight's record; nil when there is none.
-func (p *probe) record(id flight.ID) (*record, error) {
-	key := recordKey(nil, id)
-	if !p.it.SeekPrefixGE(key) || !bytes.Equal(p.it.Key(), key) {
-		return nil, p.it.Error()
+	defer func() { err = errors.Join(err, it.Close()) }()
+	var room [maxRowKey]byte
+	key := recordKey(room[:0], id)
+	if !it.SeekPrefixGE(key) || !bytes.Equal(it.Key(), key) {
+		return nil, it.Error()
 	}
-	b, err := p.it.ValueAndErr()
+	value, err := it.ValueAndErr()
 	if err != nil {
 		return nil, err
 	}
-	return decodeRecord(b)
+	return decodeRecord(value)
 }
 
-// close ends a probe; the nil probe was never made.
-func (p *probe) close() error {
-	if p == nil {
-		return nil
+// load reads what a machine starts from.
+func (s *state) load() (head shown, r *roll, err error) {
+	if head.meta, err = s.loadMeta(); err != nil {
+		return head, nil, err
 	}
-	return p.it.Close()
+	if head.header, err = s.loadHeader(); err != nil {
+		return head, nil, err
+	}
+	r, err = loadRoll(s, &head.meta)
+	return head, r, err
 }
 
 // loadMeta reads how far the state is; the zero meta when it is new.

@@ -29,7 +29,6 @@ type turn struct {
 	scratch  []byte // for one row of history
 	moved    bool   // an entry was applied
 	own      *ownRows
-	probe    *probe
 }
 
 // slot is a flight during a turn.
@@ -140,18 +139,13 @@ func (t *turn) slot(id flight.ID) (*slot, error) {
 	return s, nil
 }
 
-// lookUp reads a record from the state. The turns before this one are written, but for the one that is being written.
+// lookUp reads a record from the state as it stands at this moment, never as it stood when the turn began: the turns before
+// this one are written by now, but for the one that is being written, and that one may be written while this one goes on.
 func (t *turn) lookUp(id flight.ID) (*record, error) {
 	if !t.m.roll.Load().mayHold(id) {
 		return nil, nil
 	}
-	if t.probe == nil {
-		var err error
-		if t.probe, err = t.m.state.newProbe(); err != nil {
-			return nil, err
-		}
-	}
-	return t.probe.record(id)
+	return t.m.state.record(id)
 }
 
 // take takes the outcome of one command into the turn.
@@ -249,7 +243,8 @@ func (t *turn) takeBodies(s *slot, next *record, old *flight.Flight) {
 func (t *turn) setBody(s *slot, next *record, generation uint32, p Part, data []byte) {
 	switch {
 	case len(data) == 0:
-	case len(data) <= longestShort:
+	case len(data) <= longestShort && next.length()+len(data) <= mostShort:
+		t.bytes += len(data)
 		next.set(shortBody{generation: generation, part: p, data: bytes.Clone(data)})
 	default:
 		var key [maxRowKey]byte

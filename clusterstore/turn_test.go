@@ -1,0 +1,182 @@
+package clusterstore
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// A turn that began while the one before was being written must see what that one wrote, also when it had looked into the
+// state before that was there, and when nothing of it is at hand any more.
+
+// whileWriting lets the flights of one turn be written while the next one has begun and has looked into the state.
+func whileWriting(t *testing.T, m *machine, look func()) {
+	t.Helper()
+	w, head := m.begin()
+	require.NotNil(t, w)
+	look()
+	require.NoError(t, w.write(head))
+	m.finish()
+}
+
+// crowded is a ledger that keeps one record a shard of its cache.
+func crowded(t *testing.T) *Store {
+	cfg := memConfig(vfs.NewMem())
+	cfg.Memory.Flights = cacheShards
+	return openStore(t, cfg)
+}
+
+// crowdOut flies a key from that number on which shares its shard of the cache with key n, so that n leaves it.
+func crowdOut(t *testing.T, s *Store, n, from int) {
+	t.Helper()
+	for testKey(from).FlightID()[0]%cacheShards != testKey(n).FlightID()[0]%cacheShards {
+		from++
+	}
+	fly(t, s, from)
+}
+
+// stranger is an open of a key by somebody else than openOf.
+func stranger(s *Store, n int) *flight.Open {
+	open := openOf(s, testKey(n), n)
+	open.Nonce, open.Claim.Session = nonce(n+1<<30), "somebody-else"
+	return open
+}
+
+func aDuplicate(key flight.Key) *flight.Count {
+	return &flight.Count{Key: key, Telling: flight.Telling{Source: 1, Number: 1},
+		Tally: flight.Tally{Count: 1, First: 1, Last: 1, Callers: []flight.Caller{{Who: "a", At: 1}}}}
+}
+
+func TestTurnSeesAnOpenWrittenMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := crowded(t)
+		fly(t, s, 2)
+		crowdOut(t, s, 2, 100)
+		s.machine.flush()
+		require.Equal(t, flight.Proceed, propose(t, s, openOf(s, testKey(1), 1)).Decision)
+		whileWriting(t, s.machine, func() {
+			require.Equal(t, flight.Replay, propose(t, s, openOf(s, testKey(2), 2)).Decision)
+		})
+		crowdOut(t, s, 1, 1000)
+		require.NotEqual(t, flight.Proceed, propose(t, s, stranger(s, 1)).Decision, "the effect would happen twice")
+		s.machine.flush()
+		requireConsistent(t, s)
+	})
+}
+
+func TestTurnSeesATombstoneWrittenMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := memConfig(vfs.NewMem())
+		cfg.Memory = Memory{BlockCache: 4 << 20, MemTable: 1 << 20}
+		s := openStore(t, cfg)
+		bring(t, s, 1, 3)
+		time.Sleep(2 * time.Second)
+		s.machine.flush()
+		s.machine.cache.clear() // as after a start
+		expire := func(n int) {
+			require.Equal(t, flight.Accepted, propose(t, s, &flight.Expire{Key: testKey(n), Generation: 1}).Decision)
+		}
+		expire(1)
+		whileWriting(t, s.machine, func() { expire(2) })
+		propose(t, s, aDuplicate(testKey(1)))
+		s.machine.flush()
+		f, err := s.Flight(testKey(1).FlightID())
+		require.NoError(t, err)
+		require.Equal(t, flight.Expired, f.State)
+		requireConsistent(t, s)
+	})
+}
+
+func TestTurnSeesARedactionWrittenMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := crowded(t)
+		key := flySecret(t, s, 2)
+		fly(t, s, 3)
+		crowdOut(t, s, 3, 100)
+		s.machine.flush()
+		require.Equal(t, flight.Accepted, propose(t, s, redactOf(key, 1)).Decision)
+		whileWriting(t, s.machine, func() {
+			require.Equal(t, flight.Replay, propose(t, s, openOf(s, testKey(3), 3)).Decision)
+		})
+		crowdOut(t, s, 2, 1000)
+		propose(t, s, aDuplicate(key))
+		s.machine.flush()
+		_, err := s.Body(key.FlightID(), 1, Receipt)
+		require.ErrorIs(t, err, ErrNoBody)
+	})
+}
+
+// Callers who come again for a key that somebody else opened a moment ago are never let through, with the store's own
+// writer at work and nearly nothing at hand.
+func TestTurnsNeverOpenTwice(t *testing.T) {
+	const callers, rounds = 16, 400
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	s := crowded(t)
+	var group sync.WaitGroup
+	for w := range callers {
+		group.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, uint64(w)))
+			for n := range rounds {
+				if r, err := s.Propose(context.Background(), openOf(s, testKey(w*rounds+n), n)); err != nil || r.Decision != flight.Proceed {
+					t.Errorf("key %d of %d: %v, %v", n, w, r.Decision, err)
+					return
+				}
+				for range 8 {
+					back := w*rounds + n - rng.IntN(min(n+1, 200))
+					r, err := s.Propose(context.Background(), stranger(s, back))
+					if err != nil || r.Decision == flight.Proceed && r.Flight.AttemptCount == 1 {
+						t.Errorf("key %d again: %v, %v", back, r.Decision, err)
+						return
+					}
+				}
+			}
+		})
+	}
+	group.Wait()
+	s.machine.flush()
+	requireConsistent(t, s)
+}
+
+// A snapshot that is not whole changes nothing.
+func TestRestoreOfABrokenSnapshotChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := memConfig(vfs.NewMem())
+		cfg.ClusterID = "c"
+		from := openStore(t, cfg)
+		for n := range 5 {
+			fly(t, from, n)
+		}
+		var broken bytes.Buffer
+		w, err := newRowWriter(&broken, streamHead{Cluster: "c", Applied: 1})
+		require.NoError(t, err)
+		for key, value := range dump(t, from) {
+			if key[0] != rollRow {
+				require.NoError(t, w.row([]byte(key), []byte(value)))
+			}
+		}
+		require.NoError(t, w.end())
+
+		cfg = memConfig(vfs.NewMem())
+		cfg.ClusterID = "c"
+		s := openStore(t, cfg)
+		for n := range 60 {
+			fly(t, s, 1000+n)
+		}
+		before := s.Counts()
+		require.ErrorIs(t, s.machine.Restore(io.NopCloser(&broken)), ErrDamaged)
+		require.Equal(t, before, s.Counts())
+		require.Equal(t, flight.Replay, propose(t, s, openOf(s, testKey(1001), 1001)).Decision)
+		requireConsistent(t, s)
+	})
+}
