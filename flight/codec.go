@@ -68,8 +68,10 @@ func Encode(c Command) ([]byte, error) {
 
 // encode writes v behind its head into one piece of memory.
 func encode(v any, head ...byte) ([]byte, error) {
-	if a, ok := v.(appender); ok {
-		return a.appendCBOR(append(make([]byte, 0, len(head)+a.room()), head...)), nil
+	if r, ok := v.(roomy); ok {
+		w := coder{b: append(make([]byte, 0, len(head)+r.room()), head...)}
+		w.walk(v)
+		return w.b, nil
 	}
 	const usual = 512 // most commands and records are shorter, but for the bytes that they carry
 	buf := bytes.NewBuffer(append(make([]byte, 0, usual), head...))
@@ -91,13 +93,25 @@ func Decode(b []byte) (Command, error) {
 	if c == nil {
 		return nil, fmt.Errorf("%w: command of kind %d", ErrNewerCodec, b[1])
 	}
-	if err := decMode.Unmarshal(b[2:], c); err != nil {
+	if err := decode(b[2:], c); err != nil {
 		return nil, fmt.Errorf("flight: decode command of kind %d: %w", b[1], err)
 	}
 	if c.Target().IsZero() && !c.kind().keyless() {
 		return nil, fmt.Errorf("flight: a command of kind %d names no key", b[1])
 	}
 	return c, nil
+}
+
+// decode reads the whole of b into v, which is zero. It keeps nothing of b.
+func decode(b []byte, v any) error {
+	r := coder{b: b, reads: true}
+	switch {
+	case !r.walk(v):
+		return decMode.Unmarshal(b, v)
+	case r.err == nil && len(r.b) > 0:
+		return errLong
+	}
+	return r.err
 }
 
 func newCommand(k kind) Command {
@@ -164,11 +178,8 @@ func EncodeRecord[R record](r R) ([]byte, error) {
 
 // AppendRecord writes behind b what EncodeRecord writes. It keeps neither.
 func AppendRecord[R record](b []byte, r R) ([]byte, error) {
-	switch r := any(r).(type) { // by name, so that the memory of b may be the caller's stack
-	case *Flight:
-		return r.appendCBOR(append(b, CodecVersion)), nil
-	case *Event:
-		return r.appendCBOR(append(b, CodecVersion)), nil
+	if w := (coder{b: append(b, CodecVersion)}); w.walk(r) {
+		return w.b, nil
 	}
 	encoded, err := EncodeRecord(r)
 	return append(b, encoded...), err
@@ -182,7 +193,7 @@ func DecodeRecord[R record](b []byte, r R) error {
 	if b[0] != CodecVersion {
 		return fmt.Errorf("%w: record of codec version %d", ErrNewerCodec, b[0])
 	}
-	if err := decMode.Unmarshal(b[1:], r); err != nil {
+	if err := decode(b[1:], r); err != nil {
 		return fmt.Errorf("flight: decode %T: %w", r, err)
 	}
 	return nil

@@ -70,7 +70,7 @@ func difference(t testing.TB, mode cbor.EncMode, v any, write func() ([]byte, er
 	}
 	want := append(head, tagged...)
 	if bytes.Equal(got, want) {
-		return ""
+		return misread(v, got)
 	}
 	at := 0
 	for at < min(len(got), len(want)) && got[at] == want[at] {
@@ -79,6 +79,54 @@ func difference(t testing.TB, mode cbor.EncMode, v any, write func() ([]byte, er
 	const show = 40
 	return fmt.Sprintf("at byte %d of %d it says %x, and the tags %x", at, len(want),
 		got[at:min(at+show, len(got))], want[at:min(at+show, len(want))])
+}
+
+// misread reads by hand and by the tags what was written, and says where the two part, or nothing.
+func misread(v any, b []byte) string {
+	byHand, byTags := reflect.New(reflect.TypeOf(v).Elem()), reflect.New(reflect.TypeOf(v).Elem())
+	err1 := readTags(b, byTags.Interface())
+	err2 := readHand(b, byHand)
+	switch {
+	case (err1 == nil) != (err2 == nil):
+		return fmt.Sprintf("%x reads by its tags with %v, and by hand with %v", b, err1, err2)
+	case err1 == nil && !reflect.DeepEqual(byTags.Interface(), byHand.Interface()):
+		return fmt.Sprintf("%x reads by its tags as %+v, and by hand as %+v", b, byTags, byHand)
+	}
+	return ""
+}
+
+// readTags reads what stands behind the head of a command or a record by reflection, with the rules of the codec.
+func readTags(b []byte, v any) error {
+	mode, err := cbor.DecOptions{
+		DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden, ExtraReturnErrors: cbor.ExtraDecErrorUnknownField,
+	}.DecMode()
+	if err != nil {
+		return err
+	}
+	if _, command := v.(flight.Command); command {
+		b = b[1:]
+	}
+	return mode.Unmarshal(b[1:], v)
+}
+
+// readHand reads with the readers that users call. Commands without a key are refused by what stands above the coder.
+func readHand(b []byte, v reflect.Value) error {
+	switch v := v.Interface().(type) {
+	case *flight.Flight:
+		return flight.DecodeRecord(b, v)
+	case *flight.Event:
+		return flight.DecodeRecord(b, v)
+	}
+	c, err := flight.Decode(b)
+	switch {
+	case err == nil && reflect.TypeOf(c) != v.Type():
+		return errors.New("another command")
+	case err == nil:
+		v.Elem().Set(reflect.ValueOf(c).Elem())
+	case strings.Contains(err.Error(), "names no key"):
+		return readTags(b, v.Interface())
+	}
+	return err
 }
 
 // walk visits v, which is zero, once for every field under it with that one field set and nothing else but the way to
@@ -125,9 +173,9 @@ func without(v reflect.Value, path string, visit func(path string)) {
 	}
 }
 
-// TestAppend_KnowsEveryField fails when a field is added to one of the types written by hand, or to what they are made
+// TestCoder_KnowsEveryField fails when a field is added to one of the types written by hand, or to what they are made
 // of, and is not written, or is written other than its tag says.
-func TestAppend_KnowsEveryField(t *testing.T) {
+func TestCoder_KnowsEveryField(t *testing.T) {
 	mode := tags(t)
 	for name, zero := range handWritten() {
 		v, write := zero()
@@ -151,8 +199,67 @@ func TestAppend_KnowsEveryField(t *testing.T) {
 	}
 }
 
-// TestProperty_AppendWritesWhatTheTagsSay compares the encoders written by hand with reflection over the tags.
-func TestProperty_AppendWritesWhatTheTagsSay(t *testing.T) {
+// FuzzCoderReads holds the readers written by hand to reflection over the tags: what they read, it reads too, and as the same.
+func FuzzCoderReads(f *testing.F) {
+	for _, zero := range handWritten() {
+		v, write := zero()
+		n := filler(0)
+		n.fill(reflect.ValueOf(v).Elem())
+		b, err := write()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, zero := range handWritten() {
+			v, _ := zero()
+			if len(b) < 2 || readHand(b, reflect.New(reflect.TypeOf(v).Elem())) != nil {
+				continue
+			}
+			if d := misread(v, b); d != "" {
+				t.Fatal(d)
+			}
+		}
+	})
+}
+
+// TestCoder_RefusesWhatItDidNotWrite: a record with a part that is not as the coder writes it is read by nobody.
+func TestCoder_RefusesWhatItDidNotWrite(t *testing.T) {
+	const id = "\x01\x50\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+	if err := flight.DecodeRecord([]byte("\x01\xa2"+id+"\x04\x02"), new(flight.Flight)); err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string]string{
+		"nothing":                  "",
+		"no map":                   "\x80",
+		"cut in a map":             "\xa2" + id,
+		"cut in a head":            "\xa2" + id + "\x04\x19\x01",
+		"a longer list than bytes": "\xa2" + id + "\x0a\x9b\x00\x00\x00\xff\x00\x00\x00\x00",
+		"something behind":         "\xa1" + id + "\x00",
+		"another order":            "\xa2\x04\x02" + id,
+		"a field twice":            "\xa3" + id + "\x04\x02\x04\x02",
+		"a field that is new":      "\xa2" + id + "\x18\x40\x01",
+		"a number too large":       "\xa2" + id + "\x04\x19\x01\x00",
+		"a number below zero":      "\xa2" + id + "\x04\x20",
+		"a time out of range":      "\xa2" + id + "\x0e\x3b\xff\xff\xff\xff\xff\xff\xff\xff",
+		"a text that is none":      "\xa2" + id + "\x18\x1f\x61\xff",
+		"bytes for a text":         "\xa2" + id + "\x18\x1f\x41x",
+		"a short id":               "\xa1\x01\x44abcd",
+		"null":                     "\xa2" + id + "\x13\xf6",
+		"a flag that is a number":  "\xa2" + id + "\x18\x18\x01",
+		"of indefinite length":     "\xbf" + id + "\xff",
+		"a reserved head":          "\xa2" + id + "\x04\x1c",
+		"a bad key":                "\xa2" + id + "\x02\x63a/b",
+	} {
+		if err := flight.DecodeRecord([]byte("\x01"+b), new(flight.Flight)); err == nil {
+			t.Errorf("%s was read", name)
+		}
+	}
+}
+
+// TestProperty_CoderWritesWhatTheTagsSay compares the coder with reflection over the tags, writing and reading.
+func TestProperty_CoderWritesWhatTheTagsSay(t *testing.T) {
 	mode := tags(t)
 	for name, zero := range handWritten() {
 		t.Run(name, func(t *testing.T) {
@@ -227,8 +334,8 @@ func drawSlice(t *rapid.T, v reflect.Value) {
 	}
 }
 
-// TestAppend_TakesOnePieceOfMemory holds the guesses of the length to what is usual, with small bodies and large ones.
-func TestAppend_TakesOnePieceOfMemory(t *testing.T) {
+// TestCoder_TakesOnePieceOfMemory holds the guesses of the length to what is usual, with small bodies and large ones.
+func TestCoder_TakesOnePieceOfMemory(t *testing.T) {
 	open, report := benchCommands()
 	v, _ := flight.Apply(flight.View{Header: testHeader}, open)
 	v, reply := flight.Apply(v, report)

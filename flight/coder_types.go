@@ -1,0 +1,442 @@
+package flight
+
+func (c *Open) room() int {
+	const usual = 224
+	return usual + len(c.Key.full) + c.Submission.Input.room() + len(c.Claim.Session) + len(c.Owner)
+}
+
+func (c *Open) walk(w *coder) {
+	w.key(1, &c.Key, true)
+	if w.enter(2, true) {
+		c.Submission.walk(w)
+		w.leave()
+	}
+	if w.enter(3, true) {
+		c.Claim.walk(w)
+		w.leave()
+	}
+	w.exact(4, c.Nonce[:], true)
+	always(w, 5, &c.NotAfter)
+	str(w, 6, &c.Owner)
+	number(w, 7, &c.StoreEpoch)
+}
+
+func (c *Report) room() int {
+	const usual = 128
+	return usual + len(c.Key.full) + len(c.ExternalID) + c.Body.room() + len(c.Error)
+}
+
+func (c *Report) walk(w *coder) {
+	w.key(1, &c.Key, true)
+	always(w, 2, &c.Generation)
+	if w.enter(3, true) {
+		c.Token.walk(w)
+		w.leave()
+	}
+	always(w, 4, &c.Outcome)
+	str(w, 5, &c.ExternalID)
+	if w.enter(6, !c.Body.absent()) {
+		c.Body.walk(w)
+		w.leave()
+	}
+	str(w, 7, &c.Error)
+	number(w, 8, &c.RetryAfter)
+}
+
+func (c *Import) room() int {
+	const usual = 160
+	return usual + len(c.Key.full) + c.Input.room() + len(c.ExternalID) + c.Body.room() + len(c.Who)
+}
+
+func (c *Import) walk(w *coder) {
+	w.key(1, &c.Key, true)
+	w.exact(2, c.Fingerprint[:], c.Fingerprint != NoFingerprint)
+	if w.enter(3, !c.Input.absent()) {
+		c.Input.walk(w)
+		w.leave()
+	}
+	always(w, 4, &c.Outcome)
+	str(w, 5, &c.ExternalID)
+	if w.enter(6, !c.Body.absent()) {
+		c.Body.walk(w)
+		w.leave()
+	}
+	number(w, 7, &c.CreatedAt)
+	number(w, 8, &c.FinishedAt)
+	number(w, 9, &c.Retention)
+	str(w, 10, &c.Who)
+}
+
+func (s *Submission) walk(w *coder) {
+	w.exact(1, s.Fingerprint[:], s.Fingerprint != NoFingerprint)
+	if w.enter(2, !s.Input.absent()) {
+		s.Input.walk(w)
+		w.leave()
+	}
+	if w.enter(3, s.Policy != (Policy{})) {
+		s.Policy.walk(w)
+		w.leave()
+	}
+	if w.enter(4, !s.Driver.IsZero()) {
+		s.Driver.walk(w)
+		w.leave()
+	}
+}
+
+// room is what the texts of the blob need; the numbers are counted by whoever holds it.
+func (b *Blob) room() int { return len(b.ContentType) + len(b.Data) }
+
+// absent reports whether there is no blob at all. One of no bytes that was there is another thing.
+func (b *Blob) absent() bool {
+	return b.ContentType == "" && b.Size == 0 && b.Kept == 0 && b.Digest.IsZero() && b.Data == nil
+}
+
+func (b *Blob) walk(w *coder) {
+	str(w, 1, &b.ContentType)
+	number(w, 2, &b.Size)
+	number(w, 3, &b.Kept)
+	w.exact(4, b.Digest[:], !b.Digest.IsZero())
+	w.data(5, &b.Data)
+}
+
+func (p *Policy) walk(w *coder) {
+	number(w, 1, &p.Recovery)
+	number(w, 2, &p.AttemptTimeout)
+	number(w, 3, &p.SettleDelay)
+	number(w, 4, &p.ProviderWindow)
+	w.flag(5, &p.Lookup)
+	number(w, 6, &p.LookTries)
+	if w.enter(7, p.Retry != (RetryPolicy{})) {
+		p.Retry.walk(w)
+		w.leave()
+	}
+	number(w, 8, &p.Retention)
+	w.flag(9, &p.Approval)
+	number(w, 10, &p.RunAfter)
+	w.flag(11, &p.Saga)
+}
+
+func (r *RetryPolicy) walk(w *coder) {
+	number(w, 1, &r.Attempts)
+	number(w, 2, &r.MinBackoff)
+	number(w, 3, &r.MaxBackoff)
+	number(w, 4, &r.Within)
+}
+
+func (c *Claim) walk(w *coder) {
+	number(w, 1, &c.Epoch)
+	number(w, 2, &c.Revision)
+	str(w, 3, &c.Session)
+}
+
+func (t *Token) walk(w *coder) {
+	number(w, 1, &t.Epoch)
+	number(w, 2, &t.Revision)
+	number(w, 3, &t.Number)
+}
+
+func (e *Event) room() int {
+	const usual = 40
+	return usual + len(e.Who) + len(e.Note)
+}
+
+func (e *Event) walk(w *coder) {
+	always(w, 1, &e.Kind)
+	number(w, 2, &e.Generation)
+	number(w, 3, &e.Attempt)
+	number(w, 4, &e.At)
+	number(w, 5, &e.Outcome)
+	str(w, 6, &e.Who)
+	str(w, 7, &e.Note)
+}
+
+func (f *Flight) room() int {
+	const (
+		usual       = 288
+		perAttempt  = 64
+		perEvidence = 96
+		perSpent    = 40
+		perPast     = 160
+	)
+	n := usual + len(f.Key.full) + f.Input.room() + len(f.Cause)
+	for i := range f.Attempts {
+		a := &f.Attempts[i]
+		n += perAttempt + len(a.Claim.Session) + len(a.Owner) + len(a.Error)
+	}
+	if f.Receipt != nil {
+		n += len(f.Receipt.ExternalID) + f.Receipt.Body.room()
+	}
+	for i := range f.Evidence {
+		n += perEvidence + len(f.Evidence[i].ExternalID) + len(f.Evidence[i].Error)
+	}
+	for i := range f.Spent {
+		n += perSpent + len(f.Spent[i].Session)
+	}
+	if f.Duplicates != nil {
+		n += f.Duplicates.room()
+	}
+	return n + perPast*len(f.Past)
+}
+
+func (f *Flight) walk(w *coder) {
+	w.exact(1, f.ID[:], true)
+	w.key(2, &f.Key, !f.Key.IsZero())
+	number(w, 3, &f.Generation)
+	number(w, 4, &f.State)
+	f.walkDeclared(w)
+	f.walkAttempts(w)
+	f.walkProbe(w)
+	if w.enter(19, f.Receipt != nil) {
+		made(w, &f.Receipt).walk(w)
+		w.leave()
+	}
+	number(w, 20, &f.CreatedAt)
+	number(w, 21, &f.FinishedAt)
+	f.walkPast(w)
+	f.walkSettled(w)
+	number(w, 29, &f.Phase)
+	w.flag(30, &f.Sealed)
+	str(w, 31, &f.Cause)
+	number(w, 32, &f.InputFrom)
+	number(w, 33, &f.Was)
+	if w.enter(34, f.Redacted != nil) {
+		made(w, &f.Redacted).walk(w)
+		w.leave()
+	}
+	if w.enter(35, f.Duplicates != nil) {
+		made(w, &f.Duplicates).walk(w)
+		w.leave()
+	}
+}
+
+// walkDeclared has the fields 5 to 8.
+func (f *Flight) walkDeclared(w *coder) {
+	if w.enter(5, f.Version != (Version{})) {
+		f.Version.walk(w)
+		w.leave()
+	}
+	w.exact(6, f.Fingerprint[:], f.Fingerprint != NoFingerprint)
+	if w.enter(7, !f.Input.absent()) {
+		f.Input.walk(w)
+		w.leave()
+	}
+	if w.enter(8, f.Policy != (Policy{})) {
+		f.Policy.walk(w)
+		w.leave()
+	}
+}
+
+// walkAttempts has the fields 9 to 15.
+func (f *Flight) walkAttempts(w *coder) {
+	if w.enter(9, !f.Fence.IsZero()) {
+		f.Fence.walk(w)
+		w.leave()
+	}
+	if list(w, 10, &f.Attempts) {
+		for i := range f.Attempts {
+			w.begin()
+			f.Attempts[i].walk(w)
+			w.end()
+		}
+		w.listed()
+	}
+	number(w, 11, &f.AttemptCount)
+	number(w, 12, &f.Counted)
+	number(w, 13, &f.Doubts)
+	number(w, 14, &f.FirstSend)
+	number(w, 15, &f.NotBefore)
+}
+
+// walkProbe has the fields 16 to 18.
+func (f *Flight) walkProbe(w *coder) {
+	if w.enter(16, f.Probe != nil) {
+		made(w, &f.Probe).walk(w)
+		w.leave()
+	}
+	number(w, 17, &f.Probes)
+	if w.enter(18, f.Cancel != nil) {
+		made(w, &f.Cancel).walk(w)
+		w.leave()
+	}
+}
+
+// walkPast has the fields 22 to 26.
+func (f *Flight) walkPast(w *coder) {
+	if list(w, 22, &f.Evidence) {
+		for i := range f.Evidence {
+			w.begin()
+			f.Evidence[i].walk(w)
+			w.end()
+		}
+		w.listed()
+	}
+	number(w, 23, &f.EvidenceMore)
+	w.flag(24, &f.Overlap)
+	if list(w, 25, &f.Spent) {
+		for i := range f.Spent {
+			w.begin()
+			f.Spent[i].walk(w)
+			w.end()
+		}
+		w.listed()
+	}
+	if list(w, 26, &f.Past) {
+		for i := range f.Past {
+			w.begin()
+			f.Past[i].walk(w)
+			w.end()
+		}
+		w.listed()
+	}
+}
+
+// walkSettled has the fields 27 and 28.
+func (f *Flight) walkSettled(w *coder) {
+	if w.enter(27, f.Settled != nil) {
+		made(w, &f.Settled).walk(w)
+		w.leave()
+	}
+	if w.enter(28, f.Wake != nil) {
+		made(w, &f.Wake).walk(w)
+		w.leave()
+	}
+}
+
+func (v *Version) walk(w *coder) {
+	number(w, 1, &v.Index)
+	number(w, 2, &v.Pos)
+}
+
+func (a *Attempt) walk(w *coder) {
+	number(w, 1, &a.Number)
+	if w.enter(2, a.Claim != (Claim{})) {
+		a.Claim.walk(w)
+		w.leave()
+	}
+	w.exact(3, a.Nonce[:], a.Nonce != (Nonce{}))
+	str(w, 4, &a.Owner)
+	number(w, 5, &a.OpenedAt)
+	number(w, 6, &a.ClosedAt)
+	number(w, 7, &a.Outcome)
+	w.flag(8, &a.Lost)
+	w.flag(9, &a.Doubt)
+	number(w, 10, &a.Reported)
+	str(w, 11, &a.Error)
+}
+
+func (r *Receipt) walk(w *coder) {
+	number(w, 1, &r.Outcome)
+	str(w, 2, &r.ExternalID)
+	if w.enter(3, !r.Body.absent()) {
+		r.Body.walk(w)
+		w.leave()
+	}
+	number(w, 4, &r.At)
+	number(w, 5, &r.Attempt)
+	number(w, 6, &r.Source)
+}
+
+func (e *Evidence) walk(w *coder) {
+	if w.enter(1, !e.Token.IsZero()) {
+		e.Token.walk(w)
+		w.leave()
+	}
+	number(w, 2, &e.Generation)
+	number(w, 3, &e.Outcome)
+	str(w, 4, &e.ExternalID)
+	w.exact(5, e.Digest[:], !e.Digest.IsZero())
+	number(w, 6, &e.At)
+	str(w, 7, &e.Error)
+}
+
+func (p *Probe) walk(w *coder) {
+	number(w, 1, &p.Number)
+	number(w, 2, &p.NotBefore)
+	number(w, 3, &p.Tries)
+	if w.enter(4, p.Claim != (Claim{})) {
+		p.Claim.walk(w)
+		w.leave()
+	}
+}
+
+func (x *Mark) walk(w *coder) {
+	str(w, 1, &x.Who)
+	str(w, 2, &x.Why)
+	number(w, 3, &x.At)
+}
+
+func (s *Settlement) walk(w *coder) {
+	number(w, 1, &s.Verb)
+	if w.enter(2, s.Version != (Version{})) {
+		s.Version.walk(w)
+		w.leave()
+	}
+	if w.enter(3, s.Mark != (Mark{})) {
+		s.Mark.walk(w)
+		w.leave()
+	}
+}
+
+func (x *Wake) walk(w *coder) {
+	number(w, 1, &x.At)
+	w.flag(2, &x.Callback)
+}
+
+func (s *SpentNonce) walk(w *coder) {
+	str(w, 1, &s.Session)
+	w.exact(2, s.Nonce[:], s.Nonce != (Nonce{}))
+	number(w, 3, &s.Until)
+}
+
+func (p *Past) walk(w *coder) {
+	number(w, 1, &p.Generation)
+	number(w, 2, &p.State)
+	if w.enter(3, p.Receipt != nil) {
+		made(w, &p.Receipt).walk(w)
+		w.leave()
+	}
+	if w.enter(4, p.EndedBy != (Mark{})) {
+		p.EndedBy.walk(w)
+		w.leave()
+	}
+}
+
+func (t *Tally) room() int {
+	const (
+		usual     = 56
+		perCaller = 16
+	)
+	n := usual
+	for i := range t.Callers {
+		n += perCaller + len(t.Callers[i].Who)
+	}
+	return n
+}
+
+func (t *Tally) walk(w *coder) {
+	number(w, 1, &t.Count)
+	number(w, 2, &t.First)
+	number(w, 3, &t.Last)
+	if list(w, 4, &t.Callers) {
+		for i := range t.Callers {
+			w.begin()
+			t.Callers[i].walk(w)
+			w.end()
+		}
+		w.listed()
+	}
+	if w.enter(5, t.Told != (Telling{})) {
+		t.Told.walk(w)
+		w.leave()
+	}
+}
+
+func (c *Caller) walk(w *coder) {
+	str(w, 1, &c.Who)
+	number(w, 2, &c.At)
+}
+
+func (n *Telling) walk(w *coder) {
+	number(w, 1, &n.Source)
+	number(w, 2, &n.Number)
+}
