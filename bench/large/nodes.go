@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"time"
 
@@ -99,18 +100,40 @@ func nodesPart(ctx context.Context, o options, tell *teller) error {
 	if err != nil {
 		return errors.Join(err, full.close())
 	}
-	for _, sides := range [][]side{
-		{{replayRandom, 1, replay(&o, full.local, o.receipts)}, {replayHot, 1, replay(&o, full.local, hotKeys)}},
-		{{httpRandom, 1, replay(&o, full.remote, o.receipts)}, {httpHot, 1, replay(&o, full.remote, hotKeys)}},
-		{{crowdRandom, o.callers, replay(&o, full.remote, o.receipts)}, {crowdHot, o.callers, replay(&o, full.remote, hotKeys)}},
-		{{nodeFull, o.callers, full.newKey(&o)}, {nodeEmpty, o.callers, empty.newKey(&o)}},
-	} {
-		if err == nil {
-			err = take(ctx, &o, tell, sides)
-		}
+	if err = compareReplays(ctx, &o, tell, full, ""); err == nil {
+		err = comparePinned(ctx, &o, tell, full)
+	}
+	if err == nil {
+		err = take(ctx, &o, tell, []side{{nodeFull, o.callers, full.newKey(&o)}, {nodeEmpty, o.callers, empty.newKey(&o)}})
 	}
 	tell.say("done", 0)
 	return errors.Join(err, full.close(), empty.close(), tell.err)
+}
+
+// compareReplays compares replays of any key with those of a few, which are at hand.
+func compareReplays(ctx context.Context, o *options, tell *teller, n *running, how string) error {
+	for _, sides := range [][]side{
+		{{replayRandom + how, 1, replay(o, n.local, o.receipts)}, {replayHot + how, 1, replay(o, n.local, hotKeys)}},
+		{{httpRandom + how, 1, replay(o, n.remote, o.receipts)}, {httpHot + how, 1, replay(o, n.remote, hotKeys)}},
+		{{crowdRandom + how, o.callers, replay(o, n.remote, o.receipts)}, {crowdHot + how, o.callers, replay(o, n.remote, hotKeys)}},
+	} {
+		if err := take(ctx, o, tell, sides); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pinned are sides for which the tables of the state are held in the page cache.
+const pinned = ", tables in memory"
+
+func comparePinned(ctx context.Context, o *options, tell *teller, n *running) error {
+	unpin, err := pin(o.full())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "replays with the tables in memory are left out:", err)
+		return nil
+	}
+	return errors.Join(compareReplays(ctx, o, tell, n, pinned), unpin())
 }
 
 // rested lets a ledger put away what it was given.

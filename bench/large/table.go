@@ -41,9 +41,11 @@ func (r *results) print(w io.Writer, o options) error {
 	row("start of a whole node", "5 s", "%.2f s", r.nodeStart)
 	r.against(row, "new key, ledger", "1.3", ledgerFull, ledgerEmpty, "unit")
 	r.against(row, "new key, node", "1.3", nodeFull, nodeEmpty, "unit")
-	r.against(row, "replay over HTTP, random against hot, one caller", "3", httpRandom, httpHot, "unit")
-	r.against(row, fmt.Sprintf("replay over HTTP, random against hot, %d callers", o.callers), "3", crowdRandom, crowdHot, "unit")
-	r.against(row, "replay in the process, random against hot, one caller", "", replayRandom, replayHot, "unit")
+	for _, how := range [...]string{"", pinned} {
+		r.against(row, "replay over HTTP, random against hot, one caller"+how, "3", httpRandom+how, httpHot+how, "unit")
+		r.against(row, fmt.Sprintf("replay over HTTP, random against hot, %d callers%s", o.callers, how), "3", crowdRandom+how, crowdHot+how, "unit")
+		r.against(row, "replay in the process, random against hot, one caller"+how, "", replayRandom+how, replayHot+how, "unit")
+	}
 	r.against(row, "receipt read from the ledger, random against hot, one caller", "", ledgerRandom, ledgerHot, "unit")
 	row("disk per receipt", "", "%.0f bytes", r.disk.total()/total)
 	for _, part := range [...]string{"state", "log", "snapshots"} {
