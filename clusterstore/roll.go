@@ -58,6 +58,25 @@ func (r *roll) growLocked(flights int) {
 func (r *roll) enter(id flight.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	line, marks := r.roomLocked().place(id)
+	for range lineMarks {
+		atomic.OrUint64(&line[marks>>6&7], 1<<(marks&63))
+		marks >>= 9
+	}
+}
+
+// copyIn enters a flight into a roll that nobody else has yet. It is what a start does ten million times, and without
+// locked writes the processor fetches many lines at once.
+func (r *roll) copyIn(id flight.ID) {
+	line, marks := r.roomLocked().place(id)
+	for range lineMarks {
+		line[marks>>6&7] |= 1 << (marks & 63)
+		marks >>= 9
+	}
+}
+
+// roomLocked gives the newest sheet, which has room for the flight that is entered now.
+func (r *roll) roomLocked() *sheet {
 	sheets := *r.sheets.Load()
 	newest := sheets[len(sheets)-1]
 	if r.left == 0 {
@@ -66,11 +85,7 @@ func (r *roll) enter(id flight.ID) {
 		newest = sheets[len(sheets)-1]
 	}
 	r.left--
-	line, marks := newest.place(id)
-	for range lineMarks {
-		atomic.OrUint64(&line[marks>>6&7], 1<<(marks&63))
-		marks >>= 9
-	}
+	return newest
 }
 
 // mayHold answers false when the state never held the flight.
@@ -121,7 +136,7 @@ func loadRoll(s *state, m *meta) (*roll, error) {
 	err := s.scan(singleRow(rollRow), singleRow(rollRow+1), func(_, ids []byte) (bool, error) {
 		var id flight.ID
 		for ; len(ids) >= len(id); ids = ids[len(id):] {
-			r.enter(flight.ID(ids[:len(id)]))
+			r.copyIn(flight.ID(ids[:len(id)]))
 			flights--
 		}
 		return true, nil
