@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -195,7 +194,7 @@ func (l *leg) afterFence(fenced error) (effect.Result, error) {
 func reportOf(a OpenAnswer, end ending) ReportRequest {
 	r := ReportRequest{FencingToken: a.FencingToken, Outcome: end.outcome.String()}
 	if end.err != nil {
-		r.Error = cut(end.err.Error())
+		r.Error = flight.Text(end.err.Error())
 	}
 	if !end.outcome.Final() {
 		return r
@@ -204,14 +203,6 @@ func reportOf(a OpenAnswer, end ending) ReportRequest {
 	if end.outcome == flight.Refused && len(answer.Body) == 0 && end.err != nil {
 		answer.ContentType, answer.Body = "text/plain; charset=utf-8", []byte(end.err.Error())
 	}
-	r.Body = wire.BodyOf(cut(answer.ExternalID), answer.ContentType, answer.Body)
+	r.Body = wire.BodyOf(flight.Text(answer.ExternalID), answer.ContentType, answer.Body)
 	return r
-}
-
-// cut bounds a text to what the ledger keeps of it.
-func cut(s string) string {
-	if len(s) > flight.MaxText {
-		s = s[:flight.MaxText]
-	}
-	return strings.ToValidUTF8(s, "")
 }

@@ -249,7 +249,7 @@ func (l *leg) lookUp(a OpenAnswer) (OpenAnswer, error) {
 	wait := l.waitMS()
 	answer, err := l.client.Verdict(l.trip.interest, call.Key, VerdictRequest{
 		Probe: a.Probe, Result: wire.VerbWord(verb), Session: l.sessionID(), Nonce: l.nonce, Owner: l.client.opts.owner,
-		WaitMS: &wait, Body: wire.BodyOf(cut(found.ExternalID), found.ContentType, found.Body),
+		WaitMS: &wait, Body: wire.BodyOf(flight.Text(found.ExternalID), found.ContentType, found.Body),
 	})
 	var busy *effect.Busy
 	if errors.As(err, &busy) && !l.over() {

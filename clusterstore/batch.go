@@ -100,6 +100,16 @@ func (p *pendingPackets) take(data []byte) *packet {
 	return one
 }
 
+// abandon answers for all packets that raft will not answer for any more. They may be in the log.
+func (p *pendingPackets) abandon(why error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range p.packets {
+		one.settle(why)
+	}
+	clear(p.packets)
+}
+
 // packer is the group commit: what callers propose while earlier packets are on their way goes into the next packet,
 // which costs one write and one sync, however many commands it holds.
 type packer struct {

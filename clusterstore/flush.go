@@ -14,13 +14,14 @@ import (
 // flushPause is how long what was applied is collected before it is written to the state.
 const flushPause = 100 * time.Millisecond
 
-// flushes writes what was applied, some time after it was. It ends when the store closes.
+// flushes writes what was applied, some time after it was. It ends when nothing is applied any more: until then the state
+// machine may wait for it.
 func (s *Store) flushes() {
 	defer s.workers.Done()
 	for {
 		select {
 		case <-s.machine.dirty:
-		case <-s.closing:
+		case <-s.quiet:
 			return
 		}
 		timer := time.NewTimer(flushPause)
@@ -28,7 +29,7 @@ func (s *Store) flushes() {
 		case <-timer.C:
 		case <-s.machine.filled:
 			timer.Stop()
-		case <-s.closing:
+		case <-s.quiet:
 			timer.Stop()
 			return
 		}

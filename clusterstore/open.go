@@ -29,7 +29,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, notify: make(chan bool, 16), snapshot: make(chan struct{}, 1), closing: make(chan struct{}), patience: horizon.New(cfg.Guard.Patience)}
+	s := &Store{cfg: cfg, notify: make(chan bool, 16), snapshot: make(chan struct{}, 1), closing: make(chan struct{}), quiet: make(chan struct{}), patience: horizon.New(cfg.Guard.Patience)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))

@@ -41,6 +41,7 @@ type Store struct {
 	snapshot chan struct{}              // the log has grown enough for one
 	snapped  atomic.Uint64              // bytes appended when the last one was taken
 	closing  chan struct{}
+	quiet    chan struct{} // closed when nothing is applied any more
 	closed   sync.Once
 	closeErr error
 	workers  sync.WaitGroup
@@ -227,6 +228,10 @@ func (s *Store) shut(ctx context.Context) error {
 	s.leading.Store(nil)
 	if s.raft != nil {
 		errs = append(errs, s.raft.Shutdown().Error())
+	}
+	close(s.quiet)
+	if s.machine != nil {
+		s.machine.pending.abandon(&AmbiguousError{Cause: errors.New("the store was closed meanwhile")}) // raft forgets what was committed and not applied yet
 	}
 	s.workers.Wait()
 	if s.machine != nil {

@@ -121,7 +121,7 @@ func (t *tallies) add(id flight.ID, key flight.Key, who string) {
 		s.byID[id] = p
 		p.first = now
 	}
-	p.callers[p.named%flight.MaxCallers] = flight.Caller{Who: who, At: now}
+	p.callers[p.named%flight.MaxCallers] = flight.Caller{Who: flight.Text(who), At: now}
 	p.named++
 	p.count++
 	p.last = max(p.last, now)

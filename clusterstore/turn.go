@@ -248,7 +248,7 @@ func (t *turn) setBody(s *slot, next *record, generation uint32, p Part, data []
 		next.set(shortBody{generation: generation, part: p, data: bytes.Clone(data)})
 	default:
 		var key [maxRowKey]byte
-		t.set(s, bodyKey(key[:0], s.id, generation, p), data)
+		t.set(s, bodyKey(key[:0], s.id, generation, p), bytes.Clone(data)) // it is its caller's, and is written later
 	}
 }
 

@@ -180,3 +180,61 @@ func TestRestoreOfABrokenSnapshotChangesNothing(t *testing.T) {
 		requireConsistent(t, s)
 	})
 }
+
+// What nobody could read again is not let into the log, and nothing happened.
+func TestProposeRefusesWhatNobodyCouldRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, memConfig(vfs.NewMem()))
+		_, err := s.Propose(t.Context(), &flight.Import{Key: testKey(1), Outcome: flight.Succeeded, ExternalID: "ch_1", Who: "Jos\xe9"})
+		var invalid *flight.InvalidError
+		require.ErrorAs(t, err, &invalid)
+		_, err = s.Report(t.Context(), &flight.Report{Key: testKey(1), Generation: 1, Outcome: flight.Succeeded, Error: "Jos\xe9"})
+		require.ErrorAs(t, err, &invalid)
+		require.Zero(t, s.Spooled())
+		f, err := s.Flight(testKey(1).FlightID())
+		require.NoError(t, err)
+		require.Nil(t, f)
+	})
+}
+
+// The bytes of a long body are their caller's again once it was answered.
+func TestBodiesAreTheLedgersOwn(t *testing.T) {
+	for _, length := range []int{longestShort, longestShort + 1} {
+		s := openStore(t, memConfig(vfs.NewMem()))
+		input, body := bytes.Repeat([]byte("i"), length), bytes.Repeat([]byte("b"), length)
+		open := openOf(s, testKey(1), 1)
+		open.Submission.Input = flight.NewBlob("text/plain", input, flight.MaxInput)
+		report := reportOf(testKey(1), propose(t, s, open).Token, "")
+		report.Body = flight.NewBlob("text/plain", body, flight.MaxReceiptBody)
+		propose(t, s, report)
+		clear(input)
+		clear(body)
+		s.machine.flush()
+		for part, want := range map[Part]string{Input: "i", Receipt: "b"} {
+			kept, err := s.Body(testKey(1).FlightID(), 1, part)
+			require.NoError(t, err)
+			require.Equal(t, bytes.Repeat([]byte(want), length), kept)
+		}
+	}
+}
+
+// A state machine that waits for its turn to be written is not left waiting by a store that closes.
+func TestFullTurnIsWrittenWhileTheStoreCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		open := openStore(t, memConfig(vfs.NewMem()))
+		s := &Store{machine: newMachine(&open.cfg, open.state, open.snaps), closing: make(chan struct{}), quiet: make(chan struct{})}
+		close(s.closing)
+		s.workers.Add(1)
+		go s.flushes()
+		synctest.Wait()
+		m := s.machine
+		m.mu.Lock()
+		m.turn.moved, m.turn.bytes = true, turnBytes
+		m.dirty <- struct{}{}
+		m.makeRoomLocked()
+		require.False(t, m.turn.full())
+		m.mu.Unlock()
+		close(s.quiet)
+		s.workers.Wait()
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -394,5 +395,46 @@ func TestReceiptsOverTheLimitAreShortened(t *testing.T) {
 			require.Equal(t, body[:flight.MaxReceiptBody], result.Answer.Body)
 			require.Equal(t, "ch_1", result.Answer.ExternalID)
 		}
+	})
+}
+
+// What a handler brings is recorded whatever its texts are: a success with a name that is too long, or that is no text, is
+// a success.
+func TestReportKeepsWhatIsText(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		answer := effect.Answer{ExternalID: "ch_\xe9" + strings.Repeat("x", 600<<10), ContentType: "text/pl\xe9in", Body: []byte("paid")}
+		result, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			return answer, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, flight.Text(answer.ExternalID), result.Answer.ExternalID)
+		f := fd.Flight(keyOf("1"))
+		require.Equal(t, flight.StateSucceeded, f.State)
+		require.Len(t, f.Receipt.ExternalID, flight.MaxText-1)
+
+		_, err = fd.Do(t.Context(), callOf("2", `{}`, flight.Policy{}), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			return effect.Answer{}, effect.NotDone(errors.New("Ung\xfcltig " + strings.Repeat("x", 600<<10)))
+		})
+		require.Error(t, err)
+		require.Len(t, fd.Flight(keyOf("2")).Newest().Error, flight.MaxText-1)
+	})
+}
+
+// The bytes of an answer are the caller's, also while its report is still on its way.
+func TestReportKeepsACopy(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		body := []byte("paid")
+		_, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			fd.Ledger.Cut()
+			return effect.Answer{Body: body}, nil
+		})
+		var unrecorded *effect.Unrecorded
+		require.ErrorAs(t, err, &unrecorded)
+		clear(body)
+		fd.Ledger.Heal()
+		synctest.Wait()
+		result, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), never(t))
+		require.NoError(t, err)
+		require.Equal(t, "paid", string(result.Answer.Body))
 	})
 }

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -48,10 +49,10 @@ func reportOf(opened flight.Reply, end ending) *flight.Report {
 	f := opened.Flight
 	r := &flight.Report{
 		Key: f.Key, Generation: f.Generation, Token: opened.Token, Outcome: end.outcome,
-		ExternalID: end.answer.ExternalID, Body: bodyOf(end),
+		ExternalID: flight.Text(end.answer.ExternalID), Body: bodyOf(end),
 	}
 	if end.err != nil {
-		r.Error = end.err.Error()
+		r.Error = flight.Text(end.err.Error())
 		r.RetryAfter = effect.AskedPause(end.err)
 	}
 	return r
@@ -110,7 +111,8 @@ func (ex *Executor) outlast(t *trip, opened flight.Reply, r *flight.Report, why 
 	}()
 }
 
-// bodyOf is what is kept of an answer. Too long a body is shortened and marked so; it never makes an attempt fail.
+// bodyOf is what is kept of an answer: a copy, because the bytes belong to whoever gave them. Too long a body is shortened
+// and marked so; it never makes an attempt fail.
 func bodyOf(end ending) flight.Blob {
 	if !end.outcome.Final() {
 		return flight.Blob{}
@@ -119,7 +121,7 @@ func bodyOf(end ending) flight.Blob {
 	if end.outcome == flight.Refused && len(body) == 0 && end.err != nil {
 		return flight.NewBlob("text/plain; charset=utf-8", []byte(end.err.Error()), flight.MaxReceiptBody)
 	}
-	return flight.NewBlob(end.answer.ContentType, body, flight.MaxReceiptBody)
+	return flight.NewBlob(flight.Text(end.answer.ContentType), bytes.Clone(body), flight.MaxReceiptBody)
 }
 
 // tell passes on what the ledger made of a report.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -41,12 +42,18 @@ func (ex *Executor) newOpen(key flight.Key, s *flight.Submission, right lease.Le
 // asking again for the same nonce is harmless.
 func (ex *Executor) propose(open *flight.Open) (flight.Reply, error) {
 	ctx := ex.asking.Context()
-	for {
+	for unknown := error(nil); ; {
 		reply, err := ex.cfg.Ledger.Propose(ctx, open)
-		if !errors.Is(err, ErrAmbiguous) || !rest(ctx, jitter(firstPoll)) {
-			ex.cfg.Events.Note(open.Key, reply.Events)
-			return reply, err
+		switch {
+		case errors.Is(err, ErrAmbiguous):
+			if unknown = err; rest(ctx, jitter(firstPoll)) {
+				continue
+			}
+		case err != nil && unknown != nil: // this one was not taken; an earlier one may have been
+			err = fmt.Errorf("%w; then: %w", unknown, err)
 		}
+		ex.cfg.Events.Note(open.Key, reply.Events)
+		return reply, err
 	}
 }
 

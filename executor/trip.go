@@ -59,6 +59,7 @@ func (ts *trips) join(parent context.Context, id flight.ID, call effect.Call, h 
 		t.joined = true
 		return t, false
 	}
+	call.Submission.Input.Data = bytes.Clone(call.Submission.Input.Data) // the trip may outlive the caller, whose bytes they are
 	t = &trip{id: id, call: call, handler: h, callers: 1, shard: s, done: make(chan struct{}), interest: lazyContext{parent: parent}}
 	if s.byID == nil {
 		s.byID = make(map[flight.ID]*trip)

@@ -328,7 +328,7 @@ func (t *turn) hold(cause string) {
 // land ends the flight with its receipt, which from here on never changes (invariant I4).
 func (t *turn) land(r Receipt) {
 	f := t.edit()
-	r.At, r.ExternalID = t.header.Now, text(r.ExternalID)
+	r.At, r.ExternalID = t.header.Now, Text(r.ExternalID)
 	f.Receipt = &r
 	f.State = StateSucceeded
 	if r.Outcome == Refused {
@@ -359,7 +359,7 @@ func (t *turn) finish(s State, cause string) {
 func (t *turn) end(cause string) {
 	t.clear()
 	f := t.edit()
-	f.Probe, f.Wake, f.NotBefore, f.Cause, f.FinishedAt = nil, nil, 0, text(cause), t.header.Now
+	f.Probe, f.Wake, f.NotBefore, f.Cause, f.FinishedAt = nil, nil, 0, Text(cause), t.header.Now
 }
 
 // nextGeneration ends the present generation and starts an empty one. The fence stays, attempt numbers go on.
@@ -377,10 +377,11 @@ func (t *turn) nextGeneration(by Mark) *Flight {
 	return next
 }
 
-// text bounds what people and programs write into the ledger, at a character's border.
-func text(s string) string {
-	if len(s) <= MaxText {
-		return s
+// Text is what the ledger keeps of a text that people or programs wrote: at most MaxText bytes of it, without anything
+// that is no UTF-8.
+func Text(s string) string {
+	if len(s) > MaxText {
+		s = s[:MaxText]
 	}
-	return strings.ToValidUTF8(s[:MaxText], "")
+	return strings.ToValidUTF8(s, "")
 }

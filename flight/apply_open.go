@@ -122,7 +122,7 @@ func (t *turn) takeOff(c *Open) Decision {
 	}
 	f = t.edit()
 	t.trimAttempts()
-	f.Attempts = append(f.Attempts, Attempt{Number: token.Number, Claim: c.Claim, Nonce: c.Nonce, Owner: text(c.Owner), OpenedAt: t.header.Now})
+	f.Attempts = append(f.Attempts, Attempt{Number: token.Number, Claim: c.Claim, Nonce: c.Nonce, Owner: Text(c.Owner), OpenedAt: t.header.Now})
 	f.State, f.NotBefore, f.Cause = Running, 0, ""
 	f.Fence = token
 	f.AttemptCount++
@@ -130,7 +130,7 @@ func (t *turn) takeOff(c *Open) Decision {
 	if f.FirstSend == 0 {
 		f.FirstSend = t.header.Now
 	}
-	t.note(EventOpened, Event{Attempt: token.Number, Who: text(c.Owner)})
+	t.note(EventOpened, Event{Attempt: token.Number, Who: Text(c.Owner)})
 	return Proceed
 }
 

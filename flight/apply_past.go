@@ -21,7 +21,7 @@ func (t *turn) redact(c *Redact) Decision {
 	case f.Redacted != nil:
 		return Accepted // the first one stands
 	}
-	mark := Mark{Who: text(c.Who), Why: text(c.Why), At: t.header.Now}
+	mark := Mark{Who: Text(c.Who), Why: Text(c.Why), At: t.header.Now}
 	f = t.edit()
 	f.Input = f.Input.erased()
 	f.Receipt = f.Receipt.erased()
@@ -77,7 +77,7 @@ func (t *turn) bring(c *Import) Decision {
 		return Gone
 	case !f.State.Terminal():
 		return t.inTheWay()
-	case f.Receipt == nil || !f.Receipt.SameEffect(c.Outcome, text(c.ExternalID), c.Body.Digest):
+	case f.Receipt == nil || !f.Receipt.SameEffect(c.Outcome, Text(c.ExternalID), c.Body.Digest):
 		return Conflict
 	case f.Receipt.Source == FromImport:
 		return Accepted // a repeat
@@ -99,7 +99,7 @@ func (t *turn) adopt(c *Import) {
 	f.Key = t.key
 	f.Fingerprint, f.Input, f.InputFrom = c.Fingerprint, c.Input, f.Generation
 	f.Policy = Policy{Retention: c.Retention}
-	r := Receipt{Outcome: c.Outcome, ExternalID: text(c.ExternalID), Body: c.Body, Source: FromImport}
+	r := Receipt{Outcome: c.Outcome, ExternalID: Text(c.ExternalID), Body: c.Body, Source: FromImport}
 	f.Receipt, f.State = &r, StateSucceeded
 	if r.Outcome == Refused {
 		f.State = StateFailed
@@ -108,7 +108,7 @@ func (t *turn) adopt(c *Import) {
 	f.FinishedAt = t.since(c.FinishedAt, t.header.Now)
 	f.CreatedAt = t.since(c.CreatedAt, f.FinishedAt)
 	r.At = f.FinishedAt
-	t.note(EventImported, Event{Outcome: c.Outcome, Who: text(c.Who), Note: r.ExternalID})
+	t.note(EventImported, Event{Outcome: c.Outcome, Who: Text(c.Who), Note: r.ExternalID})
 	t.compareAll()
 }
 

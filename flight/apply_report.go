@@ -29,7 +29,7 @@ func (t *turn) sameReport(c *Report) bool {
 	if !c.Outcome.Final() || r == nil {
 		return !c.Outcome.Final() || !t.flight().State.Terminal()
 	}
-	return r.Source == FromReport && r.SameEffect(c.Outcome, text(c.ExternalID), c.Body.Digest)
+	return r.Source == FromReport && r.SameEffect(c.Outcome, Text(c.ExternalID), c.Body.Digest)
 }
 
 func (t *turn) accept(c *Report) {
@@ -38,9 +38,9 @@ func (t *turn) accept(c *Report) {
 		t.close(c.Outcome)
 	}
 	a := t.newest()
-	a.Outcome, a.Error = c.Outcome, text(c.Error)
+	a.Outcome, a.Error = c.Outcome, Text(c.Error)
 	a.Reported |= bit(c.Outcome)
-	t.note(EventReported, Event{Attempt: a.Number, Outcome: c.Outcome, Note: text(firstOf(c.Error, c.ExternalID))})
+	t.note(EventReported, Event{Attempt: a.Number, Outcome: c.Outcome, Note: Text(firstOf(c.Error, c.ExternalID))})
 	switch c.Outcome {
 	case Succeeded:
 		t.land(receiptOf(c))
@@ -87,8 +87,8 @@ func receiptOf(c *Report) Receipt {
 
 // fence keeps a late report as evidence. The same report twice is one piece of evidence.
 func (t *turn) fence(c *Report) Decision {
-	e := Evidence{Token: c.Token, Generation: c.Generation, Outcome: c.Outcome, ExternalID: text(c.ExternalID), Digest: c.Body.Digest,
-		At: t.header.Now, Error: text(c.Error)}
+	e := Evidence{Token: c.Token, Generation: c.Generation, Outcome: c.Outcome, ExternalID: Text(c.ExternalID), Digest: c.Body.Digest,
+		At: t.header.Now, Error: Text(c.Error)}
 	known := slices.ContainsFunc(t.flight().Evidence, func(k Evidence) bool {
 		return k.Token == e.Token && k.Generation == e.Generation && k.Outcome == e.Outcome && k.ExternalID == e.ExternalID && k.Digest == e.Digest
 	})
@@ -203,10 +203,10 @@ func (t *turn) dropNewest(c *Abandon) {
 		t.close(NotDone)
 	}
 	a = t.newest()
-	a.Outcome, a.Error = NotDone, text(c.Error)
+	a.Outcome, a.Error = NotDone, Text(c.Error)
 	a.Reported |= bit(NotDone)
 	t.uncount()
-	t.note(EventAbandoned, Event{Attempt: a.Number, Outcome: NotDone, Note: text(c.Error)})
+	t.note(EventAbandoned, Event{Attempt: a.Number, Outcome: NotDone, Note: Text(c.Error)})
 	t.undoubt()
 	f = t.edit()
 	if doubted := f.State == InDoubt || f.Looking(); wasOpen || doubted && !f.Tainted() {

@@ -13,7 +13,7 @@ func (t *turn) cancel(c *Cancel) Decision {
 		return Accepted // the first one stands
 	}
 	f = t.edit()
-	f.Cancel = &Mark{Who: text(c.Who), Why: text(c.Why), At: t.header.Now}
+	f.Cancel = &Mark{Who: Text(c.Who), Why: Text(c.Why), At: t.header.Now}
 	started := f.AttemptCount > 0 && f.Policy.Saga
 	switch {
 	case f.State == Waiting && !f.Wake.Callback, started && f.State == Scheduled:
@@ -43,7 +43,7 @@ func (t *turn) resolve(c *Resolve) Decision {
 	case f.State != InDoubt || f.Version != c.Version:
 		return Precluded
 	}
-	mark := Mark{Who: text(c.Who), Why: text(c.Why), At: t.header.Now}
+	mark := Mark{Who: Text(c.Who), Why: Text(c.Why), At: t.header.Now}
 	number := f.AttemptNumber()
 	f = t.edit()
 	f.Settled = &Settlement{Verb: c.Verb, Version: c.Version, Mark: mark}
@@ -90,7 +90,7 @@ func (t *turn) decide(c *Decide) Decision {
 	case c.Verb != Approved && c.Verb != Rejected:
 		return Precluded
 	}
-	mark := Mark{Who: text(c.Who), Why: text(c.Why), At: t.header.Now}
+	mark := Mark{Who: Text(c.Who), Why: Text(c.Why), At: t.header.Now}
 	t.edit().Settled = &Settlement{Verb: c.Verb, Version: c.Version, Mark: mark}
 	if c.Verb == Approved {
 		t.note(EventApproved, Event{Who: mark.Who, Note: mark.Why})
@@ -113,7 +113,7 @@ func (t *turn) retry(c *Retry) Decision {
 	case f.Generation != c.Generation || !f.Reopenable():
 		return Precluded
 	}
-	mark := Mark{Who: text(c.Who), Why: text(c.Why), At: t.header.Now}
+	mark := Mark{Who: Text(c.Who), Why: Text(c.Why), At: t.header.Now}
 	f = t.edit()
 	next := t.nextGeneration(mark)
 	next.Fingerprint, next.Input, next.InputFrom, next.Policy = f.Fingerprint, f.Input, f.InputFrom, f.Policy
@@ -137,7 +137,7 @@ func (t *turn) free(c *Free) Decision {
 	case f.Generation != c.Generation || !f.State.Terminal() || f.Sealed:
 		return Precluded
 	}
-	mark := Mark{Who: text(c.Who), Why: text(c.Why), At: t.header.Now}
+	mark := Mark{Who: Text(c.Who), Why: Text(c.Why), At: t.header.Now}
 	t.nextGeneration(mark)
 	t.note(EventFreed, Event{Who: mark.Who, Note: mark.Why})
 	return Accepted

@@ -57,11 +57,15 @@ func (k *Key) UnmarshalCBOR(b []byte) error {
 	return k.parse(s)
 }
 
-// Encode writes a command: version, kind, then CBOR with integer keys (RFC 8949, core deterministic encoding).
+// Encode writes a command: version, kind, then CBOR with integer keys (RFC 8949, core deterministic encoding). It refuses,
+// with an *InvalidError, what Decode would refuse: a node that finds such a command in its log can apply nothing more.
 func Encode(c Command) ([]byte, error) {
 	b, err := encode(c, CodecVersion, byte(c.kind()))
+	if _, byHand := c.(roomy); err == nil && !byHand { // what is written by hand was checked on the way
+		err = decode(b[2:], newCommand(c.kind()))
+	}
 	if err != nil {
-		return nil, fmt.Errorf("flight: encode command %d: %w", c.kind(), err)
+		return nil, &InvalidError{Field: "command", Detail: fmt.Sprintf("a %T cannot be written: %v", c, err)}
 	}
 	return b, nil
 }
@@ -71,7 +75,7 @@ func encode(v any, head ...byte) ([]byte, error) {
 	if r, ok := v.(roomy); ok {
 		w := coder{b: append(make([]byte, 0, len(head)+r.room()), head...)}
 		w.walk(v)
-		return w.b, nil
+		return w.b, w.err
 	}
 	const usual = 512 // most commands and records are shorter, but for the bytes that they carry
 	buf := bytes.NewBuffer(append(make([]byte, 0, usual), head...))
@@ -179,7 +183,7 @@ func EncodeRecord[R record](r R) ([]byte, error) {
 // AppendRecord writes behind b what EncodeRecord writes. It keeps neither.
 func AppendRecord[R record](b []byte, r R) ([]byte, error) {
 	if w := (coder{b: append(b, CodecVersion)}); w.walk(r) {
-		return w.b, nil
+		return w.b, w.err
 	}
 	encoded, err := EncodeRecord(r)
 	return append(b, encoded...), err

@@ -17,7 +17,7 @@ import (
 type coder struct {
 	b      []byte // what was written; or what is left to read
 	reads  bool
-	err    error // reading: what was wrong first; nothing is read after it
+	err    error // what was wrong first; nothing is read after it
 	fields       // of the map that it is in
 	outer  [maxDepth]fields
 	depth  int
@@ -362,6 +362,9 @@ func strAt[T ~string](c *coder, k byte, p *T) {
 		*p = T(c.readText())
 		c.advance()
 	default:
+		if !utf8.ValidString(string(*p)) {
+			c.err = errUTF8 // nobody could read it
+		}
 		c.b = append(appendHead(c.b, cborText, uint64(len(*p))), *p...)
 	}
 }

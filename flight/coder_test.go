@@ -63,12 +63,18 @@ func difference(t testing.TB, mode cbor.EncMode, v any, write func() ([]byte, er
 	case *flight.Import:
 		head = append(head, 21)
 	}
-	tagged, err1 := mode.Marshal(v)
-	got, err2 := write()
-	if err := errors.Join(err1, err2); err != nil {
+	tagged, err := mode.Marshal(v)
+	if err != nil {
 		t.Fatal(err)
 	}
 	want := append(head, tagged...)
+	got, err := write()
+	if err != nil { // then it must be something that nobody could read
+		if readTags(want, reflect.New(reflect.TypeOf(v).Elem()).Interface()) == nil {
+			return fmt.Sprintf("it is refused, and could be read: %v", err)
+		}
+		return ""
+	}
 	if bytes.Equal(got, want) {
 		return misread(v, got)
 	}
@@ -254,6 +260,52 @@ func TestCoder_RefusesWhatItDidNotWrite(t *testing.T) {
 	} {
 		if err := flight.DecodeRecord([]byte("\x01"+b), new(flight.Flight)); err == nil {
 			t.Errorf("%s was read", name)
+		}
+	}
+}
+
+// TestCodec_RefusesWhatNobodyCouldRead: a text that is no UTF-8 is refused in every field of every command, with an error
+// that says so to whoever sent it. In the log it would stop every node.
+func TestCodec_RefusesWhatNobodyCouldRead(t *testing.T) {
+	for _, c := range everyCommand() {
+		n, texts := filler(0), 0
+		n.fill(reflect.ValueOf(c).Elem())
+		var visit func(v reflect.Value, path string)
+		visit = func(v reflect.Value, path string) {
+			switch {
+			case v.Type() == reflect.TypeFor[flight.Key]():
+			case v.Kind() == reflect.Struct:
+				for i := range v.NumField() {
+					visit(v.Field(i), path+"."+v.Type().Field(i).Name)
+				}
+			case v.Kind() == reflect.Pointer:
+				visit(v.Elem(), path)
+			case v.Kind() == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8:
+				visit(v.Index(0), path+"[0]")
+			case v.Kind() == reflect.String:
+				texts++
+				was := v.String()
+				v.SetString("Jos\xe9")
+				_, err := flight.Encode(c)
+				var invalid *flight.InvalidError
+				if !errors.As(err, &invalid) {
+					t.Errorf("%T%s: %v", c, path, err)
+				}
+				v.SetString(was)
+			}
+		}
+		visit(reflect.ValueOf(c).Elem(), "")
+		t.Logf("%T: %d texts", c, texts)
+	}
+}
+
+func TestText(t *testing.T) {
+	long := strings.Repeat("x", flight.MaxText-1)
+	for in, want := range map[string]string{
+		"": "", "José": "José", "Jos\xe9": "Jos", long + "é": long, long + "xy": long + "x",
+	} {
+		if got := flight.Text(in); got != want {
+			t.Errorf("%.20q is kept as %.20q", in, got)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func newest(a, b []Caller) []Caller {
 	all := make([]Caller, 0, MaxCallers)
 	keep := func(list []Caller, room int) {
 		for _, c := range list[max(0, len(list)-room):] {
-			all = append(all, Caller{Who: text(c.Who), At: c.At})
+			all = append(all, Caller{Who: Text(c.Who), At: c.At})
 		}
 	}
 	keep(a, MaxCallers-min(MaxCallers, len(b)))

@@ -59,6 +59,10 @@ func (l *Ledger) Propose(ctx context.Context, c flight.Command) (flight.Reply, e
 	if err := ctx.Err(); err != nil {
 		return flight.Reply{}, err
 	}
+	c, err := written(c)
+	if err != nil {
+		return flight.Reply{}, err
+	}
 	switch o, err := l.pass(c); {
 	case err != nil:
 		return flight.Reply{}, err
@@ -75,6 +79,15 @@ func (l *Ledger) Propose(ctx context.Context, c flight.Command) (flight.Reply, e
 	return reply, nil
 }
 
+// written is a command as a log holds it: what cannot be written is refused, and the bytes are the log's own.
+func written(c flight.Command) (flight.Command, error) {
+	b, err := flight.Encode(c)
+	if err != nil {
+		return nil, err
+	}
+	return flight.Decode(b)
+}
+
 // strand leaves a command on its way: nobody knows whether it will arrive, and it arrives with Heal.
 func (l *Ledger) strand(ctx context.Context, o *outage, c flight.Command) error {
 	l.deliverLater(o, c)
@@ -88,6 +101,9 @@ func (l *Ledger) strand(ctx context.Context, o *outage, c flight.Command) error 
 // Report implements executor.Ledger: what cannot be committed at once is kept and committed with Heal, as the spool of
 // a node does, while the caller waits as long as its context lives.
 func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
+	if _, err := written(r); err != nil {
+		return flight.Reply{}, err
+	}
 	for {
 		l.mu.Lock()
 		o := l.down

@@ -142,6 +142,7 @@ func Server(addr string, h http.Handler) *http.Server {
 		Addr: addr, Handler: h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       longest + 20*time.Second, // it also bounds how long a request may wait: it must be the longer one
+		WriteTimeout:      longest + 40*time.Second, // whoever does not read the answer; streams have deadlines of their own
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
 	}

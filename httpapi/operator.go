@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -150,16 +151,26 @@ func readDecision(r *http.Request) (*decision, flight.ID, *wire.Invalid) {
 
 // by notes who decides and why.
 func (d *decision) by(r *http.Request, as, reason string) *wire.Invalid {
-	if d.why = strings.TrimSpace(reason); d.why == "" {
+	if d.why = flight.Text(strings.TrimSpace(reason)); d.why == "" {
 		return wire.BadField("/reason", "say why: the reason stands in the flight's history")
 	}
-	if d.who = as; d.who == "" {
-		d.who = r.Header.Get(wire.HeaderActor)
+	if d.who = flight.Text(as); d.who != "" {
+		return nil
 	}
-	if d.who == "" {
+	var bad *wire.Invalid
+	if d.who, bad = actor(r); bad == nil && d.who == "" {
 		d.who = unknownActor
 	}
-	return nil
+	return bad
+}
+
+// actor is who asks, by the header.
+func actor(r *http.Request) (string, *wire.Invalid) {
+	who := r.Header.Get(wire.HeaderActor)
+	if !utf8.ValidString(who) {
+		return "", wire.BadHeader(wire.HeaderActor, "the name is not UTF-8")
+	}
+	return flight.Text(who), nil
 }
 
 // resolve serves POST /v1/flights/{id}/resolve.

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -109,4 +110,34 @@ func TestFreeATombstone(t *testing.T) {
 	requireProblem(t, d.post(path, `{"reason":"x","key":"default"}`, "If-Match", etag), http.StatusBadRequest, wire.KeyInvalid)
 	require.Equal(t, http.StatusOK, d.post(path, `{"reason":"x","key":"default/charge/1"}`, "If-Match", etag).status)
 	d.proceed(`{"action":"charge","id":"1"}`)
+}
+
+// A name in a header may be bytes of any kind; what is kept of it is text.
+func TestActorMustBeText(t *testing.T) {
+	d := newDoor(t)
+	a, etag := d.doubtful("1")
+	path := "/v1/flights/" + a.FlightID + "/resolve"
+	before := d.world.Snapshot()
+	p := requireProblem(t, d.post(path, `{"result":"not_happened","reason":"x"}`, "If-Match", etag, "Flightd-As", "Jos\xe9"), http.StatusBadRequest, wire.InputInvalid)
+	require.Equal(t, "Flightd-As", p.Errors[0].Header)
+	p = requireProblem(t, d.post("/v1/flights:import", `{"key":"default/charge/2","outcome":"succeeded"}`,
+		"Content-Type", "application/x-ndjson", "Flightd-As", "Jos\xe9"), http.StatusBadRequest, wire.InputInvalid)
+	require.Equal(t, "Flightd-As", p.Errors[0].Header)
+	require.Equal(t, before, d.world.Snapshot())
+	r := d.post(path, `{"result":"not_happened","reason":"x"}`, "If-Match", etag, "Flightd-As", "José")
+	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+	require.Equal(t, "José", into[wire.Flight](t, r).Settled.Who)
+}
+
+// A name that is longer than what is kept of it repeats its decision like any other.
+func TestLongNameIsRepeated(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	etag := d.report(a, `"outcome":"not_done"`).header.Get("ETag")
+	ask := func() reply {
+		return d.post("/v1/flights/"+a.FlightID+"/cancel", `{"reason":"x"}`, "If-Match", etag, "Flightd-As", strings.Repeat("n", flight.MaxText+1))
+	}
+	first := ask()
+	require.Equal(t, http.StatusOK, first.status, "%s", first.body)
+	require.Equal(t, string(first.body), string(ask().body))
 }

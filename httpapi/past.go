@@ -28,9 +28,13 @@ func (a *api) bringReceipts(w http.ResponseWriter, r *http.Request) {
 	if bad == nil {
 		body, bad = readLines(w, r)
 	}
+	var who string
+	if bad == nil {
+		who, bad = actor(r)
+	}
 	var commands []*flight.Import
 	if bad == nil {
-		commands, bad = importsOf(body, namespace(r), r.Header.Get(wire.HeaderActor))
+		commands, bad = importsOf(body, namespace(r), who)
 	}
 	if bad != nil {
 		a.refuse(w, r, bad)

@@ -42,7 +42,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wir
 	if kind := r.Header.Get("Content-Type"); kind != "" && !wire.IsJSONType(kind) {
 		return nil, wire.BadHeader("Content-Type", "the body must be JSON, not %.100q", kind)
 	}
-	if n := r.ContentLength; n >= 0 {
+	if n := r.ContentLength; n >= 0 && n <= keepBuffer { // what is announced to be longer gets its room as it comes
 		body := make([]byte, n)
 		if _, err := io.ReadFull(r.Body, body); err != nil {
 			return nil, wire.BadField("", "the body could not be read: %v", err)
