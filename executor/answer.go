@@ -34,7 +34,17 @@ func (ex *Executor) accompany(ctx context.Context, t *trip, call effect.Call) (e
 			Fields: differing(t.call.Submission.Input, call.Submission.Input),
 		}
 	}
-	return t.await(ctx, call.Wait, effect.Joined)
+	result, err := t.await(ctx, call.Wait, effect.Joined)
+	if t.call.Submission.Fingerprint == call.Submission.Fingerprint || !t.over() {
+		return result, err
+	}
+	// One of the two declared no input: what the trip flew under may be a third one's. The ledger knows.
+	if f, unread := ex.cfg.Ledger.Flight(t.id); unread != nil {
+		return effect.Result{}, ex.unavailable(call.Key, unread)
+	} else if f != nil && (f.State.Terminal() || differs(f, &call.Submission)) {
+		return ex.answer(f, &call, effect.Joined)
+	}
+	return result, err
 }
 
 // answer turns a flight that nobody is about to fly into what its callers get.

@@ -71,8 +71,8 @@ func (d *Desk) open(ctx context.Context, req OpenRequest) (OpenAnswer, error) {
 	if err != nil {
 		return OpenAnswer{}, err
 	}
-	answer, err := d.openAs(ctx, patience, g, v)
-	if err != nil || answer.Decision == flight.Replay || answer.Session != g.session.ID() {
+	answer, err := d.openAs(ctx, patience, g, &v)
+	if !v.forsaken && (err != nil || answer.Decision == flight.Replay || answer.Session != g.session.ID()) {
 		d.dismiss(g)
 	}
 	return answer, err
@@ -80,8 +80,9 @@ func (d *Desk) open(ctx context.Context, req OpenRequest) (OpenAnswer, error) {
 
 // visit is one open on its way through the desk.
 type visit struct {
-	req OpenRequest
-	id  flight.ID
+	req      OpenRequest
+	id       flight.ID
+	forsaken bool // what it may have opened is being abandoned, and its session goes only then
 }
 
 // mine reports whether the open attempt is the one that this open, or an earlier sending of it, has opened.
@@ -134,7 +135,18 @@ func (d *Desk) finally(ctx context.Context, v visit, f *flight.Flight, joined bo
 	return d.settled(v, f, joined)
 }
 
-// again repeats the answer to an open: it is still true, because its attempt is still open, or the look still wanted.
+// repeatOf asks the ledger whether the attempt that this open, or an earlier sending of it, has opened still stands.
+func (d *Desk) repeatOf(v *visit, claim flight.Claim) *flight.Open {
+	s := v.req.Submission
+	s.Input = s.Input.WithoutData() // nothing is opened with it
+	return &flight.Open{
+		Key: v.req.Key, Submission: s, Claim: claim, Nonce: v.req.Nonce, Owner: v.req.Owner, Repeat: true,
+		NotAfter: d.ex.cfg.Memory.Now().Add(d.ex.cfg.OpenLife), StoreEpoch: d.ex.cfg.Memory.Header().StoreEpoch,
+	}
+}
+
+// again repeats the answer to an open, while it is still true: its attempt is still open, or the look still wanted. That
+// the caller may act is the ledger's to say, not what this node remembers: whoever sent the open first may be abandoning it.
 func (d *Desk) again(ctx context.Context, v visit, reply flight.Reply, claim flight.Claim) (OpenAnswer, error) {
 	g, err := d.guestOf(ctx, claim.Session)
 	if err != nil {
@@ -146,6 +158,17 @@ func (d *Desk) again(ctx context.Context, v visit, reply flight.Reply, claim fli
 	trust, err := g.session.Renew(patience)
 	if err != nil {
 		return OpenAnswer{}, d.lost(ctx, v.req.Key, err)
+	}
+	if reply.Decision == flight.Proceed {
+		if reply, err = d.ex.propose(d.repeatOf(&v, claim)); err != nil {
+			return OpenAnswer{}, d.ex.unavailable(v.req.Key, err)
+		}
+		if f := reply.Flight; reply.Decision != flight.Proceed {
+			if f != nil && isSettled(f) {
+				return d.settled(v, f, false)
+			}
+			return OpenAnswer{}, &effect.Fenced{Key: v.req.Key}
+		}
 	}
 	trust -= time.Since(start)
 	if right := d.guests.rightOf(v.id, reply.Flight.AttemptNumber()); right != nil && right.Claim() == claim {
@@ -176,18 +199,18 @@ func (d *Desk) outwait(ctx, patience context.Context, v visit) (answer OpenAnswe
 }
 
 // openAs claims the key for a session and asks the ledger, as often as it answers that it is not yet time.
-func (d *Desk) openAs(ctx, patience context.Context, g guest, v visit) (OpenAnswer, error) {
+func (d *Desk) openAs(ctx, patience context.Context, g guest, v *visit) (OpenAnswer, error) {
 	d.ex.cfg.Crash(beforeClaim)
-	right, f, err := d.ex.claim(ctx, patience, waiter{session: g.session, key: v.req.Key, id: v.id, final: v.final, held: d.unstick(ctx, g, v)})
+	right, f, err := d.ex.claim(ctx, patience, waiter{session: g.session, key: v.req.Key, id: v.id, final: v.final, held: d.unstick(ctx, g, *v)})
 	switch {
 	case errors.Is(err, errPatience):
-		return d.busy(ctx, v)
+		return d.busy(ctx, *v)
 	case err != nil && g.oneShot && errors.Is(err, lease.ErrLost): // not the caller's session, and nothing was asked yet
 		return OpenAnswer{}, &effect.Unavailable{Code: "lease_unavailable", Cause: err}
 	case err != nil:
 		return OpenAnswer{}, d.lost(ctx, v.req.Key, err)
 	case right == nil:
-		return d.finally(ctx, v, f, true)
+		return d.finally(ctx, *v, f, true)
 	}
 	d.ex.cfg.Crash(afterClaim)
 	for {
@@ -199,7 +222,7 @@ func (d *Desk) openAs(ctx, patience context.Context, g guest, v visit) (OpenAnsw
 		open.Nonce, open.Owner = v.req.Nonce, v.req.Owner
 		reply, err := d.ex.propose(open)
 		if err != nil {
-			return OpenAnswer{}, d.failed(v, open, right, err)
+			return OpenAnswer{}, d.failed(g, v, open, right, err)
 		}
 		d.ex.cfg.Crash(afterOpen)
 		if wait := d.waitFor(reply); reply.Decision == flight.Busy || wait > 0 {
@@ -207,20 +230,34 @@ func (d *Desk) openAs(ctx, patience context.Context, g guest, v visit) (OpenAnsw
 				continue
 			}
 			right.Release()
-			return d.busy(ctx, v)
+			return d.busy(ctx, *v)
 		}
 		return d.follow(ctx, g, v, right, reply)
 	}
 }
 
 // failed gives up an Open that the ledger did not answer.
-func (d *Desk) failed(v visit, open *flight.Open, right lease.Lease, err error) error {
+func (d *Desk) failed(g guest, v *visit, open *flight.Open, right lease.Lease, err error) error {
 	if errors.Is(err, ErrAmbiguous) {
-		d.ex.abandonOpen(open, right)
+		d.forsake(g, v, abandonOf(open), right)
 	} else {
 		right.Release()
 	}
 	return d.ex.unavailable(v.req.Key, err)
+}
+
+// forsake abandons what was opened for a caller that was not told to act. It may repeat its open meanwhile, here or at
+// another node: where the log has the repeat first the caller is told to act, and the attempt is its own.
+func (d *Desk) forsake(g guest, v *visit, c *flight.Abandon, right lease.Lease) {
+	v.forsaken = true
+	d.ex.forsake(c, right, func(right lease.Lease, f *flight.Flight) {
+		if f != nil {
+			d.guests.board(g, f, right)
+			return
+		}
+		right.Release()
+		d.dismiss(g)
+	})
 }
 
 // waitFor is how much of a settle delay this process must still wait before it lets anybody look.

@@ -66,7 +66,7 @@ func (d *Desk) letGo(f *flight.Flight, token flight.Token) {
 		return
 	}
 	if a := f.Newest(); a != nil && a.Token() == token {
-		d.ex.background(func(ctx context.Context) { d.remove(ctx, f.Key, a.Claim) }, func() {})
+		d.ex.background(d.ex.cfg.OpenLife, func(ctx context.Context) { d.remove(ctx, f.Key, a.Claim) }, func() {})
 	}
 }
 
@@ -123,8 +123,12 @@ func (d *Desk) Verdict(ctx context.Context, req VerdictRequest) (OpenAnswer, err
 	return answer, err
 }
 
-// rise ends a look-up's hold on its key, and gives the guest whose it was, if this process let it in.
+// rise ends a look-up's hold on its key, and gives the guest whose it was, if this process let it in. Where the flight does
+// not look any more, or somebody else does, what is aboard now is none of this caller's look-up.
 func (d *Desk) rise(ctx context.Context, f *flight.Flight, probe uint32) (g guest, known bool) {
+	if !f.Looking() || f.Probe.Number != probe {
+		return g, false
+	}
 	g, b, known := d.guests.leave(f.ID, f.AttemptNumber())
 	switch {
 	case known && b.right != nil:

@@ -13,12 +13,12 @@ import (
 )
 
 // follow does what the ledger answered to an Open.
-func (d *Desk) follow(ctx context.Context, g guest, v visit, right lease.Lease, reply flight.Reply) (OpenAnswer, error) {
+func (d *Desk) follow(ctx context.Context, g guest, v *visit, right lease.Lease, reply flight.Reply) (OpenAnswer, error) {
 	switch reply.Decision {
 	case flight.Proceed, flight.Look:
-		answer, err := d.grant(v, reply, d.trust(g, right))
+		answer, err := d.grant(*v, reply, d.trust(g, right))
 		if err != nil {
-			d.giveUp(reply, right)
+			d.giveUp(g, v, reply, right)
 			return OpenAnswer{}, err
 		}
 		// Also when the caller has gone meanwhile: it may come back with the same nonce for this answer.
@@ -36,7 +36,7 @@ func (d *Desk) follow(ctx context.Context, g guest, v visit, right lease.Lease, 
 		return OpenAnswer{}, &effect.Unavailable{Code: "lease_unavailable", Cause: fmt.Errorf("%s: %w", v.req.Key, errRefused)}
 	}
 	right.Release()
-	return d.settled(v, reply.Flight, false)
+	return d.settled(*v, reply.Flight, false)
 }
 
 // trust is how long the caller may believe in its session, counted from any moment before now. When little is left the
@@ -69,9 +69,9 @@ func (d *Desk) grant(v visit, reply flight.Reply, trust time.Duration) (OpenAnsw
 }
 
 // giveUp ends what was opened for a caller that was not told to act: nothing was sent.
-func (d *Desk) giveUp(reply flight.Reply, right lease.Lease) {
+func (d *Desk) giveUp(g guest, v *visit, reply flight.Reply, right lease.Lease) {
 	if reply.Decision == flight.Proceed {
-		_ = d.ex.abandon(reply, right, "its caller was not told to act") // on an error it goes on trying
+		d.forsake(g, v, abandonReply(reply, "its caller was not told to act"), right)
 		return
 	}
 	right.Release()

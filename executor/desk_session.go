@@ -83,8 +83,8 @@ func (d *Desk) leftOver(f *flight.Flight, id flight.ID, b boarded) {
 // unwanted abandons an attempt that its caller does not hold: the answer to its open was lost and is not awaited.
 func (d *Desk) unwanted(f *flight.Flight) {
 	a := f.Newest()
-	d.ex.background(func(ctx context.Context) {
-		_, err := d.ex.cfg.Ledger.Propose(ctx, &flight.Abandon{Key: f.Key, Generation: f.Generation, Token: a.Token(), Error: "its caller does not hold it"})
+	d.ex.background(d.ex.cfg.OpenLife, func(ctx context.Context) {
+		_, err := d.ex.cfg.Ledger.Propose(ctx, &flight.Abandon{Key: f.Key, Generation: f.Generation, Token: a.Token(), Error: "its caller does not hold it", ByCaller: true})
 		if err == nil {
 			d.letGo(f, a.Token())
 		}
@@ -170,5 +170,5 @@ func (d *Desk) dismiss(g guest) {
 		return
 	}
 	d.guests.forget(g.session.ID())
-	d.ex.background(func(ctx context.Context) { _ = g.session.Close(ctx) }, func() {})
+	d.ex.background(d.ex.cfg.OpenLife, func(ctx context.Context) { _ = g.session.Close(ctx) }, func() {})
 }

@@ -24,7 +24,7 @@ func (ex *Executor) open(t *trip) (flight.Reply, error) {
 	open.Nonce, open.Owner = newNonce(), ex.cfg.Owner
 	reply, err := ex.propose(open)
 	if errors.Is(err, ErrAmbiguous) {
-		ex.abandonOpen(open, t.right)
+		ex.forsake(abandonOf(open), t.right, ex.released)
 		t.right = nil
 	}
 	return reply, err
@@ -57,29 +57,44 @@ func (ex *Executor) propose(open *flight.Open) (flight.Reply, error) {
 	}
 }
 
-// abandonOpen makes sure that an Open whose answer was never seen leaves no attempt behind, and only then lets the key
-// go: whoever came before that would take the attempt for one that may have acted. It works in the background; Close
-// waits for it. If the process dies first, the sweeper finds the attempt's holder gone.
-func (ex *Executor) abandonOpen(open *flight.Open, right lease.Lease) {
-	ex.background(func(ctx context.Context) {
-		_, _ = ex.insist(ctx, &flight.Abandon{
-			Key: open.Key, Session: open.Claim.Session, Nonce: open.Nonce, NotAfter: open.NotAfter, Error: "its opener gave up",
-		})
-	}, right.Release)
+// abandonOf abandons what an Open may have opened whose answer was never seen.
+func abandonOf(open *flight.Open) *flight.Abandon {
+	return &flight.Abandon{Key: open.Key, Session: open.Claim.Session, Nonce: open.Nonce, NotAfter: open.NotAfter, Error: "its opener gave up"}
 }
 
-// abandon ends an attempt of which nothing was sent, and then lets its claim go. If the ledger does not hear of it, the
-// sweeper finds it.
+// forsake makes sure that no attempt is left behind of which nothing was sent, and only then lets the key go: whoever came
+// before that would take the attempt for one that may have acted. It works in the background for as long as a claim may be
+// kept; Close waits for it. If the process dies first, the sweeper finds the attempt's holder gone. over gets the claim,
+// and the flight whose attempt goes on with it, because its caller was told to act after all; nil: none does.
+func (ex *Executor) forsake(c *flight.Abandon, right lease.Lease, over func(right lease.Lease, f *flight.Flight)) {
+	var goesOn *flight.Flight
+	ex.background(reportHold, func(ctx context.Context) {
+		if reply, err := ex.insist(ctx, c); err == nil && reply.Decision == flight.Fenced {
+			if a := reply.Flight.OpenAttempt(); a != nil && a.Claim == right.Claim() {
+				goesOn = reply.Flight
+			}
+		}
+	}, func() { over(right, goesOn) })
+}
+
+// released lets go of a claim whose caller cannot have been told anything: its nonce never left this process.
+func (ex *Executor) released(right lease.Lease, _ *flight.Flight) { right.Release() }
+
+// abandon ends an attempt of which nothing was sent, and then lets its claim go. If the ledger does not hear of it, it is
+// told again and again.
 func (ex *Executor) abandon(reply flight.Reply, right lease.Lease, why string) error {
-	f := reply.Flight
-	command := &flight.Abandon{Key: f.Key, Generation: f.Generation, Token: reply.Token, Error: why}
+	command := abandonReply(reply, why)
 	_, err := ex.cfg.Ledger.Propose(ex.asking.Context(), command)
 	if err == nil {
 		right.Release()
 		return nil
 	}
-	ex.background(func(ctx context.Context) { _, _ = ex.insist(ctx, command) }, right.Release)
+	ex.forsake(command, right, ex.released)
 	return err
+}
+
+func abandonReply(reply flight.Reply, why string) *flight.Abandon {
+	return &flight.Abandon{Key: reply.Flight.Key, Generation: reply.Flight.Generation, Token: reply.Token, Error: why}
 }
 
 // trusted reports whether the trip's claim may be used. A session that was not renewed in time is asked to do so first:
@@ -101,9 +116,8 @@ func (ex *Executor) insist(ctx context.Context, c flight.Command) (flight.Reply,
 	}
 }
 
-// background runs f for at most the life of an Open, and then, also when there is no time left for f, finally. Close
-// waits for both.
-func (ex *Executor) background(f func(ctx context.Context), finally func()) {
+// background runs f for at most so long, and then, also when there is no time left for f, finally. Close waits for both.
+func (ex *Executor) background(most time.Duration, f func(ctx context.Context), finally func()) {
 	if !ex.crew.enterMore() {
 		finally()
 		return
@@ -111,7 +125,7 @@ func (ex *Executor) background(f func(ctx context.Context), finally func()) {
 	go func() {
 		defer ex.crew.leave()
 		defer finally()
-		ctx, cancel := context.WithTimeout(ex.life, ex.cfg.OpenLife)
+		ctx, cancel := context.WithTimeout(ex.life, most)
 		defer cancel()
 		f(ctx)
 	}()

@@ -119,6 +119,16 @@ func (t *trip) end(result effect.Result, err error) {
 	t.interest.end(context.Canceled)
 }
 
+// over reports whether the trip has ended.
+func (t *trip) over() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // await waits for the end of the trip. A caller that goes away ends only its own wait; when the last one goes, the
 // trip loses its interest in waiting, while an effect in the air goes on. patience bounds the wait for somebody
 // else's attempt: for a caller that joined, that of this trip, too.

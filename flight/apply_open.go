@@ -25,7 +25,14 @@ func (t *turn) open(c *Open) Decision {
 		return Fenced
 	}
 	if t.flying(c.Claim.Session, c.Nonce) {
+		if c.Repeat && !t.flight().Newest().Told {
+			t.edit()
+			t.newest().Told = true
+		}
 		return Proceed // a repeat: the first answer is still true
+	}
+	if c.Repeat {
+		return Fenced // it came to an end, perhaps without ever being told to act
 	}
 	late := c.NotAfter < t.header.Now || c.NotAfter > t.header.Now.Add(MaxOpenLife)
 	if late || t.isSpent(c.Claim.Session, c.Nonce) {

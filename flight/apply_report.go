@@ -169,15 +169,13 @@ func (t *turn) abandon(c *Abandon) Decision {
 	if a := f.Newest(); f == nil || a == nil || c.Generation != f.Generation || a.Token() != c.Token {
 		return Fenced
 	}
-	t.dropNewest(c)
-	return Accepted
+	return t.dropNewest(c)
 }
 
 func (t *turn) abandonNonce(c *Abandon) Decision {
 	if f := t.flight(); f != nil {
 		if a := f.Newest(); a != nil && a.Nonce == c.Nonce && a.Claim.Session == c.Session {
-			t.dropNewest(c)
-			return Accepted
+			return t.dropNewest(c)
 		}
 	}
 	switch {
@@ -191,12 +189,16 @@ func (t *turn) abandonNonce(c *Abandon) Decision {
 	return Accepted
 }
 
-// dropNewest ends the newest attempt as one that sent nothing, and counts no retry for it.
-func (t *turn) dropNewest(c *Abandon) {
+// dropNewest ends the newest attempt as one that sent nothing, and counts no retry for it. Whoever opened it and did not
+// hear the answer cannot say so any more once a repeat of the Open was told to act: the log decides which came first.
+func (t *turn) dropNewest(c *Abandon) Decision {
 	f := t.flight()
 	a := f.Newest()
-	if f.State.Terminal() || a.Reported != 0 || !a.Open() && !a.Lost {
-		return
+	switch {
+	case f.State.Terminal() || a.Reported != 0 || !a.Open() && !a.Lost:
+		return Accepted
+	case a.Told && !c.ByCaller:
+		return Fenced
 	}
 	wasOpen := a.Open()
 	if wasOpen {
@@ -212,6 +214,7 @@ func (t *turn) dropNewest(c *Abandon) {
 	if doubted := f.State == InDoubt || f.Looking(); wasOpen || doubted && !f.Tainted() {
 		t.tryAgain(0)
 	}
+	return Accepted
 }
 
 // uncount takes back one counted attempt. A person may have taken all of them back before.

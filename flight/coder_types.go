@@ -19,6 +19,7 @@ func (c *Open) walk(w *coder) {
 	always(w, 5, &c.NotAfter)
 	str(w, 6, &c.Owner)
 	number(w, 7, &c.StoreEpoch)
+	w.flag(8, &c.Repeat)
 }
 
 func (c *Report) room() int {
@@ -322,6 +323,7 @@ func (a *Attempt) walk(w *coder) {
 	w.flag(9, &a.Doubt)
 	number(w, 10, &a.Reported)
 	str(w, 11, &a.Error)
+	w.flag(12, &a.Told)
 }
 
 func (r *Receipt) walk(w *coder) {

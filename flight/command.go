@@ -34,6 +34,7 @@ type Open struct {
 	NotAfter   Time       `cbor:"5,keyasint"` // ledger time past which it opens nothing; at most MaxOpenLife ahead
 	Owner      string     `cbor:"6,keyasint,omitempty"`
 	StoreEpoch uint32     `cbor:"7,keyasint,omitempty"` // of the ledger that the claimer knew
+	Repeat     bool       `cbor:"8,keyasint,omitempty"` // asks whether what the nonce opened still stands, and opens nothing
 }
 
 // Report brings the outcome of an attempt.
@@ -58,6 +59,7 @@ type Abandon struct {
 	Nonce      Nonce     `cbor:"5,keyasint,omitzero"`
 	NotAfter   Time      `cbor:"6,keyasint,omitempty"` // of the Open that is meant
 	Error      string    `cbor:"7,keyasint,omitempty"`
+	ByCaller   bool      `cbor:"8,keyasint,omitempty"` // its caller says so itself, not a process that let it down
 }
 
 // Recover says that the holder of the open attempt is gone: Claim, made after its end, proves it. No caller is needed.

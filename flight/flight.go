@@ -154,6 +154,7 @@ type Attempt struct {
 	Doubt    bool    `cbor:"9,keyasint,omitempty"` // its unknown outcome taints the flight
 	Reported uint8   `cbor:"10,keyasint,omitempty"`
 	Error    string  `cbor:"11,keyasint,omitempty"`
+	Told     bool    `cbor:"12,keyasint,omitempty"` // a repeat of its Open was answered: its caller may act
 }
 
 // Token is the attempt's fencing token.

@@ -247,6 +247,11 @@ func (v *wanderer) report(k flight.Key, i int) flight.Command {
 func (v *wanderer) abandon(k flight.Key, i int) flight.Command {
 	for j := len(v.said) - 1; j >= 0; j-- {
 		if o, ok := v.said[j].(*flight.Open); ok && o.Key == k && rapid.Bool().Draw(v.T, "by nonce") {
+			if rapid.Bool().Draw(v.T, "repeat") {
+				again := *o
+				again.Repeat = true
+				return &again
+			}
 			return &flight.Abandon{Key: k, Session: o.Claim.Session, Nonce: o.Nonce, NotAfter: o.NotAfter, Error: "gone"}
 		}
 	}
@@ -255,7 +260,7 @@ func (v *wanderer) abandon(k flight.Key, i int) flight.Command {
 		return &flight.Abandon{Key: k, Session: sessA, Nonce: flight.Nonce{byte(v.nonces >> 8), byte(v.nonces)}, NotAfter: v.w.header.Now.Add(time.Second)}
 	}
 	at := v.newest(i)
-	return &flight.Abandon{Key: k, Generation: at.generation, Token: at.token}
+	return &flight.Abandon{Key: k, Generation: at.generation, Token: at.token, ByCaller: rapid.Bool().Draw(v.T, "by its caller")}
 }
 
 func (v *wanderer) time() flight.Command {

@@ -83,6 +83,20 @@ func openAs(change func(*flight.Open), claim int, n flight.Nonce) say {
 	}
 }
 
+// repeat asks again for what an Open has opened.
+func repeat(claim int, n flight.Nonce) say {
+	return openAs(func(o *flight.Open) { o.Repeat = true }, claim, n)
+}
+
+// byCaller lets an Abandon come from the attempt's caller itself.
+func byCaller(abandon say) say {
+	return func(w *world) flight.Command {
+		c := abandon(w).(*flight.Abandon)
+		c.ByCaller = true
+		return c
+	}
+}
+
 // report is a report of the n-th attempt that the ledger ever opened.
 func report(n int, o flight.Outcome, id string) say {
 	return func(w *world) flight.Command { return reportOf(soloKey, w.issued[0][n-1], o, id) }

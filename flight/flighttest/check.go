@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -238,7 +239,7 @@ func (s *step) proceeding() {
 	s.need(at != nil && s.a.State == flight.Running, "I5: Proceed was said, and no attempt flies")
 	if at != nil {
 		s.need(at.Nonce == c.Nonce && at.Claim.Session == c.Claim.Session && s.r.Token == at.Token(), "I1: Proceed was said to a second asker")
-		s.need(s.opened() || !s.r.Changed, "I10: a repeated Open changed something")
+		s.need(s.opened() || !s.r.Changed || s.told(), "I10: a repeated Open changed something")
 	}
 }
 
@@ -273,4 +274,16 @@ func (s *step) precedence() {
 		return
 	}
 	s.need(d != flight.Conflict && d != flight.Gone && d != flight.Replay, "I6: an answer that is not true")
+}
+
+// told reports whether the step did nothing but note that a repeat was answered.
+func (s *step) told() bool {
+	o, isOpen := s.c.(*flight.Open)
+	if !isOpen || !o.Repeat || s.a.OpenAttempt() == nil || !s.a.Newest().Told || s.b.Newest().Told {
+		return false
+	}
+	b := *s.b
+	b.Attempts = slices.Clone(b.Attempts)
+	b.Attempts[len(b.Attempts)-1].Told, b.Version = true, s.a.Version
+	return reflect.DeepEqual(&b, s.a)
 }

@@ -157,6 +157,9 @@ func (s *step) nonces() {
 	if c, ok := s.c.(*flight.Abandon); ok && c.Token.IsZero() && s.r.Decision == flight.Accepted && c.NotAfter >= s.h.Now {
 		s.need(nonceKnown(s.a, c.Session, c.Nonce), "I10: an abandoned Open may still open")
 	}
+	if c, ok := s.c.(*flight.Abandon); ok && !c.ByCaller && s.b.Newest() != nil && s.b.Newest().Told {
+		s.need(s.a.Newest() != nil && *s.a.Newest() == *s.b.Newest(), "I5: an attempt whose caller was told to act was abandoned")
+	}
 }
 
 // WellFormed judges one flight by itself: that its parts fit its state.

@@ -267,7 +267,7 @@ func (w *World) Renew(ctx context.Context, id flight.SessionID, nonces []flight.
 			answer.CancelRequested = append(answer.CancelRequested, f.ID)
 		}
 		if nonces != nil && !slices.Contains(nonces, a.Nonce) {
-			w.applyLocked(&flight.Abandon{Key: key, Generation: f.Generation, Token: a.Token(), Error: "its caller does not hold it"})
+			w.applyLocked(&flight.Abandon{Key: key, Generation: f.Generation, Token: a.Token(), Error: "its caller does not hold it", ByCaller: true})
 			w.letGoLocked(key)
 		}
 	}
