@@ -32,7 +32,7 @@ func (d *Desk) Open(ctx context.Context, req OpenRequest) (OpenAnswer, error) {
 		return OpenAnswer{}, err
 	}
 	start := time.Now()
-	answer, err := d.open(ctx, req)
+	answer, err := d.open(ctx, &visit{req: req, id: req.Key.FlightID()})
 	if err == nil && answer.Trust > 0 {
 		// The caller counts from when it sent the request, and it sent it before now began here: however long it was
 		// kept waiting, it stops to believe no later than the session's trust ends.
@@ -44,34 +44,33 @@ func (d *Desk) Open(ctx context.Context, req OpenRequest) (OpenAnswer, error) {
 	return answer, err
 }
 
-func (d *Desk) open(ctx context.Context, req OpenRequest) (OpenAnswer, error) {
-	v := visit{req: req, id: req.Key.FlightID()}
-	if answer, done, err := d.recall(ctx, v); done {
+func (d *Desk) open(ctx context.Context, v *visit) (OpenAnswer, error) {
+	if answer, done, err := d.recall(ctx, *v); done {
 		return answer, err
 	}
 	if !d.ex.crew.enter() {
 		return OpenAnswer{}, errDraining()
 	}
 	defer d.ex.crew.leave()
-	patience, cancel := context.WithTimeout(ctx, req.Wait)
+	patience, cancel := context.WithTimeout(ctx, v.req.Wait)
 	defer cancel()
 	defer context.AfterFunc(d.ex.service, cancel)()
 	leave, err := d.turns.enter(patience, v.id)
 	if err != nil {
-		return d.busy(ctx, v)
+		return d.busy(ctx, *v)
 	}
 	defer leave()
-	if answer, done, err := d.outwait(ctx, patience, v); done {
+	if answer, done, err := d.outwait(ctx, patience, *v); done {
 		return answer, err
 	}
 	if d.ex.service.Err() != nil {
 		return OpenAnswer{}, errDraining()
 	}
-	g, err := d.sessionFor(ctx, req)
+	g, err := d.sessionFor(ctx, v.req)
 	if err != nil {
 		return OpenAnswer{}, err
 	}
-	answer, err := d.openAs(ctx, patience, g, &v)
+	answer, err := d.openAs(ctx, patience, g, v)
 	if !v.forsaken && (err != nil || answer.Decision == flight.Replay || answer.Session != g.session.ID()) {
 		d.dismiss(g)
 	}

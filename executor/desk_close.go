@@ -116,8 +116,9 @@ func (d *Desk) Verdict(ctx context.Context, req VerdictRequest) (OpenAnswer, err
 	if known {
 		open.Session = g.session.ID()
 	}
-	answer, err := d.open(ctx, open)
-	if known && (err != nil || answer.Session != g.session.ID()) {
+	v := visit{req: open, id: open.Key.FlightID()}
+	answer, err := d.open(ctx, &v)
+	if known && !v.forsaken && (err != nil || answer.Session != g.session.ID()) {
 		d.dismiss(g)
 	}
 	return answer, err

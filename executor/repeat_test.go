@@ -133,18 +133,25 @@ func TestRepeat_SessionOfItsOwnLivesUntilTheOpenIsAbandoned(t *testing.T) {
 	})
 }
 
+// sentToLook is a first attempt of unknown outcome, and an open under another session whose caller is sent to look for it.
+func sentToLook(t *testing.T, fd *flightdtest.Flightd) (a executor.OpenAnswer, req executor.OpenRequest, looks executor.OpenAnswer) {
+	t.Helper()
+	p := flight.Policy{Recovery: flight.Verify, SettleDelay: time.Second}
+	a = proceed(t, fd, openOf("1", `{}`, p, 1))
+	_, err := fd.Desk().Report(t.Context(), reportOf(a, flight.Unknown, ""))
+	require.NoError(t, err)
+	req = openOf("1", `{}`, p, 2)
+	req.Session, req.Wait = sessionOf(t, fd, time.Minute), time.Minute
+	looks, err = fd.Desk().Open(t.Context(), req)
+	require.NoError(t, err)
+	require.Equal(t, flight.Look, looks.Decision)
+	return a, req, looks
+}
+
 // The repeat of a verdict leaves the claim alone of the attempt that the first one opened.
 func TestVerdict_RepeatedTakesNoClaim(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		p := flight.Policy{Recovery: flight.Verify, SettleDelay: time.Second}
-		a := proceed(t, fd, openOf("1", `{}`, p, 1))
-		_, err := fd.Desk().Report(t.Context(), reportOf(a, flight.Unknown, ""))
-		require.NoError(t, err)
-		req := openOf("1", `{}`, p, 2)
-		req.Session, req.Wait = sessionOf(t, fd, time.Minute), time.Minute
-		looks, err := fd.Desk().Open(t.Context(), req)
-		require.NoError(t, err)
-		require.Equal(t, flight.Look, looks.Decision)
+		_, req, looks := sentToLook(t, fd)
 		verdict := executor.VerdictRequest{ID: looks.Flight.ID, Probe: looks.Probe, Result: flight.DidNotHappen, Open: req}
 		verdict.Open.Nonce = flight.Nonce{3}
 		first, err := fd.Desk().Verdict(t.Context(), verdict)
@@ -159,7 +166,7 @@ func TestVerdict_RepeatedTakesNoClaim(t *testing.T) {
 		require.NoError(t, err)
 		t.Logf("claims while it acts: %d", len(claims))
 		// Somebody else comes. The first one acts, under a session that is renewed.
-		other := openOf("1", `{}`, p, 4)
+		other := openOf("1", `{}`, req.Submission.Policy, 4)
 		other.Session, other.Wait = sessionOf(t, fd, time.Minute), 20*time.Second
 		next, err := fd.Desk().Open(t.Context(), other)
 		if err != nil {
@@ -183,20 +190,12 @@ func TestVerdict_RepeatedTakesNoClaim(t *testing.T) {
 // A verdict that is too late leaves the session of somebody else alone, who acts.
 func TestVerdict_LateEndsNobodysSession(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		p := flight.Policy{Recovery: flight.Verify, SettleDelay: time.Second}
-		a := proceed(t, fd, openOf("1", `{}`, p, 1))
-		_, err := fd.Desk().Report(t.Context(), reportOf(a, flight.Unknown, ""))
-		require.NoError(t, err)
-		req := openOf("1", `{}`, p, 2)
-		req.Session, req.Wait = sessionOf(t, fd, time.Minute), time.Minute
-		looks, err := fd.Desk().Open(t.Context(), req)
-		require.NoError(t, err)
-		require.Equal(t, flight.Look, looks.Decision)
+		a, req, looks := sentToLook(t, fd)
 		// The first attempt's own late word: it did nothing.
-		_, err = fd.Desk().Report(t.Context(), reportOf(a, flight.NotDone, ""))
+		_, err := fd.Desk().Report(t.Context(), reportOf(a, flight.NotDone, ""))
 		require.NoError(t, err)
 		released(t)
-		acts := proceed(t, fd, openOf("1", `{}`, p, 3)) // one shot
+		acts := proceed(t, fd, openOf("1", `{}`, req.Submission.Policy, 3)) // one shot
 		verdict := executor.VerdictRequest{ID: looks.Flight.ID, Probe: looks.Probe, Result: flight.DidNotHappen, Open: req}
 		verdict.Open.Nonce, verdict.Open.Wait = flight.Nonce{4}, 0
 		_, err = fd.Desk().Verdict(t.Context(), verdict)

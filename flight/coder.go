@@ -11,7 +11,7 @@ import (
 // Reflection over them takes about three times as long as this and leaves more garbage. So these types, and what they are
 // made of, say by hand what they consist of, once for writing and reading: field by field in the order of their numbers,
 // which is the order of the core deterministic encoding, to exactly the bytes that their struct tags promise. Whoever adds
-// a field adds it in coder_types.go too; a test compares every field with its tag.
+// a field adds it in coder_commands.go or coder_records.go too; a test compares every field with its tag.
 
 // coder goes over a value and writes it behind b, or reads it off b. What is zero is left out, as omitempty does.
 type coder struct {
@@ -63,42 +63,6 @@ func (c *coder) walk(v any) bool {
 
 // roomy is what guesses how many bytes it usually needs at most; a wrong guess costs time and nothing else.
 type roomy interface{ room() int }
-
-// The major types of CBOR (RFC 8949, section 3.1), in place.
-const (
-	cborUint  = 0 << 5
-	cborMinus = 1 << 5 // -1 minus the argument
-	cborBytes = 2 << 5
-	cborText  = 3 << 5
-	cborArray = 4 << 5
-	cborMap   = 5 << 5
-	cborFalse = 7<<5 | 20
-	cborTrue  = 7<<5 | 21
-)
-
-// The arguments of a CBOR head that say how many bytes of argument follow; smaller arguments stand in the head itself.
-const (
-	cbor8 = 24 + iota
-	cbor16
-	cbor32
-	cbor64
-)
-
-// appendHead writes a head in its shortest form, the only one that is deterministic.
-func appendHead(b []byte, major byte, n uint64) []byte {
-	switch {
-	case n < cbor8:
-		return append(b, major|byte(n))
-	case n <= 0xff:
-		return append(b, major|cbor8, byte(n))
-	case n <= 0xffff:
-		return append(b, major|cbor16, byte(n>>8), byte(n))
-	case n <= 0xffff_ffff:
-		return append(b, major|cbor32, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
-	}
-	return append(b, major|cbor64, byte(n>>56), byte(n>>48), byte(n>>40), byte(n>>32),
-		byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
-}
 
 var (
 	errCut   = errors.New("it ends too early")

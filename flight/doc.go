@@ -52,7 +52,8 @@
 //     by the saga's newest driver, and a sealed step never. That landed effects are undone in reverse is kept by saga.
 //  10. I10: any command may be repeated. It names its key, its generation and a token, probe, version or nonce; a repeat
 //     answers as the first time while that is still true, else what is true now, and never changes anything more. (A
-//     fenced report for which there was no room any more is counted again.)
+//     fenced report for which there was no room any more is counted again. An Open that says that it is a repeat marks its
+//     attempt as told, once; from then on only its caller abandons it.)
 //
 // # Where a process may die
 //
