@@ -16,7 +16,7 @@ func TestRowComparer_NamesKeepTheOrderOfRows(t *testing.T) {
 	keys := [][]byte{singleRow(flightRows), singleRow(flightRows + 1), singleRow(metaRow)}
 	for _, k := range []string{"a/b/c", "a/b/d", "a/b/e"} {
 		id := flight.MustKey(k).FlightID()
-		own := [][]byte{recordKey(nil, id), historyKey(nil, id, flight.Version{Index: 7}), historyKey(nil, id, flight.Version{Index: 8}), bodyKey(nil, id, 1, Input), bodyKey(nil, id, 2, Receipt)}
+		own := [][]byte{tallyKey(nil, id), recordKey(nil, id), historyKey(nil, id, flight.Version{Index: 7}), historyKey(nil, id, flight.Version{Index: 8}), bodyKey(nil, id, 1, Input), bodyKey(nil, id, 2, Receipt)}
 		for _, key := range own {
 			require.Equal(t, append(singleRow(flightRows), id[:]...), key[:splitRow(key)])
 		}

@@ -94,7 +94,7 @@ func (t *turn) write(head shown) error {
 	defer func() { _ = w.batch.Close() }() // frees memory; the commit has its own error
 	slots := make([]*slot, 0, len(t.slots))
 	for _, s := range t.slots {
-		if s.changed || len(s.rows) > 0 {
+		if s.changed || s.tallied || len(s.rows) > 0 {
 			slots = append(slots, s)
 		}
 	}
@@ -145,6 +145,14 @@ func (w *writer) head(head shown) error {
 
 // own writes what stands under the flight's id.
 func (w *writer) own(s *slot) (err error) {
+	if s.tallied {
+		if w.room, err = flight.AppendRecord(w.room[:0], s.now.flight.Duplicates); err != nil {
+			return err
+		}
+		if err := w.batch.Set(tallyKey(w.key[0][:0], s.id), w.room, nil); err != nil {
+			return err
+		}
+	}
 	if s.changed {
 		if w.room, err = appendRecord(w.room[:0], s.now); err != nil {
 			return err

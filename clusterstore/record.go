@@ -10,7 +10,8 @@ import (
 )
 
 // record is a flight as the state keeps it: the flight without the bytes of its bodies, and with it those bodies that are
-// short, of all its generations. So a replay of a usual receipt reads one row, and a usual flight writes two rows less.
+// short, of all its generations. In the state the tally of its duplicates is a row of its own, which is all that a
+// duplicate changes. So a replay of a usual receipt reads one row, and a usual flight writes two rows less.
 // Longer bodies have rows of their own, which are written once, however often the flight changes. But for
 // the cache's mark a record is never changed once it was shown; nil stands for a key that was never used.
 type record struct {
@@ -93,8 +94,14 @@ func (r *record) weight() int { return 1 + r.length()/usualWeight }
 // usualWeight is about what a record without bodies takes, in bytes.
 const usualWeight = 2 << 10
 
-// appendRecord writes a record behind b: how many bodies there are, each body, and the flight.
+// appendRecord writes a record behind b, without its tally: how many bodies there are, each body, and the flight.
 func appendRecord(b []byte, r *record) ([]byte, error) {
+	f := r.flight
+	if f.Duplicates != nil {
+		without := *f
+		without.Duplicates = nil
+		f = &without
+	}
 	b = binary.AppendUvarint(b, uint64(len(r.bodies)))
 	for i := range r.bodies {
 		one := &r.bodies[i]
@@ -103,7 +110,7 @@ func appendRecord(b []byte, r *record) ([]byte, error) {
 		b = binary.AppendUvarint(b, uint64(len(one.data)))
 		b = append(b, one.data...)
 	}
-	return flight.AppendRecord(b, r.flight)
+	return flight.AppendRecord(b, f)
 }
 
 // decodeRecord reads what appendRecord wrote. It keeps nothing of b.

@@ -108,7 +108,7 @@ func (s *state) rewrite(ctx context.Context, ids []flight.ID) error {
 		return fmt.Errorf("clusterstore: scrub: %w", err)
 	}
 	for _, id := range ids {
-		if err := s.db.Compact(ctx, ownKey(nil, id, recordRow), ownKey(nil, id, bodyRow+1), false); err != nil {
+		if err := s.db.Compact(ctx, ownKey(nil, id, tallyRow), ownKey(nil, id, bodyRow+1), false); err != nil {
 			return fmt.Errorf("clusterstore: scrub flight %s: %w", id, err)
 		}
 	}

@@ -149,7 +149,7 @@ func (t *turn) bury(s *slot, next *record, old *flight.Flight) {
 	}
 }
 
-// buryHistories drops the histories of flights that became tombstones in this turn. All earlier turns are in the state.
+// buryHistories drops the histories and tallies of flights that became tombstones in this turn. All earlier turns are in the state.
 func (t *turn) buryHistories(batch *pebble.Batch, slots []*slot) (err error) {
 	var it *pebble.Iterator
 	defer func() {
@@ -166,8 +166,11 @@ func (t *turn) buryHistories(batch *pebble.Batch, slots []*slot) (err error) {
 				return err
 			}
 		}
-		prefix := ownKey(nil, s.id, historyRow)
-		for valid := it.SeekGE(prefix); valid && bytes.HasPrefix(it.Key(), prefix); valid = it.Next() {
+		from, to := tallyKey(nil, s.id), ownKey(nil, s.id, historyRow+1)
+		for valid := it.SeekGE(from); valid && bytes.Compare(it.Key(), to) < 0; valid = it.Next() {
+			if it.Key()[ownKind] == recordRow {
+				continue
+			}
 			if err := batch.Delete(it.Key(), nil); err != nil {
 				return err
 			}

@@ -24,9 +24,10 @@ const (
 
 // The rows of one flight.
 const (
-	recordRow  = 0 // the flight, with those of its bodies that are short
-	historyRow = 1 // version → events
-	bodyRow    = 2 // generation and part → bytes of a body that is not short
+	tallyRow   = 0 // its duplicates; in front, so that whoever looks for the two finds both in one place
+	recordRow  = 1 // the flight, with those of its bodies that are short
+	historyRow = 2 // version → events
+	bodyRow    = 3 // generation and part → bytes of a body that is not short
 )
 
 // ownKind is where the kind stands in the key of a row of a flight.
@@ -52,6 +53,8 @@ const maxRowKey = 30
 func ownKey(b []byte, id flight.ID, kind byte) []byte {
 	return append(append(append(b, flightRows), id[:]...), kind)
 }
+
+func tallyKey(b []byte, id flight.ID) []byte { return ownKey(b, id, tallyRow) }
 
 func recordKey(b []byte, id flight.ID) []byte { return ownKey(b, id, recordRow) }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // stateFormat is the version of the rows as a whole. A node refuses a state of another one before it applies anything.
-const stateFormat = 2
+const stateFormat = 3
 
 // meta says how far the log was applied to a state, and whose state it is. It is written in the same batch as the
 // effects, so after a crash it tells exactly which effects are there.
@@ -139,15 +139,36 @@ func (s *state) record(id flight.ID) (r *record, err error) {
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	var room [maxRowKey]byte
-	key := recordKey(room[:0], id)
-	if !it.SeekPrefixGE(key) || !bytes.Equal(it.Key(), key) {
+	key := tallyKey(room[:0], id)
+	if !it.SeekPrefixGE(key) {
 		return nil, it.Error()
+	}
+	var tally *flight.Tally
+	if bytes.Equal(it.Key(), key) {
+		if tally, err = decodeTally(it); err != nil || !it.Next() {
+			return nil, errors.Join(err, it.Error())
+		}
+	}
+	if !bytes.Equal(it.Key(), recordKey(room[:0], id)) {
+		return nil, nil
 	}
 	value, err := it.ValueAndErr()
 	if err != nil {
 		return nil, err
 	}
-	return decodeRecord(value)
+	if r, err = decodeRecord(value); err == nil {
+		r.flight.Duplicates = tally
+	}
+	return r, err
+}
+
+func decodeTally(it *pebble.Iterator) (*flight.Tally, error) {
+	value, err := it.ValueAndErr()
+	if err != nil {
+		return nil, err
+	}
+	tally := new(flight.Tally)
+	return tally, flight.DecodeRecord(value, tally)
 }
 
 // load reads what a machine starts from.

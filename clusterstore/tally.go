@@ -247,11 +247,14 @@ func (t *tallies) take() map[flight.ID]*flight.Count {
 		s.mu.Lock()
 		taken := maps.Clone(batch)
 		for id, p := range s.byID {
+			if len(taken) == tallyBatch {
+				break // the rest in the next round
+			}
 			t.number++
 			taken[id] = &flight.Count{Key: p.key, Telling: flight.Telling{Source: t.source, Number: t.number}, Tally: p.tally()}
+			delete(s.byID, id)
 		}
-		t.flights.Add(-int64(len(s.byID)))
-		clear(s.byID)
+		t.flights.Add(-int64(len(taken) - len(batch)))
 		t.writing.Store(&taken)
 		s.mu.Unlock()
 		batch = taken

@@ -36,7 +36,8 @@ type slot struct {
 	id      flight.ID
 	before  *record // as the state has it when the turn is written
 	now     *record
-	changed bool
+	changed bool // otherwise than by a tally
+	tallied bool // its tally is another one
 	fresh   bool
 	buried  bool  // it became a tombstone: what the state has of its history goes
 	rows    []row // bodies and history, in the order in which they came
@@ -163,7 +164,9 @@ func (t *turn) take(s *slot, f *flight.Flight, reply *flight.Reply, at flight.Ve
 		t.count(old, f)
 		t.takeBodies(s, next, old)
 		t.dropErased(s, next, old, at)
-		s.changed, s.now = true, next
+		s.changed = s.changed || old == nil || old.Version != f.Version
+		s.tallied = f.Duplicates != nil && (s.tallied || old == nil || old.Duplicates != f.Duplicates)
+		s.now = next
 		if f.State == flight.Expired && old != nil && old.State != flight.Expired {
 			t.bury(s, next, old)
 			return nil
@@ -276,7 +279,7 @@ func (t *turn) show() {
 		switch {
 		case s.buried:
 			t.m.cache.forget(s.id) // nobody asks for a million tombstones; others' places are worth more
-		case s.changed:
+		case s.changed, s.tallied:
 			t.m.cache.put(s.id, s.now)
 		}
 	}

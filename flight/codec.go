@@ -169,9 +169,9 @@ func newCommand(k kind) Command {
 }
 
 // record is anything of ours that is stored by itself.
-type record interface{ *Flight | *Header | *Event }
+type record interface{ *Flight | *Header | *Event | *Tally }
 
-// EncodeRecord writes a flight, a header or an event as it is stored: version, then CBOR.
+// EncodeRecord writes a flight, a header, an event or a tally as it is stored: version, then CBOR.
 func EncodeRecord[R record](r R) ([]byte, error) {
 	b, err := encode(r, CodecVersion)
 	if err != nil {

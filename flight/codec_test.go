@@ -110,10 +110,11 @@ func TestCodec_Golden(t *testing.T) {
 	f, err1 := flight.EncodeRecord(filled(new(flight.Flight)))
 	h, err2 := flight.EncodeRecord(filled(new(flight.Header)))
 	e, err3 := flight.EncodeRecord(filled(new(flight.Event)))
-	if err := errors.Join(err1, err2, err3); err != nil {
+	a, err4 := flight.EncodeRecord(filled(new(flight.Tally)))
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(&now, "Flight %x\nHeader %x\nEvent %x\n", f, h, e)
+	fmt.Fprintf(&now, "Flight %x\nHeader %x\nEvent %x\nTally %x\n", f, h, e, a)
 	golden(t, "testdata/records_v1.golden", now.String())
 }
 
@@ -235,21 +236,23 @@ func FuzzDecodeRecord(f *testing.F) {
 	one, err1 := flight.EncodeRecord(filled(new(flight.Flight)))
 	two, err2 := flight.EncodeRecord(filled(new(flight.Header)))
 	three, err3 := flight.EncodeRecord(filled(new(flight.Event)))
-	if err := errors.Join(err1, err2, err3); err != nil {
+	four, err4 := flight.EncodeRecord(filled(new(flight.Tally)))
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		f.Fatal(err)
 	}
-	for _, b := range [][]byte{one, two, three, {1, 0xa0}, {1}, {}} {
+	for _, b := range [][]byte{one, two, three, four, {1, 0xa0}, {1}, {}} {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		recordStays(t, b, new(flight.Flight), new(flight.Flight))
 		recordStays(t, b, new(flight.Header), new(flight.Header))
 		recordStays(t, b, new(flight.Event), new(flight.Event))
+		recordStays(t, b, new(flight.Tally), new(flight.Tally))
 	})
 }
 
 func recordStays[R interface {
-	*flight.Flight | *flight.Header | *flight.Event
+	*flight.Flight | *flight.Header | *flight.Event | *flight.Tally
 }](t *testing.T, b []byte, r, again R) {
 	if flight.DecodeRecord(b, r) != nil {
 		return

@@ -54,6 +54,9 @@ func (c *coder) walk(v any) bool {
 	case *Event:
 		c.begin()
 		v.walk(c)
+	case *Tally:
+		c.begin()
+		v.walk(c)
 	default:
 		return false
 	}

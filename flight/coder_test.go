@@ -48,6 +48,10 @@ func handWritten() map[string]func() (v any, write func() ([]byte, error)) {
 			e := new(flight.Event)
 			return e, func() ([]byte, error) { return flight.EncodeRecord(e) }
 		},
+		"Tally": func() (any, func() ([]byte, error)) {
+			a := new(flight.Tally)
+			return a, func() ([]byte, error) { return flight.EncodeRecord(a) }
+		},
 	}
 }
 
@@ -121,6 +125,8 @@ func readHand(b []byte, v reflect.Value) error {
 	case *flight.Flight:
 		return flight.DecodeRecord(b, v)
 	case *flight.Event:
+		return flight.DecodeRecord(b, v)
+	case *flight.Tally:
 		return flight.DecodeRecord(b, v)
 	}
 	c, err := flight.Decode(b)
