@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -19,6 +20,8 @@ import (
 type spool struct {
 	cfg *Config
 	dir string
+
+	temps atomic.Uint64 // files begun
 
 	mu   sync.Mutex
 	kept map[string]*flight.Report // by file
@@ -42,7 +45,13 @@ func openSpool(cfg *Config) (*spool, error) {
 		return nil, fmt.Errorf("clusterstore: list %s: %w", p.dir, err)
 	}
 	for _, name := range names {
-		if !strings.HasSuffix(name, spoolSuffix) || strings.HasPrefix(name, tempPrefix) {
+		if strings.HasPrefix(name, tempPrefix) { // nobody was told that it is kept
+			if err := cfg.FS.Remove(cfg.FS.PathJoin(p.dir, name)); err != nil {
+				return nil, fmt.Errorf("clusterstore: remove %s: %w", name, err)
+			}
+			continue
+		}
+		if !strings.HasSuffix(name, spoolSuffix) {
 			continue
 		}
 		report, err := p.load(name)
@@ -95,7 +104,7 @@ func (p *spool) keep(r *flight.Report, data []byte) (name string, err error) {
 	id := r.Key.FlightID()
 	name = hex.EncodeToString(id[:]) + "-" + hex.EncodeToString(sum[:8]) + spoolSuffix
 	b := binary.BigEndian.AppendUint32([]byte(spoolMagic), crc32.Checksum(data, castagnoli()))
-	if err := writeFile(p.cfg.FS, p.dir, name, append(b, data...)); err != nil {
+	if err := p.write(name, append(b, data...)); err != nil {
 		return "", fmt.Errorf("clusterstore: spool a report: %w", err)
 	}
 	p.mu.Lock()
@@ -105,6 +114,17 @@ func (p *spool) keep(r *flight.Report, data []byte) (name string, err error) {
 		f(r.Key)
 	}
 	return name, nil
+}
+
+// write makes a file appear whole. Whoever writes the same report at the same time writes to a file of its own: the two
+// must not take each other's bytes away before one of them is told that they are kept.
+func (p *spool) write(name string, content []byte) error {
+	temp := fmt.Sprintf("%s%d-%s", tempPrefix, p.temps.Add(1), name)
+	err := writeFileBy(p.cfg.FS, p.dir, temp, name, content)
+	if err != nil {
+		_ = p.cfg.FS.Remove(p.cfg.FS.PathJoin(p.dir, temp)) // a full disk has no room for it; it may be gone
+	}
+	return err
 }
 
 // drop removes a report that is committed. If the process dies before it, the report is proposed once more, which
