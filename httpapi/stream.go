@@ -120,7 +120,8 @@ func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) 
 	defer a.closeStream(s)
 	after := s.tell(page, q, q.start())
 	s.beat(after.String()) // whoever is cut off before the first event comes back to here
-	for s.flush() == nil {
+	told := time.Now()
+	for r.Context().Err() == nil && s.flush() == nil {
 		if !page.More {
 			if err := a.rest(r.Context(), s, after); err != nil {
 				return
@@ -136,6 +137,12 @@ func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) 
 			return // the reader comes back, and is told what is wrong
 		default:
 			after = s.tell(page, q, after)
+		}
+		if len(s.buf) == 0 && time.Since(told) >= a.heartbeat() { // a long past with nothing in it for this reader
+			s.beat(after.String())
+		}
+		if len(s.buf) > 0 {
+			told = time.Now()
 		}
 	}
 }

@@ -1,0 +1,90 @@
+package httpapi_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+)
+
+// longFeed is a feed in which nothing is for the reader, for a long time: each page takes a second.
+type longFeed struct {
+	httpapi.Feed
+	pages atomic.Int64
+	most  int64
+}
+
+func (f *longFeed) Read(after flight.Version, _ int) (httpapi.FeedPage, error) {
+	time.Sleep(time.Second)
+	n := f.pages.Add(1)
+	return httpapi.FeedPage{Next: flight.Version{Index: after.Index + 1}, More: n < f.most}, nil
+}
+
+func (f *longFeed) Await(ctx context.Context, _ flight.Version) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// keptAnswer is an answer that is looked at while it is written.
+type keptAnswer struct {
+	*httptest.ResponseRecorder
+	writes []time.Time
+}
+
+func (k *keptAnswer) SetReadDeadline(time.Time) error  { return nil }
+func (k *keptAnswer) SetWriteDeadline(time.Time) error { return nil }
+
+func (k *keptAnswer) Write(b []byte) (int, error) {
+	k.writes = append(k.writes, time.Now())
+	return k.ResponseRecorder.Write(b)
+}
+
+// followLong streams a long feed for a time and gives what was written, and how many pages were read.
+func followLong(t *testing.T, d time.Duration, pages int64) (*keptAnswer, int64) {
+	cfg := httpapitest.NewWorld().Config()
+	feed := &longFeed{Feed: cfg.Feed, most: pages}
+	cfg.Feed = feed
+	api := httpapi.New(cfg)
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	w := &keptAnswer{ResponseRecorder: httptest.NewRecorder()}
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/events?after=0.0&kind=overlap", nil)
+	r.Header.Set("Accept", "text/event-stream")
+	api.ServeHTTP(w, r)
+	return w, feed.pages.Load()
+}
+
+// TestStream_ReaderOfALongPastHearsOfIt: a reader for whom there is nothing in a long past hears that the stream is
+// alive, and how far it is: one that is cut off meanwhile need not begin again.
+func TestStream_ReaderOfALongPastHearsOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := followLong(t, 5*time.Minute, 120)
+		last := w.writes[0]
+		for _, at := range w.writes {
+			require.Less(t, at.Sub(last), 30*time.Second, "readers give a silent stream up after 45 s")
+			last = at
+		}
+		ids := strings.Count(w.Body.String(), "\nid: ")
+		require.Greater(t, ids, 5)
+	})
+}
+
+// TestStream_EndsWithItsReader: one that is gone is not read for, however long the past is.
+func TestStream_EndsWithItsReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		_, pages := followLong(t, 10*time.Second, 1000)
+		require.Less(t, pages, int64(20))
+		require.Less(t, time.Since(start), 20*time.Second)
+	})
+}
