@@ -259,6 +259,9 @@ func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.In
 		q.namespace = ns[0]
 	}
 	q.stream = r.Method != http.MethodHead && wantsStream(r.Header["Accept"])
+	if q.stream && r.Header.Get(wire.HeaderLastEvent) != "" {
+		q.since = 0 // it was about where the stream began; whoever was away for longer misses nothing
+	}
 	q.wait, bad = preferredWait(r)
 	return q, bad
 }

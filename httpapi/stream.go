@@ -123,6 +123,7 @@ func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) 
 	told := time.Now()
 	for r.Context().Err() == nil && s.flush() == nil {
 		if !page.More {
+			q.since = 0 // it said how much of the past is wanted, by another clock than the events have; now is always wanted
 			if err := a.rest(r.Context(), s, after); err != nil {
 				return
 			}
