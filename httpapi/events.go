@@ -342,12 +342,13 @@ func (q *eventQuery) fits(e *FeedEvent) bool {
 		strings.HasPrefix(e.Key.String(), q.prefix) && e.At >= q.since && (len(q.kinds) == 0 || slices.Contains(q.kinds, e.Kind))
 }
 
-// enough says how far it is worth looking back: the log is in the order of its time.
+// enough says how far it is worth looking back: the log is in the order of its time, but for counts of duplicates, which
+// say when the last of them came.
 func (q *eventQuery) enough() func(*FeedEvent) bool {
 	if q.since == 0 {
 		return nil
 	}
-	return func(e *FeedEvent) bool { return e.At < q.since }
+	return func(e *FeedEvent) bool { return e.At < q.since && e.Kind != flight.EventDuplicates }
 }
 
 // applied tells the caller that its wait was heeded.

@@ -15,6 +15,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // longFeed is a feed in which nothing is for the reader, for a long time: each page takes a second.
@@ -87,4 +88,40 @@ func TestStream_EndsWithItsReader(t *testing.T) {
 		require.Less(t, pages, int64(20))
 		require.Less(t, time.Since(start), 20*time.Second)
 	})
+}
+
+// pastFeed looks back over events, newest first, until it is enough.
+type pastFeed struct {
+	httpapi.Feed
+	back []httpapi.FeedEvent
+}
+
+func (f *pastFeed) Last(_ int, fits, enough func(*httpapi.FeedEvent) bool) (page httpapi.FeedPage, err error) {
+	for i := range f.back {
+		if enough != nil && enough(&f.back[i]) {
+			break
+		}
+		if fits(&f.back[i]) {
+			page.Events = append([]httpapi.FeedEvent{f.back[i]}, page.Events...)
+		}
+	}
+	return page, nil
+}
+
+// TestSinceLooksPastDuplicates: their count says when the last of them came, which may be long before it was written.
+func TestSinceLooksPastDuplicates(t *testing.T) {
+	now := flight.Time(time.Now().UnixMilli())
+	event := func(index uint64, kind flight.EventKind, ago time.Duration) httpapi.FeedEvent {
+		return httpapi.FeedEvent{Key: flight.MustKey("default/charge/1"), Event: httpapi.Event{Version: flight.Version{Index: index},
+			Event: flight.Event{Kind: kind, At: now.Add(-ago)}}}
+	}
+	d := newDoor(t, func(c *httpapi.Config) {
+		c.Feed = &pastFeed{Feed: c.Feed, back: []httpapi.FeedEvent{
+			event(9, flight.EventReported, time.Minute), event(8, flight.EventDuplicates, 2*time.Hour),
+			event(7, flight.EventOpened, 2*time.Minute), event(6, flight.EventSubmitted, 3*time.Hour), event(5, flight.EventReported, time.Minute),
+		}}
+	})
+	page := into[wire.EventPage](t, d.get("/v1/events?since=1h"))
+	require.Len(t, page.Events, 2)
+	require.Equal(t, "opened", page.Events[0].Kind)
 }
