@@ -149,3 +149,30 @@ func TestEventPages(t *testing.T) {
 	require.Len(t, story.Events, 1)
 	require.Nil(t, story.Duplicates)
 }
+
+// TestEventsTellOfAGapBetweenStreams: a log that was cut while no stream was open is told as it is in an open one, and
+// does not end the reader.
+func TestEventsTellOfAGapBetweenStreams(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	submit(g, 1)
+	var kinds []string
+	for e, err := range c.Events(t.Context(), client.EventQuery{After: "0.0"}) {
+		require.NoError(t, err)
+		kinds = append(kinds, e.Kind)
+		switch len(kinds) {
+		case 1:
+			g.world.Pull(func(l *httpapitest.Levers) { l.Cut = flight.Version{Index: 50} })
+			g.server.CloseClientConnections()
+			continue
+		case 2:
+			require.Contains(t, e.Note, "50.0")
+			for n := range 50 { // until the ledger is behind the cut
+				submit(g, 100+n)
+			}
+			continue
+		}
+		break
+	}
+	require.Equal(t, []string{"submitted", "gap", "submitted"}, kinds)
+}

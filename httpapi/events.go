@@ -217,6 +217,7 @@ func feedEvent(e *FeedEvent) wire.Event {
 type eventQuery struct {
 	stream    bool
 	after     *flight.Version // nil: no place was named
+	resumed   bool            // the place is that of a stream that was open before
 	last      int             // of a stream that begins nowhere in particular: how much of the past it begins with
 	limit     int
 	since     flight.Time
@@ -253,13 +254,13 @@ func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.In
 		if err != nil {
 			return q, wire.BadHeader(wire.HeaderLastEvent, "it must be the id of an event as it was sent, like 8123.4, not %.100q", id)
 		}
-		q.after = &v
+		q.after, q.resumed = &v, true
 	}
 	if ns := r.Header[wire.HeaderNamespace]; len(ns) > 0 {
 		q.namespace = ns[0]
 	}
 	q.stream = r.Method != http.MethodHead && wantsStream(r.Header["Accept"])
-	if q.stream && r.Header.Get(wire.HeaderLastEvent) != "" {
+	if q.stream && q.resumed {
 		q.since = 0 // it was about where the stream began; whoever was away for longer misses nothing
 	}
 	q.wait, bad = preferredWait(r)

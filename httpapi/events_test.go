@@ -216,8 +216,11 @@ func TestFeedThatWasCut(t *testing.T) {
 		require.Contains(t, p.Hint, "without Last-Event-ID")
 		require.False(t, p.Retryable)
 	}
+	m := d.stream("/v1/events?after=7.7", "Last-Event-ID", "2.0").data()
+	require.Equal(t, "gap", m.name, "a reader that comes back to where it was is told in its stream")
+	require.JSONEq(t, `{"after":"2.0","until":"100.0"}`, m.data)
 	d.proceed(`{"action":"charge","id":"2"}`)
-	m := s.data()
+	m = s.data()
 	require.Equal(t, "gap", m.name)
 	require.Equal(t, "100.0", m.id)
 	require.JSONEq(t, `{"after":"2.0","until":"100.0"}`, m.data)
