@@ -35,6 +35,12 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, flight.Key{}, err)
 		return
 	}
+	if q.after != nil && a.cfg.Feed != nil {
+		if err := a.reached(r.Context(), *q.after); err != nil {
+			a.failFeed(w, r, err)
+			return
+		}
+	}
 	if q.stream {
 		a.streamFlight(w, r, f, q.start())
 		return
@@ -178,12 +184,25 @@ func (a *api) readFeed(ctx context.Context, after flight.Version, limit int) (Fe
 	if !errors.As(err, &ahead) {
 		return page, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), catchUp)
-	defer cancel()
-	if a.cfg.Feed.Await(ctx, flight.Version{Index: after.Index - 1}) != nil {
+	if err := a.reached(ctx, after); err != nil {
 		return page, err
 	}
 	return a.cfg.Feed.Read(after, limit)
+}
+
+// reached waits a moment for this node to come as far as a reader's place. *AheadError: it has not, so that nothing that
+// happens would be behind that place.
+func (a *api) reached(ctx context.Context, place flight.Version) error {
+	if place.Index == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), catchUp)
+	defer cancel()
+	err := a.cfg.Feed.Await(ctx, flight.Version{Index: place.Index - 1})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &AheadError{Place: place}
+	}
+	return err
 }
 
 // failFeed answers with what is wrong with a place in the feed.

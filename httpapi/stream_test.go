@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
@@ -124,4 +125,45 @@ func TestSinceLooksPastDuplicates(t *testing.T) {
 	page := into[wire.EventPage](t, d.get("/v1/events?since=1h"))
 	require.Len(t, page.Events, 2)
 	require.Equal(t, "opened", page.Events[0].Kind)
+}
+
+// TestFlightEventsBehindAPlaceThatNeverWas: a place of another ledger, or of one that was set back, would hide all that
+// happens until the ledger came that far.
+func TestFlightEventsBehindAPlaceThatNeverWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		world := httpapitest.NewWorld()
+		api := httpapi.New(world.Config())
+		key := flight.MustKey("default/charge/1")
+		place := world.Do(&flight.Submit{Key: key}).Flight.Version
+		for _, kind := range []string{"application/json", "text/event-stream"} {
+			for id, want := range map[string]int{"999999.0": http.StatusGone, place.String(): http.StatusOK} {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/flights/"+key.FlightID().String()+"/events", nil)
+				r.Header.Set("Accept", kind)
+				r.Header.Set("Last-Event-ID", id)
+				w := &keptAnswer{ResponseRecorder: httptest.NewRecorder()}
+				api.ServeHTTP(w, r)
+				cancel()
+				require.Equal(t, want, w.Code, "%s %s", kind, id)
+				if want == http.StatusGone {
+					require.Contains(t, w.Body.String(), "without Last-Event-ID")
+				}
+			}
+		}
+	})
+}
+
+// closingFeed is that of a node that stops while a reader waits for it to catch up.
+type closingFeed struct{ httpapi.Feed }
+
+func (closingFeed) Await(context.Context, flight.Version) error { return effect.ErrClosed }
+
+// TestAheadOfANodeThatStops: it cannot say that its ledger is another one; whoever asks comes again.
+func TestAheadOfANodeThatStops(t *testing.T) {
+	d := newDoor(t, func(c *httpapi.Config) { c.Feed = closingFeed{c.Feed} })
+	id := d.proceed(`{"action":"charge","id":"1"}`).FlightID
+	for _, path := range []string{"/v1/events?after=999999.0", "/v1/flights/" + id + "/events?after=999999.0"} {
+		p := requireProblem(t, d.get(path), http.StatusServiceUnavailable, wire.Draining)
+		require.True(t, p.Retryable)
+	}
 }
