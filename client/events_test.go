@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -111,6 +112,9 @@ func TestEventsEnd(t *testing.T) {
 	require.Equal(t, 1, n, "no server will ever answer that")
 	_, err := c.EventPage(t.Context(), client.EventQuery{After: "1.0"}, 0)
 	require.Equal(t, wire.Expired, client.CodeOf(err))
+	require.ErrorContains(t, err, "what happened before 50.0 is no longer in the feed")
+	var flight *client.Expired
+	require.False(t, errors.As(err, &flight), "it is about no flight")
 }
 
 func TestEventsTellOfAGap(t *testing.T) {
