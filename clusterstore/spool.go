@@ -55,14 +55,20 @@ func openSpool(cfg *Config) (*spool, error) {
 			continue
 		}
 		report, err := p.load(name)
-		if err != nil {
+		switch {
+		case errors.Is(err, errSpooled):
 			p.putAside(name, err)
-			continue
+		case err != nil: // what cannot be read now may be all that is known of an effect: the next start may read it
+			return nil, fmt.Errorf("clusterstore: read the spooled report %s: %w", name, err)
+		default:
+			p.kept[name] = report
 		}
-		p.kept[name] = report
 	}
 	return p, nil
 }
+
+// errSpooled says of a spooled report that nobody will ever be able to read it.
+var errSpooled = errors.New("clusterstore: a spooled report is damaged")
 
 func (p *spool) load(name string) (*flight.Report, error) {
 	b, err := readFile(p.cfg.FS, p.cfg.FS.PathJoin(p.dir, name))
@@ -71,15 +77,18 @@ func (p *spool) load(name string) (*flight.Report, error) {
 	}
 	if len(b) < spoolHead || string(b[:len(spoolMagic)]) != spoolMagic ||
 		binary.BigEndian.Uint32(b[len(spoolMagic):]) != crc32.Checksum(b[spoolHead:], castagnoli()) {
-		return nil, errors.New("clusterstore: a spooled report does not have its checksum")
+		return nil, fmt.Errorf("%w: it does not have its checksum", errSpooled)
 	}
 	c, err := flight.Decode(b[spoolHead:])
+	if errors.Is(err, flight.ErrNewerCodec) {
+		return nil, fmt.Errorf("%w: %w", ErrNewer, err)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errSpooled, err)
 	}
 	report, ok := c.(*flight.Report)
 	if !ok {
-		return nil, fmt.Errorf("clusterstore: a %T in the spool of reports", c)
+		return nil, fmt.Errorf("%w: it is a %T", errSpooled, c)
 	}
 	return report, nil
 }

@@ -2,6 +2,7 @@ package clusterstore
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -88,4 +89,49 @@ func TestSpool_LeavesNothingUnfinished(t *testing.T) {
 	names, err := fs.List(dir)
 	require.NoError(t, err)
 	require.Empty(t, names)
+}
+
+// unreadable is a file system on which spooled reports cannot be read for a while.
+type unreadable struct {
+	vfs.FS
+	why error
+}
+
+func (f *unreadable) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	if f.why != nil && strings.HasSuffix(name, spoolSuffix) {
+		return nil, f.why
+	}
+	return f.FS.Open(name, opts...)
+}
+
+// TestSpool_WhatCannotBeReadNow is not what can never be read: a start that cannot have it is refused, and the next one,
+// with the right owner or the right version, brings it in.
+func TestSpool_WhatCannotBeReadNow(t *testing.T) {
+	fs := &unreadable{FS: vfs.NewMem()}
+	cfg, err := memConfig(fs).withDefaults()
+	require.NoError(t, err)
+	spool, err := openSpool(&cfg)
+	require.NoError(t, err)
+	report := reportOf(testKey(1), flight.Token{Number: 1}, `{"id":1}`)
+	data, err := flight.Encode(report)
+	require.NoError(t, err)
+	name, err := spool.keep(report, data)
+	require.NoError(t, err)
+
+	fs.why = errors.New("permission denied")
+	_, err = openSpool(&cfg)
+	require.ErrorIs(t, err, fs.why)
+	fs.why = nil
+
+	newer := append([]byte(nil), data...)
+	newer[0] = flight.CodecVersion + 1
+	later, err := spool.keep(report, newer)
+	require.NoError(t, err)
+	_, err = openSpool(&cfg)
+	require.ErrorIs(t, err, ErrNewer)
+	require.NoError(t, fs.Remove(fs.PathJoin(spool.dir, later)))
+
+	again, err := openSpool(&cfg)
+	require.NoError(t, err)
+	require.Contains(t, again.kept, name)
 }
