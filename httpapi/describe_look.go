@@ -60,7 +60,7 @@ func lookOperations() []openapi.Operation {
 		Parameters: streamed, Query: []openapi.Parameter{behind()},
 		Answers: []openapi.Answer{{Status: http.StatusOK, About: "every line, oldest first", Maybe: slices.Concat([]string{wire.HeaderApplied, "X-Accel-Buffering"}, ofEnd, ofFlight),
 			Content: []openapi.Content{{Type: wire.TypeJSON, Of: wire.History{}}, asStream()}}},
-		Problems: codes(anyRead, wire.InputInvalid, wire.NotFound, wire.Expired),
+		Problems: codes(anyRead, wire.InputInvalid, wire.NotFound, wire.Expired, wire.RateLimited),
 	}, {
 		Pattern: "GET /v1/events", ID: "listEvents", Tag: tagFlights, Summary: "What happens to all flights, as it happens",
 		About: "Each event has an id, its place in the ledger's log: go on behind it with `after`, or as a stream with Last-Event-ID, also after a restart, and nothing is missing. " +
@@ -68,7 +68,7 @@ func lookOperations() []openapi.Operation {
 		Parameters: append([]string{wire.HeaderNamespace}, streamed...), Query: append([]openapi.Parameter{behind()}, eventFilters()...),
 		Answers: []openapi.Answer{{Status: http.StatusOK, About: "a page, or a stream", Maybe: []string{"Link", wire.HeaderApplied, "X-Accel-Buffering"},
 			Content: []openapi.Content{{Type: wire.TypeJSON, Of: wire.EventPage{}}, asStream()}}},
-		Problems: codes(anyRead, wire.InputInvalid, wire.NotFound, wire.Expired),
+		Problems: codes(anyRead, wire.InputInvalid, wire.NotFound, wire.Expired, wire.RateLimited),
 	}}
 }
 

@@ -167,3 +167,33 @@ func TestAheadOfANodeThatStops(t *testing.T) {
 		require.True(t, p.Retryable)
 	}
 }
+
+// TestTooManyStreams: one more than a node has room for is told to come again, as documented.
+func TestTooManyStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := checker(t).Watch(httpapi.New(httpapitest.NewWorld().Config()), func(err error) { t.Errorf("not as documented: %v", err) })
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ask := func() *keptAnswer {
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/events", nil)
+			r.Header.Set("Accept", "text/event-stream")
+			w := &keptAnswer{ResponseRecorder: httptest.NewRecorder()}
+			api.ServeHTTP(w, r)
+			return w
+		}
+		for range 1000 {
+			go ask()
+		}
+		synctest.Wait()
+		w := ask()
+		require.Equal(t, http.StatusTooManyRequests, w.Code)
+		require.NotEmpty(t, w.Header().Get("Retry-After"))
+		require.Contains(t, w.Body.String(), `"code":"rate_limited"`)
+		require.Contains(t, w.Body.String(), `"hint":`)
+		cancel()
+		synctest.Wait()
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Equal(t, http.StatusOK, ask().Code, "there is room again when others have gone")
+	})
+}
