@@ -60,3 +60,19 @@ func TestTail_NoFollowEndsUnderLoad(t *testing.T) {
 		}
 	}
 }
+
+// TestWatch_ATombstone: its exit code says how the flight ended, although its receipt is no longer kept.
+func TestWatch_ATombstone(t *testing.T) {
+	world := httpapitest.NewWorld()
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	for outcome, want := range map[flight.Outcome]int{flight.Succeeded: 0, flight.Refused: exitFailed} {
+		key := flight.MustKey("default/charge/" + outcome.String())
+		world.Do(&flight.Import{Key: key, Outcome: outcome, FinishedAt: 1})
+		world.Do(&flight.Expire{Key: key, Generation: 1})
+		r := cli(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "flights", "watch", "charge/"+outcome.String())
+		if r.code != want || !strings.Contains(r.err, "no longer kept") {
+			t.Errorf("%s: exit %d, %s", outcome, r.code, r.err)
+		}
+	}
+}
