@@ -98,6 +98,9 @@ func problem(p Problem, key flight.Key) *Error {
 	case wire.ApprovalPending:
 		e.class = &effect.Unapproved{Key: key}
 	case wire.Expired:
+		if key.IsZero() && p.FlightID == "" {
+			break // a place in the feed, and no flight
+		}
 		was, _ := flight.ParseState(p.Outcome)
 		digest, _ := wire.ParseDigest(p.Digest)
 		e.class = &effect.Expired{Key: key, Outcome: was, Digest: digest}

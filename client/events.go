@@ -114,12 +114,16 @@ func (t *tail) follow(ctx context.Context, server string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r := request{method: http.MethodGet, path: t.query.path("last", "")}
+	resumes := t.place != t.query.After
+	if !resumes {
+		r.path = t.query.path("last", t.place)
+	}
 	req, err := t.client.httpRequest(ctx, server, &r)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Accept", wire.TypeEvents)
-	if t.place != "" {
+	if resumes { // a server tells of a gap then; for a place that its reader never was at it is an error
 		req.Header.Set(wire.HeaderLastEvent, t.place)
 	}
 	watchdog := time.AfterFunc(silence, func() { cancel(errors.New("the stream fell silent")) })

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -111,6 +112,9 @@ func TestEventsEnd(t *testing.T) {
 	require.Equal(t, 1, n, "no server will ever answer that")
 	_, err := c.EventPage(t.Context(), client.EventQuery{After: "1.0"}, 0)
 	require.Equal(t, wire.Expired, client.CodeOf(err))
+	require.ErrorContains(t, err, "what happened before 50.0 is no longer in the feed")
+	var flight *client.Expired
+	require.False(t, errors.As(err, &flight), "it is about no flight")
 }
 
 func TestEventsTellOfAGap(t *testing.T) {
@@ -148,4 +152,31 @@ func TestEventPages(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, story.Events, 1)
 	require.Nil(t, story.Duplicates)
+}
+
+// TestEventsTellOfAGapBetweenStreams: a log that was cut while no stream was open is told as it is in an open one, and
+// does not end the reader.
+func TestEventsTellOfAGapBetweenStreams(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	submit(g, 1)
+	var kinds []string
+	for e, err := range c.Events(t.Context(), client.EventQuery{After: "0.0"}) {
+		require.NoError(t, err)
+		kinds = append(kinds, e.Kind)
+		switch len(kinds) {
+		case 1:
+			g.world.Pull(func(l *httpapitest.Levers) { l.Cut = flight.Version{Index: 50} })
+			g.server.CloseClientConnections()
+			continue
+		case 2:
+			require.Contains(t, e.Note, "50.0")
+			for n := range 50 { // until the ledger is behind the cut
+				submit(g, 100+n)
+			}
+			continue
+		}
+		break
+	}
+	require.Equal(t, []string{"submitted", "gap", "submitted"}, kinds)
 }

@@ -81,15 +81,17 @@ func (c *ledgerClock) tickLocked() {
 	c.at = max(c.at, mono)
 }
 
-// expiryHorizon is the moment up to which retentions count as over.
+// expiryHorizon is the moment up to which retentions count as over. It is never later than the wall clock says: the ledger's time
+// does not go back, so where a clock that was far ahead was set right, it is the ledger's time that is wrong for ever.
 func (c *ledgerClock) expiryHorizon() flight.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tickLocked()
+	now := max(0, min(c.now, c.source.Wall().UnixNano()))
 	if c.jump > int64(settleTime) && c.at-c.jumped < settleTime {
-		return milliseconds(c.now - c.jump)
+		now = min(now, c.now-c.jump)
 	}
-	return milliseconds(c.now)
+	return milliseconds(now)
 }
 
 // forget makes nothing of the jump: the ledger is new and nothing in it can expire by it.

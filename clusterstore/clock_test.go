@@ -121,3 +121,32 @@ func TestHazard25_StartWithAClockAhead(t *testing.T) {
 		}
 	})
 }
+
+// A machine that ran with a clock that is far ahead and was set right since: its ledger's time stays where it was, but
+// what only that made due does not end.
+func TestHazard25_ClockAheadIsSetRight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		l := &levers{wall: time.UnixMilli(1_700_000_000_000)}
+		cfg := memConfig(fs)
+		cfg.Clock = l.clock()
+		ended(t, cfg, 3)
+		l.wall = l.wall.Add(365 * 24 * time.Hour)
+		ahead, err := Open(context.Background(), cfg)
+		require.NoError(t, err)
+		l.pass(time.Minute)
+		propose(t, ahead, &flight.Tick{})
+		require.NoError(t, ahead.Close(context.Background()))
+
+		l.wall = l.wall.Add(-365 * 24 * time.Hour)
+		s := openStore(t, cfg)
+		propose(t, s, &flight.Tick{})
+		n, err := s.Expire(context.Background(), NoLimit)
+		require.NoError(t, err)
+		require.Zero(t, n, "their retention has not ended by any clock that is right")
+		l.pass(31 * 24 * time.Hour)
+		n, err = s.Expire(context.Background(), NoLimit)
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
+	})
+}

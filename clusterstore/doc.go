@@ -68,6 +68,9 @@
 //	log shorter than what the state applied     refused: entries that were durable are gone, nobody knows which else.
 //	log directory gone                          refused: this node forgot its votes, and could vote twice.
 //	a roll that does not name every flight      refused: it would deny a key that was used.
+//	a spooled report without its checksum       put aside for a person, and told.
+//	one that cannot be opened now, or of a      refused: it may be all that is known of an effect.
+//	newer version
 //	a block without its checksum                refused where a start needs it; the state machine dies of it; a reader
 //	                                            gets an error.
 //	another node's or cluster's directory, one  refused.

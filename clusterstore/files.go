@@ -163,7 +163,12 @@ func stateNumber(name string) int {
 // writeFile replaces a file as a whole: after a crash it is there with the old content or with the new one, and once
 // this returned it has the new one.
 func writeFile(fs vfs.FS, dir, name string, content []byte) error {
-	temp := fs.PathJoin(dir, tempPrefix+name)
+	return writeFileBy(fs, dir, tempPrefix+name, name, content)
+}
+
+// writeFileBy is writeFile by way of a file that nobody else writes to meanwhile.
+func writeFileBy(fs vfs.FS, dir, temp, name string, content []byte) error {
+	temp = fs.PathJoin(dir, temp)
 	if err := writeSynced(fs, temp, content); err != nil {
 		return fmt.Errorf("clusterstore: write %s: %w", name, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -19,6 +20,8 @@ import (
 type spool struct {
 	cfg *Config
 	dir string
+
+	temps atomic.Uint64 // files begun
 
 	mu   sync.Mutex
 	kept map[string]*flight.Report // by file
@@ -42,18 +45,30 @@ func openSpool(cfg *Config) (*spool, error) {
 		return nil, fmt.Errorf("clusterstore: list %s: %w", p.dir, err)
 	}
 	for _, name := range names {
-		if !strings.HasSuffix(name, spoolSuffix) || strings.HasPrefix(name, tempPrefix) {
+		if strings.HasPrefix(name, tempPrefix) { // nobody was told that it is kept
+			if err := cfg.FS.Remove(cfg.FS.PathJoin(p.dir, name)); err != nil {
+				return nil, fmt.Errorf("clusterstore: remove %s: %w", name, err)
+			}
+			continue
+		}
+		if !strings.HasSuffix(name, spoolSuffix) {
 			continue
 		}
 		report, err := p.load(name)
-		if err != nil {
+		switch {
+		case errors.Is(err, errSpooled):
 			p.putAside(name, err)
-			continue
+		case err != nil: // what cannot be read now may be all that is known of an effect: the next start may read it
+			return nil, fmt.Errorf("clusterstore: read the spooled report %s: %w", name, err)
+		default:
+			p.kept[name] = report
 		}
-		p.kept[name] = report
 	}
 	return p, nil
 }
+
+// errSpooled says of a spooled report that nobody will ever be able to read it.
+var errSpooled = errors.New("clusterstore: a spooled report is damaged")
 
 func (p *spool) load(name string) (*flight.Report, error) {
 	b, err := readFile(p.cfg.FS, p.cfg.FS.PathJoin(p.dir, name))
@@ -62,15 +77,18 @@ func (p *spool) load(name string) (*flight.Report, error) {
 	}
 	if len(b) < spoolHead || string(b[:len(spoolMagic)]) != spoolMagic ||
 		binary.BigEndian.Uint32(b[len(spoolMagic):]) != crc32.Checksum(b[spoolHead:], castagnoli()) {
-		return nil, errors.New("clusterstore: a spooled report does not have its checksum")
+		return nil, fmt.Errorf("%w: it does not have its checksum", errSpooled)
 	}
 	c, err := flight.Decode(b[spoolHead:])
+	if errors.Is(err, flight.ErrNewerCodec) {
+		return nil, fmt.Errorf("%w: %w", ErrNewer, err)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errSpooled, err)
 	}
 	report, ok := c.(*flight.Report)
 	if !ok {
-		return nil, fmt.Errorf("clusterstore: a %T in the spool of reports", c)
+		return nil, fmt.Errorf("%w: it is a %T", errSpooled, c)
 	}
 	return report, nil
 }
@@ -95,7 +113,7 @@ func (p *spool) keep(r *flight.Report, data []byte) (name string, err error) {
 	id := r.Key.FlightID()
 	name = hex.EncodeToString(id[:]) + "-" + hex.EncodeToString(sum[:8]) + spoolSuffix
 	b := binary.BigEndian.AppendUint32([]byte(spoolMagic), crc32.Checksum(data, castagnoli()))
-	if err := writeFile(p.cfg.FS, p.dir, name, append(b, data...)); err != nil {
+	if err := p.write(name, append(b, data...)); err != nil {
 		return "", fmt.Errorf("clusterstore: spool a report: %w", err)
 	}
 	p.mu.Lock()
@@ -105,6 +123,17 @@ func (p *spool) keep(r *flight.Report, data []byte) (name string, err error) {
 		f(r.Key)
 	}
 	return name, nil
+}
+
+// write makes a file appear whole. Whoever writes the same report at the same time writes to a file of its own: the two
+// must not take each other's bytes away before one of them is told that they are kept.
+func (p *spool) write(name string, content []byte) error {
+	temp := fmt.Sprintf("%s%d-%s", tempPrefix, p.temps.Add(1), name)
+	err := writeFileBy(p.cfg.FS, p.dir, temp, name, content)
+	if err != nil {
+		_ = p.cfg.FS.Remove(p.cfg.FS.PathJoin(p.dir, temp)) // a full disk has no room for it; it may be gone
+	}
+	return err
 }
 
 // drop removes a report that is committed. If the process dies before it, the report is proposed once more, which

@@ -79,6 +79,7 @@ func (z *freezer) events() Events {
 
 // freeze holds the machine after one more entry, until thaw is called.
 func (z *freezer) freeze(t *testing.T, s *Store) (thaw func()) {
+	synctest.Wait() // what was answered already is told before, or this would hold the machine too early
 	held := make(chan struct{})
 	z.held.Store(&held)
 	propose(t, s, &flight.Tick{})

@@ -60,15 +60,15 @@ func lookOperations() []openapi.Operation {
 		Parameters: streamed, Query: []openapi.Parameter{behind()},
 		Answers: []openapi.Answer{{Status: http.StatusOK, About: "every line, oldest first", Maybe: slices.Concat([]string{wire.HeaderApplied, "X-Accel-Buffering"}, ofEnd, ofFlight),
 			Content: []openapi.Content{{Type: wire.TypeJSON, Of: wire.History{}}, asStream()}}},
-		Problems: codes(anyRead, wire.InputInvalid, wire.NotFound, wire.Expired),
+		Problems: codes(anyRead, wire.InputInvalid, wire.NotFound, wire.Expired, wire.RateLimited),
 	}, {
 		Pattern: "GET /v1/events", ID: "listEvents", Tag: tagFlights, Summary: "What happens to all flights, as it happens",
 		About: "Each event has an id, its place in the ledger's log: go on behind it with `after`, or as a stream with Last-Event-ID, also after a restart, and nothing is missing. " +
-			"A place that the log no longer reaches is answered with `expired`. With `Prefer: wait=N` a page that would be empty waits.",
+			"A place that the log no longer reaches is answered with `expired`; a stream that goes on by Last-Event-ID has a message `gap` there. With `Prefer: wait=N` a page that would be empty waits.",
 		Parameters: append([]string{wire.HeaderNamespace}, streamed...), Query: append([]openapi.Parameter{behind()}, eventFilters()...),
 		Answers: []openapi.Answer{{Status: http.StatusOK, About: "a page, or a stream", Maybe: []string{"Link", wire.HeaderApplied, "X-Accel-Buffering"},
 			Content: []openapi.Content{{Type: wire.TypeJSON, Of: wire.EventPage{}}, asStream()}}},
-		Problems: codes(anyRead, wire.InputInvalid, wire.NotFound, wire.Expired),
+		Problems: codes(anyRead, wire.InputInvalid, wire.NotFound, wire.Expired, wire.RateLimited),
 	}}
 }
 
@@ -95,7 +95,7 @@ func eventFilters() []openapi.Parameter {
 	return []openapi.Parameter{
 		{Name: "last", Schema: count(0, nil), About: "of a stream that begins nowhere in particular: with how many events of the past it begins"},
 		{Name: "limit", Schema: count(1, defaultEvents), About: "events on a page; what one command did stays together"},
-		{Name: "since", Schema: word("string"), About: "what happened then or later: a moment, or how long ago it is"},
+		{Name: "since", Schema: word("string"), About: "what happened then or later: a moment, or how long ago it is; of a stream only how far back it begins"},
 		{Name: "action", Schema: word("string"), About: "the name part of the key"},
 		{Name: "key_prefix", Schema: word("string"), About: "how the full key begins"},
 		{Name: "kind", Schema: word("string"), About: "kinds of events, separated by commas"},

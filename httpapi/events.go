@@ -35,6 +35,12 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, flight.Key{}, err)
 		return
 	}
+	if q.after != nil && a.cfg.Feed != nil {
+		if err := a.reached(r.Context(), *q.after); err != nil {
+			a.failFeed(w, r, err)
+			return
+		}
+	}
 	if q.stream {
 		a.streamFlight(w, r, f, q.start())
 		return
@@ -178,12 +184,25 @@ func (a *api) readFeed(ctx context.Context, after flight.Version, limit int) (Fe
 	if !errors.As(err, &ahead) {
 		return page, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), catchUp)
-	defer cancel()
-	if a.cfg.Feed.Await(ctx, flight.Version{Index: after.Index - 1}) != nil {
+	if err := a.reached(ctx, after); err != nil {
 		return page, err
 	}
 	return a.cfg.Feed.Read(after, limit)
+}
+
+// reached waits a moment for this node to come as far as a reader's place. *AheadError: it has not, so that nothing that
+// happens would be behind that place.
+func (a *api) reached(ctx context.Context, place flight.Version) error {
+	if place.Index == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), catchUp)
+	defer cancel()
+	err := a.cfg.Feed.Await(ctx, flight.Version{Index: place.Index - 1})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &AheadError{Place: place}
+	}
+	return err
 }
 
 // failFeed answers with what is wrong with a place in the feed.
@@ -217,6 +236,7 @@ func feedEvent(e *FeedEvent) wire.Event {
 type eventQuery struct {
 	stream    bool
 	after     *flight.Version // nil: no place was named
+	resumed   bool            // the place is that of a stream that was open before
 	last      int             // of a stream that begins nowhere in particular: how much of the past it begins with
 	limit     int
 	since     flight.Time
@@ -253,12 +273,15 @@ func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.In
 		if err != nil {
 			return q, wire.BadHeader(wire.HeaderLastEvent, "it must be the id of an event as it was sent, like 8123.4, not %.100q", id)
 		}
-		q.after = &v
+		q.after, q.resumed = &v, true
 	}
 	if ns := r.Header[wire.HeaderNamespace]; len(ns) > 0 {
 		q.namespace = ns[0]
 	}
 	q.stream = r.Method != http.MethodHead && wantsStream(r.Header["Accept"])
+	if q.stream && q.resumed {
+		q.since = 0 // it was about where the stream began; whoever was away for longer misses nothing
+	}
 	q.wait, bad = preferredWait(r)
 	return q, bad
 }
@@ -339,12 +362,13 @@ func (q *eventQuery) fits(e *FeedEvent) bool {
 		strings.HasPrefix(e.Key.String(), q.prefix) && e.At >= q.since && (len(q.kinds) == 0 || slices.Contains(q.kinds, e.Kind))
 }
 
-// enough says how far it is worth looking back: the log is in the order of its time.
+// enough says how far it is worth looking back: the log is in the order of its time, but for counts of duplicates, which
+// say when the last of them came.
 func (q *eventQuery) enough() func(*FeedEvent) bool {
 	if q.since == 0 {
 		return nil
 	}
-	return func(e *FeedEvent) bool { return e.At < q.since }
+	return func(e *FeedEvent) bool { return e.At < q.since && e.Kind != flight.EventDuplicates }
 }
 
 // applied tells the caller that its wait was heeded.

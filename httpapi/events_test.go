@@ -174,6 +174,19 @@ func TestFeedAsStream(t *testing.T) {
 	}
 }
 
+// TestSinceBoundsThePastOfAStream: "since" is by this machine's clock and events are by the ledger's, which may be far behind
+// it after a sleep. What happens from now on is told whatever they say, and so is what is behind a reader's place.
+func TestSinceBoundsThePastOfAStream(t *testing.T) {
+	d := newDoor(t)
+	d.proceed(`{"action":"charge","id":"1"}`)
+	path := "/v1/events?last=10&since=" + time.Now().Add(time.Hour).UTC().Format(time.RFC3339) // an hour ahead of the ledger
+	live := d.stream(path)
+	d.proceed(`{"action":"charge","id":"2"}`)
+	require.Equal(t, "default/charge/2", live.data().event(t).Key)
+	again := d.stream(path, "Last-Event-ID", "0.0")
+	require.Equal(t, "default/charge/1", again.data().event(t).Key, "a reader that comes back misses nothing, however long it was away")
+}
+
 // TestStreamKeepsItsPlace: heartbeats are comments, and move the place of a reader for whom nothing came.
 func TestStreamKeepsItsPlace(t *testing.T) {
 	d := newDoor(t, func(c *httpapi.Config) { c.Heartbeat = 5 * time.Millisecond })
@@ -203,8 +216,11 @@ func TestFeedThatWasCut(t *testing.T) {
 		require.Contains(t, p.Hint, "without Last-Event-ID")
 		require.False(t, p.Retryable)
 	}
+	m := d.stream("/v1/events?after=7.7", "Last-Event-ID", "2.0").data()
+	require.Equal(t, "gap", m.name, "a reader that comes back to where it was is told in its stream")
+	require.JSONEq(t, `{"after":"2.0","until":"100.0"}`, m.data)
 	d.proceed(`{"action":"charge","id":"2"}`)
-	m := s.data()
+	m = s.data()
 	require.Equal(t, "gap", m.name)
 	require.Equal(t, "100.0", m.id)
 	require.JSONEq(t, `{"after":"2.0","until":"100.0"}`, m.data)

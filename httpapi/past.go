@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -55,14 +56,23 @@ func (a *api) bringReceipts(w http.ResponseWriter, r *http.Request) {
 	a.sendValue(w, r, http.StatusOK, &answer)
 }
 
-func dryRun(r *http.Request) (bool, *wire.Invalid) {
-	switch word := r.URL.Query().Get("dry_run"); word {
-	case "", "false":
-		return false, nil
-	case "true":
-		return true, nil
+// dryRun reads the one parameter there is. Another one may be this one mistyped, and then nothing may be changed.
+func dryRun(r *http.Request) (dry bool, bad *wire.Invalid) {
+	params, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return false, wire.BadParameter("query", "the query cannot be read: %v", err)
 	}
-	return false, wire.BadParameter("dry_run", "it is true or false")
+	for name, values := range params {
+		switch {
+		case name != "dry_run":
+			return false, wire.BadParameter(name, "there is no such parameter here; there is dry_run")
+		case len(values) == 1 && values[0] == "true":
+			dry = true
+		case len(values) > 1 || values[0] != "" && values[0] != "false":
+			return false, wire.BadParameter(name, "it is true or false")
+		}
+	}
+	return dry, nil
 }
 
 // readLines reads a body of one JSON object a line.

@@ -123,3 +123,13 @@ func TestImport_BadLinesRefuseAllOfThem(t *testing.T) {
 	requireProblem(t, d.post("/v1/flights:import", good, "Content-Type", "text/plain"), http.StatusForbidden, wire.Forbidden)
 	require.Equal(t, before, d.world.Snapshot(), "nothing was changed")
 }
+
+// TestImport_MistypedParameter: whoever meant a dry run must not have imported.
+func TestImport_MistypedParameter(t *testing.T) {
+	d := newDoor(t)
+	before := d.world.Snapshot()
+	for _, query := range []string{"?dry-run=true", "?dryrun=true", "?dry_run=false&dry_run=true", "?dry_run=true;x=1", "?dry_run=%zz"} {
+		requireProblem(t, d.bring(query, `{"key":"default/charge/1","outcome":"succeeded"}`), http.StatusBadRequest, wire.InputInvalid)
+	}
+	require.Equal(t, before, d.world.Snapshot())
+}

@@ -109,7 +109,8 @@ func (a *api) heartbeat() time.Duration {
 // streamFeed tells of all flights, from the place on that the query names, else from now on.
 func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) {
 	page, err := a.firstPage(r.Context(), q)
-	if err != nil {
+	var cut *CutError
+	if err != nil && !(q.resumed && errors.As(err, &cut)) {
 		a.failFeed(w, r, err)
 		return
 	}
@@ -118,26 +119,43 @@ func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) 
 		return
 	}
 	defer a.closeStream(s)
-	after := s.tell(page, q, q.start())
+	after := q.start()
+	if cut != nil { // the reader was away for longer than the log is long
+		after, page = s.gap(after, cut)
+	} else {
+		after = s.tell(page, q, after)
+	}
 	s.beat(after.String()) // whoever is cut off before the first event comes back to here
-	for s.flush() == nil {
+	told := time.Now()
+	for r.Context().Err() == nil && s.flush() == nil {
 		if !page.More {
+			q.since = 0 // it said how much of the past is wanted, by another clock than the events have; now is always wanted
 			if err := a.rest(r.Context(), s, after); err != nil {
 				return
 			}
 		}
 		page, err = a.cfg.Feed.Read(after, streamChunk)
-		var cut *CutError
 		switch {
 		case errors.As(err, &cut): // the reader was slower than the log is long
-			s.message(wire.MessageGap, cut.First.String(), wire.Gap{After: after.String(), Until: cut.First.String()})
-			after, page = cut.First, FeedPage{More: true}
+			after, page = s.gap(after, cut)
 		case err != nil:
 			return // the reader comes back, and is told what is wrong
 		default:
 			after = s.tell(page, q, after)
 		}
+		if len(s.buf) == 0 && time.Since(told) >= a.heartbeat() { // a long past with nothing in it for this reader
+			s.beat(after.String())
+		}
+		if len(s.buf) > 0 {
+			told = time.Now()
+		}
 	}
+}
+
+// gap adds that the events behind a place are gone, and gives the place behind which there are some.
+func (s *stream) gap(after flight.Version, cut *CutError) (flight.Version, FeedPage) {
+	s.message(wire.MessageGap, cut.First.String(), wire.Gap{After: after.String(), Until: cut.First.String()})
+	return cut.First, FeedPage{More: true}
 }
 
 func (a *api) firstPage(ctx context.Context, q *eventQuery) (FeedPage, error) {

@@ -40,15 +40,22 @@ func (d door) Last(n int, fits, enough func(*httpapi.FeedEvent) bool) (httpapi.F
 }
 
 // Await implements httpapi.Feed.
-func (d door) Await(ctx context.Context, after flight.Version) error { return d.FeedWait(ctx, after) }
+func (d door) Await(ctx context.Context, after flight.Version) error {
+	return stopping(d.FeedWait(ctx, after))
+}
 
 // Wait implements httpapi.Ledger.
 func (d door) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error) {
 	f, err := d.Store.Wait(ctx, id, seen)
+	return f, stopping(err)
+}
+
+// stopping says of a ledger that is closed that its node stops.
+func stopping(err error) error {
 	if errors.Is(err, clusterstore.ErrClosed) {
 		err = &effect.Unavailable{Code: string(wire.Draining), Cause: err}
 	}
-	return f, err
+	return err
 }
 
 func feedPage(page clusterstore.FeedPage) httpapi.FeedPage {

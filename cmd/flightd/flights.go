@@ -75,11 +75,14 @@ func (a *app) list(ctx context.Context, q client.Query, show func(io.Writer, []c
 	})
 }
 
+// fullPage is as much as a server gives at once.
+const fullPage = 500
+
 // gather reads page after page until the query's limit. next is where a further page begins, "" for none.
 func gather(ctx context.Context, c *client.Client, q client.Query) (flights []client.Flight, next string, err error) {
 	flights = []client.Flight{}
 	for limit := q.Limit; len(flights) < limit; {
-		q.Limit = limit - len(flights)
+		q.Limit = min(limit-len(flights), fullPage)
 		page, err := c.List(ctx, q)
 		if err != nil {
 			return nil, "", err

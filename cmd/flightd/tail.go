@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -83,6 +84,13 @@ func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.EventQu
 	if q.Last == 0 && q.After == "" {
 		return usage("--last 0 --no-follow asks for nothing")
 	}
+	var end flight.Version
+	if q.After != "" { // else one page is all
+		var err error
+		if end, err = endOfEvents(ctx, c); err != nil {
+			return err
+		}
+	}
 	for {
 		page, err := c.EventPage(ctx, q, 0)
 		if err != nil {
@@ -93,11 +101,21 @@ func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.EventQu
 				return err
 			}
 		}
-		if q.After == "" || len(page.Events) == 0 && page.Next == q.After {
-			return nil
+		next, err := flight.ParseVersion(page.Next)
+		if q.After == "" || err != nil || !end.Later(next) {
+			return err
 		}
 		q.After = page.Next
 	}
+}
+
+// endOfEvents is the place behind all events that there are now: what comes later is not waited for.
+func endOfEvents(ctx context.Context, c *client.Client) (flight.Version, error) {
+	page, err := c.EventPage(ctx, client.EventQuery{Last: 1}, 0)
+	if err != nil {
+		return flight.Version{}, err
+	}
+	return flight.ParseVersion(page.Next)
 }
 
 // tooOld says what to do about a place that is gone.

@@ -90,8 +90,14 @@ func (a *app) endOfWatch(f *client.Flight, d *client.Duplicates) error {
 		a.say("%s", line)
 	}
 	a.say("%s: %s", keyOf(f), present(f))
-	if f.State != flight.StateSucceeded.String() {
+	if !succeeded(f) {
 		return silent(exitFailed)
 	}
 	return nil
+}
+
+// succeeded reports whether a flight that is over did; a tombstone says how it ended.
+func succeeded(f *client.Flight) bool {
+	return f.State == flight.StateSucceeded.String() ||
+		f.State == flight.Expired.String() && f.Receipt != nil && f.Receipt.Outcome == flight.Succeeded.String()
 }

@@ -1,0 +1,137 @@
+package clusterstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// spoolFS holds the first writer of a spooled report back before its rename, until a second one has begun, and that one
+// before its first byte, until it is released.
+type spoolFS struct {
+	vfs.FS
+	begun   atomic.Int32
+	second  chan struct{} // closed when the second one has begun
+	release chan struct{}
+}
+
+func (f *spoolFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.Create(name, c)
+	if err != nil || !strings.HasSuffix(name, spoolSuffix) || f.begun.Add(1) != 2 {
+		return file, err
+	}
+	close(f.second)
+	return heldFile{file, f.release}, nil
+}
+
+func (f *spoolFS) Rename(from, to string) error {
+	if strings.HasSuffix(to, spoolSuffix) {
+		<-f.second
+	}
+	return f.FS.Rename(from, to)
+}
+
+type heldFile struct {
+	vfs.File
+	release chan struct{}
+}
+
+func (h heldFile) Write(b []byte) (int, error) {
+	<-h.release
+	return h.File.Write(b)
+}
+
+// TestSpool_TheSameReportTwiceAtOnce: whoever was told that a report is kept can rely on it, also while another sender of
+// the same report is just writing it, too.
+func TestSpool_TheSameReportTwiceAtOnce(t *testing.T) {
+	disk := vfs.NewCrashableMem()
+	fs := &spoolFS{FS: disk, second: make(chan struct{}), release: make(chan struct{})}
+	cfg, err := memConfig(fs).withDefaults()
+	require.NoError(t, err)
+	spool, err := openSpool(&cfg)
+	require.NoError(t, err)
+	report := reportOf(testKey(1), flight.Token{Number: 1}, `{"id":1}`)
+	data, err := flight.Encode(report)
+	require.NoError(t, err)
+	kept := make(chan error, 2)
+	for range 2 {
+		go func() { _, err := spool.keep(report, data); kept <- err }()
+	}
+	require.NoError(t, <-kept)
+	crashed := disk.CrashClone(vfs.CrashCloneCfg{})
+	close(fs.release)
+	require.NoError(t, <-kept)
+	require.Len(t, spool.kept, 1)
+
+	cfg.FS = crashed
+	after, err := openSpool(&cfg)
+	require.NoError(t, err)
+	require.Len(t, after.kept, 1, "it was kept when the power went")
+}
+
+// TestSpool_LeavesNothingUnfinished: what a crash left half written was promised to nobody, and its bytes may have to
+// leave this disk.
+func TestSpool_LeavesNothingUnfinished(t *testing.T) {
+	fs := vfs.NewMem()
+	s, err := Open(context.Background(), memConfig(fs))
+	require.NoError(t, err)
+	dir := s.spool.dir
+	require.NoError(t, s.Close(context.Background()))
+	require.NoError(t, writeSynced(fs, fs.PathJoin(dir, tempPrefix+"abc"+spoolSuffix), []byte("FDR1....a receipt")))
+	openStore(t, memConfig(fs))
+	names, err := fs.List(dir)
+	require.NoError(t, err)
+	require.Empty(t, names)
+}
+
+// unreadable is a file system on which spooled reports cannot be read for a while.
+type unreadable struct {
+	vfs.FS
+	why error
+}
+
+func (f *unreadable) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	if f.why != nil && strings.HasSuffix(name, spoolSuffix) {
+		return nil, f.why
+	}
+	return f.FS.Open(name, opts...)
+}
+
+// TestSpool_WhatCannotBeReadNow is not what can never be read: a start that cannot have it is refused, and the next one,
+// with the right owner or the right version, brings it in.
+func TestSpool_WhatCannotBeReadNow(t *testing.T) {
+	fs := &unreadable{FS: vfs.NewMem()}
+	cfg, err := memConfig(fs).withDefaults()
+	require.NoError(t, err)
+	spool, err := openSpool(&cfg)
+	require.NoError(t, err)
+	report := reportOf(testKey(1), flight.Token{Number: 1}, `{"id":1}`)
+	data, err := flight.Encode(report)
+	require.NoError(t, err)
+	name, err := spool.keep(report, data)
+	require.NoError(t, err)
+
+	fs.why = errors.New("permission denied")
+	_, err = openSpool(&cfg)
+	require.ErrorIs(t, err, fs.why)
+	fs.why = nil
+
+	newer := append([]byte(nil), data...)
+	newer[0] = flight.CodecVersion + 1
+	later, err := spool.keep(report, newer)
+	require.NoError(t, err)
+	_, err = openSpool(&cfg)
+	require.ErrorIs(t, err, ErrNewer)
+	require.NoError(t, fs.Remove(fs.PathJoin(spool.dir, later)))
+
+	again, err := openSpool(&cfg)
+	require.NoError(t, err)
+	require.Contains(t, again.kept, name)
+}

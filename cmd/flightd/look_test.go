@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+)
+
+func submitted(w *httpapitest.World, n int) {
+	w.Do(&flight.Submit{Key: flight.MustKey(fmt.Sprintf("default/charge/%d", n))})
+}
+
+// TestFlightsList_MoreThanAPage: the limit is the reader's; how much a server gives at once is no matter of theirs.
+func TestFlightsList_MoreThanAPage(t *testing.T) {
+	world := httpapitest.NewWorld()
+	for n := range 1203 {
+		submitted(world, n)
+	}
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	for limit, want := range map[string]int{"501": 501, "1100": 1100, "5000": 1203} {
+		r := cli(env, "flights", "ls", "--limit", limit, "-o", "id")
+		if lines := strings.Count(r.out, "\n"); r.code != 0 || lines != want {
+			t.Errorf("--limit %s: %d lines, exit %d, %s", limit, lines, r.code, r.err)
+		}
+	}
+}
+
+// TestTail_NoFollowEndsUnderLoad: what happens while it reads is for the next time.
+func TestTail_NoFollowEndsUnderLoad(t *testing.T) {
+	for name, flags := range map[string][]string{"everything": nil, "what is not there": {"--kind", "overlap"}} {
+		world := httpapitest.NewWorld()
+		for n := range 250 {
+			submitted(world, n)
+		}
+		api := httpapi.New(world.Config())
+		var asked atomic.Int64
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if n := asked.Add(1); r.URL.Path == "/v1/events" && n < 200 {
+				submitted(world, 1000+int(n))
+			}
+			api.ServeHTTP(w, r)
+		}))
+		env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+		r := cli(env, append([]string{"tail", "--no-follow", "--after", "0.0", "--last", "100", "-o", "id"}, flags...)...)
+		server.Close()
+		if n := asked.Load(); r.code != 0 || n > 50 {
+			t.Errorf("%s: %d requests, exit %d, %s", name, n, r.code, r.err)
+		}
+		if lines := strings.Count(r.out, "\n"); flags == nil && lines < 250 {
+			t.Errorf("%s: %d events", name, lines)
+		}
+	}
+}
+
+// TestWatch_ATombstone: its exit code says how the flight ended, although its receipt is no longer kept.
+func TestWatch_ATombstone(t *testing.T) {
+	world := httpapitest.NewWorld()
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	for outcome, want := range map[flight.Outcome]int{flight.Succeeded: 0, flight.Refused: exitFailed} {
+		key := flight.MustKey("default/charge/" + outcome.String())
+		world.Do(&flight.Import{Key: key, Outcome: outcome, FinishedAt: 1})
+		world.Do(&flight.Expire{Key: key, Generation: 1})
+		r := cli(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "flights", "watch", "charge/"+outcome.String())
+		if r.code != want || !strings.Contains(r.err, "no longer kept") {
+			t.Errorf("%s: exit %d, %s", outcome, r.code, r.err)
+		}
+	}
+}

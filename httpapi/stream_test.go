@@ -1,0 +1,199 @@
+package httpapi_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// longFeed is a feed in which nothing is for the reader, for a long time: each page takes a second.
+type longFeed struct {
+	httpapi.Feed
+	pages atomic.Int64
+	most  int64
+}
+
+func (f *longFeed) Read(after flight.Version, _ int) (httpapi.FeedPage, error) {
+	time.Sleep(time.Second)
+	n := f.pages.Add(1)
+	return httpapi.FeedPage{Next: flight.Version{Index: after.Index + 1}, More: n < f.most}, nil
+}
+
+func (f *longFeed) Await(ctx context.Context, _ flight.Version) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// keptAnswer is an answer that is looked at while it is written.
+type keptAnswer struct {
+	*httptest.ResponseRecorder
+	writes []time.Time
+}
+
+func (k *keptAnswer) SetReadDeadline(time.Time) error  { return nil }
+func (k *keptAnswer) SetWriteDeadline(time.Time) error { return nil }
+
+func (k *keptAnswer) Write(b []byte) (int, error) {
+	k.writes = append(k.writes, time.Now())
+	return k.ResponseRecorder.Write(b)
+}
+
+// followLong streams a long feed for a time and gives what was written, and how many pages were read.
+func followLong(t *testing.T, d time.Duration, pages int64) (*keptAnswer, int64) {
+	cfg := httpapitest.NewWorld().Config()
+	feed := &longFeed{Feed: cfg.Feed, most: pages}
+	cfg.Feed = feed
+	api := httpapi.New(cfg)
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	w := &keptAnswer{ResponseRecorder: httptest.NewRecorder()}
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/events?after=0.0&kind=overlap", nil)
+	r.Header.Set("Accept", "text/event-stream")
+	api.ServeHTTP(w, r)
+	return w, feed.pages.Load()
+}
+
+// TestStream_ReaderOfALongPastHearsOfIt: a reader for whom there is nothing in a long past hears that the stream is
+// alive, and how far it is: one that is cut off meanwhile need not begin again.
+func TestStream_ReaderOfALongPastHearsOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := followLong(t, 5*time.Minute, 120)
+		last := w.writes[0]
+		for _, at := range w.writes {
+			require.Less(t, at.Sub(last), 30*time.Second, "readers give a silent stream up after 45 s")
+			last = at
+		}
+		ids := strings.Count(w.Body.String(), "\nid: ")
+		require.Greater(t, ids, 5)
+	})
+}
+
+// TestStream_EndsWithItsReader: one that is gone is not read for, however long the past is.
+func TestStream_EndsWithItsReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		_, pages := followLong(t, 10*time.Second, 1000)
+		require.Less(t, pages, int64(20))
+		require.Less(t, time.Since(start), 20*time.Second)
+	})
+}
+
+// pastFeed looks back over events, newest first, until it is enough.
+type pastFeed struct {
+	httpapi.Feed
+	back []httpapi.FeedEvent
+}
+
+func (f *pastFeed) Last(_ int, fits, enough func(*httpapi.FeedEvent) bool) (page httpapi.FeedPage, err error) {
+	for i := range f.back {
+		if enough != nil && enough(&f.back[i]) {
+			break
+		}
+		if fits(&f.back[i]) {
+			page.Events = append([]httpapi.FeedEvent{f.back[i]}, page.Events...)
+		}
+	}
+	return page, nil
+}
+
+// TestSinceLooksPastDuplicates: their count says when the last of them came, which may be long before it was written.
+func TestSinceLooksPastDuplicates(t *testing.T) {
+	now := flight.Time(time.Now().UnixMilli())
+	event := func(index uint64, kind flight.EventKind, ago time.Duration) httpapi.FeedEvent {
+		return httpapi.FeedEvent{Key: flight.MustKey("default/charge/1"), Event: httpapi.Event{Version: flight.Version{Index: index},
+			Event: flight.Event{Kind: kind, At: now.Add(-ago)}}}
+	}
+	d := newDoor(t, func(c *httpapi.Config) {
+		c.Feed = &pastFeed{Feed: c.Feed, back: []httpapi.FeedEvent{
+			event(9, flight.EventReported, time.Minute), event(8, flight.EventDuplicates, 2*time.Hour),
+			event(7, flight.EventOpened, 2*time.Minute), event(6, flight.EventSubmitted, 3*time.Hour), event(5, flight.EventReported, time.Minute),
+		}}
+	})
+	page := into[wire.EventPage](t, d.get("/v1/events?since=1h"))
+	require.Len(t, page.Events, 2)
+	require.Equal(t, "opened", page.Events[0].Kind)
+}
+
+// TestFlightEventsBehindAPlaceThatNeverWas: a place of another ledger, or of one that was set back, would hide all that
+// happens until the ledger came that far.
+func TestFlightEventsBehindAPlaceThatNeverWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		world := httpapitest.NewWorld()
+		api := httpapi.New(world.Config())
+		key := flight.MustKey("default/charge/1")
+		place := world.Do(&flight.Submit{Key: key}).Flight.Version
+		for _, kind := range []string{"application/json", "text/event-stream"} {
+			for id, want := range map[string]int{"999999.0": http.StatusGone, place.String(): http.StatusOK} {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/flights/"+key.FlightID().String()+"/events", nil)
+				r.Header.Set("Accept", kind)
+				r.Header.Set("Last-Event-ID", id)
+				w := &keptAnswer{ResponseRecorder: httptest.NewRecorder()}
+				api.ServeHTTP(w, r)
+				cancel()
+				require.Equal(t, want, w.Code, "%s %s", kind, id)
+				if want == http.StatusGone {
+					require.Contains(t, w.Body.String(), "without Last-Event-ID")
+				}
+			}
+		}
+	})
+}
+
+// closingFeed is that of a node that stops while a reader waits for it to catch up.
+type closingFeed struct{ httpapi.Feed }
+
+func (closingFeed) Await(context.Context, flight.Version) error { return effect.ErrClosed }
+
+// TestAheadOfANodeThatStops: it cannot say that its ledger is another one; whoever asks comes again.
+func TestAheadOfANodeThatStops(t *testing.T) {
+	d := newDoor(t, func(c *httpapi.Config) { c.Feed = closingFeed{c.Feed} })
+	id := d.proceed(`{"action":"charge","id":"1"}`).FlightID
+	for _, path := range []string{"/v1/events?after=999999.0", "/v1/flights/" + id + "/events?after=999999.0"} {
+		p := requireProblem(t, d.get(path), http.StatusServiceUnavailable, wire.Draining)
+		require.True(t, p.Retryable)
+	}
+}
+
+// TestTooManyStreams: one more than a node has room for is told to come again, as documented.
+func TestTooManyStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := checker(t).Watch(httpapi.New(httpapitest.NewWorld().Config()), func(err error) { t.Errorf("not as documented: %v", err) })
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ask := func() *keptAnswer {
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/events", nil)
+			r.Header.Set("Accept", "text/event-stream")
+			w := &keptAnswer{ResponseRecorder: httptest.NewRecorder()}
+			api.ServeHTTP(w, r)
+			return w
+		}
+		for range 1000 {
+			go ask()
+		}
+		synctest.Wait()
+		w := ask()
+		require.Equal(t, http.StatusTooManyRequests, w.Code)
+		require.NotEmpty(t, w.Header().Get("Retry-After"))
+		require.Contains(t, w.Body.String(), `"code":"rate_limited"`)
+		require.Contains(t, w.Body.String(), `"hint":`)
+		cancel()
+		synctest.Wait()
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Equal(t, http.StatusOK, ask().Code, "there is room again when others have gone")
+	})
+}
