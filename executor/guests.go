@@ -44,11 +44,13 @@ type guests struct {
 	byFlight  map[flight.ID]flight.SessionID
 }
 
-// enter notes a guest, if it is not known.
-func (gs *guests) enter(g guest) {
+// enter notes a guest, or, of one that is known, the session by which it was found now. It gives what is known.
+func (gs *guests) enter(g guest) guest {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	gs.enterLocked(g)
+	s := gs.enterLocked(g)
+	s.guest.session = g.session
+	return s.guest
 }
 
 func (gs *guests) enterLocked(g guest) *stay {
@@ -113,12 +115,12 @@ func (gs *guests) rightOf(id flight.ID, attempt uint32) lease.Lease {
 	return s.flights[id].right
 }
 
-// find gives a guest that is known.
-func (gs *guests) find(id flight.SessionID, now time.Time) (g guest, known bool) {
+// find gives the guest that is known by this session. One that was found anew since may hold more than is known of it.
+func (gs *guests) find(session lease.Session, now time.Time) (g guest, known bool) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	s := gs.bySession[id]
-	if s == nil {
+	s := gs.bySession[session.ID()]
+	if s == nil || s.guest.session != session {
 		return g, false
 	}
 	s.seen = now

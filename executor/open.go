@@ -66,15 +66,25 @@ func abandonOf(open *flight.Open) *flight.Abandon {
 // before that would take the attempt for one that may have acted. It works in the background for as long as a claim may be
 // kept; Close waits for it. If the process dies first, the sweeper finds the attempt's holder gone. over gets the claim,
 // and the flight whose attempt goes on with it, because its caller was told to act after all; nil: none does.
+//
+// Where the ledger has not answered by then, and the right was lost meanwhile, nothing more is done: its session may be
+// renewed through another node, where its caller was told to act.
 func (ex *Executor) forsake(c *flight.Abandon, right lease.Lease, over func(right lease.Lease, f *flight.Flight)) {
 	var goesOn *flight.Flight
+	answered := false
 	ex.background(reportHold, func(ctx context.Context) {
-		if reply, err := ex.insist(ctx, c); err == nil && reply.Decision == flight.Fenced {
+		reply, err := ex.insist(ctx, c)
+		answered = err == nil
+		if answered && reply.Decision == flight.Fenced {
 			if a := reply.Flight.OpenAttempt(); a != nil && a.Claim == right.Claim() {
 				goesOn = reply.Flight
 			}
 		}
-	}, func() { over(right, goesOn) })
+	}, func() {
+		if answered || right.Trust() > 0 {
+			over(right, goesOn)
+		}
+	})
 }
 
 // released lets go of a claim whose caller cannot have been told anything: its nonce never left this process.

@@ -14,13 +14,20 @@ type hold struct {
 	term  *term
 	key   flight.Key
 	claim flight.Claim
-	over  atomic.Bool // released, or lost with its term
+	state atomic.Int32
 
 	mu     sync.Mutex
 	cause  error           // why it is over
 	ctx    context.Context // made for the first who asks: most claims are over before anybody waits for their end
 	cancel context.CancelCauseFunc
 }
+
+// The states of a hold.
+const (
+	holdHeld     int32 = iota
+	holdLost           // with its term
+	holdReleased       // or taken away
+)
 
 // newHold makes the hold of a claim that was just made. It takes over the turn on the key, except when the term has
 // ended meanwhile: then there is no hold, and the turn stays with the caller.
@@ -62,7 +69,7 @@ func (h *hold) end(cause error) {
 
 // Trust implements Lease.
 func (h *hold) Trust() time.Duration {
-	if h.over.Load() {
+	if h.state.Load() != holdHeld {
 		return 0
 	}
 	return h.term.trust()
@@ -71,19 +78,24 @@ func (h *hold) Trust() time.Duration {
 // Release implements Lease.
 func (h *hold) Release() { h.giveUp(ErrReleased) }
 
-// giveUp ends the hold for that cause and lets the key go in the background.
+// giveUp ends the hold for that cause and lets the key go in the background. A claim that was lost by the silence of this
+// process alone stands for as long as its session is renewed through another one: it is let go, too.
 func (h *hold) giveUp(cause error) {
-	if h.over.Swap(true) {
-		return
+	switch h.state.Swap(holdReleased) {
+	case holdHeld:
+		h.end(cause)
+		h.term.drop(h)
+		h.term.desk.letGo(h)
+	case holdLost:
+		if h.term.silent() {
+			h.term.desk.letGoLost(h)
+		}
 	}
-	h.end(cause)
-	h.term.drop(h)
-	h.term.desk.letGo(h)
 }
 
-// lose ends the hold with its term: there is nothing to let go, the key dies with the etcd lease.
+// lose ends the hold with its term, and with it the turn on the key.
 func (h *hold) lose(cause error) {
-	if h.over.Swap(true) {
+	if !h.state.CompareAndSwap(holdHeld, holdLost) {
 		return
 	}
 	h.end(cause)
