@@ -177,7 +177,7 @@ func (d *Desk) again(ctx context.Context, v visit, reply flight.Reply, claim fli
 		}
 	}
 	trust -= time.Since(start)
-	if right := d.guests.rightOf(v.id, reply.Flight.AttemptNumber()); right != nil && right.Claim() == claim && !outOfSight(right) {
+	if right := d.guests.rightOf(v.id, claim); right != nil && !outOfSight(right) {
 		trust = min(trust, right.Trust()) // a claim that was taken away leaves its session alone
 	}
 	return d.grant(v, reply, trust)

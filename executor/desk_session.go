@@ -50,8 +50,8 @@ func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.N
 		f, err := d.ex.cfg.Ledger.Flight(flightID)
 		switch a := f.OpenAttempt(); {
 		case err != nil:
-		case a == nil || a.Number != b.attempt:
-			d.leftOver(f, flightID, b)
+		case a == nil || a.Claim != b.claim:
+			d.leftOver(f, flightID, b.claim)
 		case nonces != nil && b.at.Before(before) && !slices.Contains(nonces, b.nonce):
 			d.unwanted(f)
 		case f.Cancel != nil:
@@ -62,12 +62,9 @@ func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.N
 }
 
 // leftOver lets go of a claim whose attempt ended without a report to this process, unless its holder looks.
-func (d *Desk) leftOver(f *flight.Flight, id flight.ID, b boarded) {
-	if b.right != nil && f.Looking() && f.Probe.Claim == b.right.Claim() {
-		return
-	}
-	if _, b, known := d.guests.leave(id, b.attempt); known && b.right != nil {
-		b.right.Release()
+func (d *Desk) leftOver(f *flight.Flight, id flight.ID, claim flight.Claim) {
+	if !f.Looking() || f.Probe.Claim != claim {
+		d.leave(f, id, claim)
 	}
 }
 
