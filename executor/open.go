@@ -51,9 +51,25 @@ func (ex *Executor) propose(open *flight.Open) (flight.Reply, error) {
 			}
 		case err != nil && unknown != nil: // this one was not taken; an earlier one may have been
 			err = fmt.Errorf("%w; then: %w", unknown, err)
+		case err == nil && reply.Decision == flight.Fenced && !open.Repeat:
+			ex.unsay(open, reply.Flight)
 		}
 		ex.cfg.Events.Note(open.Key, reply.Events)
 		return reply, err
+	}
+}
+
+// unsay abandons the attempt of this very Open that came to an end before its opener heard of it: nothing was sent, and the
+// doubt that it left behind is none. A caller that was told to act for it came by a repeat, of which the ledger knows, and
+// then it takes nobody else's word; the caller of a repeat itself may have heard the first answer.
+func (ex *Executor) unsay(open *flight.Open, f *flight.Flight) {
+	a := f.Newest()
+	if a == nil || a.Nonce != open.Nonce || a.Claim != open.Claim {
+		return
+	}
+	c := &flight.Abandon{Key: f.Key, Generation: f.Generation, Token: a.Token(), Error: "it was lost before its opener heard of it"}
+	if _, err := ex.insist(ex.asking.Context(), c); err != nil {
+		ex.background(reportHold, func(ctx context.Context) { _, _ = ex.insist(ctx, c) }, func() {})
 	}
 }
 
