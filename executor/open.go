@@ -27,6 +27,7 @@ func (ex *Executor) open(t *trip) (flight.Reply, error) {
 		ex.forsake(abandonOf(open), t.right, ex.released)
 		t.right = nil
 	}
+	t.sees(reply.Flight)
 	return reply, err
 }
 
@@ -169,6 +170,7 @@ func (ex *Executor) letGo(t *trip) {
 
 // settled ends a trip that need not fly, or cannot.
 func (ex *Executor) settled(t *trip, f *flight.Flight, err error) (effect.Result, error) {
+	t.sees(f)
 	switch {
 	case err == nil:
 		return ex.answer(f, &t.call, effect.Joined)
