@@ -95,6 +95,7 @@ type visit struct {
 	id       flight.ID
 	forsaken bool // what it may have opened is being abandoned, and its session goes only then
 	lost     bool // the caller's session was lost before anything was asked
+	shared   bool // another claim for the caller's session was in the way: another process may handle this open
 }
 
 // mine reports whether the open attempt is the one that this open, or an earlier sending of it, has opened.
@@ -207,7 +208,7 @@ func (d *Desk) outwait(ctx, patience context.Context, v visit) (answer OpenAnswe
 // openAs claims the key for a session and asks the ledger, as often as it answers that it is not yet time.
 func (d *Desk) openAs(ctx, patience context.Context, g guest, v *visit) (OpenAnswer, error) {
 	d.ex.cfg.Crash(beforeClaim)
-	right, f, err := d.ex.claim(ctx, patience, waiter{session: g.session, key: v.req.Key, id: v.id, final: v.final, held: d.unstick(ctx, g, *v)})
+	right, f, err := d.ex.claim(ctx, patience, waiter{session: g.session, key: v.req.Key, id: v.id, final: v.final, held: d.unstick(ctx, g, v)})
 	switch {
 	case errors.Is(err, errPatience):
 		return d.busy(ctx, *v)
@@ -239,7 +240,12 @@ func (d *Desk) openAs(ctx, patience context.Context, g guest, v *visit) (OpenAns
 			right.Release()
 			return d.busy(ctx, *v)
 		}
-		return d.follow(ctx, g, v, right, reply)
+		told, err := d.confirm(v, right, reply)
+		if err != nil {
+			d.giveUp(g, v, reply, right)
+			return OpenAnswer{}, d.ex.unavailable(v.req.Key, err)
+		}
+		return d.follow(ctx, g, v, right, told)
 	}
 }
 
