@@ -30,14 +30,18 @@ const (
 )
 
 // newHold makes the hold of a claim that was just made. It takes over the turn on the key, except when the term has
-// ended meanwhile: then there is no hold, and the turn stays with the caller.
+// ended meanwhile: then there is no hold, and the turn stays with the caller. One that was taken away meanwhile has given
+// the turn on already: the caller gets it as it is, over.
 func newHold(t *term, key flight.Key, revision int64) (*hold, error) {
 	h := &hold{term: t, key: key, claim: flight.Claim{Epoch: t.epoch, Revision: revision, Session: t.id}}
 	t.desk.slots.occupy(key, h) // before add: from there on the end of the term may take the hold away again
-	if err := t.add(h); err != nil {
-		return nil, err
+	err := t.add(h)
+	if err == nil || !h.state.CompareAndSwap(holdHeld, holdLost) {
+		return h, nil
 	}
-	return h, nil
+	h.end(err)
+	h.Release() // the claim may stand
+	return nil, err
 }
 
 // Claim implements Lease.
