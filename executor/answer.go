@@ -10,19 +10,20 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// recall answers a call from memory where that is final; done says whether it was.
-func (ex *Executor) recall(id flight.ID, call *effect.Call) (result effect.Result, done bool, err error) {
+// recall answers a call from memory where that is final; done says whether it was. If not, it gives the generation that
+// the call is about, 0 for a key of which this node knows nothing.
+func (ex *Executor) recall(id flight.ID, call *effect.Call) (result effect.Result, generation uint32, done bool, err error) {
 	f, err := ex.cfg.Ledger.Flight(id)
 	switch {
 	case err != nil:
-		return effect.Result{}, true, ex.unavailable(call.Key, err)
-	case f == nil || f.State == flight.Absent:
-		return effect.Result{}, false, nil
-	case !f.State.Terminal() && !differs(f, &call.Submission):
-		return effect.Result{}, false, nil
+		return effect.Result{}, 0, true, ex.unavailable(call.Key, err)
+	case f == nil:
+		return effect.Result{}, 0, false, nil
+	case f.State == flight.Absent, !f.State.Terminal() && !differs(f, &call.Submission):
+		return effect.Result{}, f.Generation, false, nil
 	}
 	result, err = ex.answer(f, call, effect.Replayed)
-	return result, true, err
+	return result, f.Generation, true, err
 }
 
 // accompany waits for a trip that somebody else flies.

@@ -66,15 +66,27 @@ func (d *Desk) open(ctx context.Context, v *visit) (OpenAnswer, error) {
 	if d.ex.service.Err() != nil {
 		return OpenAnswer{}, errDraining()
 	}
-	g, err := d.sessionFor(ctx, v.req)
-	if err != nil {
-		return OpenAnswer{}, err
+	return d.openFor(ctx, patience, v)
+}
+
+// openFor opens for the caller's session, or for one of its own. A session that is lost here while its caller waits may live
+// all the same, renewed through another node.
+func (d *Desk) openFor(ctx, patience context.Context, v *visit) (OpenAnswer, error) {
+	for first := true; ; first = false {
+		g, err := d.sessionFor(ctx, v.req)
+		if err != nil {
+			return OpenAnswer{}, err
+		}
+		v.lost = false
+		answer, err := d.openAs(ctx, patience, g, v)
+		if v.lost && (first || patience.Err() == nil) {
+			continue
+		}
+		if !v.forsaken && (err != nil || answer.Decision == flight.Replay || answer.Session != g.session.ID()) {
+			d.dismiss(g)
+		}
+		return answer, err
 	}
-	answer, err := d.openAs(ctx, patience, g, v)
-	if !v.forsaken && (err != nil || answer.Decision == flight.Replay || answer.Session != g.session.ID()) {
-		d.dismiss(g)
-	}
-	return answer, err
 }
 
 // visit is one open on its way through the desk.
@@ -82,6 +94,8 @@ type visit struct {
 	req      OpenRequest
 	id       flight.ID
 	forsaken bool // what it may have opened is being abandoned, and its session goes only then
+	lost     bool // the caller's session was lost before anything was asked
+	shared   bool // another claim for the caller's session was in the way: another process may handle this open
 }
 
 // mine reports whether the open attempt is the one that this open, or an earlier sending of it, has opened.
@@ -147,16 +161,10 @@ func (d *Desk) repeatOf(v *visit, claim flight.Claim) *flight.Open {
 // again repeats the answer to an open, while it is still true: its attempt is still open, or the look still wanted. That
 // the caller may act is the ledger's to say, not what this node remembers: whoever sent the open first may be abandoning it.
 func (d *Desk) again(ctx context.Context, v visit, reply flight.Reply, claim flight.Claim) (OpenAnswer, error) {
-	g, err := d.guestOf(ctx, claim.Session)
+	start := time.Now()
+	trust, err := d.renewed(ctx, v.req.Key, claim.Session)
 	if err != nil {
 		return OpenAnswer{}, err
-	}
-	start := time.Now()
-	patience, cancel := d.patience(ctx)
-	defer cancel()
-	trust, err := g.session.Renew(patience)
-	if err != nil {
-		return OpenAnswer{}, d.lost(ctx, v.req.Key, err)
 	}
 	if reply.Decision == flight.Proceed {
 		if reply, err = d.ex.propose(d.repeatOf(&v, claim)); err != nil {
@@ -170,7 +178,7 @@ func (d *Desk) again(ctx context.Context, v visit, reply flight.Reply, claim fli
 		}
 	}
 	trust -= time.Since(start)
-	if right := d.guests.rightOf(v.id, reply.Flight.AttemptNumber()); right != nil && right.Claim() == claim {
+	if right := d.guests.rightOf(v.id, claim); right != nil && !outOfSight(right) {
 		trust = min(trust, right.Trust()) // a claim that was taken away leaves its session alone
 	}
 	return d.grant(v, reply, trust)
@@ -200,13 +208,14 @@ func (d *Desk) outwait(ctx, patience context.Context, v visit) (answer OpenAnswe
 // openAs claims the key for a session and asks the ledger, as often as it answers that it is not yet time.
 func (d *Desk) openAs(ctx, patience context.Context, g guest, v *visit) (OpenAnswer, error) {
 	d.ex.cfg.Crash(beforeClaim)
-	right, f, err := d.ex.claim(ctx, patience, waiter{session: g.session, key: v.req.Key, id: v.id, final: v.final, held: d.unstick(ctx, g, *v)})
+	right, f, err := d.ex.claim(ctx, patience, waiter{session: g.session, key: v.req.Key, id: v.id, final: v.final, held: d.unstick(ctx, g, v)})
 	switch {
 	case errors.Is(err, errPatience):
 		return d.busy(ctx, *v)
 	case err != nil && g.oneShot && errors.Is(err, lease.ErrLost): // not the caller's session, and nothing was asked yet
 		return OpenAnswer{}, &effect.Unavailable{Code: "lease_unavailable", Cause: err}
 	case err != nil:
+		v.lost = errors.Is(err, lease.ErrLost)
 		return OpenAnswer{}, d.lost(ctx, v.req.Key, err)
 	case right == nil:
 		return d.finally(ctx, *v, f, true)
@@ -231,7 +240,12 @@ func (d *Desk) openAs(ctx, patience context.Context, g guest, v *visit) (OpenAns
 			right.Release()
 			return d.busy(ctx, *v)
 		}
-		return d.follow(ctx, g, v, right, reply)
+		told, err := d.confirm(v, right, reply)
+		if err != nil {
+			d.giveUp(g, v, reply, right)
+			return OpenAnswer{}, d.ex.unavailable(v.req.Key, err)
+		}
+		return d.follow(ctx, g, v, right, told)
 	}
 }
 

@@ -42,6 +42,7 @@ func (d *Desk) Report(ctx context.Context, req ReportRequest) (*flight.Flight, e
 	d.ex.cfg.Crash(afterReport)
 	d.ex.tell(reply, token.Number, req.Outcome)
 	d.letGo(f, token)
+	d.overlook(f, reply.Flight)
 	if reply.Decision != flight.Accepted {
 		return reply.Flight, &effect.Fenced{Key: f.Key}
 	}
@@ -55,19 +56,40 @@ func (d *Desk) notRecorded(key flight.Key, err error) error {
 	return d.ex.unavailable(key, err)
 }
 
-// letGo gives up the claim of an attempt that has ended, off the critical path. Where another process made it, it is
-// removed by name; where that fails, it ends with its session.
+// letGo gives up the claim of an attempt that has ended, off the critical path.
 func (d *Desk) letGo(f *flight.Flight, token flight.Token) {
 	d.ex.cfg.Crash(beforeRelease)
-	g, b, known := d.guests.leave(f.ID, token.Number)
-	if known && b.right != nil {
-		b.right.Release()
+	claim := flight.Claim{Epoch: token.Epoch, Revision: token.Revision}
+	if a := f.Newest(); a != nil && a.Token() == token {
+		claim = a.Claim // else a newer attempt was opened, when this claim was gone
+	}
+	if g, known := d.leave(f, f.ID, claim); known {
 		d.dismiss(g)
+	}
+}
+
+// overlook gives up the claim of a look-up that a report has made needless. The looker's session goes with it where nothing
+// is left that could be opened under it.
+func (d *Desk) overlook(before, now *flight.Flight) {
+	if !before.Looking() || before.Probe.Claim == (flight.Claim{}) || now.Looking() && now.Probe.Claim == before.Probe.Claim {
 		return
 	}
-	if a := f.Newest(); a != nil && a.Token() == token {
-		d.ex.background(d.ex.cfg.OpenLife, func(ctx context.Context) { d.remove(ctx, f.Key, a.Claim) }, func() {})
+	if g, known := d.leave(before, before.ID, before.Probe.Claim); known && isSettled(now) {
+		d.dismiss(g)
 	}
+}
+
+// leave lets go of what was claimed for a flight, if it is this claim, and gives the guest whose it was. Where another
+// process made it, it is removed by name; where that fails, it ends with its session.
+func (d *Desk) leave(f *flight.Flight, id flight.ID, claim flight.Claim) (g guest, known bool) {
+	g, b, known := d.guests.leave(id, claim)
+	switch {
+	case b.right != nil:
+		b.right.Release()
+	case f != nil && !f.Key.IsZero() && claim.Session != "":
+		d.ex.background(d.ex.cfg.OpenLife, func(ctx context.Context) { d.remove(ctx, f.Key, claim) }, func() {})
+	}
+	return g, known
 }
 
 // remove takes a claim away that another process made; where that fails, it ends with its session.
@@ -79,7 +101,7 @@ func (d *Desk) remove(ctx context.Context, key flight.Key, claim flight.Claim) {
 
 // dropped forgets an attempt whose holder turned out to be gone.
 func (d *Desk) dropped(f *flight.Flight) {
-	if g, b, known := d.guests.leave(f.ID, f.AttemptNumber()); known && b.right != nil {
+	if g, b, known := d.guests.leave(f.ID, f.Newest().Claim); known && b.right != nil {
 		b.right.Release()
 		d.dismiss(g)
 	}
@@ -130,13 +152,14 @@ func (d *Desk) rise(ctx context.Context, f *flight.Flight, probe uint32) (g gues
 	if !f.Looking() || f.Probe.Number != probe {
 		return g, false
 	}
-	g, b, known := d.guests.leave(f.ID, f.AttemptNumber())
+	claim := f.Probe.Claim
+	g, b, known := d.guests.leave(f.ID, claim)
 	switch {
-	case known && b.right != nil:
+	case b.right != nil:
 		b.right.Release()
 		d.guests.enter(g) // a session that was made for this flight alone goes on with it
-	case f.Looking() && f.Probe.Number == probe && f.Probe.Claim != (flight.Claim{}):
-		d.remove(ctx, f.Key, f.Probe.Claim)
+	case claim != (flight.Claim{}):
+		d.remove(ctx, f.Key, claim)
 	}
 	return g, known
 }

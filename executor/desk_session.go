@@ -40,18 +40,9 @@ func (d *Desk) NewSession(ctx context.Context, ttl time.Duration, owner string) 
 // yet, because an open can overtake a renewal on the way.
 func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce) (SessionAnswer, error) {
 	start := time.Now()
-	g, err := d.guestOf(ctx, id)
+	trust, err := d.renewed(ctx, flight.Key{}, id)
 	if err != nil {
 		return SessionAnswer{}, err
-	}
-	patience, cancel := d.patience(ctx)
-	defer cancel()
-	trust, err := g.session.Renew(patience)
-	if err != nil {
-		if errors.Is(err, lease.ErrLost) {
-			d.guests.forget(id)
-		}
-		return SessionAnswer{}, d.lost(ctx, flight.Key{}, err)
 	}
 	flights, before := d.guests.renew(id, start)
 	answer := SessionAnswer{Session: id, Trust: trust - time.Since(start), RenewEvery: d.guests.renewEvery(id, trust)}
@@ -59,8 +50,8 @@ func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.N
 		f, err := d.ex.cfg.Ledger.Flight(flightID)
 		switch a := f.OpenAttempt(); {
 		case err != nil:
-		case a == nil || a.Number != b.attempt:
-			d.leftOver(f, flightID, b)
+		case a == nil || a.Claim != b.claim:
+			d.leftOver(f, flightID, b.claim)
 		case nonces != nil && b.at.Before(before) && !slices.Contains(nonces, b.nonce):
 			d.unwanted(f)
 		case f.Cancel != nil:
@@ -71,12 +62,9 @@ func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.N
 }
 
 // leftOver lets go of a claim whose attempt ended without a report to this process, unless its holder looks.
-func (d *Desk) leftOver(f *flight.Flight, id flight.ID, b boarded) {
-	if b.right != nil && f.Looking() && f.Probe.Claim == b.right.Claim() {
-		return
-	}
-	if _, b, known := d.guests.leave(id, b.attempt); known && b.right != nil {
-		b.right.Release()
+func (d *Desk) leftOver(f *flight.Flight, id flight.ID, claim flight.Claim) {
+	if !f.Looking() || f.Probe.Claim != claim {
+		d.leave(f, id, claim)
 	}
 }
 
@@ -134,17 +122,20 @@ func (d *Desk) newGuest(ctx context.Context, ttl time.Duration, owner string, on
 	return guest{session: session, ttl: ttl, oneShot: oneShot}, nil
 }
 
-// guestOf finds a session, also one that a process before this one made. What was opened under it then is found in
-// the ledger.
+// guestOf finds a session, also one that another process made, or renews: whether it lives is etcd's to say, not what this
+// process remembers. What was opened under it elsewhere is found in the ledger.
 func (d *Desk) guestOf(ctx context.Context, id flight.SessionID) (guest, error) {
-	if g, known := d.guests.find(id, time.Now()); known {
-		return g, nil
-	}
 	patience, cancel := d.patience(ctx)
 	defer cancel()
-	session, err := d.ex.cfg.Leases.Session(patience, id)
+	session, err := d.ex.cfg.Leases.Session(patience, id) // the same one, without asking, while it is believed in here
 	if err != nil {
+		if errors.Is(err, lease.ErrLost) {
+			d.guests.forget(id)
+		}
 		return guest{}, d.lost(ctx, flight.Key{}, err)
+	}
+	if g, known := d.guests.find(session, time.Now()); known {
+		return g, nil
 	}
 	trust, err := session.Renew(patience)
 	if err != nil {
@@ -154,14 +145,42 @@ func (d *Desk) guestOf(ctx context.Context, id flight.SessionID) (guest, error) 
 	if err != nil {
 		return guest{}, d.ex.unavailable(flight.Key{}, err)
 	}
-	g := guest{session: session, ttl: trust + lease.Margin(trust)}
-	d.guests.enter(g)
+	g := d.guests.enter(guest{session: session, ttl: trust + lease.Margin(trust)})
 	for _, f := range open {
 		if f.Newest().Claim.Session == id {
 			d.guests.reboard(g, f)
 		}
 	}
 	return g, nil
+}
+
+// renewed renews a session, and gives the trust that is left. One that is lost at this very moment is looked for once more.
+func (d *Desk) renewed(ctx context.Context, key flight.Key, id flight.SessionID) (trust time.Duration, err error) {
+	patience, cancel := d.patience(ctx)
+	defer cancel()
+	for range 2 {
+		var g guest
+		if g, err = d.guestOf(ctx, id); err != nil {
+			return 0, err
+		}
+		if trust, err = g.session.Renew(patience); !errors.Is(err, lease.ErrLost) {
+			break
+		}
+	}
+	if err != nil {
+		return 0, d.lost(ctx, key, err)
+	}
+	return trust, nil
+}
+
+// outOfSight reports whether a claim was lost only because its session was not renewed through this process: its session
+// says whether it stands.
+func outOfSight(right lease.Lease) bool {
+	if right.Trust() > 0 {
+		return false
+	}
+	cause := context.Cause(right.Context())
+	return cause == nil || lease.LostReason(cause) == lease.LostExpired
 }
 
 // dismiss ends a session that was made for one flight, in the background.

@@ -127,13 +127,18 @@ func (ex *Executor) do(ctx context.Context, call effect.Call, h effect.Handler) 
 	}
 	id := call.Key.FlightID()
 	// 3. A receipt found is final. It comes first because it costs nothing.
-	if result, done, err := ex.recall(id, &call); done {
+	result, generation, done, err := ex.recall(id, &call)
+	if done {
 		return result, err
 	}
 	// 2. Callers of the same key in this process share one trip.
-	t, first := ex.trips.join(ex.service, id, call, h)
+	t, first := ex.trips.join(ex.service, id, generation, call, h)
 	if !first {
-		return ex.accompany(ctx, t, call)
+		result, err = ex.accompany(ctx, t, call)
+		if t.over() && t.before(generation) {
+			return ex.do(ctx, call, h) // it ended with what was true before this caller came
+		}
+		return result, err
 	}
 	t.trace = effect.Traceparent(ctx)
 	if !ex.crew.enter() {

@@ -22,10 +22,10 @@ type guest struct {
 
 // boarded is an attempt, or a look-up, that was opened for a guest.
 type boarded struct {
-	right   lease.Lease // nil where a process before this one made it
-	attempt uint32
-	nonce   flight.Nonce
-	at      time.Time
+	right lease.Lease // nil where another process made it
+	claim flight.Claim
+	nonce flight.Nonce
+	at    time.Time
 }
 
 // stay is what the desk knows of one guest.
@@ -44,11 +44,13 @@ type guests struct {
 	byFlight  map[flight.ID]flight.SessionID
 }
 
-// enter notes a guest, if it is not known.
-func (gs *guests) enter(g guest) {
+// enter notes a guest, or, of one that is known, the session by which it was found now. It gives what is known.
+func (gs *guests) enter(g guest) guest {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	gs.enterLocked(g)
+	s := gs.enterLocked(g)
+	s.guest.session = g.session
+	return s.guest
 }
 
 func (gs *guests) enterLocked(g guest) *stay {
@@ -75,7 +77,11 @@ func (gs *guests) board(g guest, f *flight.Flight, right lease.Lease) {
 func (gs *guests) boardLocked(g guest, f *flight.Flight, right lease.Lease) {
 	a := f.Newest()
 	s := gs.enterLocked(g)
-	s.flights[f.ID] = boarded{right: right, attempt: a.Number, nonce: a.Nonce, at: time.Now()}
+	claim := a.Claim
+	if right != nil {
+		claim = right.Claim() // a looker's is another than that of the attempt
+	}
+	s.flights[f.ID] = boarded{right: right, claim: claim, nonce: a.Nonce, at: time.Now()}
 	gs.byFlight[f.ID] = g.session.ID()
 }
 
@@ -83,42 +89,47 @@ func (gs *guests) boardLocked(g guest, f *flight.Flight, right lease.Lease) {
 func (gs *guests) reboard(g guest, f *flight.Flight) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	if s := gs.bySession[g.session.ID()]; s == nil || s.flights[f.ID].attempt != f.AttemptNumber() {
+	if s := gs.bySession[g.session.ID()]; s == nil || s.flights[f.ID].claim != f.Newest().Claim {
 		gs.boardLocked(g, f, nil)
 	}
 }
 
-// leave forgets what was opened for a flight's attempt, and says what it was.
-func (gs *guests) leave(id flight.ID, attempt uint32) (g guest, b boarded, known bool) {
+// leave forgets what is held for a flight under that claim, and says what it was.
+func (gs *guests) leave(id flight.ID, claim flight.Claim) (g guest, b boarded, known bool) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	s := gs.bySession[gs.byFlight[id]]
-	if s == nil || s.flights[id].attempt != attempt {
-		return g, b, false
+	if g, b, known = gs.heldLocked(id, claim); known {
+		delete(gs.bySession[gs.byFlight[id]].flights, id)
+		delete(gs.byFlight, id)
 	}
-	g, b = s.guest, s.flights[id]
-	delete(s.flights, id)
-	delete(gs.byFlight, id)
-	return g, b, true
+	return g, b, known
 }
 
-// rightOf is the claim of a flight's attempt; nil where this process did not make it.
-func (gs *guests) rightOf(id flight.ID, attempt uint32) lease.Lease {
-	gs.mu.Lock()
-	defer gs.mu.Unlock()
-	s := gs.bySession[gs.byFlight[id]]
-	if s == nil || s.flights[id].attempt != attempt {
-		return nil
+func (gs *guests) heldLocked(id flight.ID, claim flight.Claim) (g guest, b boarded, known bool) {
+	if s := gs.bySession[gs.byFlight[id]]; s != nil {
+		if b, known = s.flights[id]; known && b.claim.Compare(claim) == 0 {
+			return s.guest, b, true
+		}
 	}
-	return s.flights[id].right
+	return guest{}, boarded{}, false
 }
 
-// find gives a guest that is known.
-func (gs *guests) find(id flight.SessionID, now time.Time) (g guest, known bool) {
+// rightOf is the right to a flight under that claim; nil where this process did not make it.
+func (gs *guests) rightOf(id flight.ID, claim flight.Claim) lease.Lease {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	s := gs.bySession[id]
-	if s == nil {
+	if _, b, known := gs.heldLocked(id, claim); known {
+		return b.right
+	}
+	return nil
+}
+
+// find gives the guest that is known by this session. One that was found anew since may hold more than is known of it.
+func (gs *guests) find(session lease.Session, now time.Time) (g guest, known bool) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	s := gs.bySession[session.ID()]
+	if s == nil || s.guest.session != session {
 		return g, false
 	}
 	s.seen = now

@@ -27,6 +27,7 @@ func (ex *Executor) open(t *trip) (flight.Reply, error) {
 		ex.forsake(abandonOf(open), t.right, ex.released)
 		t.right = nil
 	}
+	t.sees(reply.Flight)
 	return reply, err
 }
 
@@ -51,9 +52,25 @@ func (ex *Executor) propose(open *flight.Open) (flight.Reply, error) {
 			}
 		case err != nil && unknown != nil: // this one was not taken; an earlier one may have been
 			err = fmt.Errorf("%w; then: %w", unknown, err)
+		case err == nil && reply.Decision == flight.Fenced && !open.Repeat:
+			ex.unsay(open, reply.Flight)
 		}
 		ex.cfg.Events.Note(open.Key, reply.Events)
 		return reply, err
+	}
+}
+
+// unsay abandons the attempt of this very Open that came to an end before its opener heard of it: nothing was sent, and the
+// doubt that it left behind is none. A caller that was told to act for it came by a repeat, of which the ledger knows, and
+// then it takes nobody else's word; the caller of a repeat itself may have heard the first answer.
+func (ex *Executor) unsay(open *flight.Open, f *flight.Flight) {
+	a := f.Newest()
+	if a == nil || a.Nonce != open.Nonce || a.Claim != open.Claim {
+		return
+	}
+	c := &flight.Abandon{Key: f.Key, Generation: f.Generation, Token: a.Token(), Error: "it was lost before its opener heard of it"}
+	if _, err := ex.insist(ex.asking.Context(), c); err != nil {
+		ex.background(reportHold, func(ctx context.Context) { _, _ = ex.insist(ctx, c) }, func() {})
 	}
 }
 
@@ -66,15 +83,25 @@ func abandonOf(open *flight.Open) *flight.Abandon {
 // before that would take the attempt for one that may have acted. It works in the background for as long as a claim may be
 // kept; Close waits for it. If the process dies first, the sweeper finds the attempt's holder gone. over gets the claim,
 // and the flight whose attempt goes on with it, because its caller was told to act after all; nil: none does.
+//
+// Where the ledger has not answered by then, and the right was lost meanwhile, nothing more is done: its session may be
+// renewed through another node, where its caller was told to act.
 func (ex *Executor) forsake(c *flight.Abandon, right lease.Lease, over func(right lease.Lease, f *flight.Flight)) {
 	var goesOn *flight.Flight
+	answered := false
 	ex.background(reportHold, func(ctx context.Context) {
-		if reply, err := ex.insist(ctx, c); err == nil && reply.Decision == flight.Fenced {
+		reply, err := ex.insist(ctx, c)
+		answered = err == nil
+		if answered && reply.Decision == flight.Fenced {
 			if a := reply.Flight.OpenAttempt(); a != nil && a.Claim == right.Claim() {
 				goesOn = reply.Flight
 			}
 		}
-	}, func() { over(right, goesOn) })
+	}, func() {
+		if answered || right.Trust() > 0 {
+			over(right, goesOn)
+		}
+	})
 }
 
 // released lets go of a claim whose caller cannot have been told anything: its nonce never left this process.
@@ -143,6 +170,7 @@ func (ex *Executor) letGo(t *trip) {
 
 // settled ends a trip that need not fly, or cannot.
 func (ex *Executor) settled(t *trip, f *flight.Flight, err error) (effect.Result, error) {
+	t.sees(f)
 	switch {
 	case err == nil:
 		return ex.answer(f, &t.call, effect.Joined)

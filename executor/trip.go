@@ -28,6 +28,8 @@ type trip struct {
 	err      error
 	flying   atomic.Bool // an attempt of this trip is the flight's newest, as far as it knows
 
+	generation atomic.Uint32 // of the flight, as the ledger told this trip last; 0: it did not yet
+
 	// Of the goroutine that flies it.
 	right    lease.Lease // nil: none
 	setbacks int         // how often in a row a claim came to nothing
@@ -49,12 +51,13 @@ type shard struct {
 
 func (ts *trips) of(id flight.ID) *shard { return &ts.shard[id[0]%shards] }
 
-// join gives the trip of the call's key, and whether the caller is the first, who must fly it.
-func (ts *trips) join(parent context.Context, id flight.ID, call effect.Call, h effect.Handler) (t *trip, first bool) {
+// join gives the trip of the call's key, and whether the caller is the first, who must fly it. Nobody joins a trip of an
+// earlier generation than the one that it has seen.
+func (ts *trips) join(parent context.Context, id flight.ID, seen uint32, call effect.Call, h effect.Handler) (t *trip, first bool) {
 	s := ts.of(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.byID[id]; t != nil && t.interest.Err() == nil {
+	if t := s.byID[id]; t != nil && t.interest.Err() == nil && !t.before(seen) {
 		t.callers++
 		t.joined = true
 		return t, false
@@ -66,6 +69,19 @@ func (ts *trips) join(parent context.Context, id flight.ID, call effect.Call, h 
 	}
 	s.byID[id] = t
 	return t, true
+}
+
+// before reports whether the trip is known to be of an earlier generation.
+func (t *trip) before(generation uint32) bool {
+	known := t.generation.Load()
+	return known > 0 && known < generation
+}
+
+// sees notes what the ledger told of the flight.
+func (t *trip) sees(f *flight.Flight) {
+	if f != nil {
+		t.generation.Store(f.Generation)
+	}
 }
 
 // leave takes the trip off the map; a later caller starts another one.

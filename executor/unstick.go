@@ -56,14 +56,16 @@ func (s *sightings) forget(id flight.ID) {
 }
 
 // unstick frees a caller whose own session stands in its way: the process that claimed the key for it died before it
-// asked the ledger, and the session lives on, because the caller renews it. Such a claim is removed once nobody can
-// make use of it any more: an Open under it is answered or given up within half a TTL, and what it opened would be in
-// the ledger by then.
-func (d *Desk) unstick(ctx context.Context, g guest, v visit) func(*lease.HeldError) {
+// asked the ledger, or cannot reach it, and the session lives on, because the caller renews it. Such a claim is removed
+// once its open was given up, half a TTL later, and the ledger shows nothing that it opened.
+//
+// That process may live, and abandon the open, or the open may yet arrive: see confirm.
+func (d *Desk) unstick(ctx context.Context, g guest, v *visit) func(*lease.HeldError) {
 	return func(held *lease.HeldError) {
 		if held.Claim.Session != g.session.ID() {
 			return
 		}
+		v.shared = true
 		if time.Since(d.strays.since(v.id, held.Claim)) < d.ex.cfg.TTL/2+lastPoll {
 			return
 		}
@@ -74,4 +76,21 @@ func (d *Desk) unstick(ctx context.Context, g guest, v visit) func(*lease.HeldEr
 		d.remove(ctx, v.req.Key, held.Claim)
 		d.strays.forget(v.id)
 	}
+}
+
+// confirm makes sure that an attempt is this sending's of the open, where another process may handle another sending of it:
+// a claim for the same session was in the way. What that process abandons it names by the nonce, so that only an attempt
+// whose caller was told to act, as the ledger knows from a repeat, is safe from it. And what it opened after all stands
+// under a claim that is gone: nobody may act for that.
+func (d *Desk) confirm(v *visit, right lease.Lease, reply flight.Reply) (flight.Reply, error) {
+	switch {
+	case reply.Decision != flight.Proceed:
+	case reply.Flight.Newest().Claim != right.Claim():
+		told, err := d.ex.insist(d.ex.asking.Context(), abandonReply(reply, "its claim is gone"))
+		told.Decision = flight.Fenced // the nonce has had its attempt
+		return told, err
+	case v.shared:
+		return d.ex.propose(d.repeatOf(v, right.Claim()))
+	}
+	return reply, nil
 }

@@ -190,14 +190,15 @@ func (t *turn) abandonNonce(c *Abandon) Decision {
 }
 
 // dropNewest ends the newest attempt as one that sent nothing, and counts no retry for it. Whoever opened it and did not
-// hear the answer cannot say so any more once a repeat of the Open was told to act: the log decides which came first.
+// hear the answer cannot say so any more once a repeat of the Open was told to act: the log decides which came first. Of an
+// attempt that waits for its callback nobody can: it has acted.
 func (t *turn) dropNewest(c *Abandon) Decision {
 	f := t.flight()
 	a := f.Newest()
 	switch {
 	case f.State.Terminal() || a.Reported != 0 || !a.Open() && !a.Lost:
 		return Accepted
-	case a.Told && !c.ByCaller:
+	case a.Told && !c.ByCaller, a.Open() && f.State == Waiting:
 		return Fenced
 	}
 	wasOpen := a.Open()

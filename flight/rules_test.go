@@ -91,6 +91,10 @@ func TestRules(t *testing.T) {
 		{"and by its nonce", hold, []say{open(1, nonce1), repeat(1, nonce1)}, abandonNonce(sessA, nonce1), flight.Fenced, flight.Running},
 		{"and where it was concluded to be lost", hold, []say{open(1, nonce1), repeat(1, nonce1), recoverBy(2)}, abandon(1), flight.Fenced, flight.InDoubt},
 		{"but its caller may", hold, []say{open(1, nonce1), repeat(1, nonce1)}, byCaller(abandon(1)), flight.Accepted, flight.Queued},
+		{"nor by anybody while it waits for its callback: it has acted", hold, []say{open(1, nonce1), suspend(1, callback)}, abandon(1), flight.Fenced, flight.Waiting},
+		{"not by its nonce", hold, []say{open(1, nonce1), suspend(1, callback)}, abandonNonce(sessA, nonce1), flight.Fenced, flight.Waiting},
+		{"and not by its caller, who holds nothing any more", hold, []say{open(1, nonce1), suspend(1, callback)}, byCaller(abandon(1)), flight.Fenced, flight.Waiting},
+		{"Abandon of a saga asleep changes nothing", sagaPolicy, []say{open(1, nonce1), suspend(1, flight.Wake{})}, abandon(1), flight.Accepted, flight.Waiting},
 		{"Abandon of an older attempt", resend, []say{open(1, nonce1), open(2, nonce2)}, abandon(1), flight.Fenced, flight.Running},
 
 		{"Recover under hold", hold, []say{open(1, nonce1)}, recoverBy(2), flight.Doubtful, flight.InDoubt},

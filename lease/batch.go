@@ -294,7 +294,7 @@ func (o *op) claim() flight.Claim {
 
 // settleRelease frees the slot of a key that was let go, or keeps the release for another try.
 func (d *Desk) settleRelease(o *op) {
-	if o.err != nil && (o.term == nil || o.term.alive()) && o.done == nil {
+	if o.err != nil && (o.term == nil || o.term.alive() || o.term.silent()) && o.done == nil {
 		d.later(o)
 		return
 	}
@@ -319,6 +319,13 @@ func (d *Desk) letGo(h *hold) {
 	d.release(o)
 }
 
+// letGoLost queues the release of a hold that was lost before. The turn on its key has gone to others since.
+func (d *Desk) letGoLost(h *hold) {
+	o := &op{key: h.key, term: h.term, hold: h}
+	o.Op = Op{Kind: OpRelease, Key: h.key.String(), Revision: h.claim.Revision}
+	d.release(o)
+}
+
 // takeBack queues the release of a claim that landed when its caller had left.
 func (d *Desk) takeBack(claim *op) {
 	o := &op{key: claim.key, term: claim.term, owned: true}
@@ -329,7 +336,14 @@ func (d *Desk) takeBack(claim *op) {
 func (d *Desk) release(o *op) {
 	d.pending.add()
 	if !d.batch.put(o) {
-		d.slots.leave(o.key) // closed: the key goes with its etcd lease
-		d.pending.done()
+		d.drop(o)
 	}
+}
+
+// drop gives up a release, because the desk is closed: the key goes with its etcd lease.
+func (d *Desk) drop(o *op) {
+	if o.owned {
+		d.slots.leave(o.key)
+	}
+	d.pending.done()
 }

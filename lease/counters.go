@@ -78,17 +78,26 @@ func (s *strays) removed(nonce uint64) {
 	}
 }
 
-// due gives what must be looked for, and forgets what cannot land any more.
+// unseen forgets a stray that was not there when it was looked for, if it could not land any more when the look began.
+func (s *strays) unseen(nonce uint64, began time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if what, ok := s.byNonce[nonce]; ok && !what.removed && began.After(what.forget) {
+		delete(s.byNonce, nonce)
+	}
+}
+
+// due gives what must be looked for, and forgets what was removed and nobody can ask about any more.
 func (s *strays) due(now time.Time) []stray {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var list []stray
 	for nonce, what := range s.byNonce {
 		switch {
-		case now.After(what.forget):
-			delete(s.byNonce, nonce)
 		case !what.removed:
 			list = append(list, what)
+		case now.After(what.forget):
+			delete(s.byNonce, nonce)
 		}
 	}
 	return list

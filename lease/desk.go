@@ -271,8 +271,7 @@ func (d *Desk) again() {
 	for _, o := range redo {
 		o.err = nil
 		if !d.batch.put(o) {
-			d.slots.leave(o.key)
-			d.pending.done()
+			d.drop(o)
 		}
 	}
 }

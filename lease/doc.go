@@ -14,8 +14,9 @@
 // A Desk is the service; a session is one party that holds claims; a term is the life of one etcd lease under a
 // session; a hold is one claim. A kept session renews itself (keeper.go) and goes on under a new term when one is lost.
 // A remote caller's session has one term, lives as long as somebody calls Renew at any node, and is found again by its
-// id after a restart. A term that ended never comes back: its lease id is not used again, and nothing more is sent
-// for it but one revocation.
+// id after a restart. A term that ended never comes back, and nothing more is sent for it but one revocation. The lease of
+// a kept session is not used again either; that of a remote caller's may be renewed through another node, which this one
+// does not see: it is then found under a new term, and what was claimed in the old one is let go by its name.
 //
 // The rules are here and know no etcd: they speak to a Registry, of which there are two, lease/etcdlease and the fake in
 // lease/leasetest; one suite examines both. Pure are trust.go (the window), judge in guard.go (may we claim here?) and

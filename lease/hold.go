@@ -14,7 +14,7 @@ type hold struct {
 	term  *term
 	key   flight.Key
 	claim flight.Claim
-	over  atomic.Bool // released, or lost with its term
+	state atomic.Int32
 
 	mu     sync.Mutex
 	cause  error           // why it is over
@@ -22,15 +22,26 @@ type hold struct {
 	cancel context.CancelCauseFunc
 }
 
+// The states of a hold.
+const (
+	holdHeld     int32 = iota
+	holdLost           // with its term
+	holdReleased       // or taken away
+)
+
 // newHold makes the hold of a claim that was just made. It takes over the turn on the key, except when the term has
-// ended meanwhile: then there is no hold, and the turn stays with the caller.
+// ended meanwhile: then there is no hold, and the turn stays with the caller. One that was taken away meanwhile has given
+// the turn on already: the caller gets it as it is, over.
 func newHold(t *term, key flight.Key, revision int64) (*hold, error) {
 	h := &hold{term: t, key: key, claim: flight.Claim{Epoch: t.epoch, Revision: revision, Session: t.id}}
 	t.desk.slots.occupy(key, h) // before add: from there on the end of the term may take the hold away again
-	if err := t.add(h); err != nil {
-		return nil, err
+	err := t.add(h)
+	if err == nil || !h.state.CompareAndSwap(holdHeld, holdLost) {
+		return h, nil
 	}
-	return h, nil
+	h.end(err)
+	h.Release() // the claim may stand
+	return nil, err
 }
 
 // Claim implements Lease.
@@ -62,7 +73,7 @@ func (h *hold) end(cause error) {
 
 // Trust implements Lease.
 func (h *hold) Trust() time.Duration {
-	if h.over.Load() {
+	if h.state.Load() != holdHeld {
 		return 0
 	}
 	return h.term.trust()
@@ -71,19 +82,24 @@ func (h *hold) Trust() time.Duration {
 // Release implements Lease.
 func (h *hold) Release() { h.giveUp(ErrReleased) }
 
-// giveUp ends the hold for that cause and lets the key go in the background.
+// giveUp ends the hold for that cause and lets the key go in the background. A claim that was lost by the silence of this
+// process alone stands for as long as its session is renewed through another one: it is let go, too.
 func (h *hold) giveUp(cause error) {
-	if h.over.Swap(true) {
-		return
+	switch h.state.Swap(holdReleased) {
+	case holdHeld:
+		h.end(cause)
+		h.term.drop(h)
+		h.term.desk.letGo(h)
+	case holdLost:
+		if h.term.silent() {
+			h.term.desk.letGoLost(h)
+		}
 	}
-	h.end(cause)
-	h.term.drop(h)
-	h.term.desk.letGo(h)
 }
 
-// lose ends the hold with its term: there is nothing to let go, the key dies with the etcd lease.
+// lose ends the hold with its term, and with it the turn on the key.
 func (h *hold) lose(cause error) {
-	if h.over.Swap(true) {
+	if !h.state.CompareAndSwap(holdHeld, holdLost) {
 		return
 	}
 	h.end(cause)

@@ -54,7 +54,8 @@ type Lease interface {
 	// Trust is what is left of the time in which the holder may believe in its lease. At zero or below it must not
 	// start an effect. It is computed when asked and needs no timer to have fired.
 	Trust() time.Duration
-	// Release lets the key go, in the background. Session.Close and Service.Close wait for it. Repeating it is harmless.
+	// Release lets the key go, in the background. Session.Close and Service.Close wait for it. Repeating it is harmless. It
+	// lets go of a lost one, too, whose claim may stand because its session is renewed through another node.
 	Release()
 }
 

@@ -38,20 +38,6 @@ func TestSessionIDsAreLongAndDistinct(t *testing.T) {
 	}
 }
 
-// A stray that was removed is still known for one: who saw it before may ask.
-func TestStraysAreRememberedUntilTheyCannotLand(t *testing.T) {
-	var s strays
-	s.remember(1, stray{forget: t0.Add(strayFor)})
-	s.remember(2, stray{forget: t0.Add(strayFor)})
-	s.removed(1)
-	if due := s.due(t0); len(due) != 1 || !s.has(1) || !s.has(2) || s.has(3) {
-		t.Errorf("%d due, remembered %v", len(due), s.byNonce)
-	}
-	if due := s.due(t0.Add(2 * strayFor)); len(due) != 0 || s.has(1) || s.has(2) {
-		t.Errorf("%d due, remembered %v", len(due), s.byNonce)
-	}
-}
-
 func FuzzParseRecord(f *testing.F) {
 	f.Add(recordValue(recordPrefix(Record{Epoch: 1, Deployment: "d", Session: "s", Owner: "o"}), 9))
 	f.Add("")

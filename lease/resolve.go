@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -11,7 +12,7 @@ import (
 // stray is a claim that may yet land in etcd although nobody in this process will own it.
 type stray struct {
 	key     flight.Key
-	term    *term
+	nonce   uint64
 	forget  time.Time // past this it cannot land any more
 	removed bool      // it landed and was removed; who saw it before may still ask
 }
@@ -56,7 +57,7 @@ func (d *Desk) resolveClaim(o *op, e Entry, cause, readErr error) {
 		return
 	}
 	o.Done, o.err = false, unavailable("claiming", cause)
-	d.strays.remember(o.nonce, stray{key: o.key, term: o.term, forget: time.Now().Add(strayFor)})
+	d.strays.remember(o.nonce, stray{key: o.key, nonce: o.nonce, forget: time.Now().Add(strayFor)})
 }
 
 // look reads claims and checks that etcd has not lost its past.
@@ -79,15 +80,23 @@ func (d *Desk) look(ctx context.Context, keys []string) (map[string]Entry, error
 	return found, nil
 }
 
-// sweepStrays deletes claims of ours that landed late.
+// sweepStrays deletes claims of ours that landed late, and forgets those that will not. After a long outage there may be
+// many.
 func (d *Desk) sweepStrays(ctx context.Context) {
-	for _, s := range d.strays.due(time.Now()) {
-		found, err := d.look(ctx, []string{s.key.String()})
+	for due := range slices.Chunk(d.strays.due(time.Now()), d.cfg.BatchSize) {
+		keys := make([]string, len(due))
+		for i, s := range due {
+			keys[i] = s.key.String()
+		}
+		began := time.Now()
+		found, err := d.look(ctx, keys)
 		if err != nil {
 			return
 		}
-		if e, ok := found[s.key.String()]; ok {
-			_, _ = d.evict(ctx, e) // on an error the stray stays remembered, and the next round tries again
+		for i, s := range due {
+			if ours, _ := d.evict(ctx, found[keys[i]]); !ours { // else, on an error, the next round tries again
+				d.strays.unseen(s.nonce, began)
+			}
 		}
 	}
 }

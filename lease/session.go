@@ -256,10 +256,10 @@ func (s *session) Close(ctx context.Context) error {
 // revoke ends a term in etcd too: its claims go with it. A term that lost nothing by that is retired first, so that
 // nobody takes its end for a death.
 func (d *Desk) revoke(ctx context.Context, t *term) error {
-	if why := t.why(); why != nil {
+	switch why := t.why(); {
+	case why != nil && !t.silent():
 		return nil // it ended before; its keeper, or its time to live, buries it
-	}
-	if t.end(ErrClosed) == 0 {
+	case why == nil && t.end(ErrClosed) == 0:
 		o := &op{done: make(chan struct{}, 1)}
 		o.Op = Op{Kind: OpRetire, Session: t.id, Lease: t.lease}
 		_ = d.commitOne(ctx, o) // without it the sweeper looks once for nothing

@@ -131,6 +131,10 @@ func (t *term) why() error {
 	return t.cause
 }
 
+// silent reports whether the term ended only because no renewal of it was answered here in time: the session of a remote
+// caller may live on, renewed through another node, and its claims with it.
+func (t *term) silent() bool { return !t.kept && errors.Is(t.why(), errSilence) }
+
 // add takes a hold in; not into a term that has ended.
 func (t *term) add(h *hold) error {
 	t.mu.Lock()

@@ -133,6 +133,68 @@ func TestClaimThatLandsLateIsRemoved(t *testing.T) {
 	})
 }
 
+// A claim is answered when its session was lost here, while it is renewed through another node: nobody owns the claim, and it
+// is let go.
+func TestClaimThatComesTooLateForItsSession(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		there := f.Peer(t, leasetest.Options{})
+		mine, err := f.NewSession(t.Context(), lease.Spec{TTL: ttl, Owner: "remote"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(ttl - lease.Margin(ttl) - time.Second)
+		if _, err := there.Session(t.Context(), mine.ID()); err != nil { // renews it
+			t.Fatal(err)
+		}
+		f.Slow(2 * time.Second)
+		if _, err := mine.TryAcquire(t.Context(), key("1")); !errors.Is(err, lease.ErrLost) {
+			t.Fatalf("got %v", err)
+		}
+		f.Slow(0)
+		time.Sleep(time.Second)
+		if all, err := there.Claims(t.Context()); err != nil || len(all) != 0 {
+			t.Errorf("nobody owns %+v, %v", all, err)
+		}
+		take(t, kept(t, f), key("1"))
+	})
+}
+
+// A claim that lands late is looked for until a look has shown that it is not there: a node that was cut off for longer than
+// a request can be on its way has seen nothing yet.
+func TestClaimThatLandsLateIsNotForgottenUnseen(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		there := f.Peer(t, leasetest.Options{})
+		mine, err := f.NewSession(t.Context(), lease.Spec{TTL: ttl, Owner: "remote"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := there.Session(t.Context(), mine.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Delay()
+		if _, err := mine.TryAcquire(t.Context(), key("1")); !errors.Is(err, lease.ErrUnavailable) {
+			t.Fatalf("got %v", err)
+		}
+		f.Partition(leasetest.CutRequests)
+		for range 30 { // its session is renewed through another node meanwhile
+			time.Sleep(5 * time.Second)
+			if _, err := other.Renew(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if all, err := there.Claims(t.Context()); err != nil || len(all) != 0 {
+				t.Fatalf("claims %+v, %v", all, err)
+			}
+		}
+		f.LandLate()
+		f.Partition(leasetest.CutNothing)
+		time.Sleep(10 * time.Second)
+		if all, err := there.Claims(t.Context()); err != nil || len(all) != 0 {
+			t.Errorf("nobody owns %+v, %v", all, err)
+		}
+	})
+}
+
 func TestHazard19_WatchLost(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s, theirs := kept(t, f), f.HoldElsewhere(t, key("1"), "b:1")

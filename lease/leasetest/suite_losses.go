@@ -47,6 +47,25 @@ var lossCases = []testCase{
 		_, err := s.TryAcquire(x.ctx, key("2"))
 		x.wants(err, lease.ErrLost)
 	}},
+	{name: "ReleasedAfterItWasLostHereOnly", run: func(x *exam) {
+		n, s, l, there := x.lostHere()
+		l.Release()
+		l.Release()
+		x.take(x.kept(x.node(Options{}), "b:1"), key("1")) // it stood, because its session lives
+		_, err := there.Renew(x.ctx)
+		x.ok(err)
+		again, err := n.Session(x.ctx, s.ID())
+		x.ok(err)
+		x.free(again, key("2"))
+	}},
+	{name: "ClosedAfterItWasLostHereOnly", run: func(x *exam) {
+		_, s, l, there := x.lostHere()
+		x.ok(s.Close(x.ctx))
+		_, err := there.Renew(x.ctx)
+		x.wants(err, lease.ErrLost)
+		x.free(x.kept(x.node(Options{}), "b:1"), key("1"))
+		l.Release()
+	}},
 	{name: "KeptSessionStays", run: func(x *exam) {
 		renewed := make(chan struct{}, 100)
 		n := x.node(Options{Events: lease.Events{Renewed: func(flight.SessionID, time.Duration) { renewed <- struct{}{} }}})
@@ -82,6 +101,27 @@ var lossCases = []testCase{
 		}
 		a.Partition(CutNothing)
 	}, cuts: true},
+}
+
+// lostHere is a remote caller's session with a claim that its node has lost, because it is renewed through another one.
+func (x *exam) lostHere() (n Node, s lease.Session, l lease.Lease, there lease.Session) {
+	x.Helper()
+	n = x.node(Options{})
+	s = x.remote(n, TTL)
+	l = x.take(s, key("1"))
+	there, err := x.node(Options{}).Session(x.ctx, s.ID())
+	x.ok(err)
+	for l.Context().Err() == nil {
+		_, err := there.Renew(x.ctx)
+		x.ok(err)
+		select {
+		case <-l.Context().Done():
+		case <-time.After(TTL / 10):
+		}
+	}
+	x.dies(l, lease.ErrLost)
+	x.held(there, key("1"), l.Claim())
+	return n, s, l, there
 }
 
 // partitioned cuts a holder off: it stops to believe before anybody else gets the key, somebody else does get it, and

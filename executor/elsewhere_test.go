@@ -1,0 +1,167 @@
+package executor_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+)
+
+// elsewhere is a bubble with two nodes. renew renews a session through the second one until the first one's own knowledge
+// of it has run out, but not so long that the first one has forgotten its guest.
+func elsewhere(t *testing.T, run func(t *testing.T, here, there *flightdtest.Flightd, renew func(flight.SessionID))) {
+	t.Helper()
+	bubble(t, func(t *testing.T, here *flightdtest.Flightd) {
+		there := here.Restart(t, flightdtest.Options{})
+		run(t, here, there, func(id flight.SessionID) {
+			t.Helper()
+			for range 4 {
+				asleep(t, 5*time.Second)
+				_, err := there.Desk().Renew(t.Context(), id, nil)
+				require.NoError(t, err)
+			}
+		})
+	})
+}
+
+func claimsOf(t *testing.T, fd *flightdtest.Flightd) int {
+	t.Helper()
+	released(t)
+	claims, err := fd.Leases.Claims(t.Context())
+	require.NoError(t, err)
+	return len(claims)
+}
+
+// Whether a session lives is etcd's to say, not what a node remembers that has not seen its renewals.
+func TestElsewhere_ALivingSessionIsNotLost(t *testing.T) {
+	for name, ask := range map[string]func(t *testing.T, fd *flightdtest.Flightd, req executor.OpenRequest) error{
+		"renew": func(t *testing.T, fd *flightdtest.Flightd, req executor.OpenRequest) error {
+			a, err := fd.Desk().Renew(t.Context(), req.Session, nil)
+			require.Positive(t, a.Trust)
+			require.Equal(t, 5*time.Second, a.RenewEvery)
+			return err
+		},
+		"open": func(t *testing.T, fd *flightdtest.Flightd, req executor.OpenRequest) error {
+			req.Key, req.Nonce = keyOf("2"), flight.Nonce{2}
+			a, err := fd.Desk().Open(t.Context(), req)
+			require.Equal(t, flight.Proceed, a.Decision)
+			return err
+		},
+		"the same open again": func(t *testing.T, fd *flightdtest.Flightd, req executor.OpenRequest) error {
+			a, err := fd.Desk().Open(t.Context(), req)
+			require.Equal(t, flight.Proceed, a.Decision)
+			require.Positive(t, a.Trust)
+			return err
+		},
+		"close": func(t *testing.T, fd *flightdtest.Flightd, req executor.OpenRequest) error {
+			require.NoError(t, fd.Desk().CloseSession(t.Context(), req.Session))
+			require.NotContains(t, fd.Leases.World.Sessions(), req.Session)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			elsewhere(t, func(t *testing.T, here, _ *flightdtest.Flightd, renew func(flight.SessionID)) {
+				req := openOf("1", `{}`, flight.Policy{}, 1)
+				req.Session = session(t, here)
+				proceed(t, here, req)
+				renew(req.Session)
+				require.NoError(t, ask(t, here, req))
+			})
+		})
+	}
+}
+
+// A caller waits at one node for somebody else's claim and renews its session through the other one meanwhile.
+func TestElsewhere_RenewedWhileItsCallerWaitsHere(t *testing.T) {
+	elsewhere(t, func(t *testing.T, here, _ *flightdtest.Flightd, renew func(flight.SessionID)) {
+		right := here.Leases.HoldElsewhere(t, keyOf("1"), "somebody")
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session, req.Wait = session(t, here), time.Hour
+		opened := make(chan error, 1)
+		go func() {
+			a, err := here.Desk().Open(t.Context(), req)
+			if err == nil && a.Decision != flight.Proceed {
+				err = errors.New(a.Decision.String())
+			}
+			opened <- err
+		}()
+		for range 5 {
+			renew(req.Session)
+		}
+		right.Release()
+		require.NoError(t, <-opened)
+	})
+}
+
+// What the node claimed before it lost sight of the session goes with the report, and the session stays.
+func TestElsewhere_AReportLeavesNoClaim(t *testing.T) {
+	elsewhere(t, func(t *testing.T, here, there *flightdtest.Flightd, renew func(flight.SessionID)) {
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session = session(t, here)
+		a := proceed(t, here, req)
+		renew(req.Session)
+		require.Equal(t, 1, claimsOf(t, there), "it stands as long as the session lives")
+		_, err := here.Desk().Report(t.Context(), reportOf(a, flight.NotDone, ""))
+		require.NoError(t, err)
+		require.Zero(t, claimsOf(t, there))
+		proceed(t, there, openOf("1", `{}`, flight.Policy{}, 2))
+		_, err = here.Desk().Renew(t.Context(), req.Session, nil)
+		require.NoError(t, err)
+	})
+}
+
+// A session for one flight alone ends with its report, also where the node that made it has lost sight of it.
+func TestElsewhere_AOneShotEndsWithItsReport(t *testing.T) {
+	elsewhere(t, func(t *testing.T, here, there *flightdtest.Flightd, renew func(flight.SessionID)) {
+		for name, again := range map[string]bool{"1": false, "2": true} {
+			req := openOf(name, `{}`, flight.Policy{}, 1)
+			a := proceed(t, here, req)
+			renew(a.Session)
+			if again { // it comes back to this node before it reports
+				_, err := here.Desk().Renew(t.Context(), a.Session, nil)
+				require.NoError(t, err)
+			}
+			_, err := here.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
+			require.NoError(t, err)
+			require.Zero(t, claimsOf(t, there))
+			synctest.Wait()
+			require.NotContains(t, there.Leases.World.Sessions(), a.Session)
+		}
+	})
+}
+
+// A caller that was told elsewhere to act keeps its claim and its session, whatever the node that gave its open up cannot
+// find out about it.
+func TestElsewhere_NobodyEndsWhatNoneHasAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l *cutOff
+		there := flightdtest.Open(t, flightdtest.Options{})
+		here := there.Restart(t, flightdtest.Options{Configure: func(cfg *executor.Config) {
+			l = &cutOff{Ledger: cfg.Ledger.(*flightdtest.Ledger), cut: 1}
+			cfg.Ledger = l
+		}})
+		req := openOf("1", `{}`, flight.Policy{Recovery: flight.Hold}, 1) // one shot
+		_, err := here.Desk().Open(t.Context(), req)
+		require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
+		acts := proceed(t, there, req) // its answer was lost: the next server
+		for range 200 {                // longer than anybody insists
+			asleep(t, 4*time.Second)
+			_, err := there.Desk().Renew(t.Context(), acts.Session, []flight.Nonce{req.Nonce})
+			require.NoError(t, err)
+		}
+		require.Equal(t, 1, claimsOf(t, there))
+		f, err := there.Desk().Report(t.Context(), reportOf(acts, flight.Succeeded, "ch_1"))
+		require.NoError(t, err)
+		require.Equal(t, flight.StateSucceeded, f.State)
+		require.EqualValues(t, 1, f.AttemptCount)
+		require.False(t, f.Tainted())
+		require.Zero(t, claimsOf(t, there))
+	})
+}
