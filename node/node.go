@@ -128,10 +128,6 @@ func (n *node) openStores(ctx context.Context) error {
 	other := make(chan opened, 1)
 	dir := filepath.Join(n.cfg.Data, "etcd")
 	go func() {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			other <- opened{nil, err}
-			return
-		}
 		e, err := startEtcd(ctx, etcdConfig(dir, n.cfg.tuning.etcdQuota, n.cfg.Logger))
 		other <- opened{e, err}
 	}()
