@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -44,4 +45,15 @@ func TestAStartThatWasCutOffCanBeRepeated(t *testing.T) {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
+}
+
+// TestAStopWhileStartingIsAStop: whoever is told to stop before it was ready did what it was told.
+func TestAStopWhileStartingIsAStop(t *testing.T) {
+	for after := range 12 {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(after)*10*time.Millisecond, errors.New("told to stop"))
+		if err := Run(ctx, Dev(t.TempDir(), "127.0.0.1:0")); err != nil {
+			t.Errorf("stopped after %d ms: %v", after*10, err)
+		}
+		cancel()
+	}
 }

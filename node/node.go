@@ -21,8 +21,8 @@ import (
 	"github.com/flightd/flightd/metrics"
 )
 
-// Run is the life of one node, from its birth to its death in order. It returns nil when ctx ended and everything was
-// put away, else what went wrong: *LockedError and *flight.InvalidError before anything was started, *net.OpError
+// Run is the life of one node, from its birth to its death in order. It returns nil when ctx ended, ready or not, and
+// everything was put away, else what went wrong: *LockedError and *flight.InvalidError before anything was started, *net.OpError
 // when the address is taken.
 //
 // Each part is started after those it needs, and stopped before them; and only when they are home.
@@ -35,6 +35,10 @@ func Run(ctx context.Context, cfg Config) error {
 		defer n.metrics.CollectRaft()()
 	}
 	if err := n.start(ctx); err != nil {
+		if ctx.Err() != nil { // it was told to stop before it was ready; what it then said is no failure
+			n.cfg.Logger.Info("told to stop before it was ready", "at", err)
+			err = nil
+		}
 		dead, cancel := context.WithCancel(ctx)
 		cancel()
 		return errors.Join(err, n.parts.wait(dead)) // what was started is put away as ever
