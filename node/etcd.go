@@ -41,7 +41,7 @@ func startEtcd(ctx context.Context, cfg *embed.Config) (e *etcd, err error) {
 	if err := conceive(cfg.Dir); err != nil {
 		return nil, err
 	}
-	member, err := embed.StartEtcd(cfg)
+	member, err := embedEtcd(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +60,21 @@ func startEtcd(ctx context.Context, cfg *embed.Config) (e *etcd, err error) {
 	}
 	e.client = v3client.New(member.Server)
 	return e, nil
+}
+
+// embedEtcd is embed.StartEtcd without its panics: where it cannot make its log, as on a disk that is full, it tells its
+// logger why and panics with a word.
+func embedEtcd(cfg *embed.Config) (_ *embed.Etcd, err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case string:
+			err = errors.New(p)
+		default:
+			panic(p)
+		}
+	}()
+	return embed.StartEtcd(cfg)
 }
 
 func etcdConfig(dir string, quota int64, log *slog.Logger) *embed.Config {
