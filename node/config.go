@@ -45,6 +45,7 @@ type tuning struct {
 	expireEvery time.Duration // 10 s
 	etcdQuota   int64         // bytes; etcdQuota
 	compactor   etcdlease.CompactorSettings
+	minFree     uint64 // bytes of disk; 0: the ledger's own bound
 }
 
 // Ready says where a node answers.

@@ -137,6 +137,7 @@ func (n *node) openStores(ctx context.Context) error {
 	}()
 	store, err := clusterstore.Open(ctx, clusterstore.Config{
 		Dir: filepath.Join(n.cfg.Data, "ledger"), Logger: n.cfg.Logger, Events: n.metrics.Store(n.storeEvents()),
+		Guard: clusterstore.Guard{MinFree: n.cfg.tuning.minFree},
 	})
 	if err == nil {
 		n.store = store
