@@ -116,7 +116,7 @@ func classOf(err error) (word string, code int, hint string) {
 	case errors.As(err, &missing):
 		return string(wire.NotFound), exitFailed, ""
 	case errors.As(err, &unavailable):
-		return "", exitUnreachable, "is flightd running? flightd dev starts one; --server or FLIGHTD_ADDR says where it is"
+		return "", exitUnreachable, unavailableHint(unavailable.Code)
 	case errors.Is(err, effect.ErrLeaseLost):
 		return string(wire.LeaseLost), exitBusy, ""
 	case errors.Is(err, context.DeadlineExceeded):
@@ -129,4 +129,12 @@ func classOf(err error) (word string, code int, hint string) {
 		return string(code), exitUsage, ""
 	}
 	return "", exitFailed, ""
+}
+
+// unavailableHint says what to do about a server that is not there, or is and cannot decide.
+func unavailableHint(code string) string {
+	if code == "unreachable" {
+		return "is flightd running? flightd dev starts one; --server or FLIGHTD_ADDR says where it is"
+	}
+	return "asking again is safe; flightd doctor says what is missing there"
 }

@@ -3,9 +3,11 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -67,6 +69,8 @@ func TestDoctor_Judges(t *testing.T) {
 		"hopeless disk": {disk(300*time.Millisecond, time.Second, 50<<30), fail, "300ms"},
 		"filling disk":  {disk(time.Millisecond, time.Millisecond, 500<<20), warn, "500.0 MiB"},
 		"full disk":     {disk(time.Millisecond, time.Millisecond, 50<<20), fail, "50.0 MiB"},
+		"disk under the reserve": {disk(time.Millisecond, time.Millisecond, 200<<20), fail, "are free"},
+		"disk without a byte":    {judgeDisk("/d", syncs{err: fmt.Errorf("write /d/doctor-1: %w", syscall.ENOSPC)}), fail, "no space left"},
 		"foreign disk":  {judgeDisk("/d", syncs{err: errors.New("no")}), warn, "could not be measured"},
 	} {
 		if f := test.got; f.Status != test.want || !strings.Contains(f.Says, test.says) || (f.Do == "") != (f.Status == ok) {
