@@ -122,11 +122,11 @@ func classOf(err error) (word string, code int, hint string) {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "", exitUnreachable, ""
 	}
-	switch code := client.CodeOf(err); code {
+	switch client.CodeOf(err) { // these errors say their codes themselves
 	case wire.Forbidden, wire.Unauthenticated:
-		return string(code), exitForbidden, ""
+		return "", exitForbidden, ""
 	case wire.InputInvalid, wire.KeyInvalid, wire.KeyRequired, wire.PayloadTooLarge:
-		return string(code), exitUsage, ""
+		return "", exitUsage, ""
 	}
 	return "", exitFailed, ""
 }
