@@ -222,7 +222,7 @@ func notStarted(program string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		code = 127
 	}
-	return &coded{code: code, err: fmt.Errorf("%s could not be started: %w", program, err), hint: "nothing was done; the key is free"}
+	return &coded{code: code, err: fmt.Errorf("%s could not be started: %w", program, err), hint: "nothing was done; the key is free for this command line, and with --fingerprint none for another one"}
 }
 
 // afterRun ends as the command did, and says what that means for its key.
