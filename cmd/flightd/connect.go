@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os/user"
 	"strings"
@@ -34,10 +35,14 @@ func (a *app) connect(ctx context.Context, opts ...client.Option) (*client.Clien
 	ctx, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()
 	c, err := client.Connect(ctx, strings.Join(a.servers, ","), all...)
-	if err != nil {
-		return nil, callError(err)
+	var homeless *fs.PathError
+	switch _, nowhere := client.DefaultSpool(); {
+	case err == nil:
+		return c, nil
+	case nowhere != nil, errors.As(err, &homeless):
+		return nil, &coded{code: exitConfig, err: err, hint: "set HOME, or XDG_STATE_HOME to a folder of your own: outcomes that no server has taken yet wait there"}
 	}
-	return c, nil
+	return nil, callError(err)
 }
 
 // withClient runs a command that needs a server and no more than a moment.

@@ -203,6 +203,9 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 	e.mu.Unlock()
 	switch {
 	case end != nil:
+		if lost := e.capture.failed(); lost != nil {
+			e.app.say("%s: it ran, but what it printed could not all be written here: %v; the same exec again prints what is kept of it", key, lost)
+		}
 		return e.afterRun(key, end, result, err)
 	case startErr != nil:
 		return notStarted(e.argv[0], startErr)

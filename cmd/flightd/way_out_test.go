@@ -43,3 +43,16 @@ func TestDevSaysTheWayOut(t *testing.T) {
 		}
 	}
 }
+
+// TestNoPlaceForReportsIsAMatterOfTheConfiguration: an outcome that cannot be kept is no reason to guess.
+func TestNoPlaceForReportsIsAMatterOfTheConfiguration(t *testing.T) {
+	s := startServer(t)
+	t.Setenv("XDG_STATE_HOME", "")
+	for name, home := range map[string]string{"no home": "", "a home that is a file": "/dev/null"} {
+		t.Setenv("HOME", home)
+		r := cli(map[string]string{"FLIGHTD_ADDR": s.address}, "flights", "ls")
+		if r.code != exitConfig || !strings.Contains(r.err, "XDG_STATE_HOME") {
+			t.Errorf("%s: %v", name, r)
+		}
+	}
+}
