@@ -99,6 +99,23 @@ func checkLoopback(field, address string) error {
 	return nil
 }
 
+// listen takes an address that was checked. What localhost leads to is only known then.
+func listen(field, address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return onlyLoopback(field, l)
+}
+
+func onlyLoopback(field string, l net.Listener) (net.Listener, error) {
+	if a, ok := l.Addr().(*net.TCPAddr); ok && a.IP.IsLoopback() {
+		return l, nil
+	}
+	_ = l.Close()
+	return nil, &flight.InvalidError{Field: field, Detail: fmt.Sprintf("it leads to %s, which other machines may reach: this node serves this machine only; say 127.0.0.1", l.Addr())}
+}
+
 func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

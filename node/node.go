@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -113,7 +112,7 @@ func (n *node) settleIn() error {
 		<-ctx.Done()
 		return lock.Close()
 	})
-	listener, err := net.Listen("tcp", n.cfg.Listen)
+	listener, err := listen("listen", n.cfg.Listen)
 	if err != nil {
 		return err
 	}
