@@ -76,19 +76,31 @@ func (a *app) dev(ctx context.Context, f devFlags) error {
 // logger writes what the node has to say to where talk goes.
 func (a *app) logger(level, format string) (*slog.Logger, error) {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
-	level, format = firstOf(level, a.env("FLIGHTD_LOG_LEVEL"), "info"), firstOf(format, a.env("FLIGHTD_LOG_FORMAT"), "text")
-	from, known := levels[level]
+	stands := a.logSetting("--log-level", level, "FLIGHTD_LOG_LEVEL", "info")
+	from, known := levels[stands.Value]
 	if !known {
-		return nil, usage("--log-level %s: the levels are debug, info, warn and error", level)
+		return nil, a.unsettled(stands, "the levels are debug, info, warn and error", "")
 	}
 	options := &slog.HandlerOptions{Level: from}
-	switch format {
+	stands = a.logSetting("--log-format", format, "FLIGHTD_LOG_FORMAT", "text")
+	switch stands.Value {
 	case "text":
 		return slog.New(slog.NewTextHandler(a.err, options)), nil
 	case "json":
 		return slog.New(slog.NewJSONHandler(a.err, options)), nil
 	}
-	return nil, usage("--log-format %s: the formats are text and json", format)
+	return nil, a.unsettled(stands, "the formats are text and json", "")
+}
+
+// logSetting is what the flag says, else the environment, else the default.
+func (a *app) logSetting(flag, said, env, preset string) decided {
+	switch {
+	case said != "":
+		return decided{Name: flag, Value: said, Origin: "flag " + flag, byFlag: true}
+	case a.env(env) != "":
+		return decided{Name: flag, Value: a.env(env), Origin: "env " + env}
+	}
+	return decided{Name: flag, Value: preset, Origin: "default"}
 }
 
 func firstOf(words ...string) string {

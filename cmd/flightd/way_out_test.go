@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -54,5 +55,19 @@ func TestNoPlaceForReportsIsAMatterOfTheConfiguration(t *testing.T) {
 		if r.code != exitConfig || !strings.Contains(r.err, "XDG_STATE_HOME") {
 			t.Errorf("%s: %v", name, r)
 		}
+	}
+}
+
+// TestHelpSettingsNamesWhatTheEnvironmentDecides: also what no file may say.
+func TestHelpSettingsNamesWhatTheEnvironmentDecides(t *testing.T) {
+	dev := cli(nil, "dev", "--help").out
+	for _, name := range regexp.MustCompile(`FLIGHTD_[A-Z_]+`).FindAllString(dev, -1) {
+		if !strings.Contains(cli(nil, "help", "settings").out, name) {
+			t.Errorf("flightd help settings does not know %s", name)
+		}
+	}
+	r := cli(map[string]string{"FLIGHTD_LOG_LEVEL": "loud"}, "dev")
+	if r.code != exitConfig || !strings.Contains(r.err, "FLIGHTD_LOG_LEVEL") {
+		t.Errorf("a level that the environment says wrongly: %v", r)
 	}
 }
