@@ -24,7 +24,7 @@ func TestContextsEndBehindTheHorizon(t *testing.T) {
 			require.LessOrEqual(t, end.Sub(asked), d+d/4)
 			time.Sleep(d / 7)
 		}
-		require.NotEqual(t, first, h.Context())
+		require.False(t, first == h.Context(), "a new one") // a deep comparison reads what their timers write
 		<-first.Done()
 		last := h.Context()
 		h.Close()
