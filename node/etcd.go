@@ -63,7 +63,7 @@ func startEtcd(ctx context.Context, cfg *embed.Config) (e *etcd, err error) {
 }
 
 // embedEtcd is embed.StartEtcd without its panics: where it cannot make its log, as on a disk that is full, it tells its
-// logger why and panics with a word.
+// logger why and panics with a word. What it had opened by then stays open as long as the process.
 func embedEtcd(cfg *embed.Config) (_ *embed.Etcd, err error) {
 	defer func() {
 		switch p := recover().(type) {
