@@ -54,7 +54,9 @@ func (e *Error) Error() string {
 	}
 	for _, f := range p.Errors {
 		bad := wire.Invalid{FieldError: f}
-		text += "; " + bad.Error()
+		if said := bad.Error(); said != p.Detail { // a problem with one mistake has it as its detail
+			text += "; " + said
+		}
 	}
 	if p.Hint != "" {
 		text += " (" + p.Hint + ")"

@@ -26,6 +26,11 @@ func (d *diskGuard) admit(c flight.Command) error {
 	default:
 		return nil
 	}
+	return d.room()
+}
+
+// room says that too little of the disk is free for new work.
+func (d *diskGuard) room() error {
 	now, last := int64(d.cfg.Clock.Mono())+1, d.checked.Load()
 	if (last == 0 || now-last > int64(diskInterval)) && d.checked.CompareAndSwap(last, now) {
 		usage, err := d.cfg.FS.GetDiskUsage(d.cfg.Dir)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/cockroachdb/errors/oserror"
@@ -92,6 +93,10 @@ func lockDir(cfg *Config) (io.Closer, error) {
 		return nil, err
 	}
 	lock, err := cfg.FS.Lock(cfg.FS.PathJoin(cfg.Dir, lockFile))
+	var unopened *os.PathError // nobody's lock was met: the file could not even be opened
+	if errors.As(err, &unopened) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrLocked, cfg.Dir, err)
 	}

@@ -70,6 +70,10 @@ func (s *Store) Applied() (index uint64, leading bool) {
 	return s.machine.shown.Load().meta.Applied, s.leading.Load() != nil
 }
 
+// Room says why new work is refused though a leader is there: ErrUnavailable while less than Guard.MinFree of the disk is
+// free; nil: it is not.
+func (s *Store) Room() error { return s.disk.room() }
+
 // Propose brings a command into the ledger and answers what the rules say of it. It may be called from many
 // goroutines: commands that come while earlier ones are being written share one write. The command must not be
 // changed afterwards.

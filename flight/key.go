@@ -51,7 +51,12 @@ type InvalidError struct {
 	Detail string // what is wrong with it, in words for the person who wrote it
 }
 
-func (e *InvalidError) Error() string { return fmt.Sprintf("invalid %s: %s", e.Field, e.Detail) }
+func (e *InvalidError) Error() string {
+	if e.Field == "" { // it is about the whole
+		return "invalid: " + e.Detail
+	}
+	return fmt.Sprintf("invalid %s: %s", e.Field, e.Detail)
+}
 
 // NewKey joins and checks the three parts of a key. Errors are *InvalidError.
 func NewKey(namespace, name, id string) (Key, error) {

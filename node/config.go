@@ -45,6 +45,7 @@ type tuning struct {
 	expireEvery time.Duration // 10 s
 	etcdQuota   int64         // bytes; etcdQuota
 	compactor   etcdlease.CompactorSettings
+	minFree     uint64 // bytes of disk; 0: the ledger's own bound
 }
 
 // Ready says where a node answers.
@@ -96,6 +97,23 @@ func checkLoopback(field, address string) error {
 		return &flight.InvalidError{Field: field, Detail: fmt.Sprintf("%q is not a loopback address: this node asks nobody who they are, so it serves this machine only", host)}
 	}
 	return nil
+}
+
+// listen takes an address that was checked. What localhost leads to is only known then.
+func listen(field, address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return onlyLoopback(field, l)
+}
+
+func onlyLoopback(field string, l net.Listener) (net.Listener, error) {
+	if a, ok := l.Addr().(*net.TCPAddr); ok && a.IP.IsLoopback() {
+		return l, nil
+	}
+	_ = l.Close()
+	return nil, &flight.InvalidError{Field: field, Detail: fmt.Sprintf("it leads to %s, which other machines may reach: this node serves this machine only; say 127.0.0.1", l.Addr())}
 }
 
 func setDefault[T comparable](field *T, value T) {

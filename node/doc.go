@@ -23,6 +23,8 @@
 //
 //	the process dies                       then the next one
 //	before the ledger was open             finds everything as it was
+//	before etcd answered for the first     makes it anew: nothing was ever claimed there (birth.go)
+//	time
 //	between the start of a lease session   waits for nobody: that session's etcd lease ends by itself, and its boot id
 //	and its first claim                    is never taken for this one's
 //	with attempts open in this process     finds their holders gone, and their recovery policies decide

@@ -32,23 +32,49 @@ type etcd struct {
 
 // startEtcd starts the member and returns when it answers. Writes of its log are synced: a claim that was answered
 // outlives the process.
-func startEtcd(ctx context.Context, cfg *embed.Config) (*etcd, error) {
-	member, err := embed.StartEtcd(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("start the embedded etcd in %s: %w", cfg.Dir, err)
+func startEtcd(ctx context.Context, cfg *embed.Config) (e *etcd, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("start the embedded etcd in %s: %w", cfg.Dir, err)
+		}
+	}()
+	if err := conceive(cfg.Dir); err != nil {
+		return nil, err
 	}
-	e := &etcd{member: member}
+	member, err := embedEtcd(cfg)
+	if err != nil {
+		return nil, err
+	}
+	e = &etcd{member: member}
 	select {
 	case <-member.Server.ReadyNotify():
-		e.client = v3client.New(member.Server)
-		return e, nil
+		err = born(cfg.Dir)
 	case <-member.Server.StopNotify():
 		err = errors.New("it stopped before it was ready")
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	e.close()
-	return nil, fmt.Errorf("start the embedded etcd in %s: %w", cfg.Dir, err)
+	if err != nil {
+		e.close()
+		return nil, err
+	}
+	e.client = v3client.New(member.Server)
+	return e, nil
+}
+
+// embedEtcd is embed.StartEtcd without its panics: where it cannot make its log, as on a disk that is full, it tells its
+// logger why and panics with a word. What it had opened by then stays open as long as the process.
+func embedEtcd(cfg *embed.Config) (_ *embed.Etcd, err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case string:
+			err = errors.New(p)
+		default:
+			panic(p)
+		}
+	}()
+	return embed.StartEtcd(cfg)
 }
 
 func etcdConfig(dir string, quota int64, log *slog.Logger) *embed.Config {

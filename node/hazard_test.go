@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -273,6 +274,19 @@ func TestFullEtcdClaimsNothingAndAnswersReceipts(t *testing.T) {
 	}
 	if status, body := report(t, url, running); status != http.StatusOK {
 		t.Errorf("a report: %d %s", status, body)
+	}
+}
+
+// TestReadinessTellsADiskThatIsNearlyFull: nothing new starts then, so the node is not ready for it.
+func TestReadinessTellsADiskThatIsNearlyFull(t *testing.T) {
+	in := open(t, t.TempDir(), func(u *tuning) { u.minFree = math.MaxInt64 })
+	status, body, err := post(in.front.url()+"/v1/flights:open", `{"action":"pay","id":"new","input":{"n":1},"nonce":"`+nonce("new")+`","wait_ms":0}`)
+	if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(body, "disk") {
+		t.Fatalf("a new flight: %d %s %v", status, body, err)
+	}
+	r := in.readiness(t.Context())
+	if r.Ready || r.Checks[0].Name != "ledger" || !strings.Contains(r.Checks[0].Error, "disk") {
+		t.Errorf("readiness is %+v", r)
 	}
 }
 

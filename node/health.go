@@ -33,7 +33,7 @@ func (n *node) ledgerReady(context.Context) error {
 	if _, leading := n.store.Applied(); !leading {
 		return errors.New("the ledger has no leader")
 	}
-	return nil
+	return n.store.Room()
 }
 
 func (n *node) etcdReady(ctx context.Context) error {

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -21,8 +20,8 @@ import (
 	"github.com/flightd/flightd/metrics"
 )
 
-// Run is the life of one node, from its birth to its death in order. It returns nil when ctx ended and everything was
-// put away, else what went wrong: *LockedError and *flight.InvalidError before anything was started, *net.OpError
+// Run is the life of one node, from its birth to its death in order. It returns nil when ctx ended, ready or not, and
+// everything was put away, else what went wrong: *LockedError and *flight.InvalidError before anything was started, *net.OpError
 // when the address is taken.
 //
 // Each part is started after those it needs, and stopped before them; and only when they are home.
@@ -35,6 +34,10 @@ func Run(ctx context.Context, cfg Config) error {
 		defer n.metrics.CollectRaft()()
 	}
 	if err := n.start(ctx); err != nil {
+		if ctx.Err() != nil { // it was told to stop before it was ready; what it then said is no failure
+			n.cfg.Logger.Info("told to stop before it was ready", "at", err)
+			err = nil
+		}
 		dead, cancel := context.WithCancel(ctx)
 		cancel()
 		return errors.Join(err, n.parts.wait(dead)) // what was started is put away as ever
@@ -109,7 +112,7 @@ func (n *node) settleIn() error {
 		<-ctx.Done()
 		return lock.Close()
 	})
-	listener, err := net.Listen("tcp", n.cfg.Listen)
+	listener, err := listen("listen", n.cfg.Listen)
 	if err != nil {
 		return err
 	}
@@ -128,15 +131,12 @@ func (n *node) openStores(ctx context.Context) error {
 	other := make(chan opened, 1)
 	dir := filepath.Join(n.cfg.Data, "etcd")
 	go func() {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			other <- opened{nil, err}
-			return
-		}
 		e, err := startEtcd(ctx, etcdConfig(dir, n.cfg.tuning.etcdQuota, n.cfg.Logger))
 		other <- opened{e, err}
 	}()
 	store, err := clusterstore.Open(ctx, clusterstore.Config{
 		Dir: filepath.Join(n.cfg.Data, "ledger"), Logger: n.cfg.Logger, Events: n.metrics.Store(n.storeEvents()),
+		Guard: clusterstore.Guard{MinFree: n.cfg.tuning.minFree},
 	})
 	if err == nil {
 		n.store = store

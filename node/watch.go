@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"time"
 
@@ -16,7 +15,7 @@ func (n *node) openWatch() error {
 	if n.cfg.ListenMetrics == "" {
 		return nil
 	}
-	listener, err := net.Listen("tcp", n.cfg.ListenMetrics)
+	listener, err := listen("listen_metrics", n.cfg.ListenMetrics)
 	if err != nil {
 		return err
 	}

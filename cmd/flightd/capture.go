@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"hash"
 	"io"
 	"sync"
+	"syscall"
 )
 
 // capture passes a command's output on as it comes, and keeps the beginning of it for the receipt: so many bytes of
@@ -14,6 +16,7 @@ type capture struct {
 	mu       sync.Mutex
 	left     int
 	out, err stream
+	lost     error // why output did not get to where it goes; nil: it did, or its reader had seen enough
 }
 
 // stream is one of the two.
@@ -42,6 +45,16 @@ func (s *stream) Write(b []byte) (int, error) {
 	s.size += int64(len(b))
 	s.sum.Write(b)
 	c.mu.Unlock()
-	_, _ = s.to.Write(b)
+	if _, err := s.to.Write(b); err != nil && !errors.Is(err, syscall.EPIPE) {
+		c.mu.Lock()
+		c.lost = err
+		c.mu.Unlock()
+	}
 	return len(b), nil
+}
+
+func (c *capture) failed() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
 }

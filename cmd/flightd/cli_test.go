@@ -22,6 +22,9 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 		want string
 	}{
 		{"exce", "did you mean flightd exec?"},
+		{"exce --key pay-7 -- true", "did you mean flightd exec?"},
+		{"nonsense --key pay-7", "no command \"nonsense\""},
+		{"flights rettry --reason x", "did you mean flightd flights retry?"},
 		{"flights lss", "did you mean flightd flights ls?"},
 		{"exec --kye pay-7 -- true", "did you mean --key?"},
 		{"exec --key pay-7 true", "behind --"},

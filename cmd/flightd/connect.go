@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os/user"
 	"strings"
@@ -34,10 +35,14 @@ func (a *app) connect(ctx context.Context, opts ...client.Option) (*client.Clien
 	ctx, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()
 	c, err := client.Connect(ctx, strings.Join(a.servers, ","), all...)
-	if err != nil {
-		return nil, callError(err)
+	var homeless *fs.PathError
+	switch _, nowhere := client.DefaultSpool(); {
+	case err == nil:
+		return c, nil
+	case nowhere != nil, errors.As(err, &homeless):
+		return nil, &coded{code: exitConfig, err: err, hint: "set HOME, or XDG_STATE_HOME to a folder of your own: outcomes that no server has taken yet wait there"}
 	}
-	return c, nil
+	return nil, callError(err)
 }
 
 // withClient runs a command that needs a server and no more than a moment.
@@ -100,7 +105,7 @@ func classOf(err error) (word string, code int, hint string) {
 	case errors.As(err, &invalid):
 		return "", exitUsage, ""
 	case errors.As(err, &conflict):
-		return string(wire.Conflict), exitUsage, ""
+		return string(wire.Conflict), exitUsage, "where it is the same intent by another command line, --fingerprint none lets it through"
 	case errors.As(err, &busy):
 		return string(wire.InFlight), exitBusy, ""
 	case errors.As(err, &doubt):
@@ -116,17 +121,25 @@ func classOf(err error) (word string, code int, hint string) {
 	case errors.As(err, &missing):
 		return string(wire.NotFound), exitFailed, ""
 	case errors.As(err, &unavailable):
-		return "", exitUnreachable, "is flightd running? flightd dev starts one; --server or FLIGHTD_ADDR says where it is"
+		return "", exitUnreachable, unavailableHint(unavailable.Code)
 	case errors.Is(err, effect.ErrLeaseLost):
 		return string(wire.LeaseLost), exitBusy, ""
 	case errors.Is(err, context.DeadlineExceeded):
 		return "", exitUnreachable, ""
 	}
-	switch code := client.CodeOf(err); code {
+	switch client.CodeOf(err) { // these errors say their codes themselves
 	case wire.Forbidden, wire.Unauthenticated:
-		return string(code), exitForbidden, ""
+		return "", exitForbidden, ""
 	case wire.InputInvalid, wire.KeyInvalid, wire.KeyRequired, wire.PayloadTooLarge:
-		return string(code), exitUsage, ""
+		return "", exitUsage, ""
 	}
 	return "", exitFailed, ""
+}
+
+// unavailableHint says what to do about a server that is not there, or is and cannot decide.
+func unavailableHint(code string) string {
+	if code == "unreachable" {
+		return "is flightd running? flightd dev starts one; --server or FLIGHTD_ADDR says where it is"
+	}
+	return "asking again is safe; flightd doctor says what is missing there"
 }

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/crashpoint"
 	"github.com/flightd/flightd/lease"
@@ -72,19 +76,31 @@ func (a *app) dev(ctx context.Context, f devFlags) error {
 // logger writes what the node has to say to where talk goes.
 func (a *app) logger(level, format string) (*slog.Logger, error) {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
-	level, format = firstOf(level, a.env("FLIGHTD_LOG_LEVEL"), "info"), firstOf(format, a.env("FLIGHTD_LOG_FORMAT"), "text")
-	from, known := levels[level]
+	stands := a.logSetting("--log-level", level, "FLIGHTD_LOG_LEVEL", "info")
+	from, known := levels[stands.Value]
 	if !known {
-		return nil, usage("--log-level %s: the levels are debug, info, warn and error", level)
+		return nil, a.unsettled(stands, "the levels are debug, info, warn and error", "")
 	}
 	options := &slog.HandlerOptions{Level: from}
-	switch format {
+	stands = a.logSetting("--log-format", format, "FLIGHTD_LOG_FORMAT", "text")
+	switch stands.Value {
 	case "text":
 		return slog.New(slog.NewTextHandler(a.err, options)), nil
 	case "json":
 		return slog.New(slog.NewJSONHandler(a.err, options)), nil
 	}
-	return nil, usage("--log-format %s: the formats are text and json", format)
+	return nil, a.unsettled(stands, "the formats are text and json", "")
+}
+
+// logSetting is what the flag says, else the environment, else the default.
+func (a *app) logSetting(flag, said, env, preset string) decided {
+	switch {
+	case said != "":
+		return decided{Name: flag, Value: said, Origin: "flag " + flag, byFlag: true}
+	case a.env(env) != "":
+		return decided{Name: flag, Value: a.env(env), Origin: "env " + env}
+	}
+	return decided{Name: flag, Value: preset, Origin: "default"}
 }
 
 func firstOf(words ...string) string {
@@ -146,9 +162,28 @@ func devError(err error) error {
 	case errors.As(err, &locked), errors.As(err, &invalid):
 		return &coded{code: exitConfig, err: err}
 	case errors.Is(err, lease.ErrRegressed), errors.Is(err, lease.ErrForeign):
-		return &coded{code: exitConfig, err: err, hint: "etcd and ledger in the data directory are not of the same time: put back what was there, or start with another --data"}
+		return &coded{code: exitConfig, err: err, hint: "etcd and ledger in the data directory are not of the same time: put back what was there, or start with another --data, which then knows of nothing that was done"}
 	case errors.As(err, &network) && network.Op == "listen":
-		return &coded{code: exitUnreachable, err: err, hint: "something else has this address; give another one with --listen"}
+		return &coded{code: exitUnreachable, err: err, hint: listenHint(err)}
+	case errors.Is(err, syscall.ENOSPC): // before what it was taken for
+		return &coded{code: exitFailed, err: err, hint: "make room on the disk of the data directory; nothing is lost"}
+	case anyOf(err, fs.ErrPermission, syscall.EROFS, syscall.ENOTDIR):
+		return &coded{code: exitConfig, err: err, hint: "the data directory must be one that this user can write: name another one with --data or FLIGHTD_DATA, or make it yours"}
+	case anyOf(err, clusterstore.ErrNewer, clusterstore.ErrOlder):
+		return &coded{code: exitConfig, err: err, hint: "start the flightd that wrote it, or give this one another --data, which then knows of nothing that was done"}
+	case anyOf(err, clusterstore.ErrForeign, clusterstore.ErrDamaged):
+		return &coded{code: exitConfig, err: err, hint: "put back what was there, the whole directory of one time, or give another --data, which then knows of nothing that was done"}
 	}
 	return &coded{code: exitFailed, err: err}
+}
+
+func anyOf(err error, causes ...error) bool {
+	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
+}
+
+func listenHint(err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return "this user may not take it; give one with a port above 1023 with --listen"
+	}
+	return "something else has this address; give another one with --listen"
 }

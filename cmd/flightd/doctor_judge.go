@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/flightd/flightd/internal/wire"
@@ -196,7 +198,14 @@ const (
 	syncMost = 200 * time.Millisecond // then reports go to the spool
 )
 
+// diskReserve is what must be free for anything new to start.
+const diskReserve = 256 << 20
+
 func judgeDisk(dir string, s syncs) finding {
+	const room = "make room: below 256 MiB nothing new starts, and on a full disk no receipt is written"
+	if errors.Is(s.err, syscall.ENOSPC) {
+		return finding{Check: "disk", Status: fail, Says: s.err.Error(), Do: room}
+	}
 	if s.err != nil {
 		return finding{Check: "disk", Status: warn, Says: fmt.Sprintf("%s could not be measured: %v", dir, s.err), Do: "run flightd doctor as the user whose directory it is"}
 	}
@@ -206,14 +215,14 @@ func judgeDisk(dir string, s syncs) finding {
 		Facts: map[string]any{"data": dir, "fsync_median_ms": millis(median), "fsync_worst_ms": millis(worst), "free": s.free}}
 	const slow = "every flight waits for three synced writes: put the data directory on a quicker disk"
 	switch {
-	case s.free < 100<<20:
-		f.Status, f.Do = fail, "make room: a full disk takes no claims and no receipts"
+	case s.free < diskReserve:
+		f.Status, f.Do = fail, room
 	case median > syncMost:
 		f.Status, f.Do = fail, slow
 	case median > syncFine || worst > syncMost:
 		f.Status, f.Do = warn, slow
 	case s.free < 1<<30:
-		f.Status, f.Do = warn, "make room: a full disk takes no claims and no receipts"
+		f.Status, f.Do = warn, room
 	}
 	return f
 }

@@ -3,9 +3,11 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -57,17 +59,19 @@ func TestDoctor_Judges(t *testing.T) {
 		"etcd fills up":       {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 7 / 10 }), warn, "716.8 MiB"},
 		"etcd is nearly full": {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 9 / 10 }), fail, "takes no more claims"},
 
-		"lease":         {judgeLease(15*time.Second, fast(time.Millisecond, 2*time.Millisecond)), ok, "at worst 2ms; a TTL of 15s leaves 7s"},
-		"slow lease":    {judgeLease(15*time.Second, fast(time.Millisecond, time.Second)), warn, "at worst 1s"},
-		"hopeless":      {judgeLease(15*time.Second, fast(4*time.Second)), fail, "at worst 4s"},
-		"no lease":      {judgeLease(15*time.Second, renewals{err: errors.New("no")}), fail, "could not be kept"},
-		"disk":          {disk(time.Millisecond, 5*time.Millisecond, 50<<30), ok, "/d syncs 4 KiB in 1ms, at worst 5ms; 50.0 GiB"},
-		"slow disk":     {disk(20*time.Millisecond, 30*time.Millisecond, 50<<30), warn, "20ms"},
-		"stalling disk": {disk(time.Millisecond, time.Second, 50<<30), warn, "at worst 1s"},
-		"hopeless disk": {disk(300*time.Millisecond, time.Second, 50<<30), fail, "300ms"},
-		"filling disk":  {disk(time.Millisecond, time.Millisecond, 500<<20), warn, "500.0 MiB"},
-		"full disk":     {disk(time.Millisecond, time.Millisecond, 50<<20), fail, "50.0 MiB"},
-		"foreign disk":  {judgeDisk("/d", syncs{err: errors.New("no")}), warn, "could not be measured"},
+		"lease":                  {judgeLease(15*time.Second, fast(time.Millisecond, 2*time.Millisecond)), ok, "at worst 2ms; a TTL of 15s leaves 7s"},
+		"slow lease":             {judgeLease(15*time.Second, fast(time.Millisecond, time.Second)), warn, "at worst 1s"},
+		"hopeless":               {judgeLease(15*time.Second, fast(4*time.Second)), fail, "at worst 4s"},
+		"no lease":               {judgeLease(15*time.Second, renewals{err: errors.New("no")}), fail, "could not be kept"},
+		"disk":                   {disk(time.Millisecond, 5*time.Millisecond, 50<<30), ok, "/d syncs 4 KiB in 1ms, at worst 5ms; 50.0 GiB"},
+		"slow disk":              {disk(20*time.Millisecond, 30*time.Millisecond, 50<<30), warn, "20ms"},
+		"stalling disk":          {disk(time.Millisecond, time.Second, 50<<30), warn, "at worst 1s"},
+		"hopeless disk":          {disk(300*time.Millisecond, time.Second, 50<<30), fail, "300ms"},
+		"filling disk":           {disk(time.Millisecond, time.Millisecond, 500<<20), warn, "500.0 MiB"},
+		"full disk":              {disk(time.Millisecond, time.Millisecond, 50<<20), fail, "50.0 MiB"},
+		"disk under the reserve": {disk(time.Millisecond, time.Millisecond, 200<<20), fail, "are free"},
+		"disk without a byte":    {judgeDisk("/d", syncs{err: fmt.Errorf("write /d/doctor-1: %w", syscall.ENOSPC)}), fail, "no space left"},
+		"foreign disk":           {judgeDisk("/d", syncs{err: errors.New("no")}), warn, "could not be measured"},
 	} {
 		if f := test.got; f.Status != test.want || !strings.Contains(f.Says, test.says) || (f.Do == "") != (f.Status == ok) {
 			t.Errorf("%s: want %s %q, got %+v", name, test.want, test.says, f)

@@ -68,6 +68,15 @@ func TestExec_NotStartedLeavesTheKeyFree(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\necho paid\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if r := s.flightd("exec", "--key", "typo", "--", "/does/not/exist"); r.code != 127 || !strings.Contains(r.err, "--fingerprint none") {
+		t.Errorf("a misspelt command: %v", r)
+	}
+	if r := s.flightd("exec", "--key", "typo", "--", "true"); r.code != exitUsage || !strings.Contains(r.err, "--fingerprint none") {
+		t.Errorf("the command put right: %v", r)
+	}
+	if r := s.flightd("exec", "--key", "typo", "--fingerprint", "none", "--", "true"); r.code != 0 {
+		t.Errorf("the way out that was told: %v", r)
+	}
 	if r := s.flightd("exec", "--key", "a", "--fingerprint", "none", "--", "/does/not/exist"); r.code != 127 || !strings.Contains(r.err, "the key is free") {
 		t.Errorf("a program that is not there: %v", r)
 	}

@@ -203,6 +203,9 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 	e.mu.Unlock()
 	switch {
 	case end != nil:
+		if lost := e.capture.failed(); lost != nil {
+			e.app.say("%s: it ran, but what it printed could not all be written here: %v; the same exec again prints what is kept of it", key, lost)
+		}
 		return e.afterRun(key, end, result, err)
 	case startErr != nil:
 		return notStarted(e.argv[0], startErr)
@@ -222,7 +225,7 @@ func notStarted(program string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		code = 127
 	}
-	return &coded{code: code, err: fmt.Errorf("%s could not be started: %w", program, err), hint: "nothing was done; the key is free"}
+	return &coded{code: code, err: fmt.Errorf("%s could not be started: %w", program, err), hint: "nothing was done; the key is free for this command line, and with --fingerprint none for another one"}
 }
 
 // afterRun ends as the command did, and says what that means for its key.

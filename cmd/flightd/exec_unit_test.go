@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -53,5 +54,30 @@ func TestExec_ASignalBeforeTheStartKeepsItFromStarting(t *testing.T) {
 	}
 	if code, _, _ := explain(e.conclude(at.Key(), effect.Result{}, err)); code != signalBase+int(syscall.SIGTERM) {
 		t.Errorf("exit %d", code)
+	}
+}
+
+// brokenBy is a file on a disk that is full, or a pipe that nobody reads.
+type brokenBy struct{ error }
+
+func (b brokenBy) Write([]byte) (int, error) { return 0, b.error }
+
+// TestExec_OutputThatCouldNotBeWrittenIsTold: the command does not learn of it, so somebody else must. That a reader has
+// seen enough is nothing to tell.
+func TestExec_OutputThatCouldNotBeWrittenIsTold(t *testing.T) {
+	for cause, told := range map[error]bool{syscall.ENOSPC: true, syscall.EPIPE: false} {
+		var talk strings.Builder
+		e, at := anAttempt(t, []string{"/bin/echo", "paid"}, false)
+		e.app.err = &talk
+		e.capture = newCapture(1024, brokenBy{cause}, io.Discard)
+		if _, err := e.handle(t.Context(), at); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.conclude(at.Key(), effect.Result{Source: effect.Executed}, nil); err != nil {
+			t.Errorf("%v: it ends with %v", cause, err)
+		}
+		if got := strings.Contains(talk.String(), cause.Error()); got != told {
+			t.Errorf("%v: it says %q", cause, &talk)
+		}
 	}
 }

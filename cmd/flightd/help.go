@@ -94,6 +94,9 @@ flightd config show --origin tells what stands and why. The file is $XDG_CONFIG_
 	}
 	b.WriteString(`
 
+Of flightd dev, in flags and environment alone: --listen-metrics FLIGHTD_LISTEN_METRICS, --log-level FLIGHTD_LOG_LEVEL,
+--log-format FLIGHTD_LOG_FORMAT.
+
 Elsewhere: reports that no server has taken yet wait in $XDG_STATE_HOME/flightd/reports, or ~/.local/state/flightd/reports.`)
 	return b.String()
 }

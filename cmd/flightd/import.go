@@ -75,7 +75,11 @@ func (a *app) importFile(ctx context.Context, im importing) error {
 		if sum := run.summary(); err == nil {
 			return errors.Join(a.showImport(&sum), run.verdict())
 		}
-		a.say("%s; what is in is in, and the same command goes on from there", run.progress())
+		end := "what is in is in, and the same command goes on from there"
+		if im.dryRun {
+			end = "nothing was changed"
+		}
+		a.say("%s; %s", run.progress(), end)
 		return err
 	}, client.WithActor(person(im.as)))
 }
@@ -103,17 +107,21 @@ func (a *app) showImport(s *importSummary) error {
 	case "json", "yaml":
 		return a.print(s)
 	}
-	word := "imported"
-	if s.DryRun {
-		word = "would be imported"
-	}
 	_, err := fmt.Fprintf(a.out, "%d lines in %.1f s: %d %s, %d were there already, %d differ, %d could not be read\n",
-		s.Lines, s.Seconds, s.Imported, word, s.Existing, len(s.Differing), s.Unread)
+		s.Lines, s.Seconds, s.Imported, imported(s.DryRun), s.Existing, len(s.Differing), s.Unread)
 	for i := 0; i < len(s.Differing) && err == nil; i++ {
 		d := &s.Differing[i]
 		_, err = fmt.Fprintf(a.out, "  line %d: %s: %s\n", d.Line, d.Key, d.Detail)
 	}
 	return err
+}
+
+// imported is the word for what became, or would become, of a line.
+func imported(dryRun bool) string {
+	if dryRun {
+		return "would be imported"
+	}
+	return "imported"
 }
 
 // longestLine is that of a line with the greatest input and receipt, and some room.

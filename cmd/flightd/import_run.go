@@ -152,7 +152,7 @@ func (r *importRun) progress() string {
 }
 
 func (r *importRun) progressLocked() string {
-	return fmt.Sprintf("%d lines, %d imported, %d there already, %d differ", r.sum.Lines, r.sum.Imported, r.sum.Existing, len(r.sum.Differing))
+	return fmt.Sprintf("%d lines, %d %s, %d there already, %d differ", r.sum.Lines, r.sum.Imported, imported(r.dryRun), r.sum.Existing, len(r.sum.Differing))
 }
 
 func (r *importRun) summary() importSummary {

@@ -115,3 +115,19 @@ func TestRedact_TheOutputIsGoneAndTheKeyIsGuarded(t *testing.T) {
 		t.Errorf("the receipt answers %d", status)
 	}
 }
+
+// TestImport_ADryRunClaimsNothing: also where it stops at a line that cannot be read.
+func TestImport_ADryRunClaimsNothing(t *testing.T) {
+	s := startServer(t)
+	file := written(t, `{"key":"default/charge/o-1","outcome":"succeeded"}`+"\nno JSON\n")
+	r := s.flightd("import", file, "--dry-run")
+	if r.code != exitUsage || !strings.Contains(r.err, "1 would be imported") || !strings.Contains(r.err, "nothing was changed") || strings.Contains(r.err, "what is in is in") {
+		t.Errorf("dry run: %v", r)
+	}
+	if !strings.Contains(r.err, "line 2: invalid: the body is no JSON object") {
+		t.Errorf("the bad line: %v", r)
+	}
+	if r := s.flightd("flights", "ls", "--state", "none"); r.code != exitUsage || strings.Count(r.err, "input_invalid") != 1 || strings.Count(r.err, "is no state") != 1 {
+		t.Errorf("a mistake that the server finds: %v", r)
+	}
+}

@@ -72,6 +72,9 @@ func (a *app) root() *cobra.Command {
 	root.SetHelpTemplate(helpTemplate)
 	root.SetHelpCommand(helpCommand(root))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
+			return noSuchCommand(cmd, words) // its flags are not this one's
+		}
 		return &coded{code: exitUsage, err: err, hint: flagHint(cmd, err)}
 	})
 	flags := root.PersistentFlags()

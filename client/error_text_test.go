@@ -1,0 +1,19 @@
+package client
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// TestAnErrorSaysEachThingOnce: the detail of a problem with one mistake is that mistake.
+func TestAnErrorSaysEachThingOnce(t *testing.T) {
+	one := wire.FieldError{Parameter: "state", Detail: `"x" is no state`}
+	two := wire.FieldError{Pointer: "/id", Detail: "it is empty"}
+	text := problem(Problem{Code: wire.InputInvalid, Detail: (&wire.Invalid{FieldError: one}).Error(), Errors: []FieldError{one, two}}, flight.Key{}).Error()
+	if strings.Count(text, "is no state") != 1 || strings.Count(text, "it is empty") != 1 {
+		t.Errorf("it says %s", text)
+	}
+}

@@ -1,0 +1,37 @@
+package node
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestEtcdThatCannotMakeItsLogIsAnError: it panics then, as on a disk that is full. A name that is too long does it, too.
+// What etcd had opened by then it never gives back, so this happens in a process of its own.
+func TestEtcdThatCannotMakeItsLogIsAnError(t *testing.T) {
+	const alone = "FLIGHTD_TEST_ALONE"
+	if os.Getenv(alone) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), alone+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	dir := t.TempDir()
+	for len(dir) < syscall.PathMax-40 {
+		dir = filepath.Join(dir, strings.Repeat("d", min(200, syscall.PathMax-41-len(dir))))
+	}
+	e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)))
+	if err == nil {
+		e.close()
+		t.Fatal("it started")
+	}
+	if !strings.Contains(err.Error(), "WAL") {
+		t.Errorf("the error is %.200v", err)
+	}
+}
