@@ -19,7 +19,7 @@ func scenarios() []scenario {
 	return []scenario{
 		{"crowd", crowd}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"report-lost", reportLost},
 		{"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
-		{"error-before-effect", errorBeforeEffect}, {"not-done", notDone}, {"busy", busy},
+		{"error-before-effect", errorBeforeEffect}, {"left-behind", leftBehind}, {"time-is-over", timeIsOver}, {"not-done", notDone}, {"busy", busy},
 		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"nobody-there", nobodyThere}, {"answer-too-late", answerTooLate},
 		{"renewals-list-nonces", renewalsListNonces}, {"gone-with-its-answer", goneWithItsAnswer},
 		{"killed-in-mid-effect", killedInMidEffect}, {"away-at-the-end", awayAtTheEnd},

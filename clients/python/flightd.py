@@ -356,7 +356,8 @@ class Flight:
         self._client, self._request, self._look_up = client, request, look_up
         self._until = None if wait is None else time.monotonic() + wait
         self._trust, self._stop = _Trust(), threading.Event()
-        self._over = self._sent = False
+        self._over = self._sent = self._left = False
+        self._gate = threading.Lock()  # between an effect that starts and the end of the block
         self._deadline: Optional[float] = None
         self._session, self._nonce, self._every, self._policy = "", "", 1.0, request
         self.key, self.flight_id, self.source, self.replayed = key, "", "", False
@@ -366,7 +367,7 @@ class Flight:
         self.result: Any = None
         self.external_id, self.content_type = "", ""
         self.receipt: Optional[Receipt] = None
-        self.cancel_requested = False  #: somebody wants the flight cancelled; it is up to you to stop
+        self.cancel_requested = False  #: somebody wants the flight cancelled; what has started is yours to stop
 
     # What the block may use.
 
@@ -374,13 +375,19 @@ class Flight:
     def effect(self) -> Iterator["Flight"]:
         """Stands around the call that must happen once. From its beginning on, a plain error is of unknown outcome.
 
-        It leaves the ``once`` block when the flight is over already, and raises LeaseLost when the right to start is.
+        It leaves the ``once`` block when the flight is over already, and raises LeaseLost when the right to start is: the
+        lease is lost, ``attempt_timeout`` is over, a cancellation is wanted, or the block was left (by a thread that it
+        started, say).
         """
-        if self._over:
+        if self._over and not self._left:
             raise _Skip(self)
-        if self._trust.left() <= 0:
-            raise LeaseLost(f"{self.key}: the lease is lost: the effect must not be started")
-        self._sent = True
+        with self._gate:
+            over = ("the block was left" if self._left else "the lease is lost" if self._trust.left() <= 0
+                    else "a cancellation is wanted" if self.cancel_requested
+                    else "its time-out is over" if self._deadline and self._deadline <= time.monotonic() else "")
+            if over:
+                raise LeaseLost(f"{self.key}: {over}: the effect must not be started")
+            self._sent = True
         yield self
 
     @property
@@ -562,6 +569,8 @@ class Flight:
 
     def __exit__(self, kind: Optional[Type[BaseException]], exc: Optional[BaseException],
                  trace: Optional[TracebackType]) -> bool:
+        with self._gate:
+            self._left = True
         if self._over:
             return isinstance(exc, _Skip) and exc.flight is self
         outcome, text = self._classify(exc)

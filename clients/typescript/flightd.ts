@@ -335,6 +335,7 @@ export class Flight {
   externalId = "";
 
   /** @internal */ sent = false;
+  /** @internal the callback has ended */ left = false;
   /** @internal */ readonly trust: Trust;
 
   /** @internal */
@@ -353,12 +354,13 @@ export class Flight {
 
   /**
    * Stands around the call that must happen once. From its beginning on, a plain error is of unknown outcome. Throws
-   * LeaseLost, and starts nothing, when the right to start is over.
+   * LeaseLost, and starts nothing, when the right to start is over: the lease is lost, `signal` has ended, or the callback
+   * has (and left something running).
    */
   async effect<T>(call: (f: Flight) => Promise<T> | T): Promise<T> {
-    if (this.trust.left() <= 0) {
-      throw new LeaseLost(`${this.key}: the lease is lost: the effect must not be started`, "lease_lost");
-    }
+    const over = this.left ? "the callback has ended" : this.trust.left() <= 0 ? "the lease is lost"
+      : this.signal.aborted ? textOf(this.signal.reason) : "";
+    if (over) throw new LeaseLost(`${this.key}: ${over}: the effect must not be started`, "lease_lost", {}, this.signal.reason);
     this.sent = true;
     return await call(this);
   }
@@ -603,11 +605,13 @@ class Trip<T> {
     let outcome = "succeeded";
     try {
       value = await act(f);
+      f.left = true;
       if (!f.sent) {
         error = new Error("put f.effect() around the call that must happen once, or throw NotDone to leave without it");
         outcome = "unknown"; // nobody can tell whether anything was sent
       }
     } catch (e) {
+      f.left = true;
       error = e;
       outcome = e instanceof Refused ? "refused" : e instanceof NotDone || !f.sent ? "not_done" : "unknown";
     }
