@@ -58,7 +58,7 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 func (c *Client) reportRequest(key flight.Key, body []byte) request {
 	return request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/report"), body: body, key: key,
-		timeout: reportTry, patience: c.opts.reportWait,
+		has: `"state"`, timeout: reportTry, patience: c.opts.reportWait,
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // scenarios is the list. Each has a key, a proxy, a provider and a spool of its own, and all but those that kill it share
 // one flightd, so that they run side by side.
 func scenarios() []scenario {
-	return []scenario{
+	return append(between(), []scenario{
 		{"crowd", crowd}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"report-lost", reportLost},
 		{"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
 		{"error-before-effect", errorBeforeEffect}, {"left-behind", leftBehind}, {"time-is-over", timeIsOver}, {"not-done", notDone}, {"busy", busy},
@@ -29,7 +29,7 @@ func scenarios() []scenario {
 		{"frozen-before-effect-resend", frozenBeforeEffectResend}, {"frozen-in-effect-resend", frozenInEffectResend},
 		{"verify-own-doubt", verifyOwnDoubt}, {"verify-dead-holder-happened", verifyDeadHolderHappened},
 		{"verify-dead-holder-did-not", verifyDeadHolderDidNot},
-	}
+	}...)
 }
 
 type scenario struct {
@@ -152,6 +152,12 @@ func (t *trial) landed(attempts uint32) wire.Flight {
 	require.False(t, f.Overlap)
 	require.Len(t, t.charges(), 1, "what really happened")
 	return f
+}
+
+// until waits until the trial's flight is as wanted.
+func (t *trial) until(what string, holds func(wireFlight) bool) {
+	t.Helper()
+	eventually(t, t.key+" "+what, patience, func() bool { return holds(t.flight()) })
 }
 
 // spooled are the names of the reports that wait on disk.

@@ -77,6 +77,7 @@ class Error(Exception):
     """Whatever flightd says no with. ``code`` is stable and made for programs; ``problem`` is the whole document."""
 
     code = ""
+    _unsure = False  # a request may still be carried out
 
     def __init__(self, message: str = "", *, code: str = "", problem: Optional[Dict[str, Any]] = None) -> None:
         super().__init__(message)
@@ -171,7 +172,6 @@ class Unavailable(Error):
     """flightd cannot decide now. No effect was started; asking again is safe."""
 
     code = "unreachable"
-    _unsure = False  # a request may still be carried out
 
 
 class Unrecorded(Error):
@@ -192,7 +192,8 @@ class Unsettled(Error):
 _BY_CODE: Dict[str, Type[Error]] = {
     c.code: c for c in (InDoubt, Conflict, Busy, Unapproved, Expired, Fenced, LeaseLost, Failed)
 }
-_BY_CODE.update({c: Unavailable for c in ("no_leader", "lease_unavailable", "draining", "report_pending", "rate_limited")})
+_BY_CODE.update({c: Unavailable for c in (
+    "unreachable", "no_leader", "lease_unavailable", "draining", "report_pending", "rate_limited")})
 
 
 class _Skip(BaseException):
@@ -203,15 +204,18 @@ class _Skip(BaseException):
 
 
 def _refusal(status: int, retry_after: str, data: bytes) -> Error:
-    """The error that a problem document stands for. What is none, from a proxy perhaps, becomes one."""
-    try:
+    """The error that a problem document stands for. What is none comes from something in between, a proxy perhaps, which
+    cannot say what became of the request: where it says that there is no server, there is none."""
+    problem: Any = None
+    with contextlib.suppress(ValueError):
         problem = json.loads(data)
-        code = problem["code"]
-    except (ValueError, KeyError, TypeError):
+    # Others have codes, too, but none of them says retryable.
+    if not (isinstance(problem, dict) and isinstance(problem.get("code"), str) and isinstance(problem.get("retryable"), bool)):
         detail = f"answer {status} of something that is not flightd: {data[:200]!r}"
-        problem, code = {"code": "internal", "retryable": status >= 500, "detail": detail}, "internal"
+        problem = {"code": "internal" if 300 <= status < 500 else "unreachable", "retryable": True, "detail": detail}
+    code = problem["code"]
     problem["status"] = status
-    if not problem.get("retry_after_ms") and retry_after.isdigit():
+    if not problem.get("retry_after_ms") and retry_after.isdecimal():
         problem["retry_after_ms"] = 1000 * int(retry_after)
     text = ": ".join(str(p) for p in (code, problem.get("key"), problem.get("detail")) if p)
     for e in problem.get("errors") or []:
@@ -220,6 +224,13 @@ def _refusal(status: int, retry_after: str, data: bytes) -> Error:
     if problem.get("hint"):
         text += f" ({problem['hint']})"
     return _BY_CODE.get(code, Error)(text, code=code, problem=problem)
+
+
+def _has(data: bytes, name: str) -> bool:
+    with contextlib.suppress(ValueError):
+        answer = json.loads(data)
+        return isinstance(answer, dict) and name in answer
+    return False
 
 
 def raise_for_status(status: int, text: str = "") -> None:
@@ -470,17 +481,19 @@ class Flight:
                     time.sleep(max(0.0, min(max(e.retry_after, 0.02), 1.0, left)))
                     continue
                 if answer["decision"] not in ("proceed", "replay"):
-                    raise Error(f"the server decided {answer['decision']!r}, which this client does not know")
+                    unknown = Error(f"the server decided {answer['decision']!r}, which this client does not know")
+                    unknown._unsure = True
+                    raise unknown
                 return dict(answer, _nonce=nonce), sent
         except BaseException as e:
             # What was given up may still be carried out; nobody else would ever say that nothing was sent.
-            if getattr(e, "_unsure", not isinstance(e, Error)):
+            if e._unsure if isinstance(e, Error) else True:
                 threading.Thread(target=self._stray, args=(request,), name="flightd-stray").start()
             raise
 
     def _ask_open(self, path: str, request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
         try:
-            return self._client._ask("POST", path, request, timeout=request["wait_ms"] / 1000 + _TRY)
+            return self._client._ask("POST", path, request, has="decision", timeout=request["wait_ms"] / 1000 + _TRY)
         except Failed as e:  # a flight that ended badly is an answer, too
             if not e.problem.get("flight"):
                 raise
@@ -490,11 +503,12 @@ class Flight:
         """Settles an open that was given up: asks for its answer once more, and gives the attempt back."""
         with contextlib.suppress(Error):
             request = dict(request, wait_ms=0)
-            answer, _ = self._client._ask("POST", "/v1/flights:open", request, timeout=5.0, patience=5.0)
+            answer, _ = self._client._ask("POST", "/v1/flights:open", request, has="decision", timeout=5.0, patience=5.0)
             if answer["decision"] == "proceed":
                 report = {"fencing_token": answer["fencing_token"], "outcome": "not_done",
                           "error": "its caller gave up before it was answered"}
-                self._client._ask("POST", f"/v1/flights/{answer['flight_id']}/report", report, timeout=5.0, patience=5.0)
+                self._client._ask("POST", f"/v1/flights/{answer['flight_id']}/report", report, has="state",
+                                  timeout=5.0, patience=5.0)
 
     def _look(self, answer: Dict[str, Any], request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
         """Asks the provider what happened and brings the verdict, which is answered like an open."""
@@ -553,7 +567,7 @@ class Flight:
         while not self._stop.wait(pause):
             pause = self._every
             try:
-                answer, sent = self._client._ask("POST", path, {"nonces": [self._nonce]},
+                answer, sent = self._client._ask("POST", path, {"nonces": [self._nonce]}, has="trust_ms",
                                                  timeout=max(self._every / 2, 1.0), tries=1)
             except LeaseLost:
                 self._trust.lose()
@@ -647,7 +661,7 @@ class Flight:
     def _after_fence(self, fenced: Fenced, exc: Optional[BaseException]) -> bool:
         """Gives what was decided without this attempt, where that is final, else that it was fenced."""
         try:
-            flight, _ = self._client._ask("GET", f"/v1/flights/{self.flight_id}")
+            flight, _ = self._client._ask("GET", f"/v1/flights/{self.flight_id}", has="state")
         except Error:
             raise fenced from exc
         if flight["state"] not in _SETTLED:
@@ -780,19 +794,16 @@ class Client:
 
     # Requests.
 
-    def _ask(self, method: str, path: str, body: Optional[Dict[str, Any]] = None, *, timeout: float = _TRY,
+    def _ask(self, method: str, path: str, body: Optional[Dict[str, Any]] = None, *, has: str, timeout: float = _TRY,
              patience: Optional[float] = None, tries: int = 0, once: bool = False) -> Tuple[Dict[str, Any], _Sent]:
         """Sends a request until a server answers it. Each route is guarded against repeats: by a nonce, a token, or by
-        changing nothing. Raises the error of a problem document; Unavailable when nobody answers within patience."""
-        data, sent = self._ask_raw(method, path, body, timeout, patience, tries, once)
-        try:
-            answer = json.loads(data)
-        except ValueError as e:
-            raise Error(f"the server's answer cannot be read: {e}") from e
-        return answer, sent
+        changing nothing. Raises the error of a problem document; Unavailable when nobody answers within patience, or
+        something that is not flightd, whose answers do not have what ours has."""
+        data, sent = self._ask_raw(method, path, body, timeout, patience, tries, once, has)
+        return json.loads(data), sent
 
     def _ask_raw(self, method: str, path: str, body: Optional[Dict[str, Any]], timeout: float,
-                 patience: Optional[float], tries: int, once: bool) -> Tuple[bytes, _Sent]:
+                 patience: Optional[float], tries: int, once: bool, has: str = "") -> Tuple[bytes, _Sent]:
         self._connect(path)
         payload = None if body is None else json.dumps(body).encode()
         headers = {"User-Agent": "flightd-python"}
@@ -809,11 +820,13 @@ class Client:
             failure: Error
             try:
                 status, after, data, sent = self._wires[server].exchange(method, path, payload, headers, timeout, once)
-                if status < 300:
+                if status < 300 and (not has or _has(data, has)):
                     return data, sent
                 failure = _refusal(status, after, data)
-                if status < 500 and status != 429:
+                if 300 <= status < 500 and status != 429:
+                    failure._unsure = unsure
                     raise failure
+                unsure = unsure or failure.code in ("internal", "unreachable")
                 hint = min(failure.problem.get("retry_after_ms", 0) / 1000, 5.0)
             except (OSError, http.client.HTTPException) as e:
                 unsure = unsure or not isinstance(e, (ConnectionRefusedError, socket.gaierror))
@@ -827,8 +840,7 @@ class Client:
             if count < len(self._wires):
                 wait = 0.0  # the next server may know better
             if count == tries or time.monotonic() + wait > deadline:
-                if isinstance(failure, Unavailable):
-                    failure._unsure = unsure
+                failure._unsure = unsure
                 raise failure
             time.sleep(wait)
 
@@ -839,7 +851,7 @@ class Client:
         with self._connecting:
             if self._deployment:
                 return
-            version, _ = self._ask("GET", "/version")
+            version, _ = self._ask("GET", "/version", has="version")
             self._deployment = version.get("deployment") or "-"
         if self._spool.names():
             self._drain_soon(now=True)
@@ -853,7 +865,7 @@ class Client:
         """Brings the outcome of an attempt. From the first try that fails the report is on disk, until it is taken."""
         path, started = f"/v1/flights/{flight_id}/report", time.monotonic()
         try:
-            return self._ask("POST", path, report, timeout=min(_FIRST_REPORT, self._report_wait), tries=1, once=True)[0]
+            return self._ask("POST", path, report, has="state", timeout=min(_FIRST_REPORT, self._report_wait), tries=1, once=True)[0]
         except Error as e:
             if _taking(e) == "taken":
                 raise
@@ -863,7 +875,7 @@ class Client:
         try:
             if _taking(failure) == "later":
                 left = max(0.01, self._report_wait - (time.monotonic() - started))
-                flight = self._ask("POST", path, report, timeout=max(1.0, left), patience=left)[0]
+                flight = self._ask("POST", path, report, has="state", timeout=max(1.0, left), patience=left)[0]
                 self._spool.drop(name)
                 return flight
         except Error as e:
@@ -912,7 +924,7 @@ class Client:
                 continue
             try:
                 path = f"/v1/flights/{_flight_id(entry['key'])}/report"
-                self._ask("POST", path, json.loads(base64.b64decode(entry["report"])), timeout=5.0, tries=1)
+                self._ask("POST", path, json.loads(base64.b64decode(entry["report"])), has="state", timeout=5.0, tries=1)
             except Error as e:
                 if _taking(e) == "later":
                     self._spool.release(name)
@@ -961,7 +973,7 @@ class _Wire:
                  once: bool) -> Tuple[int, str, bytes, _Sent]:
         """Sends one request and reads its answer whole. A connection that was good before may have been closed by the
         server in the meantime: then it is tried on a new one, unless the request must go out once."""
-        connection = self._get()
+        connection, stale = self._get(), False
         if connection is not None:
             try:
                 return self._send(connection, method, path, body, headers, timeout)
@@ -969,9 +981,15 @@ class _Wire:
                 self.drop()  # the others are as dead as this one was
                 if once or isinstance(e, socket.timeout):
                     raise
+                stale = True
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
-        return self._send(kind(self._url.hostname or "", self._url.port, timeout=min(timeout, 3.0)), method, path, body,
-                          headers, timeout)
+        try:
+            return self._send(kind(self._url.hostname or "", self._url.port, timeout=min(timeout, 3.0)), method, path,
+                              body, headers, timeout)
+        except ConnectionRefusedError as e:
+            if stale:  # that nobody is there now does not say that nobody was
+                raise ConnectionError(f"the connection was lost, and then: {e}") from e
+            raise
 
     def _send(self, connection: http.client.HTTPConnection, method: str, path: str, body: Optional[bytes],
               headers: Dict[str, str], timeout: float) -> Tuple[int, str, bytes, _Sent]:
@@ -982,6 +1000,8 @@ class _Wire:
             sent = _Sent(time.monotonic(), time.time())
             connection.request(method, self._url.path.rstrip("/") + path, body, headers)
             answer = connection.getresponse()
+            if answer.status < 200:  # the answer proper would follow, and be taken for that of the next request
+                raise http.client.HTTPException(f"answer {answer.status}")
             data, after = answer.read(), answer.getheader("Retry-After") or ""
         except BaseException:
             connection.close()

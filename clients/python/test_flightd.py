@@ -1,10 +1,13 @@
 """What is Python's own about the client, against the server that FLIGHTD_ADDR names."""
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import urllib.request
@@ -182,6 +185,50 @@ class TestOnce(unittest.TestCase):
         with self.assertLogs("flightd", "ERROR"):
             flightd.Client(spool=self.spool.name)._spool.claim("x.report")
         self.assertTrue(os.path.exists(path + ".damaged"))
+
+    def serve(self, *answers):
+        """A server that takes one connection per list of answers, one answer a request, and then closes and is gone.
+        Gives its address, and the list of what is asked."""
+        listener, asked = socket.create_server(("127.0.0.1", 0)), []
+
+        def lives():
+            for connection_answers in answers:
+                connection, _ = listener.accept()
+                for answer in connection_answers:
+                    asked.append(connection.recv(65536))
+                    connection.sendall(answer)
+                if connection_answers is answers[-1]:
+                    listener.close()
+                connection.close()
+        thread = threading.Thread(target=lives)
+        thread.start()
+        self.addCleanup(thread.join)
+        return "http://127.0.0.1:%d" % listener.getsockname()[1], asked
+
+    def test_an_answer_before_the_answer_is_no_answer_to_the_next_request(self):
+        early = b"HTTP/1.1 103 Early Hints\r\n\r\n"
+        proper = b'HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s'
+        first, second = b'{"version":"1"}', b'{"version":"2"}'
+        address, _ = self.serve([early + proper % (15, first)], [proper % (15, second)])
+        client = flightd.Client(address, spool="")
+        self.addCleanup(client.close)
+        with contextlib.suppress(flightd.Error):
+            client._ask("GET", "/version", has="version", tries=1)
+        self.assertEqual(client._ask("GET", "/version", has="version", tries=1)[0]["version"], "2")
+
+    def test_a_lost_connection_is_told_from_one_that_never_was(self):
+        version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
+        address, asked = self.serve([version, b""])
+        client = flightd.Client(address, spool="", patience=0.05)
+        self.addCleanup(client.close)
+        client._connect("")
+        with self.assertRaises(flightd.Unavailable) as caught:
+            client._ask("POST", "/v1/flights:open", {}, has="decision")
+        self.assertEqual(len(asked), 2)
+        self.assertTrue(caught.exception._unsure, "it may have been carried out")
+        with self.assertRaises(flightd.Unavailable) as caught:
+            client._ask("POST", "/v1/flights:open", {}, has="decision")
+        self.assertFalse(caught.exception._unsure, "nobody was there")
 
     def test_a_fork_has_connections_of_its_own(self):
         self.run_once(1)

@@ -53,6 +53,8 @@ type Json = Record<string, any>;
 export class FlightdError extends Error {
   readonly code: string;
   readonly problem: Json;
+  /** @internal a request may still be carried out */
+  unsure = false;
 
   constructor(message: string, code: string, problem: Json = {}, cause?: unknown) {
     super(message, cause === undefined ? undefined : { cause });
@@ -118,10 +120,7 @@ export class Declined extends FlightdError {
 }
 
 /** flightd cannot decide now. No effect was started; asking again is safe. */
-export class Unavailable extends FlightdError {
-  /** @internal a request may still be carried out */
-  unsure = false;
-}
+export class Unavailable extends FlightdError {}
 
 /** The effect ran and no server has taken its outcome yet: the report waits on disk. */
 export class Unrecorded extends FlightdError {
@@ -150,19 +149,22 @@ type ErrorClass = new (message: string, code: string, problem: Json, cause?: unk
 const BY_CODE: Record<string, ErrorClass> = {
   in_doubt: InDoubt, idempotency_conflict: Conflict, idempotency_in_flight: Busy, approval_pending: Unapproved,
   expired: Expired, fenced: Fenced, lease_lost: LeaseLost, flight_failed: Failed, no_leader: Unavailable,
-  lease_unavailable: Unavailable, draining: Unavailable, report_pending: Unavailable, rate_limited: Unavailable,
+  unreachable: Unavailable, lease_unavailable: Unavailable, draining: Unavailable, report_pending: Unavailable, rate_limited: Unavailable,
 };
 
-/** The error that a problem document stands for. What is none, from a proxy perhaps, becomes one. */
+/**
+ * The error that a problem document stands for. What is none comes from something in between, a proxy perhaps, which
+ * cannot say what became of the request: where it says that there is no server, there is none.
+ */
 function refusal(status: number, retryAfter: string, text: string): FlightdError {
   let problem: Json = {};
   try {
     const read = JSON.parse(text);
     if (read && typeof read === "object") problem = read;
   } catch { /* it is none */ }
-  if (typeof problem["code"] !== "string") {
+  if (typeof problem["code"] !== "string" || typeof problem["retryable"] !== "boolean") { // others do not say retryable
     const detail = `answer ${status} of something that is not flightd: ${text.slice(0, 200)}`;
-    problem = { code: "internal", retryable: status >= 500, detail };
+    problem = { code: status >= 300 && status < 500 ? "internal" : "unreachable", retryable: true, detail };
   }
   problem["status"] = status;
   if (!problem["retry_after_ms"] && /^\d+$/.test(retryAfter)) problem["retry_after_ms"] = 1000 * Number(retryAfter);
@@ -173,6 +175,15 @@ function refusal(status: number, retryAfter: string, text: string): FlightdError
   }
   if (problem["hint"]) message += ` (${problem["hint"]})`;
   return new (BY_CODE[code] ?? FlightdError)(message, code, problem);
+}
+
+function has(data: Buffer, name: string): boolean {
+  try {
+    const answer = JSON.parse(data.toString());
+    return Boolean(answer) && typeof answer === "object" && name in answer;
+  } catch {
+    return false;
+  }
 }
 
 /** Throws what an HTTP answer of a provider means: Refused, NotDone, or a plain error for an unknown outcome. */
@@ -425,7 +436,7 @@ class Attempt {
     try {
       const route = `/v1/sessions/${encodeURIComponent(this.session)}/renew`;
       const { json, sent } = await this.client.ask("POST", route, { nonces: [this.nonce] },
-        { timeoutMs: Math.max(this.every / 2, 1000), tries: 1 });
+        { has: "trust_ms", timeoutMs: Math.max(this.every / 2, 1000), tries: 1 });
       this.trust.extend(sent, json["trust_ms"]);
       if ((json["cancel_requested"] ?? []).includes(this.flight.flightId)) {
         this.abort.abort(new Error("cancellation was requested"));
@@ -520,7 +531,8 @@ class Trip<T> {
           let answer = await this.askOpen("/v1/flights:open", request);
           if (answer.json["decision"] === "verify") answer = await this.look(answer, request);
           if (["proceed", "replay"].includes(answer.json["decision"])) return answer;
-          throw new FlightdError(`the server decided ${answer.json["decision"]}, which this client does not know`, "internal");
+          const unknown = `the server decided ${answer.json["decision"]}, which this client does not know`;
+          throw Object.assign(new FlightdError(unknown, "internal"), { unsure: true });
         } catch (e) {
           if (!(e instanceof Busy) || this.waited) throw e;
           // A server that did not wait knows that it cannot be yet. It is not asked at once.
@@ -530,7 +542,7 @@ class Trip<T> {
       }
     } catch (e) {
       // What was given up may still be carried out; nobody else would ever say that nothing was sent.
-      if (e instanceof Unavailable ? e.unsure : !(e instanceof FlightdError)) void this.stray(request);
+      if (e instanceof FlightdError ? e.unsure : true) void this.stray(request);
       throw e;
     }
   }
@@ -538,7 +550,7 @@ class Trip<T> {
   private async askOpen(route: string, request: Json): Promise<Answer> {
     try {
       return await this.client.ask("POST", route, request,
-        { timeoutMs: request["wait_ms"] + TRY_MS, signal: this.options.signal });
+        { has: "decision", timeoutMs: request["wait_ms"] + TRY_MS, signal: this.options.signal });
     } catch (e) {
       if (e instanceof Failed && e.problem["flight"]) { // a flight that ended badly is an answer, too
         return { json: { decision: "replay", flight: e.problem["flight"] }, sent: now() };
@@ -551,11 +563,12 @@ class Trip<T> {
   private async stray(request: Json): Promise<void> {
     const bounds = { timeoutMs: 5000, patienceMs: 5000 };
     try {
-      const { json } = await this.client.ask("POST", "/v1/flights:open", { ...request, wait_ms: 0 }, bounds);
+      const again = { ...request, wait_ms: 0 };
+      const { json } = await this.client.ask("POST", "/v1/flights:open", again, { has: "decision", ...bounds });
       if (json["decision"] !== "proceed") return;
       const error = "its caller gave up before it was answered";
       const report = { fencing_token: json["fencing_token"], outcome: "not_done", error };
-      await this.client.ask("POST", `/v1/flights/${json["flight_id"]}/report`, report, bounds);
+      await this.client.ask("POST", `/v1/flights/${json["flight_id"]}/report`, report, { has: "state", ...bounds });
     } catch { /* it ends with its session, then */ }
   }
 
@@ -643,7 +656,7 @@ class Trip<T> {
   private async afterFence(f: Flight, fenced: Fenced, error: unknown): Promise<Result<T>> {
     let flight: Json;
     try {
-      flight = (await this.client.ask("GET", `/v1/flights/${f.flightId}`)).json;
+      flight = (await this.client.ask("GET", `/v1/flights/${f.flightId}`, undefined, { has: "state" })).json;
     } catch {
       throw fenced;
     }
@@ -699,6 +712,8 @@ export interface ClientOptions {
 }
 
 interface AskOptions {
+  /** what a good answer of flightd has, where it is JSON; what does not have it is somebody else's */
+  has: string;
   timeoutMs?: number;
   /** with tries that are not answered, or not now; the client's */
   patienceMs?: number;
@@ -778,19 +793,16 @@ export class Client {
 
   /**
    * Sends a request until a server answers it. Each route is guarded against repeats: by a nonce, a token, or by changing
-   * nothing. Throws the error of a problem document; Unavailable when nobody answers within patience.
+   * nothing. Throws the error of a problem document; Unavailable when nobody answers within patience, or something that
+   * is not flightd, whose answers do not have what ours has.
    * @internal
    */
-  async ask(method: string, route: string, body?: Json, options: AskOptions = {}): Promise<Answer> {
+  async ask(method: string, route: string, body: Json | undefined, options: AskOptions): Promise<Answer> {
     const { data, sent } = await this.askRaw(method, route, body, options);
-    try {
-      return { json: JSON.parse(data.toString()), sent };
-    } catch (e) {
-      throw new FlightdError(`the server's answer cannot be read: ${textOf(e)}`, "internal", {}, e);
-    }
+    return { json: JSON.parse(data.toString()), sent };
   }
 
-  private async askRaw(method: string, route: string, body?: Json, o: AskOptions = {}): Promise<{ data: Buffer; sent: Sent }> {
+  private async askRaw(method: string, route: string, body: Json | undefined, o: AskOptions): Promise<{ data: Buffer; sent: Sent }> {
     if (route !== "/version") await this.connect();
     let deadline = 0; // patience begins with the first failure: a good answer may take its time
     let unsure = false;
@@ -803,7 +815,11 @@ export class Client {
         if (o.signal?.aborted) throw e;
         if (e instanceof FlightdError) {
           const status: number = e.problem["status"];
-          if (status < 500 && status !== 429) throw e;
+          if (status >= 300 && status < 500 && status !== 429) {
+            e.unsure = unsure;
+            throw e;
+          }
+          unsure ||= ["internal", "unreachable"].includes(e.code);
           failure = e;
         } else {
           const cause = (e as { cause?: { code?: string } }).cause;
@@ -817,7 +833,7 @@ export class Client {
       // The next server may know better; a pause comes after the last one.
       const wait = count < this.servers.length ? 0 : hint || pause * (0.5 + Math.random());
       if (count === o.tries || performance.now() + wait > deadline) {
-        if (failure instanceof Unavailable) failure.unsure = unsure;
+        failure.unsure = unsure;
         throw failure;
       }
       await sleep(wait, undefined, o.signal ? { signal: o.signal } : {});
@@ -837,7 +853,7 @@ export class Client {
       method, headers, signal, redirect: "manual", ...(body ? { body: JSON.stringify(body) } : {}),
     });
     const data = Buffer.from(await answer.arrayBuffer());
-    if (answer.status >= 300) throw refusal(answer.status, answer.headers.get("Retry-After") ?? "", data.toString());
+    if (answer.status >= 300 || (o.has && !has(data, o.has))) throw refusal(answer.status, answer.headers.get("Retry-After") ?? "", data.toString());
     return { data, sent };
   }
 
@@ -845,7 +861,7 @@ export class Client {
   private async connect(): Promise<void> {
     if (this.deployment) return;
     this.connecting ??= (async () => {
-      const { json } = await this.ask("GET", "/version");
+      const { json } = await this.ask("GET", "/version", undefined, { has: "version" });
       this.deployment = json["deployment"] || "-";
       if ((await this.spool.names()).length > 0) void this.drainRounds();
     })().finally(() => { this.connecting = undefined; });
@@ -854,7 +870,7 @@ export class Client {
 
   /** @internal */
   async receiptBody(flightId: string): Promise<Uint8Array> {
-    return new Uint8Array((await this.askRaw("GET", `/v1/flights/${flightId}/receipt`)).data);
+    return new Uint8Array((await this.askRaw("GET", `/v1/flights/${flightId}/receipt`, undefined, { has: "" })).data);
   }
 
   /**
@@ -866,7 +882,8 @@ export class Client {
     const started = performance.now();
     let failure: unknown;
     try {
-      return (await this.ask("POST", route, report, { timeoutMs: Math.min(FIRST_REPORT_MS, this.reportWait), tries: 1 })).json;
+      return (await this.ask("POST", route, report,
+        { has: "state", timeoutMs: Math.min(FIRST_REPORT_MS, this.reportWait), tries: 1 })).json;
     } catch (e) {
       if (taking(e) === "taken") throw e;
       failure = e;
@@ -876,7 +893,7 @@ export class Client {
     if (taking(failure) === "later") {
       const left = Math.max(10, this.reportWait - (performance.now() - started));
       try {
-        const { json } = await this.ask("POST", route, report, { timeoutMs: Math.max(1000, left), patienceMs: left });
+        const { json } = await this.ask("POST", route, report, { has: "state", timeoutMs: Math.max(1000, left), patienceMs: left });
         await this.spool.drop(name);
         return json;
       } catch (e) {
@@ -920,7 +937,8 @@ export class Client {
       }
       try {
         const report = JSON.parse(Buffer.from(entry.report, "base64").toString());
-        await this.ask("POST", `/v1/flights/${flightIdOf(entry.key)}/report`, report, { timeoutMs: 5000, tries: 1 });
+        await this.ask("POST", `/v1/flights/${flightIdOf(entry.key)}/report`, report,
+          { has: "state", timeoutMs: 5000, tries: 1 });
       } catch (e) {
         if (taking(e) === "later") {
           this.spool.release(name);
