@@ -209,7 +209,7 @@ class TestOnce(unittest.TestCase):
         early = b"HTTP/1.1 103 Early Hints\r\n\r\n"
         proper = b'HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s'
         first, second = b'{"version":"1"}', b'{"version":"2"}'
-        address, _ = self.serve([early + proper % (15, first)], [proper % (15, second)])
+        address, _ = self.serve([early, proper % (15, first)], [proper % (15, second)])
         client = flightd.Client(address, spool="")
         self.addCleanup(client.close)
         with contextlib.suppress(flightd.Error):
