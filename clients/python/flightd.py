@@ -49,6 +49,7 @@ import tempfile
 import threading
 import time
 import urllib.parse
+import weakref
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Type, Union, cast
@@ -67,6 +68,7 @@ _MAX_TEXT = 1024  # bytes of an error or an external id
 _MAX_WAIT = 20.0  # seconds that one request waits at the server; longer waits are several requests
 _TRY = 10.0  # seconds that one try may take beside waiting
 _FIRST_REPORT = 2.0  # seconds after which a report that is not answered goes to disk
+_REPORT_TRY = 15.0  # seconds that one of its later tries may take: the next server may be well
 _IDLE = 20.0  # seconds after which an idle connection is not used again
 
 
@@ -312,11 +314,11 @@ def _encode(value: Any, content_type: str) -> Tuple[str, bytes]:
     if value is None:
         return content_type, b""
     if isinstance(value, (bytes, bytearray)):
-        return content_type or "application/octet-stream", bytes(value)
+        return _text(content_type or "application/octet-stream"), bytes(value)
     try:
         return "application/json", json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except (TypeError, ValueError, RecursionError) as e:
-        return "text/plain; charset=utf-8", f"the result cannot be written as JSON: {e}".encode("utf-8", "replace")
+    except Exception as e:
+        return "text/plain; charset=utf-8", f"the result cannot be written as JSON: {_text(e)}".encode("utf-8", "replace")
 
 
 def _decode(content_type: str, body: bytes, truncated: bool = False) -> Any:
@@ -329,11 +331,11 @@ def _decode(content_type: str, body: bytes, truncated: bool = False) -> Any:
     return body.decode("utf-8", "replace") if kind.startswith("text/") else body
 
 
-def _body_fields(external_id: str, content_type: str, body: bytes) -> Dict[str, Any]:
+def _body_fields(external_id: Any, content_type: str, body: bytes) -> Dict[str, Any]:
     """A body as reports carry it: as base64, so that what is stored is these bytes; a long one shortened."""
     fields: Dict[str, Any] = {}
-    if external_id:
-        fields["external_id"] = _cut(external_id)
+    if external_id not in (None, ""):
+        fields["external_id"] = _cut(_text(external_id))
     if content_type:
         sendable = len(content_type) < 256 and all(" " <= c <= "~" for c in content_type)
         fields["content_type"] = content_type if sendable else "application/octet-stream"
@@ -342,6 +344,14 @@ def _body_fields(external_id: str, content_type: str, body: bytes) -> Dict[str, 
     if len(body) > _MAX_RECEIPT:
         fields.update(truncated=True, size=len(body), digest="sha256:" + hashlib.sha256(body).hexdigest())
     return fields
+
+
+def _text(value: Any) -> str:
+    """A text of whatever a caller has: one that cannot be written must not keep a report away."""
+    try:
+        return value.decode("utf-8", "replace") if isinstance(value, (bytes, bytearray)) else str(value)
+    except Exception:
+        return f"a {type(value).__name__} that has no text"
 
 
 def _cut(text: str) -> str:
@@ -367,7 +377,7 @@ class Flight:
         self._client, self._request, self._look_up = client, request, look_up
         self._until = None if wait is None else time.monotonic() + wait
         self._trust, self._stop = _Trust(), threading.Event()
-        self._over = self._sent = self._left = False
+        self._entered = self._over = self._sent = self._left = False
         self._gate = threading.Lock()  # between an effect that starts and the end of the block
         self._deadline: Optional[float] = None
         self._session, self._nonce, self._every, self._policy = "", "", 1.0, request
@@ -429,7 +439,9 @@ class Flight:
     # Opening.
 
     def __enter__(self) -> "Flight":
-        legs = 0
+        if self._entered:
+            raise RuntimeError(f"{self.key}: a flight is entered once; call once() again")
+        self._entered, legs = True, 0
         while True:
             legs += 1
             if legs > 1:
@@ -603,7 +615,7 @@ class Flight:
         return self._land(flight, outcome, exc)
 
     def _classify(self, exc: Optional[BaseException]) -> Tuple[str, str]:
-        text = "" if exc is None else f"{type(exc).__name__}: {exc}"
+        text = "" if exc is None else f"{type(exc).__name__}: {_text(exc)}"
         if exc is None:
             if self._sent:
                 return "succeeded", ""
@@ -642,7 +654,7 @@ class Flight:
             return self._after_look(exc)
         if outcome == "not_done":
             return False
-        unsettled = Unsettled(f"{self.key}: {outcome}: {exc}; call again to open the next attempt")
+        unsettled = Unsettled(f"{self.key}: {outcome}: {_text(exc)}; call again to open the next attempt")
         unsettled.outcome = outcome
         raise unsettled from exc
 
@@ -654,7 +666,7 @@ class Flight:
             return True
         self._adopt(answer, sent)
         self._record("not_done", "its caller must call again to act")
-        unsettled = Unsettled(f"{self.key}: not_done: {exc}; the provider shows no effect, call again")
+        unsettled = Unsettled(f"{self.key}: not_done: {_text(exc)}; the provider shows no effect, call again")
         unsettled.outcome = "not_done"
         raise unsettled from exc
 
@@ -736,6 +748,14 @@ class Client:
         self._lock, self._connecting = threading.Lock(), threading.Lock()
         self._drainer: Optional[threading.Thread] = None
         self._closed = threading.Event()
+        _clients.add(self)
+
+    def _forked(self) -> None:
+        """This process is a fork: threads that held locks are its parent's, and so are the connections."""
+        self._lock, self._connecting = threading.Lock(), threading.Lock()
+        self._spool.forked()
+        for wire in self._wires:
+            wire.forked()
 
     def once(self, name: str, id: str, input: Any = None, *, recovery: str = "hold",
              look_up: Optional[Callable[[Flight], Union[Happened, NotHappened, None]]] = None,
@@ -865,17 +885,21 @@ class Client:
         """Brings the outcome of an attempt. From the first try that fails the report is on disk, until it is taken."""
         path, started = f"/v1/flights/{flight_id}/report", time.monotonic()
         try:
-            return self._ask("POST", path, report, has="state", timeout=min(_FIRST_REPORT, self._report_wait), tries=1, once=True)[0]
-        except Error as e:
-            if _taking(e) == "taken":
+            return self._ask("POST", path, report, has="state", timeout=min(_FIRST_REPORT, self._report_wait), tries=1,
+                             once=True)[0]
+        except BaseException as e:
+            if isinstance(e, Error) and _taking(e) == "taken":
                 raise
             failure = e
         # If the process dies from here on, the next client reports it.
         name = self._spool.keep(self._deployment, key, json.dumps(report).encode())
         try:
+            if not isinstance(failure, Error):
+                raise failure
             if _taking(failure) == "later":
                 left = max(0.01, self._report_wait - (time.monotonic() - started))
-                flight = self._ask("POST", path, report, has="state", timeout=max(1.0, left), patience=left)[0]
+                flight = self._ask("POST", path, report, has="state", timeout=min(max(1.0, left), _REPORT_TRY),
+                                   patience=left)[0]
                 self._spool.drop(name)
                 return flight
         except Error as e:
@@ -883,6 +907,10 @@ class Client:
                 self._spool.drop(name)
                 raise
             failure = e
+        except BaseException:  # whoever interrupts the program gets what it asked for, and the outcome stays
+            self._spool.release(name)
+            self._drain_soon(now=False)
+            raise
         if _taking(failure) == "refused":
             self._spool.put_aside(name, failure)
         else:
@@ -908,7 +936,7 @@ class Client:
                 pause = 2.0 if self._drain(names) else 8.0
         if now:
             threading.Thread(target=self._drain, args=(self._spool.names(),), name="flightd-spool").start()
-        with self._lock:
+        with self._lock, contextlib.suppress(RuntimeError):  # no thread any more: the next client does it
             if self._drainer is None or not self._drainer.is_alive():
                 self._drainer = threading.Thread(target=rounds, name="flightd-spool", daemon=True)
                 self._drainer.start()
@@ -966,7 +994,7 @@ class _Wire:
     """Connections to one server. A proxy of the environment is not used."""
 
     def __init__(self, url: urllib.parse.SplitResult) -> None:
-        self._url, self._lock, self._pid, self._closed = url, threading.Lock(), os.getpid(), False
+        self._url, self._lock, self._closed = url, threading.Lock(), False
         self._idle: List[Tuple[http.client.HTTPConnection, float]] = []
 
     def exchange(self, method: str, path: str, body: Optional[bytes], headers: Dict[str, str], timeout: float,
@@ -1014,9 +1042,6 @@ class _Wire:
         return answer.status, after, data, sent
 
     def _get(self) -> Optional[http.client.HTTPConnection]:
-        if self._pid != os.getpid():  # this process was forked: the connections are its parent's
-            self._lock, self._pid = threading.Lock(), os.getpid()
-            self.drop()
         with self._lock:
             while self._idle:
                 connection, since = self._idle.pop()
@@ -1024,6 +1049,10 @@ class _Wire:
                     return connection
                 connection.close()
         return None
+
+    def forked(self) -> None:
+        self._lock = threading.Lock()
+        self.drop()
 
     def close(self) -> None:
         self._closed = True
@@ -1059,6 +1088,9 @@ class _Spool:
     def __init__(self, folder: str) -> None:
         self.folder, self._lock = folder, threading.Lock()
         self._busy: Set[str] = set()
+
+    def forked(self) -> None:
+        self._lock, self._busy = threading.Lock(), set()
 
     def names(self) -> List[str]:
         try:
@@ -1159,6 +1191,18 @@ _CRC = [_crc_row(n) for n in range(256)]
 
 _default: Optional[Client] = None
 _default_lock = threading.Lock()
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _forked() -> None:
+    global _default_lock
+    _default_lock = threading.Lock()
+    for client in list(_clients):
+        client._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _default_client() -> Client:

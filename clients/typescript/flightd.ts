@@ -44,6 +44,7 @@ const MAX_TEXT = 1024; // bytes of an error or an external id
 const MAX_WAIT_MS = 20_000; // that one request waits at the server; longer waits are several requests
 const TRY_MS = 10_000; // that one try may take beside waiting
 const FIRST_REPORT_MS = 2_000; // after which a report that is not answered goes to disk
+const REPORT_TRY_MS = 15_000; // that one of its later tries may take: the next server may be well
 
 type Json = Record<string, any>;
 
@@ -306,9 +307,9 @@ function decode(contentType: string, body: Buffer, truncated = false): unknown {
 }
 
 /** A body as reports carry it: as base64, so that what is stored is these bytes; a long one shortened. */
-function bodyFields(externalId: string, contentType: string, body: Buffer): Json {
+function bodyFields(externalId: unknown, contentType: string, body: Buffer): Json {
   const fields: Json = {};
-  if (externalId) fields["external_id"] = cut(externalId);
+  if (externalId !== "" && externalId != null) fields["external_id"] = cut(textOf(externalId));
   if (contentType) fields["content_type"] = contentType;
   if (body.length > 0) fields["body_base64"] = body.subarray(0, MAX_RECEIPT).toString("base64");
   if (body.length > MAX_RECEIPT) {
@@ -323,7 +324,14 @@ function cut(text: string): string {
   return Buffer.from(text).subarray(0, MAX_TEXT).toString().replace(/\uFFFD$/, "");
 }
 
-const textOf = (e: unknown): string => (e instanceof Error ? `${e.name}: ${e.message}` : String(e));
+/** A text of whatever a caller has: one that cannot be written must not keep a report away. */
+function textOf(e: unknown): string {
+  try {
+    return e instanceof Error ? `${e.name}: ${e.message}` : String(e);
+  } catch {
+    return `a ${typeof e} that has no text`;
+  }
+}
 
 // --- one flight -------------------------------------------------------------------------------------------------------
 
@@ -762,7 +770,10 @@ export class Client {
     const recovery = options.recovery ?? "hold";
     if (recovery === "verify" && !options.lookUp) throw new TypeError("recovery verify needs a lookUp");
     const request: Json = { action: name, id, recovery };
-    const text = JSON.stringify(input); // refuses now what cannot travel
+    const text = JSON.stringify(input, (_, v: unknown) => { // refuses now what cannot travel; JSON would make it null
+      if (typeof v === "number" && !Number.isFinite(v)) throw new TypeError(`the input has ${v}, which JSON cannot hold`);
+      return v;
+    });
     if (text !== undefined) request["input"] = JSON.parse(text);
     if (options.keyDecides) request["fingerprint"] = "none";
     if (options.attemptTimeoutMs !== undefined) request["attempt_timeout_ms"] = Math.trunc(options.attemptTimeoutMs);
@@ -893,7 +904,7 @@ export class Client {
     if (taking(failure) === "later") {
       const left = Math.max(10, this.reportWait - (performance.now() - started));
       try {
-        const { json } = await this.ask("POST", route, report, { has: "state", timeoutMs: Math.max(1000, left), patienceMs: left });
+        const { json } = await this.ask("POST", route, report, { has: "state", timeoutMs: Math.min(Math.max(1000, left), REPORT_TRY_MS), patienceMs: left });
         await this.spool.drop(name);
         return json;
       } catch (e) {
