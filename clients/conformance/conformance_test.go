@@ -25,6 +25,7 @@ func scenarios() []scenario {
 		{"killed-in-mid-effect", killedInMidEffect}, {"away-at-the-end", awayAtTheEnd},
 		{"away-for-three-ttls", awayForThreeTTLs}, {"dead-caller-is-held", deadCallerIsHeld},
 		{"spool-delivered-by-itself", spoolDeliveredByItself}, {"spool-delivered-later", spoolDeliveredLater}, {"spool-is-shared", spoolIsShared},
+		{"spool-goes-on", spoolGoesOn}, {"disk-takes-nothing", diskTakesNothing},
 		{"frozen-before-effect-hold", frozenBeforeEffectHold}, {"frozen-in-effect-hold", frozenInEffectHold},
 		{"frozen-before-effect-resend", frozenBeforeEffectResend}, {"frozen-in-effect-resend", frozenInEffectResend},
 		{"verify-own-doubt", verifyOwnDoubt}, {"verify-dead-holder-happened", verifyDeadHolderHappened},

@@ -797,7 +797,7 @@ class Client:
 
     def spooled(self) -> int:
         """How many reports wait on disk."""
-        return len(self._spool.names())
+        return len(self._spool.on_disk())
 
     def close(self) -> None:
         """Ends work in the background. Reports that wait stay on disk for the next client."""
@@ -942,7 +942,9 @@ class Client:
                 self._drainer.start()
 
     def _drain(self, names: List[str]) -> bool:
-        """Reports what the files hold, and answers False when no server takes reports now."""
+        """Reports what the files hold, and answers False when no server takes reports now. One that a server cannot take
+        now keeps no other one waiting."""
+        went = True
         for name in names:
             entry = self._spool.claim(name)
             if entry is None:
@@ -956,13 +958,19 @@ class Client:
             except Error as e:
                 if _taking(e) == "later":
                     self._spool.release(name)
-                    return False
+                    if e.code == "unreachable":
+                        return False
+                    went = False
+                    continue
                 if _taking(e) == "refused":
                     self._spool.put_aside(name, e)
                     continue
+            except ValueError as e:  # it has its checksum and is none of ours all the same
+                self._spool.put_aside(name, e)
+                continue
             _log.info("flightd: an outcome that waited on disk is recorded: %s", entry["key"])
             self._spool.drop(name)
-        return True
+        return went
 
 
 def _taking(e: Error) -> str:
@@ -1088,26 +1096,31 @@ class _Spool:
     def __init__(self, folder: str) -> None:
         self.folder, self._lock = folder, threading.Lock()
         self._busy: Set[str] = set()
+        self._memory: Dict[str, Dict[str, str]] = {}  # what the disk did not take
 
     def forked(self) -> None:
         self._lock, self._busy = threading.Lock(), set()
 
     def names(self) -> List[str]:
+        return list(self._memory) + self.on_disk()
+
+    def on_disk(self) -> List[str]:
         try:
             return sorted(n for n in os.listdir(self.folder) if n.endswith(self.SUFFIX)) if self.folder else []
         except OSError:
             return []
 
     def keep(self, deployment: str, key: str, report: bytes) -> str:
-        """Writes a report; once this returns a name, it outlives the process. "" where it cannot be kept."""
-        if not self.folder:
-            return ""
+        """Writes a report, which outlives the process then. Where the disk does not take it, it lives with the process."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         entry = {"deployment": deployment, "key": key, "at": at, "report": base64.b64encode(report).decode()}
         data = json.dumps(entry).encode()
         name = hashlib.sha256(f"{deployment} {key} ".encode() + report).hexdigest()[:32] + self.SUFFIX
         with self._lock:
             self._busy.add(name)
+        if not self.folder:
+            self._memory[name] = entry
+            return name
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             handle, temp = tempfile.mkstemp(prefix="new-", dir=self.folder)  # with mode 0600
@@ -1122,17 +1135,19 @@ class _Spool:
             finally:
                 os.close(folder)
         except OSError as e:
-            self.release(name)
             _log.error("flightd: the report of %s could not be kept on disk: %s", key, e)
-            return ""
+            self._memory[name] = entry
         return name
 
     def claim(self, name: str) -> Optional[Dict[str, str]]:
-        """Reads a report, unless another thread deals with it. What cannot be read is put aside."""
+        """Reads a report, unless another thread deals with it. What is damaged is put aside; what cannot be read now is left
+        for the next client."""
         with self._lock:
             if name in self._busy:
                 return None
             self._busy.add(name)
+        if name in self._memory:
+            return self._memory[name]
         try:
             with open(os.path.join(self.folder, name), "rb") as f:
                 data = f.read()
@@ -1142,7 +1157,9 @@ class _Spool:
             return {k: str(entry[k]) for k in ("deployment", "key", "report")}
         except FileNotFoundError:  # another process was faster
             self.release(name)
-        except (OSError, ValueError, KeyError) as e:
+        except OSError as e:
+            _log.error("flightd: a report cannot be read now: %s: %s", os.path.join(self.folder, name), e)
+        except (ValueError, KeyError, TypeError) as e:
             self._rename(name, ".damaged", e)
         return None
 
@@ -1152,15 +1169,18 @@ class _Spool:
 
     def drop(self, name: str) -> None:
         """Removes a report that was taken. If the process dies before it, it is sent once more, which is harmless."""
-        if name:
+        if self._memory.pop(name, None) is None:
             with contextlib.suppress(OSError):
                 os.remove(os.path.join(self.folder, name))
-            self.release(name)
+        self.release(name)
 
     def put_aside(self, name: str, why: Exception) -> None:
         """Keeps a report that no server will ever take, for a person to look at."""
-        if name:
+        if self._memory.pop(name, None) is None:
             self._rename(name, ".refused", why)
+        else:
+            _log.error("flightd: a report was refused, and the disk did not take it: %s", why)
+            self.release(name)
 
     def _rename(self, name: str, suffix: str, why: Exception) -> None:
         path = os.path.join(self.folder, name)

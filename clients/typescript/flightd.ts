@@ -786,7 +786,7 @@ export class Client {
   }
 
   /** How many reports wait on disk. */
-  async spooled(): Promise<number> { return (await this.spool.names()).length; }
+  async spooled(): Promise<number> { return (await this.spool.onDisk()).length; }
 
   /** Ends work in the background. Reports that wait stay on disk for the next client. */
   close(): void {
@@ -874,7 +874,7 @@ export class Client {
     this.connecting ??= (async () => {
       const { json } = await this.ask("GET", "/version", undefined, { has: "version" });
       this.deployment = json["deployment"] || "-";
-      if ((await this.spool.names()).length > 0) void this.drainRounds();
+      if ((await this.spool.names()).length > 0) void this.drainRounds().catch(() => undefined);
     })().finally(() => { this.connecting = undefined; });
     await this.connecting;
   }
@@ -929,7 +929,7 @@ export class Client {
   /** Looks at the spool again later; waiting for that keeps no program alive. */
   private drainLater(ms: number): void {
     clearTimeout(this.drainer);
-    if (!this.closed) this.drainer = setTimeout(() => void this.drainRounds(), ms).unref();
+    if (!this.closed) this.drainer = setTimeout(() => void this.drainRounds().catch(() => undefined), ms).unref();
   }
 
   private async drainRounds(): Promise<void> {
@@ -937,8 +937,12 @@ export class Client {
     if ((await this.spool.names()).length > 0) this.drainLater(went ? 2000 : 8000);
   }
 
-  /** Reports what the files hold, and answers false when no server takes reports now. */
+  /**
+   * Reports what the files hold, and answers false when no server takes reports now. One that a server cannot take now
+   * keeps no other one waiting.
+   */
   private async drain(names: string[]): Promise<boolean> {
+    let went = true;
     for (const name of names) {
       const entry = await this.spool.claim(name);
       if (!entry) continue;
@@ -953,7 +957,9 @@ export class Client {
       } catch (e) {
         if (taking(e) === "later") {
           this.spool.release(name);
-          return false;
+          if (e instanceof Unavailable && e.code === "unreachable") return false;
+          went = false;
+          continue;
         }
         if (taking(e) === "refused") {
           await this.spool.putAside(name, e);
@@ -962,7 +968,7 @@ export class Client {
       }
       await this.spool.drop(name);
     }
-    return true;
+    return went;
   }
 }
 
@@ -1019,13 +1025,16 @@ class Spool {
   readonly folder: string;
   private readonly log: (message: string) => void;
   private readonly busy = new Set<string>();
+  private readonly memory = new Map<string, Spooled>(); // what the disk did not take
 
   constructor(folder: string, log: (message: string) => void) {
     this.folder = folder;
     this.log = log;
   }
 
-  async names(): Promise<string[]> {
+  async names(): Promise<string[]> { return [...this.memory.keys(), ...await this.onDisk()]; }
+
+  async onDisk(): Promise<string[]> {
     try {
       return this.folder ? (await fs.readdir(this.folder)).filter((n) => n.endsWith(".report")).sort() : [];
     } catch {
@@ -1033,15 +1042,18 @@ class Spool {
     }
   }
 
-  /** Writes a report; once this gives a name, it outlives the process. "" where it cannot be kept. */
+  /** Writes a report, which outlives the process then. Where the disk does not take it, it lives with the process. */
   async keep(deployment: string, key: string, report: string): Promise<string> {
-    if (!this.folder) return "";
     const entry = { deployment, key, at: new Date().toISOString(), report: Buffer.from(report).toString("base64") };
     const data = Buffer.from(JSON.stringify(entry));
     const head = Buffer.from("FDC1\0\0\0\0");
     head.writeUInt32BE(crc32c(data), 4);
     const name = createHash("sha256").update(`${deployment} ${key} ${report}`).digest("hex").slice(0, 32) + ".report";
     this.busy.add(name);
+    if (!this.folder) {
+      this.memory.set(name, entry);
+      return name;
+    }
     try {
       await fs.mkdir(this.folder, { recursive: true, mode: 0o700 });
       const temp = path.join(this.folder, `new-${randomBytes(8).toString("hex")}`);
@@ -1059,27 +1071,37 @@ class Spool {
       } finally {
         await folder.close();
       }
-      return name;
     } catch (e) {
-      this.release(name);
       this.log(`the report of ${key} could not be kept on disk: ${textOf(e)}`);
-      return "";
+      this.memory.set(name, entry);
     }
+    return name;
   }
 
-  /** Reads a report, unless somebody in this process deals with it. What cannot be read is put aside. */
+  /**
+   * Reads a report, unless somebody in this process deals with it. What is damaged is put aside; what cannot be read now
+   * is left for the next client.
+   */
   async claim(name: string): Promise<Spooled | undefined> {
     if (this.busy.has(name)) return undefined;
     this.busy.add(name);
+    const kept = this.memory.get(name);
+    if (kept) return kept;
+    let data: Buffer;
     try {
-      const data = await fs.readFile(path.join(this.folder, name));
+      data = await fs.readFile(path.join(this.folder, name));
+    } catch (e) {
+      if ((e as { code?: string }).code === "ENOENT") this.release(name); // another process was faster
+      else this.log(`a report cannot be read now: ${path.join(this.folder, name)}: ${textOf(e)}`);
+      return undefined;
+    }
+    try {
       if (data.subarray(0, 4).toString() !== "FDC1" || data.readUInt32BE(4) !== crc32c(data.subarray(8))) {
         throw new Error("a report in the spool does not have its checksum");
       }
       return JSON.parse(data.subarray(8).toString());
     } catch (e) {
-      if ((e as { code?: string }).code === "ENOENT") this.release(name); // another process was faster
-      else await this.rename(name, ".damaged", e);
+      await this.rename(name, ".damaged", e);
       return undefined;
     }
   }
@@ -1088,14 +1110,18 @@ class Spool {
 
   /** Removes a report that was taken. If the process dies before it, it is sent once more, which is harmless. */
   async drop(name: string): Promise<void> {
-    if (!name) return;
-    await fs.rm(path.join(this.folder, name), { force: true });
+    if (!this.memory.delete(name)) {
+      await fs.rm(path.join(this.folder, name), { force: true })
+        .catch((e) => this.log(`a report that was taken cannot be removed: ${name}: ${textOf(e)}`));
+    }
     this.release(name);
   }
 
   /** Keeps a report that no server will ever take, for a person to look at. */
   async putAside(name: string, why: unknown): Promise<void> {
-    if (name) await this.rename(name, ".refused", why);
+    if (!this.memory.delete(name)) return this.rename(name, ".refused", why);
+    this.log(`a report was refused, and the disk did not take it: ${textOf(why)}`);
+    this.release(name);
   }
 
   private async rename(name: string, suffix: string, why: unknown): Promise<void> {
