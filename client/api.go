@@ -35,7 +35,8 @@ type (
 // OpenAnswer is the answer to an open or a verdict.
 type OpenAnswer struct {
 	wire.OpenAnswer
-	Sent time.Time // when the request was sent that this answers: trust counts from then
+	Sent   time.Time // when the request was sent that this answers: trust counts from then
+	unsure bool      // beside an error: an open may still be carried out
 }
 
 // SessionAnswer is the answer to a session that was made or renewed.
@@ -56,7 +57,7 @@ func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenA
 	}
 	return openAnswer(c.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/flights:open", body: r.AppendJSON(nil), key: key,
-		timeout: wire.Wait(r.WaitMS) + defaultTry,
+		has: `"decision"`, timeout: wire.Wait(r.WaitMS) + defaultTry,
 	}))
 }
 
@@ -67,7 +68,7 @@ func (c *Client) Verdict(ctx context.Context, key flight.Key, r VerdictRequest) 
 	}
 	return openAnswer(c.ask(ctx, request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/verdict"), body: r.AppendJSON(nil), key: key,
-		timeout: wire.Wait(r.WaitMS) + defaultTry,
+		has: `"decision"`, timeout: wire.Wait(r.WaitMS) + defaultTry,
 	}))
 }
 
@@ -78,7 +79,7 @@ func openAnswer(resp response, err error) (OpenAnswer, error) {
 	}
 	a, err := decode[wire.OpenAnswer](resp, err)
 	if err != nil {
-		return OpenAnswer{}, err
+		return OpenAnswer{unsure: resp.unsure}, err
 	}
 	return OpenAnswer{OpenAnswer: *a, Sent: resp.sent}, nil
 }
@@ -95,7 +96,7 @@ func problemOf(err error) *Problem {
 func (c *Client) Report(ctx context.Context, key flight.Key, r ReportRequest) (*Flight, error) {
 	return decode[Flight](c.ask(ctx, request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/report"), body: r.AppendJSON(nil), key: key,
-		timeout: reportTry,
+		has: `"state"`, timeout: reportTry,
 	}))
 }
 
@@ -109,7 +110,7 @@ func (c *Client) NewSession(ctx context.Context, ttl time.Duration, owner string
 func (c *Client) newSession(ctx context.Context, ttl time.Duration, owner string, tries int) (SessionAnswer, error) {
 	body := append([]byte(`{"ttl_ms":`), strconv.FormatInt(ttl.Milliseconds(), 10)...)
 	body = append(append(body, `,"owner":`...), strconv.QuoteToASCII(printable(owner))...)
-	return sessionAnswer(c.ask(ctx, request{method: http.MethodPost, path: "/v1/sessions", body: append(body, '}'), tries: tries}))
+	return sessionAnswer(c.ask(ctx, request{method: http.MethodPost, path: "/v1/sessions", body: append(body, '}'), has: `"trust_ms"`, tries: tries}))
 }
 
 func printable(s string) string {
@@ -137,7 +138,7 @@ func (c *Client) renew(ctx context.Context, session string, nonces []string, tim
 	}
 	return sessionAnswer(c.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/renew", body: append(body, ']', '}'),
-		timeout: timeout, tries: tries,
+		has: `"trust_ms"`, timeout: timeout, tries: tries,
 	}))
 }
 
@@ -157,7 +158,7 @@ func sessionAnswer(resp response, err error) (SessionAnswer, error) {
 
 // Flight reads one flight. *Missing is inside the error when its key was never used.
 func (c *Client) Flight(ctx context.Context, id flight.ID) (*Flight, error) {
-	return decode[Flight](c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "")}))
+	return decode[Flight](c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), has: `"state"`}))
 }
 
 // WaitFlight reads one flight as soon as it has another version than the one seen, or as it is when wait is over.
@@ -290,7 +291,7 @@ func (c *Client) Ready(ctx context.Context) (*Ready, error) {
 
 // Version asks which version the server has, and to which deployment it belongs.
 func (c *Client) Version(ctx context.Context) (*Version, error) {
-	return decode[Version](c.ask(ctx, request{method: http.MethodGet, path: "/version"}))
+	return decode[Version](c.ask(ctx, request{method: http.MethodGet, path: "/version", has: `"version"`}))
 }
 
 func flightPath(id flight.ID, rest string) string { return "/v1/flights/" + id.String() + rest }

@@ -83,24 +83,40 @@ func (l *leg) attemptContext(policy flight.Policy) (ctx context.Context, cancel 
 // end, which counts as long as nothing newer was opened.
 func (l *leg) perform(ctx context.Context, stop func(), a OpenAnswer, policy flight.Policy) (end ending, late <-chan ending) {
 	spec := l.spec(a, policy)
-	spec.Context = ctx
+	spec.Context, spec.MayStart = ctx, mayStart(ctx, l.session)
 	at := effect.NewAttempt(spec)
-	if policy.AttemptTimeout <= 0 {
-		defer stop()
-		return l.handle(ctx, at), nil
-	}
 	done := make(chan ending, 1)
 	go func() { // reportLate waits for it where nobody else does
+		end := ending{outcome: flight.Unknown, err: errGone}
+		defer func() { done <- end }() // also when the handler ends this goroutine
 		defer stop()
-		done <- l.handle(ctx, at)
+		end = l.handle(ctx, at)
 	}()
-	hung := time.NewTimer(policy.AttemptTimeout + l.client.opts.hungAfter)
-	defer hung.Stop()
+	var hung <-chan time.Time
+	if policy.AttemptTimeout > 0 {
+		timer := time.NewTimer(policy.AttemptTimeout + l.client.opts.hungAfter)
+		defer timer.Stop()
+		hung = timer.C
+	}
 	select {
 	case end := <-done:
 		return end, nil
-	case <-hung.C:
+	case <-hung:
 		return ending{outcome: flight.Unknown, err: errors.New("the handler did not return after its time-out")}, done
+	}
+}
+
+// errGone is what a handler says that ended its goroutine instead of returning.
+var errGone = errors.New("the handler ended without returning")
+
+// mayStart is asked right before an effect leaves. An attempt whose time is over starts none, whatever its handler still
+// does: another one may be open.
+func mayStart(ctx context.Context, s *session) func() error {
+	return func() error {
+		if ctx.Err() != nil {
+			return fmt.Errorf("the effect must not be started: %w", context.Cause(ctx))
+		}
+		return s.mayStart()
 	}
 }
 
@@ -109,7 +125,7 @@ func (l *leg) spec(a OpenAnswer, policy flight.Policy) effect.Spec {
 	return effect.Spec{
 		Key: l.trip.call.Key, Number: a.Attempt, IdempotencyKey: a.IdempotencyKey, FencingToken: a.FencingToken,
 		Input: l.input(a), Recovery: policy.Recovery, Previous: previous(a.Previous),
-		LeaseLost: l.session.dying.Done, MayStart: l.session.mayStart,
+		LeaseLost: l.session.dying.Done,
 	}
 }
 

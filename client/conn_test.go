@@ -100,8 +100,8 @@ func TestAnyAnswerOfHTTP11(t *testing.T) {
 
 // A connection that the server closed while it was idle is no failure.
 func TestStaleConnection(t *testing.T) {
-	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
-	c := scripted(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: close\r\n\r\n{}", answer)
+	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"version\":\"x\"}"
+	c := scripted(t, "HTTP/1.1 200 OK\r\nContent-Length: 15\r\nX: close\r\n\r\n{\"version\":\"x\"}", answer)
 	for range 2 {
 		_, err := c.Version(t.Context())
 		require.NoError(t, err)

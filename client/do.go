@@ -141,7 +141,7 @@ func (l *leg) fly() (again bool, result effect.Result, err error) {
 			err = fmt.Errorf("client: the server decided %q, which this client does not know", answer.Decision)
 		}
 	}
-	l.drop(CodeOf(err) == "") // where the server said no, nothing of this nonce is on its way
+	l.drop(answer.unsure || CodeOf(err) == "") // where the server said no, nothing of this nonce is on its way
 	switch {
 	case isLeaseLost(err):
 		if l.session != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -267,6 +268,47 @@ func TestAttemptTimeout(t *testing.T) {
 	var doubt *client.InDoubt
 	require.ErrorAs(t, err, &doubt)
 	require.Contains(t, g.flight(key).Newest().Error, "deadline")
+}
+
+// What a handler left running when it returned, or when its time was over, starts nothing: its attempt was reported as
+// one that sent nothing, and the next one may be open.
+func TestNothingStartsWhenTheAttemptIsOver(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	left := make(chan *effect.Attempt, 1)
+	_, err := c.Do(t.Context(), call(`1`), func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+		at.Watch()
+		left <- at
+		return effect.Answer{}, errors.New("gave up waiting for what it started")
+	})
+	var unsettled *client.Unsettled
+	require.ErrorAs(t, err, &unsettled)
+	require.Equal(t, flight.NotDone, unsettled.Outcome)
+	require.Error(t, (<-left).Sending())
+
+	timed := call(`1`, flight.Policy{AttemptTimeout: time.Millisecond})
+	timed.Key = flight.MustKey("default/charge/timed")
+	_, err = c.Do(t.Context(), timed, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		<-ctx.Done()
+		return effect.Answer{}, at.Sending()
+	})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorAs(t, err, &unsettled)
+	require.Equal(t, flight.NotDone, unsettled.Outcome)
+	require.False(t, g.flight(timed.Key).Tainted())
+}
+
+// A handler that ends its goroutine, as a test that fails in it does, is of unknown outcome, and nobody waits for ever.
+func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
+	g := newRig(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, err := g.connect().Do(ctx, call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		runtime.Goexit()
+		return effect.Answer{}, nil
+	})
+	var doubt *client.InDoubt
+	require.ErrorAs(t, err, &doubt)
 }
 
 // The first caller's input and policy stand: a resend must send what the first one sent.

@@ -32,6 +32,7 @@ type request struct {
 	key     flight.Key // whose namespace goes out, and which errors name
 	actor   bool       // say who decides
 	headers bool       // those of a good answer are wanted, too
+	has     string     // what a good answer of flightd has; what does not have it is somebody else's
 
 	once     bool          // not even again where a connection turned out to be stale
 	timeout  time.Duration // of one try; 0: 10 s
@@ -126,7 +127,10 @@ func again(err error) (wait time.Duration, yes bool) {
 func mayHaveArrived(err error) bool {
 	var e *Error
 	var op *net.OpError
-	return !errors.As(err, &e) && !(errors.As(err, &op) && op.Op == "dial")
+	if errors.As(err, &e) {
+		return e.Problem.Code == wire.Internal // the server does not know it either
+	}
+	return !(errors.As(err, &op) && op.Op == "dial")
 }
 
 func unavailable(ctx context.Context, err error) error {
@@ -163,10 +167,15 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 	if errors.Is(err, errHeader) {
 		return resp, &Error{Problem: Problem{Code: wire.InputInvalid, Status: http.StatusBadRequest, Detail: err.Error()}}
 	}
-	if err == nil && resp.status >= 300 && resp.status != http.StatusNotModified {
+	switch {
+	case err != nil || resp.status == http.StatusNotModified:
+		return resp, err
+	case resp.status >= 300:
 		return resp, refusal(&resp, r.key)
+	case !bytes.Contains(resp.body, []byte(r.has)):
+		return resp, &effect.Unavailable{Code: "unreachable", Cause: errors.New(stranger(&resp))}
 	}
-	return resp, err
+	return resp, nil
 }
 
 func (c *Client) carry(ctx context.Context, server int, r *request, timeout time.Duration) (response, error) {
@@ -249,12 +258,15 @@ func readBody(answer *http.Response) ([]byte, error) {
 	return body, err
 }
 
-// refusal reads a problem document. What is none, from a proxy perhaps, becomes one.
+// refusal reads a problem document. What is none comes from something in between, a proxy perhaps, which cannot say what
+// became of the request: where it says that there is no server, there is none.
 func refusal(resp *response, key flight.Key) error {
 	var p Problem
-	if err := json.Unmarshal(resp.body, &p); err != nil || p.Code == "" {
-		p = Problem{Code: wire.Internal, Title: http.StatusText(resp.status),
-			Detail: fmt.Sprintf("answer %d of something that is not flightd: %.200q", resp.status, resp.body)}
+	if !isProblem(resp.body) || json.Unmarshal(resp.body, &p) != nil {
+		if resp.status >= http.StatusInternalServerError {
+			return &effect.Unavailable{Code: "unreachable", Cause: errors.New(stranger(resp))}
+		}
+		p = Problem{Code: wire.Internal, Title: http.StatusText(resp.status), Detail: stranger(resp)}
 	}
 	p.Status = resp.status
 	if p.RetryAfterMS == 0 {
@@ -263,6 +275,19 @@ func refusal(resp *response, key flight.Key) error {
 		}
 	}
 	return problem(p, key)
+}
+
+func stranger(resp *response) string {
+	return fmt.Sprintf("answer %d of something that is not flightd: %.200q", resp.status, resp.body)
+}
+
+// isProblem reports whether this is flightd's own word: others have codes, too, but none of them says retryable.
+func isProblem(body []byte) bool {
+	var p struct {
+		Code      string
+		Retryable *bool
+	}
+	return json.Unmarshal(body, &p) == nil && p.Code != "" && p.Retryable != nil
 }
 
 // decode reads an answer leniently: later versions may have added fields.

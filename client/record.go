@@ -58,7 +58,7 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 func (c *Client) reportRequest(key flight.Key, body []byte) request {
 	return request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/report"), body: body, key: key,
-		timeout: reportTry, patience: c.opts.reportWait,
+		has: `"state"`, timeout: reportTry, patience: c.opts.reportWait,
 	}
 }
 
@@ -84,7 +84,7 @@ func verdictOn(err error) taking {
 // startDrain reports what is in the spool, now and whenever something comes to lie there. Close waits for the first
 // round, so that a command that is short still does its share.
 func (c *Client) startDrain() {
-	if !c.spool.enabled() || !c.gate.enter(&c.work) {
+	if !c.gate.enter(&c.work) {
 		return
 	}
 	first := c.spool.names()
@@ -113,8 +113,10 @@ func (c *Client) startDrain() {
 // drainEvery is how often the spool is looked at.
 const drainEvery = 2 * time.Second
 
-// drain reports what the files hold, and answers false when no server takes reports now.
+// drain reports what the files hold, and answers false when no server takes reports now. One that a server cannot take
+// now keeps no other one waiting.
 func (c *Client) drain(ctx context.Context, names []string) bool {
+	went := true
 	for _, name := range names {
 		entry, ok := c.spool.claim(name)
 		if !ok {
@@ -140,10 +142,13 @@ func (c *Client) drain(ctx context.Context, names []string) bool {
 			c.spool.putAside(name, entry.Key, err)
 		case later:
 			c.spool.release(name)
-			return false
+			if CodeOf(err) == "" {
+				return false
+			}
+			went = false
 		}
 	}
-	return true
+	return went
 }
 
 func retryable(code Code) bool {

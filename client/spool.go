@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"hash/crc32"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +27,7 @@ type spool struct {
 
 	mu   sync.Mutex
 	busy map[string]struct{} // files that somebody in this process deals with
+	held map[string]*spooled // what the disk did not take
 }
 
 // spooled is what a file holds: this, behind the magic and a checksum.
@@ -44,7 +47,7 @@ const (
 )
 
 func openSpool(dir string, logger *slog.Logger) (*spool, error) {
-	p := &spool{dir: dir, logger: logger, busy: make(map[string]struct{})}
+	p := &spool{dir: dir, logger: logger, busy: make(map[string]struct{}), held: make(map[string]*spooled)}
 	if dir == "" {
 		return p, nil
 	}
@@ -56,8 +59,19 @@ func openSpool(dir string, logger *slog.Logger) (*spool, error) {
 
 func (p *spool) enabled() bool { return p.dir != "" }
 
-// names lists the files that hold reports.
+// names lists the reports that wait.
 func (p *spool) names() []string {
+	p.mu.Lock()
+	names := slices.Collect(maps.Keys(p.held))
+	p.mu.Unlock()
+	return append(names, p.files()...)
+}
+
+// files lists the files that hold reports.
+func (p *spool) files() []string {
+	if !p.enabled() {
+		return nil
+	}
 	entries, err := os.ReadDir(p.dir)
 	if err != nil {
 		p.logger.Warn("flightd: the spool of reports cannot be read", "spool", p.dir, "error", err)
@@ -72,12 +86,9 @@ func (p *spool) names() []string {
 	return names
 }
 
-// keep writes a report to disk. When it returns without error the report outlives this process; the file is the
-// caller's until drop, putAside or release.
+// keep writes a report to disk. When it returns without error the report outlives this process, else it lives as long as
+// this process does; it is the caller's until drop, putAside or release.
 func (p *spool) keep(s *spooled) (name string, err error) {
-	if !p.enabled() {
-		return "", errors.New("no spool: the outcome is lost with this process")
-	}
 	s.At = time.Now().UTC()
 	data, err := encodeSpooled(s)
 	if err != nil {
@@ -88,9 +99,15 @@ func (p *spool) keep(s *spooled) (name string, err error) {
 	p.mu.Lock()
 	p.busy[name] = struct{}{}
 	p.mu.Unlock()
-	if err := p.write(name, data); err != nil {
-		p.release(name)
-		return "", fmt.Errorf("keep a report: %w", err)
+	err = errors.New("no spool: the outcome is lost with this process")
+	if p.enabled() {
+		err = p.write(name, data)
+	}
+	if err != nil {
+		p.mu.Lock()
+		p.held[name] = s
+		p.mu.Unlock()
+		return name, fmt.Errorf("keep a report: %w", err)
 	}
 	return name, nil
 }
@@ -149,24 +166,27 @@ func (p *spool) sync() error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// claim reads a report, unless somebody in this process deals with it. What cannot be read is put aside.
+// claim reads a report, unless somebody in this process deals with it. What is damaged is put aside; what cannot be read
+// now is left for the next process.
 func (p *spool) claim(name string) (*spooled, bool) {
 	p.mu.Lock()
 	_, taken := p.busy[name]
 	p.busy[name] = struct{}{}
+	held := p.held[name]
 	p.mu.Unlock()
-	if taken {
-		return nil, false
+	if taken || held != nil {
+		return held, !taken
 	}
 	b, err := os.ReadFile(filepath.Join(p.dir, name))
 	if errors.Is(err, os.ErrNotExist) { // another process was faster
 		p.release(name)
 		return nil, false
 	}
-	var s *spooled
-	if err == nil {
-		s, err = decodeSpooled(b)
+	if err != nil {
+		p.logger.Error("flightd: a report cannot be read now", "file", filepath.Join(p.dir, name), "error", err)
+		return nil, false
 	}
+	s, err := decodeSpooled(b)
 	if err != nil {
 		p.rename(name, spoolBad, "", err)
 		return nil, false
@@ -184,10 +204,10 @@ func (p *spool) release(name string) {
 // drop removes a report that was taken. If the process dies before it, the report is sent once more, which changes
 // nothing.
 func (p *spool) drop(name, key string) {
-	if name == "" {
+	defer p.release(name)
+	if p.forget(name) {
 		return
 	}
-	defer p.release(name)
 	if err := os.Remove(filepath.Join(p.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		p.logger.Warn("flightd: a report that was taken cannot be removed", "key", key, "file", name, "error", err)
 	}
@@ -195,9 +215,21 @@ func (p *spool) drop(name, key string) {
 
 // putAside keeps a report that no server will ever take, for a person to look at, and says so.
 func (p *spool) putAside(name, key string, why error) {
-	if name != "" {
-		p.rename(name, spoolRefused, key, why)
+	if p.forget(name) {
+		p.logger.Error("flightd: a report was refused, and the disk did not take it", "key", key, "error", why)
+		p.release(name)
+		return
 	}
+	p.rename(name, spoolRefused, key, why)
+}
+
+// forget ends what is held of a report in memory, and answers whether that was it.
+func (p *spool) forget(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, held := p.held[name]
+	delete(p.held, name)
+	return held
 }
 
 // rename puts a file aside. key is "" where it could not be read.
@@ -210,8 +242,5 @@ func (p *spool) rename(name, suffix, key string, why error) {
 
 // Spooled is how many reports wait on disk in the client's spool.
 func (c *Client) Spooled() int {
-	if !c.spool.enabled() {
-		return 0
-	}
-	return len(c.spool.names())
+	return len(c.spool.files())
 }

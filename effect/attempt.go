@@ -2,6 +2,7 @@ package effect
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/flightd/flightd/flight"
@@ -30,6 +31,7 @@ type Spec struct {
 const (
 	markWatched uint32 = 1 << iota // Transport or Sending is in use: silence means that nothing left
 	markSent                       // the effect may have left
+	markOver                       // it was classified: nothing may leave any more
 )
 
 // NewAttempt makes the attempt that spec describes.
@@ -70,15 +72,34 @@ func (a *Attempt) Watch() { a.marks.Or(markWatched) }
 
 // Sending is called right before the effect leaves. It returns an error, and the effect must not be started, when the
 // right to start it is lost. An error that the handler returns before this call means not_done, one after it unknown;
-// so does the error of a second call that is refused after a first one was not.
+// so does the error of a second call that is refused after a first one was not. It is refused, too, when the attempt is
+// over: what a handler left running when it returned starts nothing.
 func (a *Attempt) Sending() error {
 	a.Watch()
 	if err := a.mayStart(); err != nil {
 		return err
 	}
-	a.marks.Or(markSent)
-	return nil
+	return a.start()
 }
 
+// start notes that the effect may have left, unless the attempt is over.
+func (a *Attempt) start() error {
+	for {
+		marks := a.marks.Load()
+		if marks&markOver != 0 {
+			return NotDone(&keptBackError{errOver})
+		}
+		if a.marks.CompareAndSwap(marks, marks|markSent) {
+			return nil
+		}
+	}
+}
+
+// errOver keeps back what a handler left running.
+var errOver = errors.New("the attempt is over: the effect must not be started")
+
 // Sent reports whether the effect may have left.
-func (a *Attempt) Sent() bool { return a.marks.Load() != markWatched }
+func (a *Attempt) Sent() bool { return a.marks.Load()&^markOver != markWatched }
+
+// end lets nothing leave from now on that has not left yet, and answers whether anything may have.
+func (a *Attempt) end() (sent bool) { return a.marks.Or(markOver)&^markOver != markWatched }

@@ -15,4 +15,6 @@
 //	Refused(err)                    refused           refused                        refused
 //	NotDone(err)                    not_done          not_done                       not_done
 //	any other error, or a panic     unknown           not_done                       unknown
+//
+// From then on Transport and Sending refuse: what a handler left running when it returned starts nothing.
 package effect

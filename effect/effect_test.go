@@ -65,6 +65,22 @@ func TestSendingWithoutALease(t *testing.T) {
 	require.Equal(t, flight.NotDone, Classify(err, at))
 }
 
+// An attempt that was classified starts nothing more, whoever still holds it.
+func TestNothingLeavesAfterItWasClassified(t *testing.T) {
+	url, _, acted := provider(t, false)
+	at := attempt(nil)
+	client := &http.Client{Transport: at.Transport(nil)}
+	require.Equal(t, flight.NotDone, Classify(errBoom, at))
+	require.Error(t, at.Sending())
+	resp, err := client.Post(url, "text/plain", strings.NewReader("x"))
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	require.Error(t, err)
+	require.Zero(t, acted.Load())
+	require.False(t, at.Sent())
+}
+
 // provider acts on every request, and hangs up on every second one of a connection without an answer.
 func provider(t *testing.T, tls bool) (url string, client *http.Client, acted *atomic.Int32) {
 	acted = new(atomic.Int32)

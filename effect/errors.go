@@ -31,13 +31,15 @@ type keptBackError struct{ err error }
 func (e *keptBackError) Error() string { return e.err.Error() }
 func (e *keptBackError) Unwrap() error { return e.err }
 
-// Classify says which outcome a handler's error means; the table stands in the package comment.
+// Classify says which outcome a handler's error means; the table stands in the package comment. It ends the attempt:
+// what has not left by then is kept back, or the outcome would not be true for long.
 func Classify(err error, at *Attempt) flight.Outcome {
 	var refused *refusedError
 	var notDone *notDoneError
 	var keptBack *keptBackError
+	sent := at.end()
 	switch {
-	case errors.As(err, &keptBack) && at.Sent():
+	case errors.As(err, &keptBack) && sent:
 		return flight.Unknown
 	case err == nil:
 		return flight.Succeeded
@@ -45,7 +47,7 @@ func Classify(err error, at *Attempt) flight.Outcome {
 		return flight.Refused
 	case errors.As(err, &notDone):
 		return flight.NotDone
-	case !at.Sent():
+	case !sent:
 		return flight.NotDone
 	}
 	return flight.Unknown

@@ -177,8 +177,10 @@ func (c *guardedConn) Write(b []byte) (int, error) {
 		if err := c.at.mayStart(); err != nil {
 			return 0, err
 		}
+		if err := c.at.start(); err != nil {
+			return 0, err
+		}
 		c.started.Store(true)
-		c.at.marks.Or(markSent)
 	}
 	return c.Conn.Write(b)
 }

@@ -136,6 +136,34 @@ func errorBeforeEffect(t *trial) {
 	t.landed(2)
 }
 
+// What a callback left running when it ended starts no effect any more: its attempt was reported as one that sent nothing.
+func leftBehind(t *trial) {
+	t.provider.shut("/before")
+	d := t.driver()
+	t.got(d.do(t.call(t.pausedBefore, func(c *call) { c.LeaveBehind = t.provider.url + "/after" })), "not_done")
+	require.Equal(t, "queued", t.flight().State)
+	t.provider.open("/before")
+	t.provider.arrived(t, "/after")
+	require.Empty(t, t.asked())
+	t.got(d.do(t.call()), "executed")
+	t.landed(2)
+}
+
+// Who comes to the effect when the attempt's time is over starts nothing, and leaves no doubt.
+func timeIsOver(t *trial) {
+	t.provider.shut("/before")
+	d := t.driver()
+	p := d.begin(t.call(t.pausedBefore, func(c *call) { c.AttemptTimeoutMS = 200 }))
+	t.provider.arrived(t, "/before")
+	<-time.After(400 * time.Millisecond)
+	t.provider.open("/before")
+	require.Contains(t, []string{"lease_lost", "not_done"}, p.one().Error)
+	require.Empty(t, t.asked())
+	f := t.flight()
+	require.Equal(t, "queued", f.State)
+	require.False(t, f.Tainted)
+}
+
 // What the provider surely did not do leaves the key free, too.
 func notDone(t *trial) {
 	t.provider.set(func(p *provider) { p.status = []int{429} })

@@ -16,20 +16,21 @@ import (
 // scenarios is the list. Each has a key, a proxy, a provider and a spool of its own, and all but those that kill it share
 // one flightd, so that they run side by side.
 func scenarios() []scenario {
-	return []scenario{
+	return append(between(), []scenario{
 		{"crowd", crowd}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"report-lost", reportLost},
 		{"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
-		{"error-before-effect", errorBeforeEffect}, {"not-done", notDone}, {"busy", busy},
+		{"error-before-effect", errorBeforeEffect}, {"left-behind", leftBehind}, {"time-is-over", timeIsOver}, {"not-done", notDone}, {"busy", busy},
 		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"nobody-there", nobodyThere}, {"answer-too-late", answerTooLate},
 		{"renewals-list-nonces", renewalsListNonces}, {"gone-with-its-answer", goneWithItsAnswer},
 		{"killed-in-mid-effect", killedInMidEffect}, {"away-at-the-end", awayAtTheEnd},
 		{"away-for-three-ttls", awayForThreeTTLs}, {"dead-caller-is-held", deadCallerIsHeld},
 		{"spool-delivered-by-itself", spoolDeliveredByItself}, {"spool-delivered-later", spoolDeliveredLater}, {"spool-is-shared", spoolIsShared},
+		{"spool-goes-on", spoolGoesOn}, {"disk-takes-nothing", diskTakesNothing},
 		{"frozen-before-effect-hold", frozenBeforeEffectHold}, {"frozen-in-effect-hold", frozenInEffectHold},
 		{"frozen-before-effect-resend", frozenBeforeEffectResend}, {"frozen-in-effect-resend", frozenInEffectResend},
 		{"verify-own-doubt", verifyOwnDoubt}, {"verify-dead-holder-happened", verifyDeadHolderHappened},
 		{"verify-dead-holder-did-not", verifyDeadHolderDidNot},
-	}
+	}...)
 }
 
 type scenario struct {
@@ -152,6 +153,12 @@ func (t *trial) landed(attempts uint32) wire.Flight {
 	require.False(t, f.Overlap)
 	require.Len(t, t.charges(), 1, "what really happened")
 	return f
+}
+
+// until waits until the trial's flight is as wanted.
+func (t *trial) until(what string, holds func(wireFlight) bool) {
+	t.Helper()
+	eventually(t, t.key+" "+what, patience, func() bool { return holds(t.flight()) })
 }
 
 // spooled are the names of the reports that wait on disk.

@@ -3,11 +3,16 @@
 package conformance
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -131,6 +136,69 @@ func spoolIsShared(t *trial) {
 	t.id, t.key, t.provider = t.id+"-back", t.key+"-back", newProvider(t.T)
 	t.leaveReport(t.language)
 	t.delivered(goLanguage)
+}
+
+// One report that no server takes now keeps no other one waiting, and what cannot be read now is left where it is.
+func spoolGoesOn(t *trial) {
+	takes := func(string) bool { return false }
+	t.proxy.always(func(path string) fault {
+		if strings.HasSuffix(path, "/report") && !takes(path) {
+			return fault{cut: true, page: &page{503, "application/problem+json", `{"code":"internal","status":500,"retryable":true}`}}
+		}
+		return fault{}
+	})
+	require.NoError(t, os.Mkdir(filepath.Join(t.spool, "0.report"), 0o700)) // as good as a file that cannot be opened
+	d := t.driver(reportWait(300))
+	flights := map[string]string{} // by path of the report
+	for _, n := range []string{"-a", "-b", "-c"} {
+		t.got(d.do(t.call(func(c *call) { c.ID += n })), "unrecorded")
+		flights[t.house.flight(t.key+n).ID] = t.key + n
+	}
+	require.Len(t, t.spooled(), 4)
+	first := t.reportIn(t.spooled()[1])
+	t.proxy.mu.Lock()
+	takes = func(path string) bool { return !strings.Contains(path, "/"+first+"/") }
+	t.proxy.mu.Unlock()
+	for id, key := range flights {
+		if id != first {
+			eventually(t, key+" has its receipt", patience, func() bool { return succeeded(t.house.flight(key)) })
+		}
+	}
+	t.proxy.mu.Lock()
+	takes = func(string) bool { return true }
+	t.proxy.mu.Unlock()
+	eventually(t, "the first one, too", patience, func() bool { return succeeded(t.house.flight(flights[first])) })
+	eventually(t, "the spool is empty", patience, func() bool { return len(t.spooled()) == 1 })
+}
+
+// reportIn is the flight's id of a report on disk.
+func (t *trial) reportIn(name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(t.spool, name))
+	require.NoError(t, err)
+	var entry struct{ Key string }
+	require.NoError(t, json.Unmarshal(data[8:], &entry))
+	return flight.MustKey(entry.Key).FlightID().String()
+}
+
+// Where the disk takes no report, the process that has it goes on to bring it.
+func diskTakesNothing(t *trial) {
+	t.moveOut()
+	t.provider.shut("/effect")
+	s := t.setup()
+	reportWait(300)(&s)
+	d := newDriver(t.T, t.language, s)
+	p := d.begin(t.call())
+	t.provider.arrived(t, "/effect")
+	require.NoError(t, os.RemoveAll(t.spool))
+	require.NoError(t, os.WriteFile(t.spool, nil, 0o600))
+	t.house.kill()
+	t.provider.open("/effect")
+	t.got(p.one(), "unrecorded")
+	t.house.start()
+	t.until("has its receipt", succeeded)
+	t.got(d.do(t.call()), "replayed")
+	t.landed(1)
 }
 
 const shortTTL = 3 * time.Second

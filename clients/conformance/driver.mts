@@ -8,7 +8,7 @@ import {
 interface Call {
   call: number; callers: number; name: string; id: string; input?: unknown; recovery?: OnceOptions["recovery"];
   wait_ms?: number; settle_ms?: number; attempt_timeout_ms?: number; provider_window_ms?: number;
-  before?: string; effect: string; look?: string; throw_before?: boolean;
+  before?: string; effect: string; look?: string; throw_before?: boolean; leave_behind?: string;
 }
 
 interface Charge { id: string }
@@ -37,15 +37,30 @@ function optionsOf(call: Call): OnceOptions {
   return o;
 }
 
+async function perform(f: Flight, call: Call): Promise<Charge> {
+  return f.effect(async () => {
+    const charge: Charge = await http(call.effect, f.input ?? null, f.headers);
+    f.externalId = charge.id;
+    return charge;
+  });
+}
+
+/** What a callback that has ended left running: it comes to the effect when nobody waits for it any more. */
+async function behind(f: Flight, call: Call, after: string): Promise<void> {
+  await http(call.before ?? "");
+  await perform(f, call).catch(() => undefined);
+  await http(after);
+}
+
 async function once(client: Client, call: Call): Promise<object> {
   const result = await client.once<Charge>(call.name, call.id, call.input, async (f: Flight) => {
+    if (call.leave_behind) {
+      void behind(f, call, call.leave_behind);
+      throw new Boom("before the effect");
+    }
     if (call.before) await http(call.before);
     if (call.throw_before) throw new Boom("before the effect");
-    return f.effect(async () => {
-      const charge: Charge = await http(call.effect, f.input ?? null, f.headers);
-      f.externalId = charge.id;
-      return charge;
-    });
+    return perform(f, call);
   }, optionsOf(call));
   return {
     source: result.source, value: result.value, external_id: result.receipt.externalId, attempt: result.receipt.attempt,

@@ -45,19 +45,36 @@ def seconds(call, name):
     return None if call.get(name) is None else call[name] / 1000
 
 
+def perform(f, call):
+    f.result = http(call["effect"], json.dumps(f.input).encode(), f.headers)
+    f.external_id = f.result["id"]
+
+
+def behind(f, call):
+    """What a block that was left has started: it comes to the effect when nobody waits for it any more."""
+    http(call["before"])
+    try:
+        with f.effect():
+            perform(f, call)
+    finally:
+        http(call["leave_behind"])
+
+
 def once(client, call):
     flight = client.once(
         call["name"], call["id"], call.get("input"), recovery=call.get("recovery") or "hold",
         look_up=look_up_at(call.get("look")), wait=seconds(call, "wait_ms"), settle=seconds(call, "settle_ms"),
         attempt_timeout=seconds(call, "attempt_timeout_ms"), provider_window=seconds(call, "provider_window_ms"))
     with flight as f:
+        if call.get("leave_behind"):
+            threading.Thread(target=behind, args=(f, call), daemon=True).start()
+            raise Boom("before the effect")
         if not f.replayed and call.get("before"):
             http(call["before"])
         if not f.replayed and call.get("throw_before"):
             raise Boom("before the effect")
         with f.effect():
-            f.result = http(call["effect"], json.dumps(f.input).encode(), f.headers)
-            f.external_id = f.result["id"]
+            perform(f, call)
     return {"source": f.source, "value": f.result, "external_id": f.external_id, "attempt": f.attempt,
             "body": base64.b64encode(f.body()).decode()}
 

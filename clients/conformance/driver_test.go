@@ -90,6 +90,7 @@ type call struct {
 	Effect           string `json:"effect"`
 	Look             string `json:"look,omitempty"`
 	ThrowBefore      bool   `json:"throw_before,omitempty"`
+	LeaveBehind      string `json:"leave_behind,omitempty"` // asked when what the callback left behind has tried the effect
 }
 
 // answer is what one caller got.

@@ -17,6 +17,7 @@ import (
 //
 //	POST /effect    the effect; its answer comes when the gate is open
 //	GET  /before    nothing; its answer comes when the other gate is open
+//	GET  /after     nothing
 //	GET  /look      what happened
 type provider struct {
 	url string
@@ -64,7 +65,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	switch r.URL.Path {
-	case "/before":
+	case "/before", "/after":
 		p.pass(r)
 		_, _ = w.Write([]byte("null"))
 	case "/look":

@@ -20,6 +20,20 @@ type fault struct {
 	drop bool          // it is carried out, and the connection is cut instead of the answer
 	cut  bool          // the connection is cut before the server sees it
 	late time.Duration // the answer comes so much later
+	page *page         // something between answers this; with cut, before the server sees the request
+}
+
+// page is what something answers that is not flightd.
+type page struct {
+	status int
+	kind   string
+	body   string
+}
+
+func (p *page) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", p.kind)
+	w.WriteHeader(p.status)
+	_, _ = io.WriteString(w, p.body)
 }
 
 // proxy stands between clients and a house.
@@ -58,6 +72,10 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f := p.note(request{path: r.URL.Path, body: string(body)})
 	target := p.house.address()
+	if f.cut && f.page != nil {
+		f.page.ServeHTTP(w, r)
+		return
+	}
 	if f.cut || target == "" {
 		panic(http.ErrAbortHandler)
 	}
@@ -74,6 +92,10 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	data, err := io.ReadAll(answer.Body)
 	if err != nil || f.drop {
 		panic(http.ErrAbortHandler)
+	}
+	if f.page != nil {
+		f.page.ServeHTTP(w, r)
+		return
 	}
 	if f.late > 0 {
 		select {

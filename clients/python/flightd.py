@@ -49,6 +49,7 @@ import tempfile
 import threading
 import time
 import urllib.parse
+import weakref
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Type, Union, cast
@@ -67,6 +68,7 @@ _MAX_TEXT = 1024  # bytes of an error or an external id
 _MAX_WAIT = 20.0  # seconds that one request waits at the server; longer waits are several requests
 _TRY = 10.0  # seconds that one try may take beside waiting
 _FIRST_REPORT = 2.0  # seconds after which a report that is not answered goes to disk
+_REPORT_TRY = 15.0  # seconds that one of its later tries may take: the next server may be well
 _IDLE = 20.0  # seconds after which an idle connection is not used again
 
 
@@ -77,6 +79,7 @@ class Error(Exception):
     """Whatever flightd says no with. ``code`` is stable and made for programs; ``problem`` is the whole document."""
 
     code = ""
+    _unsure = False  # a request may still be carried out
 
     def __init__(self, message: str = "", *, code: str = "", problem: Optional[Dict[str, Any]] = None) -> None:
         super().__init__(message)
@@ -171,7 +174,6 @@ class Unavailable(Error):
     """flightd cannot decide now. No effect was started; asking again is safe."""
 
     code = "unreachable"
-    _unsure = False  # a request may still be carried out
 
 
 class Unrecorded(Error):
@@ -192,7 +194,8 @@ class Unsettled(Error):
 _BY_CODE: Dict[str, Type[Error]] = {
     c.code: c for c in (InDoubt, Conflict, Busy, Unapproved, Expired, Fenced, LeaseLost, Failed)
 }
-_BY_CODE.update({c: Unavailable for c in ("no_leader", "lease_unavailable", "draining", "report_pending", "rate_limited")})
+_BY_CODE.update({c: Unavailable for c in (
+    "unreachable", "no_leader", "lease_unavailable", "draining", "report_pending", "rate_limited")})
 
 
 class _Skip(BaseException):
@@ -203,15 +206,18 @@ class _Skip(BaseException):
 
 
 def _refusal(status: int, retry_after: str, data: bytes) -> Error:
-    """The error that a problem document stands for. What is none, from a proxy perhaps, becomes one."""
-    try:
+    """The error that a problem document stands for. What is none comes from something in between, a proxy perhaps, which
+    cannot say what became of the request: where it says that there is no server, there is none."""
+    problem: Any = None
+    with contextlib.suppress(ValueError):
         problem = json.loads(data)
-        code = problem["code"]
-    except (ValueError, KeyError, TypeError):
+    # Others have codes, too, but none of them says retryable.
+    if not (isinstance(problem, dict) and isinstance(problem.get("code"), str) and isinstance(problem.get("retryable"), bool)):
         detail = f"answer {status} of something that is not flightd: {data[:200]!r}"
-        problem, code = {"code": "internal", "retryable": status >= 500, "detail": detail}, "internal"
+        problem = {"code": "internal" if 300 <= status < 500 else "unreachable", "retryable": True, "detail": detail}
+    code = problem["code"]
     problem["status"] = status
-    if not problem.get("retry_after_ms") and retry_after.isdigit():
+    if not problem.get("retry_after_ms") and retry_after.isdecimal():
         problem["retry_after_ms"] = 1000 * int(retry_after)
     text = ": ".join(str(p) for p in (code, problem.get("key"), problem.get("detail")) if p)
     for e in problem.get("errors") or []:
@@ -220,6 +226,13 @@ def _refusal(status: int, retry_after: str, data: bytes) -> Error:
     if problem.get("hint"):
         text += f" ({problem['hint']})"
     return _BY_CODE.get(code, Error)(text, code=code, problem=problem)
+
+
+def _has(data: bytes, name: str) -> bool:
+    with contextlib.suppress(ValueError):
+        answer = json.loads(data)
+        return isinstance(answer, dict) and name in answer
+    return False
 
 
 def raise_for_status(status: int, text: str = "") -> None:
@@ -301,11 +314,11 @@ def _encode(value: Any, content_type: str) -> Tuple[str, bytes]:
     if value is None:
         return content_type, b""
     if isinstance(value, (bytes, bytearray)):
-        return content_type or "application/octet-stream", bytes(value)
+        return _text(content_type or "application/octet-stream"), bytes(value)
     try:
         return "application/json", json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except (TypeError, ValueError, RecursionError) as e:
-        return "text/plain; charset=utf-8", f"the result cannot be written as JSON: {e}".encode("utf-8", "replace")
+    except Exception as e:
+        return "text/plain; charset=utf-8", f"the result cannot be written as JSON: {_text(e)}".encode("utf-8", "replace")
 
 
 def _decode(content_type: str, body: bytes, truncated: bool = False) -> Any:
@@ -318,11 +331,11 @@ def _decode(content_type: str, body: bytes, truncated: bool = False) -> Any:
     return body.decode("utf-8", "replace") if kind.startswith("text/") else body
 
 
-def _body_fields(external_id: str, content_type: str, body: bytes) -> Dict[str, Any]:
+def _body_fields(external_id: Any, content_type: str, body: bytes) -> Dict[str, Any]:
     """A body as reports carry it: as base64, so that what is stored is these bytes; a long one shortened."""
     fields: Dict[str, Any] = {}
-    if external_id:
-        fields["external_id"] = _cut(external_id)
+    if external_id not in (None, ""):
+        fields["external_id"] = _cut(_text(external_id))
     if content_type:
         sendable = len(content_type) < 256 and all(" " <= c <= "~" for c in content_type)
         fields["content_type"] = content_type if sendable else "application/octet-stream"
@@ -331,6 +344,14 @@ def _body_fields(external_id: str, content_type: str, body: bytes) -> Dict[str, 
     if len(body) > _MAX_RECEIPT:
         fields.update(truncated=True, size=len(body), digest="sha256:" + hashlib.sha256(body).hexdigest())
     return fields
+
+
+def _text(value: Any) -> str:
+    """A text of whatever a caller has: one that cannot be written must not keep a report away."""
+    try:
+        return value.decode("utf-8", "replace") if isinstance(value, (bytes, bytearray)) else str(value)
+    except Exception:
+        return f"a {type(value).__name__} that has no text"
 
 
 def _cut(text: str) -> str:
@@ -356,7 +377,8 @@ class Flight:
         self._client, self._request, self._look_up = client, request, look_up
         self._until = None if wait is None else time.monotonic() + wait
         self._trust, self._stop = _Trust(), threading.Event()
-        self._over = self._sent = False
+        self._entered = self._over = self._sent = self._left = False
+        self._gate = threading.Lock()  # between an effect that starts and the end of the block
         self._deadline: Optional[float] = None
         self._session, self._nonce, self._every, self._policy = "", "", 1.0, request
         self.key, self.flight_id, self.source, self.replayed = key, "", "", False
@@ -366,7 +388,7 @@ class Flight:
         self.result: Any = None
         self.external_id, self.content_type = "", ""
         self.receipt: Optional[Receipt] = None
-        self.cancel_requested = False  #: somebody wants the flight cancelled; it is up to you to stop
+        self.cancel_requested = False  #: somebody wants the flight cancelled; what has started is yours to stop
 
     # What the block may use.
 
@@ -374,13 +396,19 @@ class Flight:
     def effect(self) -> Iterator["Flight"]:
         """Stands around the call that must happen once. From its beginning on, a plain error is of unknown outcome.
 
-        It leaves the ``once`` block when the flight is over already, and raises LeaseLost when the right to start is.
+        It leaves the ``once`` block when the flight is over already, and raises LeaseLost when the right to start is: the
+        lease is lost, ``attempt_timeout`` is over, a cancellation is wanted, or the block was left (by a thread that it
+        started, say).
         """
-        if self._over:
+        if self._over and not self._left:
             raise _Skip(self)
-        if self._trust.left() <= 0:
-            raise LeaseLost(f"{self.key}: the lease is lost: the effect must not be started")
-        self._sent = True
+        with self._gate:
+            over = ("the block was left" if self._left else "the lease is lost" if self._trust.left() <= 0
+                    else "a cancellation is wanted" if self.cancel_requested
+                    else "its time-out is over" if self._deadline and self._deadline <= time.monotonic() else "")
+            if over:
+                raise LeaseLost(f"{self.key}: {over}: the effect must not be started")
+            self._sent = True
         yield self
 
     @property
@@ -411,7 +439,9 @@ class Flight:
     # Opening.
 
     def __enter__(self) -> "Flight":
-        legs = 0
+        if self._entered:
+            raise RuntimeError(f"{self.key}: a flight is entered once; call once() again")
+        self._entered, legs = True, 0
         while True:
             legs += 1
             if legs > 1:
@@ -463,17 +493,19 @@ class Flight:
                     time.sleep(max(0.0, min(max(e.retry_after, 0.02), 1.0, left)))
                     continue
                 if answer["decision"] not in ("proceed", "replay"):
-                    raise Error(f"the server decided {answer['decision']!r}, which this client does not know")
+                    unknown = Error(f"the server decided {answer['decision']!r}, which this client does not know")
+                    unknown._unsure = True
+                    raise unknown
                 return dict(answer, _nonce=nonce), sent
         except BaseException as e:
             # What was given up may still be carried out; nobody else would ever say that nothing was sent.
-            if getattr(e, "_unsure", not isinstance(e, Error)):
+            if e._unsure if isinstance(e, Error) else True:
                 threading.Thread(target=self._stray, args=(request,), name="flightd-stray").start()
             raise
 
     def _ask_open(self, path: str, request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
         try:
-            return self._client._ask("POST", path, request, timeout=request["wait_ms"] / 1000 + _TRY)
+            return self._client._ask("POST", path, request, has="decision", timeout=request["wait_ms"] / 1000 + _TRY)
         except Failed as e:  # a flight that ended badly is an answer, too
             if not e.problem.get("flight"):
                 raise
@@ -483,11 +515,12 @@ class Flight:
         """Settles an open that was given up: asks for its answer once more, and gives the attempt back."""
         with contextlib.suppress(Error):
             request = dict(request, wait_ms=0)
-            answer, _ = self._client._ask("POST", "/v1/flights:open", request, timeout=5.0, patience=5.0)
+            answer, _ = self._client._ask("POST", "/v1/flights:open", request, has="decision", timeout=5.0, patience=5.0)
             if answer["decision"] == "proceed":
                 report = {"fencing_token": answer["fencing_token"], "outcome": "not_done",
                           "error": "its caller gave up before it was answered"}
-                self._client._ask("POST", f"/v1/flights/{answer['flight_id']}/report", report, timeout=5.0, patience=5.0)
+                self._client._ask("POST", f"/v1/flights/{answer['flight_id']}/report", report, has="state",
+                                  timeout=5.0, patience=5.0)
 
     def _look(self, answer: Dict[str, Any], request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
         """Asks the provider what happened and brings the verdict, which is answered like an open."""
@@ -546,7 +579,7 @@ class Flight:
         while not self._stop.wait(pause):
             pause = self._every
             try:
-                answer, sent = self._client._ask("POST", path, {"nonces": [self._nonce]},
+                answer, sent = self._client._ask("POST", path, {"nonces": [self._nonce]}, has="trust_ms",
                                                  timeout=max(self._every / 2, 1.0), tries=1)
             except LeaseLost:
                 self._trust.lose()
@@ -562,6 +595,8 @@ class Flight:
 
     def __exit__(self, kind: Optional[Type[BaseException]], exc: Optional[BaseException],
                  trace: Optional[TracebackType]) -> bool:
+        with self._gate:
+            self._left = True
         if self._over:
             return isinstance(exc, _Skip) and exc.flight is self
         outcome, text = self._classify(exc)
@@ -580,7 +615,7 @@ class Flight:
         return self._land(flight, outcome, exc)
 
     def _classify(self, exc: Optional[BaseException]) -> Tuple[str, str]:
-        text = "" if exc is None else f"{type(exc).__name__}: {exc}"
+        text = "" if exc is None else f"{type(exc).__name__}: {_text(exc)}"
         if exc is None:
             if self._sent:
                 return "succeeded", ""
@@ -619,7 +654,7 @@ class Flight:
             return self._after_look(exc)
         if outcome == "not_done":
             return False
-        unsettled = Unsettled(f"{self.key}: {outcome}: {exc}; call again to open the next attempt")
+        unsettled = Unsettled(f"{self.key}: {outcome}: {_text(exc)}; call again to open the next attempt")
         unsettled.outcome = outcome
         raise unsettled from exc
 
@@ -631,14 +666,14 @@ class Flight:
             return True
         self._adopt(answer, sent)
         self._record("not_done", "its caller must call again to act")
-        unsettled = Unsettled(f"{self.key}: not_done: {exc}; the provider shows no effect, call again")
+        unsettled = Unsettled(f"{self.key}: not_done: {_text(exc)}; the provider shows no effect, call again")
         unsettled.outcome = "not_done"
         raise unsettled from exc
 
     def _after_fence(self, fenced: Fenced, exc: Optional[BaseException]) -> bool:
         """Gives what was decided without this attempt, where that is final, else that it was fenced."""
         try:
-            flight, _ = self._client._ask("GET", f"/v1/flights/{self.flight_id}")
+            flight, _ = self._client._ask("GET", f"/v1/flights/{self.flight_id}", has="state")
         except Error:
             raise fenced from exc
         if flight["state"] not in _SETTLED:
@@ -713,6 +748,14 @@ class Client:
         self._lock, self._connecting = threading.Lock(), threading.Lock()
         self._drainer: Optional[threading.Thread] = None
         self._closed = threading.Event()
+        _clients.add(self)
+
+    def _forked(self) -> None:
+        """This process is a fork: threads that held locks are its parent's, and so are the connections."""
+        self._lock, self._connecting = threading.Lock(), threading.Lock()
+        self._spool.forked()
+        for wire in self._wires:
+            wire.forked()
 
     def once(self, name: str, id: str, input: Any = None, *, recovery: str = "hold",
              look_up: Optional[Callable[[Flight], Union[Happened, NotHappened, None]]] = None,
@@ -754,7 +797,7 @@ class Client:
 
     def spooled(self) -> int:
         """How many reports wait on disk."""
-        return len(self._spool.names())
+        return len(self._spool.on_disk())
 
     def close(self) -> None:
         """Ends work in the background. Reports that wait stay on disk for the next client."""
@@ -771,19 +814,16 @@ class Client:
 
     # Requests.
 
-    def _ask(self, method: str, path: str, body: Optional[Dict[str, Any]] = None, *, timeout: float = _TRY,
+    def _ask(self, method: str, path: str, body: Optional[Dict[str, Any]] = None, *, has: str, timeout: float = _TRY,
              patience: Optional[float] = None, tries: int = 0, once: bool = False) -> Tuple[Dict[str, Any], _Sent]:
         """Sends a request until a server answers it. Each route is guarded against repeats: by a nonce, a token, or by
-        changing nothing. Raises the error of a problem document; Unavailable when nobody answers within patience."""
-        data, sent = self._ask_raw(method, path, body, timeout, patience, tries, once)
-        try:
-            answer = json.loads(data)
-        except ValueError as e:
-            raise Error(f"the server's answer cannot be read: {e}") from e
-        return answer, sent
+        changing nothing. Raises the error of a problem document; Unavailable when nobody answers within patience, or
+        something that is not flightd, whose answers do not have what ours has."""
+        data, sent = self._ask_raw(method, path, body, timeout, patience, tries, once, has)
+        return json.loads(data), sent
 
     def _ask_raw(self, method: str, path: str, body: Optional[Dict[str, Any]], timeout: float,
-                 patience: Optional[float], tries: int, once: bool) -> Tuple[bytes, _Sent]:
+                 patience: Optional[float], tries: int, once: bool, has: str = "") -> Tuple[bytes, _Sent]:
         self._connect(path)
         payload = None if body is None else json.dumps(body).encode()
         headers = {"User-Agent": "flightd-python"}
@@ -800,11 +840,13 @@ class Client:
             failure: Error
             try:
                 status, after, data, sent = self._wires[server].exchange(method, path, payload, headers, timeout, once)
-                if status < 300:
+                if status < 300 and (not has or _has(data, has)):
                     return data, sent
                 failure = _refusal(status, after, data)
-                if status < 500 and status != 429:
+                if 300 <= status < 500 and status != 429:
+                    failure._unsure = unsure
                     raise failure
+                unsure = unsure or failure.code in ("internal", "unreachable")
                 hint = min(failure.problem.get("retry_after_ms", 0) / 1000, 5.0)
             except (OSError, http.client.HTTPException) as e:
                 unsure = unsure or not isinstance(e, (ConnectionRefusedError, socket.gaierror))
@@ -818,8 +860,7 @@ class Client:
             if count < len(self._wires):
                 wait = 0.0  # the next server may know better
             if count == tries or time.monotonic() + wait > deadline:
-                if isinstance(failure, Unavailable):
-                    failure._unsure = unsure
+                failure._unsure = unsure
                 raise failure
             time.sleep(wait)
 
@@ -830,7 +871,7 @@ class Client:
         with self._connecting:
             if self._deployment:
                 return
-            version, _ = self._ask("GET", "/version")
+            version, _ = self._ask("GET", "/version", has="version")
             self._deployment = version.get("deployment") or "-"
         if self._spool.names():
             self._drain_soon(now=True)
@@ -844,17 +885,21 @@ class Client:
         """Brings the outcome of an attempt. From the first try that fails the report is on disk, until it is taken."""
         path, started = f"/v1/flights/{flight_id}/report", time.monotonic()
         try:
-            return self._ask("POST", path, report, timeout=min(_FIRST_REPORT, self._report_wait), tries=1, once=True)[0]
-        except Error as e:
-            if _taking(e) == "taken":
+            return self._ask("POST", path, report, has="state", timeout=min(_FIRST_REPORT, self._report_wait), tries=1,
+                             once=True)[0]
+        except BaseException as e:
+            if isinstance(e, Error) and _taking(e) == "taken":
                 raise
             failure = e
         # If the process dies from here on, the next client reports it.
         name = self._spool.keep(self._deployment, key, json.dumps(report).encode())
         try:
+            if not isinstance(failure, Error):
+                raise failure
             if _taking(failure) == "later":
                 left = max(0.01, self._report_wait - (time.monotonic() - started))
-                flight = self._ask("POST", path, report, timeout=max(1.0, left), patience=left)[0]
+                flight = self._ask("POST", path, report, has="state", timeout=min(max(1.0, left), _REPORT_TRY),
+                                   patience=left)[0]
                 self._spool.drop(name)
                 return flight
         except Error as e:
@@ -862,6 +907,10 @@ class Client:
                 self._spool.drop(name)
                 raise
             failure = e
+        except BaseException:  # whoever interrupts the program gets what it asked for, and the outcome stays
+            self._spool.release(name)
+            self._drain_soon(now=False)
+            raise
         if _taking(failure) == "refused":
             self._spool.put_aside(name, failure)
         else:
@@ -887,13 +936,15 @@ class Client:
                 pause = 2.0 if self._drain(names) else 8.0
         if now:
             threading.Thread(target=self._drain, args=(self._spool.names(),), name="flightd-spool").start()
-        with self._lock:
+        with self._lock, contextlib.suppress(RuntimeError):  # no thread any more: the next client does it
             if self._drainer is None or not self._drainer.is_alive():
                 self._drainer = threading.Thread(target=rounds, name="flightd-spool", daemon=True)
                 self._drainer.start()
 
     def _drain(self, names: List[str]) -> bool:
-        """Reports what the files hold, and answers False when no server takes reports now."""
+        """Reports what the files hold, and answers False when no server takes reports now. One that a server cannot take
+        now keeps no other one waiting."""
+        went = True
         for name in names:
             entry = self._spool.claim(name)
             if entry is None:
@@ -903,17 +954,23 @@ class Client:
                 continue
             try:
                 path = f"/v1/flights/{_flight_id(entry['key'])}/report"
-                self._ask("POST", path, json.loads(base64.b64decode(entry["report"])), timeout=5.0, tries=1)
+                self._ask("POST", path, json.loads(base64.b64decode(entry["report"])), has="state", timeout=5.0, tries=1)
             except Error as e:
                 if _taking(e) == "later":
                     self._spool.release(name)
-                    return False
+                    if e.code == "unreachable":
+                        return False
+                    went = False
+                    continue
                 if _taking(e) == "refused":
                     self._spool.put_aside(name, e)
                     continue
+            except ValueError as e:  # it has its checksum and is none of ours all the same
+                self._spool.put_aside(name, e)
+                continue
             _log.info("flightd: an outcome that waited on disk is recorded: %s", entry["key"])
             self._spool.drop(name)
-        return True
+        return went
 
 
 def _taking(e: Error) -> str:
@@ -945,14 +1002,14 @@ class _Wire:
     """Connections to one server. A proxy of the environment is not used."""
 
     def __init__(self, url: urllib.parse.SplitResult) -> None:
-        self._url, self._lock, self._pid, self._closed = url, threading.Lock(), os.getpid(), False
+        self._url, self._lock, self._closed = url, threading.Lock(), False
         self._idle: List[Tuple[http.client.HTTPConnection, float]] = []
 
     def exchange(self, method: str, path: str, body: Optional[bytes], headers: Dict[str, str], timeout: float,
                  once: bool) -> Tuple[int, str, bytes, _Sent]:
         """Sends one request and reads its answer whole. A connection that was good before may have been closed by the
         server in the meantime: then it is tried on a new one, unless the request must go out once."""
-        connection = self._get()
+        connection, stale = self._get(), False
         if connection is not None:
             try:
                 return self._send(connection, method, path, body, headers, timeout)
@@ -960,9 +1017,15 @@ class _Wire:
                 self.drop()  # the others are as dead as this one was
                 if once or isinstance(e, socket.timeout):
                     raise
+                stale = True
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
-        return self._send(kind(self._url.hostname or "", self._url.port, timeout=min(timeout, 3.0)), method, path, body,
-                          headers, timeout)
+        try:
+            return self._send(kind(self._url.hostname or "", self._url.port, timeout=min(timeout, 3.0)), method, path,
+                              body, headers, timeout)
+        except ConnectionRefusedError as e:
+            if stale:  # that nobody is there now does not say that nobody was
+                raise ConnectionError(f"the connection was lost, and then: {e}") from e
+            raise
 
     def _send(self, connection: http.client.HTTPConnection, method: str, path: str, body: Optional[bytes],
               headers: Dict[str, str], timeout: float) -> Tuple[int, str, bytes, _Sent]:
@@ -973,6 +1036,8 @@ class _Wire:
             sent = _Sent(time.monotonic(), time.time())
             connection.request(method, self._url.path.rstrip("/") + path, body, headers)
             answer = connection.getresponse()
+            if answer.status < 200:  # the answer proper would follow, and be taken for that of the next request
+                raise http.client.HTTPException(f"answer {answer.status}")
             data, after = answer.read(), answer.getheader("Retry-After") or ""
         except BaseException:
             connection.close()
@@ -985,9 +1050,6 @@ class _Wire:
         return answer.status, after, data, sent
 
     def _get(self) -> Optional[http.client.HTTPConnection]:
-        if self._pid != os.getpid():  # this process was forked: the connections are its parent's
-            self._lock, self._pid = threading.Lock(), os.getpid()
-            self.drop()
         with self._lock:
             while self._idle:
                 connection, since = self._idle.pop()
@@ -995,6 +1057,10 @@ class _Wire:
                     return connection
                 connection.close()
         return None
+
+    def forked(self) -> None:
+        self._lock = threading.Lock()
+        self.drop()
 
     def close(self) -> None:
         self._closed = True
@@ -1030,23 +1096,31 @@ class _Spool:
     def __init__(self, folder: str) -> None:
         self.folder, self._lock = folder, threading.Lock()
         self._busy: Set[str] = set()
+        self._memory: Dict[str, Dict[str, str]] = {}  # what the disk did not take
+
+    def forked(self) -> None:
+        self._lock, self._busy = threading.Lock(), set()
 
     def names(self) -> List[str]:
+        return list(self._memory) + self.on_disk()
+
+    def on_disk(self) -> List[str]:
         try:
             return sorted(n for n in os.listdir(self.folder) if n.endswith(self.SUFFIX)) if self.folder else []
         except OSError:
             return []
 
     def keep(self, deployment: str, key: str, report: bytes) -> str:
-        """Writes a report; once this returns a name, it outlives the process. "" where it cannot be kept."""
-        if not self.folder:
-            return ""
+        """Writes a report, which outlives the process then. Where the disk does not take it, it lives with the process."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         entry = {"deployment": deployment, "key": key, "at": at, "report": base64.b64encode(report).decode()}
         data = json.dumps(entry).encode()
         name = hashlib.sha256(f"{deployment} {key} ".encode() + report).hexdigest()[:32] + self.SUFFIX
         with self._lock:
             self._busy.add(name)
+        if not self.folder:
+            self._memory[name] = entry
+            return name
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             handle, temp = tempfile.mkstemp(prefix="new-", dir=self.folder)  # with mode 0600
@@ -1061,17 +1135,19 @@ class _Spool:
             finally:
                 os.close(folder)
         except OSError as e:
-            self.release(name)
             _log.error("flightd: the report of %s could not be kept on disk: %s", key, e)
-            return ""
+            self._memory[name] = entry
         return name
 
     def claim(self, name: str) -> Optional[Dict[str, str]]:
-        """Reads a report, unless another thread deals with it. What cannot be read is put aside."""
+        """Reads a report, unless another thread deals with it. What is damaged is put aside; what cannot be read now is left
+        for the next client."""
         with self._lock:
             if name in self._busy:
                 return None
             self._busy.add(name)
+        if name in self._memory:
+            return self._memory[name]
         try:
             with open(os.path.join(self.folder, name), "rb") as f:
                 data = f.read()
@@ -1081,7 +1157,9 @@ class _Spool:
             return {k: str(entry[k]) for k in ("deployment", "key", "report")}
         except FileNotFoundError:  # another process was faster
             self.release(name)
-        except (OSError, ValueError, KeyError) as e:
+        except OSError as e:
+            _log.error("flightd: a report cannot be read now: %s: %s", os.path.join(self.folder, name), e)
+        except (ValueError, KeyError, TypeError) as e:
             self._rename(name, ".damaged", e)
         return None
 
@@ -1091,15 +1169,18 @@ class _Spool:
 
     def drop(self, name: str) -> None:
         """Removes a report that was taken. If the process dies before it, it is sent once more, which is harmless."""
-        if name:
+        if self._memory.pop(name, None) is None:
             with contextlib.suppress(OSError):
                 os.remove(os.path.join(self.folder, name))
-            self.release(name)
+        self.release(name)
 
     def put_aside(self, name: str, why: Exception) -> None:
         """Keeps a report that no server will ever take, for a person to look at."""
-        if name:
+        if self._memory.pop(name, None) is None:
             self._rename(name, ".refused", why)
+        else:
+            _log.error("flightd: a report was refused, and the disk did not take it: %s", why)
+            self.release(name)
 
     def _rename(self, name: str, suffix: str, why: Exception) -> None:
         path = os.path.join(self.folder, name)
@@ -1130,6 +1211,18 @@ _CRC = [_crc_row(n) for n in range(256)]
 
 _default: Optional[Client] = None
 _default_lock = threading.Lock()
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _forked() -> None:
+    global _default_lock
+    _default_lock = threading.Lock()
+    for client in list(_clients):
+        client._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _default_client() -> Client:

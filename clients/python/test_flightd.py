@@ -1,10 +1,14 @@
 """What is Python's own about the client, against the server that FLIGHTD_ADDR names."""
 
+import contextlib
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import urllib.request
@@ -68,6 +72,89 @@ class TestOnce(unittest.TestCase):
             with self.client.once("test", self.id) as f:
                 with f.effect():
                     raise RuntimeError("\ud800" * 5000)
+
+    def test_what_a_provider_calls_an_id_never_keeps_a_report_away(self):
+        class Odd(Exception):
+            def __str__(self):
+                raise ValueError("no text")
+        for external_id, content_type in [(42, None), (None, 7), (b"ch_1", ""), (uuid.UUID(int=1), "text/plain")]:
+            with self.subTest(external_id=external_id):
+                self.id = uuid.uuid4().hex
+                with self.client.once("test", self.id) as f:
+                    with f.effect():
+                        f.result, f.external_id, f.content_type = b"x", external_id, content_type
+                self.assertEqual(f.source, "executed")
+                self.assertEqual(f.external_id, "42" if external_id == 42 else f.external_id)
+        self.id = uuid.uuid4().hex
+        with self.assertRaises(flightd.InDoubt):
+            with self.client.once("test", self.id) as f:
+                with f.effect():
+                    raise Odd
+
+    def test_an_interrupt_in_mid_report_keeps_it(self):
+        class Interrupted(flightd.Client):
+            def _ask(self, method, path, *args, **more):
+                if path.endswith("/report") and not interrupted:
+                    interrupted.append(path)
+                    raise SystemExit
+                return super()._ask(method, path, *args, **more)
+        interrupted, client = [], Interrupted(spool=self.spool.name)
+        self.addCleanup(client.close)
+        with self.assertRaises(SystemExit):
+            with client.once("test", self.id) as f:
+                with f.effect():
+                    f.result = 1
+        self.assertEqual(client.spooled(), 1)
+        end = time.monotonic() + 20
+        while client.spooled() and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertEqual(self.run_once(2).result, 1)
+
+    def test_a_flight_is_entered_once(self):
+        flight = self.client.once("test", self.id)
+        with self.assertRaises(flightd.NotDone):
+            with flight as f:
+                with f.effect():
+                    raise flightd.NotDone("later")
+        with self.assertRaisesRegex(RuntimeError, "once"):
+            with flight:
+                self.fail("it runs, and nobody renews it")
+        self.assertEqual(self.run_once(2).source, "executed")
+
+    def test_a_report_waits_as_long_as_it_is_told(self):
+        client = flightd.Client(spool=self.spool.name, report_wait=float("inf"), patience=float("inf"))
+        self.addCleanup(client.close)
+        client._spool.keep = lambda *args: ""
+        ask, tries = client._ask_raw, []
+
+        def away_at_first(method, path, body, timeout, *more):
+            if path.endswith("/report"):
+                tries.append(timeout)
+                if len(tries) < 2:
+                    raise flightd.Unavailable("away")
+            return ask(method, path, body, timeout, *more)
+        client._ask_raw = away_at_first
+        with client.once("test", self.id) as f:
+            with f.effect():
+                f.result = 1
+        self.assertEqual(f.source, "executed")
+        self.assertLessEqual(max(tries), 15)
+
+    def test_a_fork_does_not_wait_for_its_parents_threads(self):
+        self.run_once(1)
+        client = flightd.Client(spool=self.spool.name)
+        with client._connecting, client._lock, client._spool._lock:
+            pid = os.fork()
+            if pid == 0:
+                with contextlib.suppress(BaseException):
+                    signal.alarm(10)
+                    with client.once("test", self.id) as f:
+                        with f.effect():
+                            pass
+                    client._spool.release(client._spool.keep("-", "key", b"{}"))
+                    os._exit(0 if f.replayed else 1)
+                os._exit(2)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
 
     def test_the_block_is_left_at_effect_when_it_is_over(self):
         self.run_once(1)
@@ -182,6 +269,49 @@ class TestOnce(unittest.TestCase):
         with self.assertLogs("flightd", "ERROR"):
             flightd.Client(spool=self.spool.name)._spool.claim("x.report")
         self.assertTrue(os.path.exists(path + ".damaged"))
+
+    def serve(self, *answers):
+        """A server that takes one connection per list of answers, one answer a request, and then closes and is gone.
+        Gives its address, and the list of what is asked."""
+        listener, asked = socket.create_server(("127.0.0.1", 0)), []
+
+        def lives():
+            for connection_answers in answers:
+                connection, _ = listener.accept()
+                for answer in connection_answers:
+                    asked.append(connection.recv(65536))
+                    connection.sendall(answer)
+                if connection_answers is answers[-1]:
+                    listener.close()
+                connection.close()
+        threading.Thread(target=lives, daemon=True).start()
+        self.addCleanup(listener.close)
+        return "http://127.0.0.1:%d" % listener.getsockname()[1], asked
+
+    def test_an_answer_before_the_answer_is_no_answer_to_the_next_request(self):
+        early = b"HTTP/1.1 103 Early Hints\r\n\r\n"
+        proper = b'HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s'
+        first, second = b'{"version":"1"}', b'{"version":"2"}'
+        address, _ = self.serve([early, proper % (15, first)], [proper % (15, second)])
+        client = flightd.Client(address, spool="")
+        self.addCleanup(client.close)
+        with contextlib.suppress(flightd.Error):
+            client._ask("GET", "/version", has="version", tries=1)
+        self.assertEqual(client._ask("GET", "/version", has="version", tries=1)[0]["version"], "2")
+
+    def test_a_lost_connection_is_told_from_one_that_never_was(self):
+        version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
+        address, asked = self.serve([version, b""])
+        client = flightd.Client(address, spool="", patience=0.05)
+        self.addCleanup(client.close)
+        client._connect("")
+        with self.assertRaises(flightd.Unavailable) as caught:
+            client._ask("POST", "/v1/flights:open", {}, has="decision")
+        self.assertEqual(len(asked), 2)
+        self.assertTrue(caught.exception._unsure, "it may have been carried out")
+        with self.assertRaises(flightd.Unavailable) as caught:
+            client._ask("POST", "/v1/flights:open", {}, has="decision")
+        self.assertFalse(caught.exception._unsure, "nobody was there")
 
     def test_a_fork_has_connections_of_its_own(self):
         self.run_once(1)

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, beforeEach, test } from "node:test";
 import {
-  Busy, Client, Failed, FlightdError, InDoubt, NotDone, once, type Flight, type OnceOptions, type Result,
+  Busy, Client, Failed, FlightdError, InDoubt, NotDone, Unavailable, once, type Flight, type OnceOptions, type Result,
 } from "./flightd.js";
 
 let spool: string;
@@ -69,6 +69,43 @@ test("texts that cannot travel never keep a report away", async () => {
   id += "-error";
   await assert.rejects(client.once("test", id, 1, (f) => f.effect(() => { throw new Error("\ud800".repeat(5000)); })), InDoubt);
   assert.equal(await client.spooled(), 0);
+});
+
+test("what a provider calls an id, and what is thrown, never keep a report away", async () => {
+  for (const odd of [42, null, { id: 1 }, Symbol("s"), Object.create(null)]) {
+    id = randomUUID();
+    const done = await client.once("test", id, 1, (f) => f.effect(() => { f.externalId = odd as string; return 1; }));
+    assert.equal(done.source, "executed");
+    if (odd === 42) assert.equal(done.receipt.externalId, "42");
+  }
+  for (const odd of [Object.create(null), Symbol("s"), undefined, Object.assign(new Error("x"), { name: Symbol("n") })]) {
+    id = randomUUID();
+    await assert.rejects(client.once("test", id, 1, (f) => f.effect(() => { throw odd; })), InDoubt);
+  }
+});
+
+test("a number that JSON cannot hold is refused, not made null", async () => {
+  for (const cents of [NaN, Infinity, -Infinity]) {
+    await assert.rejects(client.once("test", id, { cents }, () => assert.fail("it runs")), TypeError);
+  }
+});
+
+test("a report waits as long as it is told", async () => {
+  const patient = new Client(undefined, { spool, reportWaitMs: Infinity, patienceMs: Infinity });
+  const ask = patient.ask.bind(patient);
+  const tries: number[] = [];
+  patient.ask = async (method, route, body, options) => {
+    if (route.endsWith("/report")) {
+      tries.push(options.timeoutMs ?? 0);
+      if (tries.length < 2) throw new Unavailable("away", "unreachable");
+    }
+    return ask(method, route, body, options);
+  };
+  const done = await Promise.race([patient.once("test", id, 1, (f) => f.effect(() => 1)),
+    new Promise<undefined>((wake) => setTimeout(() => wake(undefined), 10_000).unref())]);
+  patient.close();
+  assert.equal(done?.source, "executed");
+  assert.ok(Math.max(...tries) <= 15_000);
 });
 
 test("errors mean what their place says", async () => {

@@ -44,6 +44,7 @@ const MAX_TEXT = 1024; // bytes of an error or an external id
 const MAX_WAIT_MS = 20_000; // that one request waits at the server; longer waits are several requests
 const TRY_MS = 10_000; // that one try may take beside waiting
 const FIRST_REPORT_MS = 2_000; // after which a report that is not answered goes to disk
+const REPORT_TRY_MS = 15_000; // that one of its later tries may take: the next server may be well
 
 type Json = Record<string, any>;
 
@@ -53,6 +54,8 @@ type Json = Record<string, any>;
 export class FlightdError extends Error {
   readonly code: string;
   readonly problem: Json;
+  /** @internal a request may still be carried out */
+  unsure = false;
 
   constructor(message: string, code: string, problem: Json = {}, cause?: unknown) {
     super(message, cause === undefined ? undefined : { cause });
@@ -118,10 +121,7 @@ export class Declined extends FlightdError {
 }
 
 /** flightd cannot decide now. No effect was started; asking again is safe. */
-export class Unavailable extends FlightdError {
-  /** @internal a request may still be carried out */
-  unsure = false;
-}
+export class Unavailable extends FlightdError {}
 
 /** The effect ran and no server has taken its outcome yet: the report waits on disk. */
 export class Unrecorded extends FlightdError {
@@ -150,19 +150,22 @@ type ErrorClass = new (message: string, code: string, problem: Json, cause?: unk
 const BY_CODE: Record<string, ErrorClass> = {
   in_doubt: InDoubt, idempotency_conflict: Conflict, idempotency_in_flight: Busy, approval_pending: Unapproved,
   expired: Expired, fenced: Fenced, lease_lost: LeaseLost, flight_failed: Failed, no_leader: Unavailable,
-  lease_unavailable: Unavailable, draining: Unavailable, report_pending: Unavailable, rate_limited: Unavailable,
+  unreachable: Unavailable, lease_unavailable: Unavailable, draining: Unavailable, report_pending: Unavailable, rate_limited: Unavailable,
 };
 
-/** The error that a problem document stands for. What is none, from a proxy perhaps, becomes one. */
+/**
+ * The error that a problem document stands for. What is none comes from something in between, a proxy perhaps, which
+ * cannot say what became of the request: where it says that there is no server, there is none.
+ */
 function refusal(status: number, retryAfter: string, text: string): FlightdError {
   let problem: Json = {};
   try {
     const read = JSON.parse(text);
     if (read && typeof read === "object") problem = read;
   } catch { /* it is none */ }
-  if (typeof problem["code"] !== "string") {
+  if (typeof problem["code"] !== "string" || typeof problem["retryable"] !== "boolean") { // others do not say retryable
     const detail = `answer ${status} of something that is not flightd: ${text.slice(0, 200)}`;
-    problem = { code: "internal", retryable: status >= 500, detail };
+    problem = { code: status >= 300 && status < 500 ? "internal" : "unreachable", retryable: true, detail };
   }
   problem["status"] = status;
   if (!problem["retry_after_ms"] && /^\d+$/.test(retryAfter)) problem["retry_after_ms"] = 1000 * Number(retryAfter);
@@ -173,6 +176,15 @@ function refusal(status: number, retryAfter: string, text: string): FlightdError
   }
   if (problem["hint"]) message += ` (${problem["hint"]})`;
   return new (BY_CODE[code] ?? FlightdError)(message, code, problem);
+}
+
+function has(data: Buffer, name: string): boolean {
+  try {
+    const answer = JSON.parse(data.toString());
+    return Boolean(answer) && typeof answer === "object" && name in answer;
+  } catch {
+    return false;
+  }
 }
 
 /** Throws what an HTTP answer of a provider means: Refused, NotDone, or a plain error for an unknown outcome. */
@@ -295,9 +307,9 @@ function decode(contentType: string, body: Buffer, truncated = false): unknown {
 }
 
 /** A body as reports carry it: as base64, so that what is stored is these bytes; a long one shortened. */
-function bodyFields(externalId: string, contentType: string, body: Buffer): Json {
+function bodyFields(externalId: unknown, contentType: string, body: Buffer): Json {
   const fields: Json = {};
-  if (externalId) fields["external_id"] = cut(externalId);
+  if (externalId !== "" && externalId != null) fields["external_id"] = cut(textOf(externalId));
   if (contentType) fields["content_type"] = contentType;
   if (body.length > 0) fields["body_base64"] = body.subarray(0, MAX_RECEIPT).toString("base64");
   if (body.length > MAX_RECEIPT) {
@@ -312,7 +324,14 @@ function cut(text: string): string {
   return Buffer.from(text).subarray(0, MAX_TEXT).toString().replace(/\uFFFD$/, "");
 }
 
-const textOf = (e: unknown): string => (e instanceof Error ? `${e.name}: ${e.message}` : String(e));
+/** A text of whatever a caller has: one that cannot be written must not keep a report away. */
+function textOf(e: unknown): string {
+  try {
+    return e instanceof Error ? `${e.name}: ${e.message}` : String(e);
+  } catch {
+    return `a ${typeof e} that has no text`;
+  }
+}
 
 // --- one flight -------------------------------------------------------------------------------------------------------
 
@@ -335,6 +354,7 @@ export class Flight {
   externalId = "";
 
   /** @internal */ sent = false;
+  /** @internal the callback has ended */ left = false;
   /** @internal */ readonly trust: Trust;
 
   /** @internal */
@@ -353,12 +373,13 @@ export class Flight {
 
   /**
    * Stands around the call that must happen once. From its beginning on, a plain error is of unknown outcome. Throws
-   * LeaseLost, and starts nothing, when the right to start is over.
+   * LeaseLost, and starts nothing, when the right to start is over: the lease is lost, `signal` has ended, or the callback
+   * has (and left something running).
    */
   async effect<T>(call: (f: Flight) => Promise<T> | T): Promise<T> {
-    if (this.trust.left() <= 0) {
-      throw new LeaseLost(`${this.key}: the lease is lost: the effect must not be started`, "lease_lost");
-    }
+    const over = this.left ? "the callback has ended" : this.trust.left() <= 0 ? "the lease is lost"
+      : this.signal.aborted ? textOf(this.signal.reason) : "";
+    if (over) throw new LeaseLost(`${this.key}: ${over}: the effect must not be started`, "lease_lost", {}, this.signal.reason);
     this.sent = true;
     return await call(this);
   }
@@ -423,7 +444,7 @@ class Attempt {
     try {
       const route = `/v1/sessions/${encodeURIComponent(this.session)}/renew`;
       const { json, sent } = await this.client.ask("POST", route, { nonces: [this.nonce] },
-        { timeoutMs: Math.max(this.every / 2, 1000), tries: 1 });
+        { has: "trust_ms", timeoutMs: Math.max(this.every / 2, 1000), tries: 1 });
       this.trust.extend(sent, json["trust_ms"]);
       if ((json["cancel_requested"] ?? []).includes(this.flight.flightId)) {
         this.abort.abort(new Error("cancellation was requested"));
@@ -518,7 +539,8 @@ class Trip<T> {
           let answer = await this.askOpen("/v1/flights:open", request);
           if (answer.json["decision"] === "verify") answer = await this.look(answer, request);
           if (["proceed", "replay"].includes(answer.json["decision"])) return answer;
-          throw new FlightdError(`the server decided ${answer.json["decision"]}, which this client does not know`, "internal");
+          const unknown = `the server decided ${answer.json["decision"]}, which this client does not know`;
+          throw Object.assign(new FlightdError(unknown, "internal"), { unsure: true });
         } catch (e) {
           if (!(e instanceof Busy) || this.waited) throw e;
           // A server that did not wait knows that it cannot be yet. It is not asked at once.
@@ -528,7 +550,7 @@ class Trip<T> {
       }
     } catch (e) {
       // What was given up may still be carried out; nobody else would ever say that nothing was sent.
-      if (e instanceof Unavailable ? e.unsure : !(e instanceof FlightdError)) void this.stray(request);
+      if (e instanceof FlightdError ? e.unsure : true) void this.stray(request);
       throw e;
     }
   }
@@ -536,7 +558,7 @@ class Trip<T> {
   private async askOpen(route: string, request: Json): Promise<Answer> {
     try {
       return await this.client.ask("POST", route, request,
-        { timeoutMs: request["wait_ms"] + TRY_MS, signal: this.options.signal });
+        { has: "decision", timeoutMs: request["wait_ms"] + TRY_MS, signal: this.options.signal });
     } catch (e) {
       if (e instanceof Failed && e.problem["flight"]) { // a flight that ended badly is an answer, too
         return { json: { decision: "replay", flight: e.problem["flight"] }, sent: now() };
@@ -549,11 +571,12 @@ class Trip<T> {
   private async stray(request: Json): Promise<void> {
     const bounds = { timeoutMs: 5000, patienceMs: 5000 };
     try {
-      const { json } = await this.client.ask("POST", "/v1/flights:open", { ...request, wait_ms: 0 }, bounds);
+      const again = { ...request, wait_ms: 0 };
+      const { json } = await this.client.ask("POST", "/v1/flights:open", again, { has: "decision", ...bounds });
       if (json["decision"] !== "proceed") return;
       const error = "its caller gave up before it was answered";
       const report = { fencing_token: json["fencing_token"], outcome: "not_done", error };
-      await this.client.ask("POST", `/v1/flights/${json["flight_id"]}/report`, report, bounds);
+      await this.client.ask("POST", `/v1/flights/${json["flight_id"]}/report`, report, { has: "state", ...bounds });
     } catch { /* it ends with its session, then */ }
   }
 
@@ -603,11 +626,13 @@ class Trip<T> {
     let outcome = "succeeded";
     try {
       value = await act(f);
+      f.left = true;
       if (!f.sent) {
         error = new Error("put f.effect() around the call that must happen once, or throw NotDone to leave without it");
         outcome = "unknown"; // nobody can tell whether anything was sent
       }
     } catch (e) {
+      f.left = true;
       error = e;
       outcome = e instanceof Refused ? "refused" : e instanceof NotDone || !f.sent ? "not_done" : "unknown";
     }
@@ -639,7 +664,7 @@ class Trip<T> {
   private async afterFence(f: Flight, fenced: Fenced, error: unknown): Promise<Result<T>> {
     let flight: Json;
     try {
-      flight = (await this.client.ask("GET", `/v1/flights/${f.flightId}`)).json;
+      flight = (await this.client.ask("GET", `/v1/flights/${f.flightId}`, undefined, { has: "state" })).json;
     } catch {
       throw fenced;
     }
@@ -695,6 +720,8 @@ export interface ClientOptions {
 }
 
 interface AskOptions {
+  /** what a good answer of flightd has, where it is JSON; what does not have it is somebody else's */
+  has: string;
   timeoutMs?: number;
   /** with tries that are not answered, or not now; the client's */
   patienceMs?: number;
@@ -743,7 +770,10 @@ export class Client {
     const recovery = options.recovery ?? "hold";
     if (recovery === "verify" && !options.lookUp) throw new TypeError("recovery verify needs a lookUp");
     const request: Json = { action: name, id, recovery };
-    const text = JSON.stringify(input); // refuses now what cannot travel
+    const text = JSON.stringify(input, (_, v: unknown) => { // refuses now what cannot travel; JSON would make it null
+      if (typeof v === "number" && !Number.isFinite(v)) throw new TypeError(`the input has ${v}, which JSON cannot hold`);
+      return v;
+    });
     if (text !== undefined) request["input"] = JSON.parse(text);
     if (options.keyDecides) request["fingerprint"] = "none";
     if (options.attemptTimeoutMs !== undefined) request["attempt_timeout_ms"] = Math.trunc(options.attemptTimeoutMs);
@@ -756,7 +786,7 @@ export class Client {
   }
 
   /** How many reports wait on disk. */
-  async spooled(): Promise<number> { return (await this.spool.names()).length; }
+  async spooled(): Promise<number> { return (await this.spool.onDisk()).length; }
 
   /** Ends work in the background. Reports that wait stay on disk for the next client. */
   close(): void {
@@ -774,19 +804,16 @@ export class Client {
 
   /**
    * Sends a request until a server answers it. Each route is guarded against repeats: by a nonce, a token, or by changing
-   * nothing. Throws the error of a problem document; Unavailable when nobody answers within patience.
+   * nothing. Throws the error of a problem document; Unavailable when nobody answers within patience, or something that
+   * is not flightd, whose answers do not have what ours has.
    * @internal
    */
-  async ask(method: string, route: string, body?: Json, options: AskOptions = {}): Promise<Answer> {
+  async ask(method: string, route: string, body: Json | undefined, options: AskOptions): Promise<Answer> {
     const { data, sent } = await this.askRaw(method, route, body, options);
-    try {
-      return { json: JSON.parse(data.toString()), sent };
-    } catch (e) {
-      throw new FlightdError(`the server's answer cannot be read: ${textOf(e)}`, "internal", {}, e);
-    }
+    return { json: JSON.parse(data.toString()), sent };
   }
 
-  private async askRaw(method: string, route: string, body?: Json, o: AskOptions = {}): Promise<{ data: Buffer; sent: Sent }> {
+  private async askRaw(method: string, route: string, body: Json | undefined, o: AskOptions): Promise<{ data: Buffer; sent: Sent }> {
     if (route !== "/version") await this.connect();
     let deadline = 0; // patience begins with the first failure: a good answer may take its time
     let unsure = false;
@@ -799,7 +826,11 @@ export class Client {
         if (o.signal?.aborted) throw e;
         if (e instanceof FlightdError) {
           const status: number = e.problem["status"];
-          if (status < 500 && status !== 429) throw e;
+          if (status >= 300 && status < 500 && status !== 429) {
+            e.unsure = unsure;
+            throw e;
+          }
+          unsure ||= ["internal", "unreachable"].includes(e.code);
           failure = e;
         } else {
           const cause = (e as { cause?: { code?: string } }).cause;
@@ -813,7 +844,7 @@ export class Client {
       // The next server may know better; a pause comes after the last one.
       const wait = count < this.servers.length ? 0 : hint || pause * (0.5 + Math.random());
       if (count === o.tries || performance.now() + wait > deadline) {
-        if (failure instanceof Unavailable) failure.unsure = unsure;
+        failure.unsure = unsure;
         throw failure;
       }
       await sleep(wait, undefined, o.signal ? { signal: o.signal } : {});
@@ -833,7 +864,7 @@ export class Client {
       method, headers, signal, redirect: "manual", ...(body ? { body: JSON.stringify(body) } : {}),
     });
     const data = Buffer.from(await answer.arrayBuffer());
-    if (answer.status >= 300) throw refusal(answer.status, answer.headers.get("Retry-After") ?? "", data.toString());
+    if (answer.status >= 300 || (o.has && !has(data, o.has))) throw refusal(answer.status, answer.headers.get("Retry-After") ?? "", data.toString());
     return { data, sent };
   }
 
@@ -841,16 +872,16 @@ export class Client {
   private async connect(): Promise<void> {
     if (this.deployment) return;
     this.connecting ??= (async () => {
-      const { json } = await this.ask("GET", "/version");
+      const { json } = await this.ask("GET", "/version", undefined, { has: "version" });
       this.deployment = json["deployment"] || "-";
-      if ((await this.spool.names()).length > 0) void this.drainRounds();
+      if ((await this.spool.names()).length > 0) void this.drainRounds().catch(() => undefined);
     })().finally(() => { this.connecting = undefined; });
     await this.connecting;
   }
 
   /** @internal */
   async receiptBody(flightId: string): Promise<Uint8Array> {
-    return new Uint8Array((await this.askRaw("GET", `/v1/flights/${flightId}/receipt`)).data);
+    return new Uint8Array((await this.askRaw("GET", `/v1/flights/${flightId}/receipt`, undefined, { has: "" })).data);
   }
 
   /**
@@ -862,7 +893,8 @@ export class Client {
     const started = performance.now();
     let failure: unknown;
     try {
-      return (await this.ask("POST", route, report, { timeoutMs: Math.min(FIRST_REPORT_MS, this.reportWait), tries: 1 })).json;
+      return (await this.ask("POST", route, report,
+        { has: "state", timeoutMs: Math.min(FIRST_REPORT_MS, this.reportWait), tries: 1 })).json;
     } catch (e) {
       if (taking(e) === "taken") throw e;
       failure = e;
@@ -872,7 +904,7 @@ export class Client {
     if (taking(failure) === "later") {
       const left = Math.max(10, this.reportWait - (performance.now() - started));
       try {
-        const { json } = await this.ask("POST", route, report, { timeoutMs: Math.max(1000, left), patienceMs: left });
+        const { json } = await this.ask("POST", route, report, { has: "state", timeoutMs: Math.min(Math.max(1000, left), REPORT_TRY_MS), patienceMs: left });
         await this.spool.drop(name);
         return json;
       } catch (e) {
@@ -897,7 +929,7 @@ export class Client {
   /** Looks at the spool again later; waiting for that keeps no program alive. */
   private drainLater(ms: number): void {
     clearTimeout(this.drainer);
-    if (!this.closed) this.drainer = setTimeout(() => void this.drainRounds(), ms).unref();
+    if (!this.closed) this.drainer = setTimeout(() => void this.drainRounds().catch(() => undefined), ms).unref();
   }
 
   private async drainRounds(): Promise<void> {
@@ -905,8 +937,12 @@ export class Client {
     if ((await this.spool.names()).length > 0) this.drainLater(went ? 2000 : 8000);
   }
 
-  /** Reports what the files hold, and answers false when no server takes reports now. */
+  /**
+   * Reports what the files hold, and answers false when no server takes reports now. One that a server cannot take now
+   * keeps no other one waiting.
+   */
   private async drain(names: string[]): Promise<boolean> {
+    let went = true;
     for (const name of names) {
       const entry = await this.spool.claim(name);
       if (!entry) continue;
@@ -916,11 +952,14 @@ export class Client {
       }
       try {
         const report = JSON.parse(Buffer.from(entry.report, "base64").toString());
-        await this.ask("POST", `/v1/flights/${flightIdOf(entry.key)}/report`, report, { timeoutMs: 5000, tries: 1 });
+        await this.ask("POST", `/v1/flights/${flightIdOf(entry.key)}/report`, report,
+          { has: "state", timeoutMs: 5000, tries: 1 });
       } catch (e) {
         if (taking(e) === "later") {
           this.spool.release(name);
-          return false;
+          if (e instanceof Unavailable && e.code === "unreachable") return false;
+          went = false;
+          continue;
         }
         if (taking(e) === "refused") {
           await this.spool.putAside(name, e);
@@ -929,7 +968,7 @@ export class Client {
       }
       await this.spool.drop(name);
     }
-    return true;
+    return went;
   }
 }
 
@@ -986,13 +1025,16 @@ class Spool {
   readonly folder: string;
   private readonly log: (message: string) => void;
   private readonly busy = new Set<string>();
+  private readonly memory = new Map<string, Spooled>(); // what the disk did not take
 
   constructor(folder: string, log: (message: string) => void) {
     this.folder = folder;
     this.log = log;
   }
 
-  async names(): Promise<string[]> {
+  async names(): Promise<string[]> { return [...this.memory.keys(), ...await this.onDisk()]; }
+
+  async onDisk(): Promise<string[]> {
     try {
       return this.folder ? (await fs.readdir(this.folder)).filter((n) => n.endsWith(".report")).sort() : [];
     } catch {
@@ -1000,15 +1042,18 @@ class Spool {
     }
   }
 
-  /** Writes a report; once this gives a name, it outlives the process. "" where it cannot be kept. */
+  /** Writes a report, which outlives the process then. Where the disk does not take it, it lives with the process. */
   async keep(deployment: string, key: string, report: string): Promise<string> {
-    if (!this.folder) return "";
     const entry = { deployment, key, at: new Date().toISOString(), report: Buffer.from(report).toString("base64") };
     const data = Buffer.from(JSON.stringify(entry));
     const head = Buffer.from("FDC1\0\0\0\0");
     head.writeUInt32BE(crc32c(data), 4);
     const name = createHash("sha256").update(`${deployment} ${key} ${report}`).digest("hex").slice(0, 32) + ".report";
     this.busy.add(name);
+    if (!this.folder) {
+      this.memory.set(name, entry);
+      return name;
+    }
     try {
       await fs.mkdir(this.folder, { recursive: true, mode: 0o700 });
       const temp = path.join(this.folder, `new-${randomBytes(8).toString("hex")}`);
@@ -1026,27 +1071,37 @@ class Spool {
       } finally {
         await folder.close();
       }
-      return name;
     } catch (e) {
-      this.release(name);
       this.log(`the report of ${key} could not be kept on disk: ${textOf(e)}`);
-      return "";
+      this.memory.set(name, entry);
     }
+    return name;
   }
 
-  /** Reads a report, unless somebody in this process deals with it. What cannot be read is put aside. */
+  /**
+   * Reads a report, unless somebody in this process deals with it. What is damaged is put aside; what cannot be read now
+   * is left for the next client.
+   */
   async claim(name: string): Promise<Spooled | undefined> {
     if (this.busy.has(name)) return undefined;
     this.busy.add(name);
+    const kept = this.memory.get(name);
+    if (kept) return kept;
+    let data: Buffer;
     try {
-      const data = await fs.readFile(path.join(this.folder, name));
+      data = await fs.readFile(path.join(this.folder, name));
+    } catch (e) {
+      if ((e as { code?: string }).code === "ENOENT") this.release(name); // another process was faster
+      else this.log(`a report cannot be read now: ${path.join(this.folder, name)}: ${textOf(e)}`);
+      return undefined;
+    }
+    try {
       if (data.subarray(0, 4).toString() !== "FDC1" || data.readUInt32BE(4) !== crc32c(data.subarray(8))) {
         throw new Error("a report in the spool does not have its checksum");
       }
       return JSON.parse(data.subarray(8).toString());
     } catch (e) {
-      if ((e as { code?: string }).code === "ENOENT") this.release(name); // another process was faster
-      else await this.rename(name, ".damaged", e);
+      await this.rename(name, ".damaged", e);
       return undefined;
     }
   }
@@ -1055,14 +1110,18 @@ class Spool {
 
   /** Removes a report that was taken. If the process dies before it, it is sent once more, which is harmless. */
   async drop(name: string): Promise<void> {
-    if (!name) return;
-    await fs.rm(path.join(this.folder, name), { force: true });
+    if (!this.memory.delete(name)) {
+      await fs.rm(path.join(this.folder, name), { force: true })
+        .catch((e) => this.log(`a report that was taken cannot be removed: ${name}: ${textOf(e)}`));
+    }
     this.release(name);
   }
 
   /** Keeps a report that no server will ever take, for a person to look at. */
   async putAside(name: string, why: unknown): Promise<void> {
-    if (name) await this.rename(name, ".refused", why);
+    if (!this.memory.delete(name)) return this.rename(name, ".refused", why);
+    this.log(`a report was refused, and the disk did not take it: ${textOf(why)}`);
+    this.release(name);
   }
 
   private async rename(name: string, suffix: string, why: unknown): Promise<void> {

@@ -148,13 +148,35 @@ func TestExec_TimeoutKillsAndLeavesADoubt(t *testing.T) {
 func TestExec_PassesSignalsOn(t *testing.T) {
 	s := startServer(t)
 	mark := filepath.Join(t.TempDir(), "mark")
-	i := s.begin(sh("signal", nil, "trap 'echo cleaned up; exit 75' INT; echo x > "+mark+"; while :; do sleep 0.05; done")...)
+	i := s.begin(sh("signal", nil, "trap 'echo cleaned up; exit 75' TERM; echo x > "+mark+"; while :; do sleep 0.05; done")...)
 	eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
-	i.signal(syscall.SIGINT)
+	i.signal(syscall.SIGTERM)
 	if r := i.wait(); r.code != exitBusy || r.out != "cleaned up\n" {
 		t.Errorf("%v", r)
 	}
 	if f := s.flight("signal"); f.State != "queued" {
+		t.Errorf("the flight is %s", f.State)
+	}
+}
+
+// Signals that whoever started exec has it ignore, as nohup and a shell's & do, end neither it nor its command.
+func TestExec_LeavesIgnoredSignalsIgnored(t *testing.T) {
+	s := startServer(t)
+	shop := newShop(t, true)
+	args := append([]string{"-c", `trap "" HUP INT; exec "$0" "$@"`, program, "exec", "--key", "nohup", "--"}, shop.path("pay.sh"))
+	i := s.beginCommand("/bin/sh", args...)
+	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	for _, signal := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		i.signal(signal)
+		if err := syscall.Kill(shop.pids("started")[0], signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shop.goOn()
+	if r := i.wait(); r.code != 0 || !strings.HasPrefix(r.out, "paid by") {
+		t.Errorf("%v", r)
+	}
+	if f := s.flight("nohup"); f.State != "succeeded" {
 		t.Errorf("the flight is %s", f.State)
 	}
 }

@@ -157,11 +157,15 @@ func (e *execution) classify(end childEnd, told bool) error {
 	return what
 }
 
-// passSignals hands this process's signals to the command while it runs. Before that they end the wait. Nobody
+// passSignals hands this process's signals to the command while it runs. Before that they end the wait. Those that are
+// ignored stay ignored: a command under nohup is not to be ended in mid-effect because somebody logs out. Nobody
 // reading our output any more is no reason to die in mid-effect.
 func (e *execution) passSignals(cancel context.CancelCauseFunc) (stop func()) {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGPIPE)
+	signal.Notify(signals, syscall.SIGPIPE)
+	if passed := heeded(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2); len(passed) > 0 {
+		signal.Notify(signals, passed...)
+	}
 	quit, home := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(home)

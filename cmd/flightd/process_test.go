@@ -169,7 +169,13 @@ type invocation struct {
 // begin starts the program as a caller of this server.
 func (s *server) begin(args ...string) *invocation {
 	s.t.Helper()
-	i := &invocation{t: s.t, cmd: exec.Command(program, args...)}
+	return s.beginCommand(program, args...)
+}
+
+// beginCommand starts another program as such a caller.
+func (s *server) beginCommand(name string, args ...string) *invocation {
+	s.t.Helper()
+	i := &invocation{t: s.t, cmd: exec.Command(name, args...)}
 	i.cmd.Env = append(os.Environ(), "FLIGHTD_ADDR="+s.url(), "XDG_STATE_HOME="+s.state)
 	i.cmd.Stdout, i.cmd.Stderr = &i.out, &i.err
 	i.cmd.WaitDelay = 5 * time.Second

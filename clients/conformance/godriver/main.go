@@ -44,6 +44,7 @@ type call struct {
 	Effect           string          `json:"effect"`
 	Look             string          `json:"look"`
 	ThrowBefore      bool            `json:"throw_before"`
+	LeaveBehind      string          `json:"leave_behind"`
 }
 
 // answer is one line per caller.
@@ -177,6 +178,10 @@ func submission(one call) (s flight.Submission, err error) {
 func (one call) handler() effect.Handler {
 	return func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		at.Watch()
+		if one.LeaveBehind != "" {
+			go one.behind(at) // it ends with its request, or with the process
+			return effect.Answer{}, errors.New("before the effect")
+		}
 		if one.Before != "" {
 			if _, err := get(ctx, one.Before); err != nil {
 				return effect.Answer{}, err
@@ -185,19 +190,32 @@ func (one call) handler() effect.Handler {
 		if one.ThrowBefore {
 			return effect.Answer{}, errors.New("before the effect")
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, one.Effect, bytes.NewReader(at.Input()))
-		if err != nil {
-			return effect.Answer{}, err
-		}
-		answer, err := client.FromHTTP((&http.Client{Transport: at.Transport(nil)}).Do(req))
-		if err != nil {
-			return answer, err
-		}
-		var charge struct{ ID string }
-		err = json.Unmarshal(answer.Body, &charge)
-		answer.ExternalID = charge.ID
+		return one.perform(ctx, at)
+	}
+}
+
+// perform is the effect.
+func (one call) perform(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, one.Effect, bytes.NewReader(at.Input()))
+	if err != nil {
+		return effect.Answer{}, err
+	}
+	answer, err := client.FromHTTP((&http.Client{Transport: at.Transport(nil)}).Do(req))
+	if err != nil {
 		return answer, err
 	}
+	var charge struct{ ID string }
+	err = json.Unmarshal(answer.Body, &charge)
+	answer.ExternalID = charge.ID
+	return answer, err
+}
+
+// behind is what a handler that has returned left running: it comes to the effect when nobody waits for it any more.
+func (one call) behind(at *effect.Attempt) {
+	ctx := context.Background()
+	_, _ = get(ctx, one.Before)
+	_, _ = one.perform(ctx, at)
+	_, _ = get(ctx, one.LeaveBehind)
 }
 
 func lookUp(url string) effect.LookUp {

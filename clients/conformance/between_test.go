@@ -1,0 +1,69 @@
+//go:build clients
+
+package conformance
+
+import (
+	"strings"
+
+	"github.com/stretchr/testify/require"
+)
+
+// pages are what load balancers, proxies and captive portals answer in flightd's place.
+func pages() map[string]page {
+	html := func(status int) page { return page{status, "text/html", "<html>not flightd</html>"} }
+	return map[string]page{
+		"bad-gateway": html(502), "not-found": html(404), "moved": html(302), "welcome": html(200),
+		"a-number-as-code":   {503, "application/json", `{"code":503,"message":"no healthy upstream"}`},
+		"a-word-as-code":     {403, "application/json", `{"code":"forbidden","message":"by the wall"}`},
+		"maintenance":        {200, "application/json", `{"status":"maintenance"}`},
+		"a-list":             {502, "application/json", `[1]`},
+		"a-problem-document": {500, "application/problem+json", `{"type":"about:blank","title":"no","status":500}`},
+	}
+}
+
+// until lets all requests to paths that end so meet a fault until over is called.
+func (p *proxy) until(suffix string, f fault) (over func()) {
+	p.always(func(path string) fault {
+		if strings.HasSuffix(path, suffix) {
+			return f
+		}
+		return fault{}
+	})
+	return func() { p.always(func(string) fault { return fault{} }) }
+}
+
+// between are the scenarios with something between that answers in flightd's place.
+func between() (all []scenario) {
+	for name, page := range pages() {
+		all = append(all, scenario{"report-to-" + name, func(t *trial) { reportTo(t, page) }})
+		if page.status >= 500 || page.status < 300 {
+			all = append(all, scenario{"open-and-" + name, func(t *trial) { openAnd(t, page) }})
+		}
+	}
+	return all
+}
+
+// Something between gives up on an open that is carried out. The caller gives up, too, and what was opened is given
+// back: nothing was sent, and no doubt stays behind.
+func openAnd(t *trial, page page) {
+	over := t.proxy.until(":open", fault{page: &page})
+	a := t.driver(func(s *setup) { s.PatienceMS = 300 }).do(t.call())
+	require.NotEmpty(t, a.Error+a.Detail)
+	over()
+	t.until("is given back", func(f wireFlight) bool { return f.State == "queued" && !f.Tainted })
+	t.got(t.driver().do(t.call()), "executed")
+	t.landed(2)
+}
+
+// Only flightd itself can take a report, or refuse it. Whatever else answers: the report stays, and is delivered.
+func reportTo(t *trial, page page) {
+	over := t.proxy.until("/report", fault{cut: true, page: &page})
+	d := t.driver(reportWait(300))
+	t.got(d.do(t.call()), "unrecorded")
+	require.Len(t, t.spooled(), 1)
+	over()
+	t.until("has its receipt", succeeded)
+	eventually(t, "the spool is empty", patience, func() bool { return len(t.spooled()) == 0 })
+	t.got(d.do(t.call()), "replayed")
+	t.landed(1)
+}
