@@ -50,7 +50,7 @@ func stateOptions(o *pebble.Options) *pebble.Options {
 	o.MaxOpenFiles = 4096
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most commands ask for a key that was never used
-		o.Levels[i].BlockSize = 8 << 10                   // a replay reads one; the index of ten million flights still fits into the cache
+		o.Levels[i].BlockSize = 4 << 10                   // a replay reads one; the index of ten million flights still fits into the cache
 		o.Levels[i].IndexBlockSize = 256 << 10            // one level of index: a second one costs every read
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	}

@@ -74,8 +74,14 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		out.Body, out.ContentLength = emptyBody{bytes.NewReader(nil)}, 0
 	}
 	resp, err := t.base.RoundTrip(out)
-	if resp != nil && resp.TLS == nil && used != nil {
+	if used == nil {
+		return resp, err
+	}
+	if resp != nil && resp.TLS == nil {
 		resp.TLS = used.state()
+	}
+	if why := used.kept.Load(); err != nil && why != nil {
+		err = *why // the client may only have seen that its connection was closed after that
 	}
 	return resp, err
 }
@@ -169,15 +175,18 @@ type guardedConn struct {
 	net.Conn
 	at      *Attempt
 	started atomic.Bool
+	kept    atomic.Pointer[error] // why nothing may be written
 }
 
 // Write implements net.Conn. It is the last moment at which the lease can keep the effect from starting.
 func (c *guardedConn) Write(b []byte) (int, error) {
 	if !c.started.Load() {
-		if err := c.at.mayStart(); err != nil {
-			return 0, err
+		err := c.at.mayStart()
+		if err == nil {
+			err = c.at.start()
 		}
-		if err := c.at.start(); err != nil {
+		if err != nil {
+			c.kept.CompareAndSwap(nil, &err)
 			return 0, err
 		}
 		c.started.Store(true)
