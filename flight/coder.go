@@ -35,35 +35,6 @@ type fields struct {
 
 const noField = -1
 
-// walk goes over v, and reports whether it is of a type that is written by hand. Types stand here by name, so that the
-// coder can stay on its owner's stack.
-func (c *coder) walk(v any) bool {
-	switch v := v.(type) {
-	case *Open:
-		c.begin()
-		v.walk(c)
-	case *Report:
-		c.begin()
-		v.walk(c)
-	case *Import:
-		c.begin()
-		v.walk(c)
-	case *Flight:
-		c.begin()
-		v.walk(c)
-	case *Event:
-		c.begin()
-		v.walk(c)
-	case *Tally:
-		c.begin()
-		v.walk(c)
-	default:
-		return false
-	}
-	c.end()
-	return true
-}
-
 // roomy is what guesses how many bytes it usually needs at most; a wrong guess costs time and nothing else.
 type roomy interface{ room() int }
 
