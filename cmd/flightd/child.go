@@ -22,7 +22,8 @@ type child struct {
 	end   childEnd
 
 	mu   sync.Mutex
-	gone bool // its process group may be somebody else's by now
+	gone bool      // its process group may be somebody else's by now
+	told time.Time // when it was told to end; zero: never
 }
 
 // childEnd is how a command ended.
@@ -80,13 +81,44 @@ func (c *child) live(started chan<- error) {
 	c.leash.tie(c.cmd.Process.Pid)
 	started <- nil
 	err = c.cmd.Wait()
+	c.end = ended(c.cmd.ProcessState, err)
 	c.mu.Lock()
 	c.gone = true
+	told := c.told
 	c.mu.Unlock()
+	if !told.IsZero() || c.end.signal != 0 {
+		clearGroup(c.cmd.Process.Pid, told)
+	}
 	c.leash.untie()
-	c.end = ended(c.cmd.ProcessState, err)
 	close(c.done)
 }
+
+// clearGroup ends what a command that was cut short has left in its process group: the next attempt would act beside it. It
+// gets what is left of the grace, then it is killed. What a command leaves running that
+// ended by itself is its own affair.
+//
+// The command itself was waited for, so its number is the group's for as long as anybody is in it; that is looked at so
+// often that it cannot go to somebody else in between.
+func clearGroup(group int, told time.Time) {
+	if told.IsZero() {
+		told = time.Now()
+		_ = syscall.Kill(-group, syscall.SIGTERM)
+	}
+	look := time.NewTicker(groupPause)
+	defer look.Stop()
+	var probe syscall.Signal // 0: is anybody there?
+	for !errors.Is(syscall.Kill(-group, probe), syscall.ESRCH) && time.Since(told) < grace+burial {
+		<-look.C
+		if time.Since(told) >= grace {
+			probe = syscall.SIGKILL
+		}
+	}
+}
+
+const (
+	groupPause = 10 * time.Millisecond // between two looks whether a group is empty
+	burial     = time.Second           // what is killed and nobody buries is not waited for any longer
+)
 
 func ended(state *os.ProcessState, err error) childEnd {
 	var exit *exec.ExitError
@@ -121,6 +153,9 @@ func (c *child) wait(ctx context.Context) childEnd {
 		return c.end
 	case <-ctx.Done():
 	}
+	c.mu.Lock()
+	c.told = time.Now()
+	c.mu.Unlock()
 	c.send(syscall.SIGTERM)
 	timer := time.NewTimer(grace)
 	defer timer.Stop()

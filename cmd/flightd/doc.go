@@ -7,7 +7,8 @@
 //
 // The command runs in a process group of its own, which dies with exec: by the parent-death signal on Linux, and
 // everywhere by a small process at the other end of a pipe, which takes the command's own children, too. An orphan would
-// act beside its successor.
+// act beside its successor. For the same reason nothing of the group is left when a command was cut short by its time-out
+// or by a signal; what it leaves running when it ends by itself goes on.
 //
 //	exec dies                              then
 //	before the open was answered           nothing was started; what was opened is lost, and the recovery policy decides

@@ -145,6 +145,32 @@ func TestExec_TimeoutKillsAndLeavesADoubt(t *testing.T) {
 	}
 }
 
+// What a command has started and that does not end with it is ended before its attempt is over: another one would act beside it.
+func TestExec_NothingOutlivesACommandThatWasCutShort(t *testing.T) {
+	for name, cut := range map[string]struct {
+		flags  []string
+		signal bool
+	}{"time-out": {flags: []string{"--timeout", "300ms"}}, "signal": {signal: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			shop := newShop(t, true)
+			i := s.begin(sh("orphan", cut.flags, "sh -c 'trap \"\" TERM; echo $$ >> "+shop.path("started")+"; while :; do sleep 0.05; done' >&2 & wait")...)
+			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+			if cut.signal {
+				i.signal(syscall.SIGTERM)
+			}
+			if r := i.wait(); r.code != signalBase+int(syscall.SIGTERM) {
+				t.Errorf("%v", r)
+			}
+			if orphan := shop.pids("started")[0]; alive(orphan) {
+				t.Errorf("process %d goes on", orphan)
+				_ = syscall.Kill(orphan, syscall.SIGKILL)
+			}
+		})
+	}
+}
+
 func TestExec_PassesSignalsOn(t *testing.T) {
 	s := startServer(t)
 	mark := filepath.Join(t.TempDir(), "mark")
