@@ -3,7 +3,7 @@ package clusterstore
 import "github.com/cockroachdb/pebble/v2"
 
 // rowComparer orders rows by their bytes, and tells Pebble that the rows of one flight stand under one name. Filters
-// then hold a flight once and not once for each of its six rows: those of ten million flights take 12 MiB, and stay in
+// then hold a flight once and not once for each of its rows: those of ten million flights take 12 MiB, and stay in
 // memory. Whether a key was ever used, which every new flight asks, is answered there.
 func rowComparer() *pebble.Comparer {
 	c := *pebble.DefaultComparer

@@ -22,8 +22,8 @@ const (
 	// tallyBatch is how many flights' counts are written at once. With more of them, under a flood of duplicates of ever
 	// other keys, counts wait in memory for their turn.
 	tallyBatch = 512
-	// tallyRoom is how many flights may have counts that wait, about 0.3 KiB each. Beyond it duplicates of yet other
-	// flights are not counted.
+	// tallyRoom is how many flights may have counts that wait, usually about 0.3 KiB each, and 8 KiB at most, where
+	// callers give themselves long names. Beyond it duplicates of yet other flights are not counted.
 	tallyRoom = 1 << 16
 )
 

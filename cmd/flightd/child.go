@@ -138,6 +138,10 @@ const signalBase = 128
 func (c *child) send(s syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.sendLocked(s)
+}
+
+func (c *child) sendLocked(s syscall.Signal) {
 	if !c.gone {
 		_ = syscall.Kill(-c.cmd.Process.Pid, s) // it may have ended just now
 	}
@@ -155,8 +159,8 @@ func (c *child) wait(ctx context.Context) childEnd {
 	}
 	c.mu.Lock()
 	c.told = time.Now()
+	c.sendLocked(syscall.SIGTERM)
 	c.mu.Unlock()
-	c.send(syscall.SIGTERM)
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
