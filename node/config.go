@@ -25,6 +25,11 @@ type Config struct {
 	ListenMetrics string
 	// Alone says that this process is this node and nothing else: what libraries keep for a whole process is the node's.
 	Alone bool
+	// RaiseLeaseEpoch says, for the log, why this start may go on with an etcd that knows less than the ledger; "": it is
+	// refused. It changes nothing where etcd has kept its past.
+	RaiseLeaseEpoch string
+	// Who decides such things, for the log.
+	Who string
 	// StopWithin is how long a stop lets running effects and requests finish; 10 s. Effects that take longer are of
 	// unknown outcome, unless their callers report late.
 	StopWithin time.Duration

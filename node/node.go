@@ -168,6 +168,9 @@ func (n *node) keepEtcd(ctx context.Context) error {
 // openDesk opens the desk of leases. Its boot id is new: nothing that an earlier life of this process claimed is ever
 // taken for its own.
 func (n *node) openDesk(ctx context.Context) error {
+	if err := n.checkServed(ctx); err != nil {
+		return err
+	}
 	var boot lease.Boot
 	_, _ = rand.Read(boot[:]) // it never fails: it ends the program first
 	desk, err := etcdlease.New(etcdlease.Config{
@@ -183,7 +186,7 @@ func (n *node) openDesk(ctx context.Context) error {
 		<-ctx.Done()
 		return n.within(ctx, desk.Close)
 	})
-	return desk.Ready(ctx)
+	return n.checkPast(ctx)
 }
 
 // within gives a part that is told to stop its share of time to do so.

@@ -33,6 +33,7 @@ func (a *app) devCommand() *cobra.Command {
 	c.Flags().String("data", "", "directory that holds everything (FLIGHTD_DATA; ./flightd-data)")
 	c.Flags().String("listen", "", "loopback address of the API; port 0 takes a free one (FLIGHTD_LISTEN; 127.0.0.1:7420)")
 	c.Flags().StringVar(&f.metrics, "listen-metrics", "", "loopback address of metrics and health apart from the API, as in 127.0.0.1:9464 (FLIGHTD_LISTEN_METRICS; none)")
+	c.Flags().StringVar(&f.raise, "raise-lease-epoch", "", "REASON to go on, at this start, with an etcd that has lost its past; no receipt is lost, and what was in the air waits")
 	c.Flags().StringVar(&f.logLevel, "log-level", "", "debug, info, warn or error (FLIGHTD_LOG_LEVEL; info)")
 	c.Flags().StringVar(&f.logFormat, "log-format", "", "text or json (FLIGHTD_LOG_FORMAT; text)")
 	return c
@@ -40,7 +41,7 @@ func (a *app) devCommand() *cobra.Command {
 
 // devFlags are the flags of dev; empty ones leave it to the environment.
 type devFlags struct {
-	metrics, logLevel, logFormat string
+	metrics, raise, logLevel, logFormat string
 }
 
 func (a *app) dev(ctx context.Context, f devFlags) error {
@@ -52,6 +53,7 @@ func (a *app) dev(ctx context.Context, f devFlags) error {
 	cfg.ListenMetrics = firstOf(f.metrics, a.env("FLIGHTD_LISTEN_METRICS"))
 	cfg.Version, cfg.Alone = buildVersion(), true
 	cfg.Crash = crash
+	cfg.RaiseLeaseEpoch, cfg.Who = f.raise, person("")
 	if cfg.Logger, err = a.logger(f.logLevel, f.logFormat); err != nil {
 		return err
 	}
@@ -161,8 +163,10 @@ func devError(err error) error {
 		return nil
 	case errors.As(err, &locked), errors.As(err, &invalid):
 		return &coded{code: exitConfig, err: err}
-	case errors.Is(err, lease.ErrRegressed), errors.Is(err, lease.ErrForeign):
-		return &coded{code: exitConfig, err: err, hint: "etcd and ledger in the data directory are not of the same time: put back what was there, or start with another --data, which then knows of nothing that was done"}
+	case errors.Is(err, lease.ErrRegressed):
+		return &coded{code: exitConfig, err: err, hint: "put back the etcd directory that was there; where it is gone for good, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
+	case errors.Is(err, lease.ErrForeign):
+		return &coded{code: exitConfig, err: err, hint: "put back the ledger directory that was there, or start with another --data, which then knows of nothing that was done"}
 	case errors.As(err, &network) && network.Op == "listen":
 		return &coded{code: exitUnreachable, err: err, hint: listenHint(err)}
 	case errors.Is(err, syscall.ENOSPC): // before what it was taken for

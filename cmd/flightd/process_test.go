@@ -54,6 +54,7 @@ type server struct {
 	data    string
 	address string // host:port, the same in every life
 	state   string // where its callers keep their reports
+	flags   []string
 	cmd     *exec.Cmd
 	log     *bytes.Buffer
 	took    time.Duration // from start to the first /readyz with 200
@@ -86,7 +87,7 @@ func freeAddress(t testing.TB) string {
 func (s *server) start(env ...string) {
 	s.t.Helper()
 	s.log = new(bytes.Buffer)
-	s.cmd = exec.Command(program, "dev", "--data", s.data, "--listen", s.address)
+	s.cmd = exec.Command(program, append([]string{"dev", "--data", s.data, "--listen", s.address}, s.flags...)...)
 	s.cmd.Env = append(os.Environ(), env...)
 	s.cmd.Stderr = s.log
 	out, err := s.cmd.StdoutPipe()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/lease"
 )
 
 // TestAServerThatRefusesIsNotTakenForNone: a hint to start flightd misleads where one is running and says why it does not.
@@ -36,6 +37,8 @@ func TestDevSaysTheWayOut(t *testing.T) {
 		"full":             {&fs.PathError{Op: "write", Path: "/d/LOCK", Err: syscall.ENOSPC}, exitFailed, "make room"},
 		"newer":            {fmt.Errorf("%w: format 9", clusterstore.ErrNewer), exitConfig, "wrote it"},
 		"older":            {fmt.Errorf("%w: format 0", clusterstore.ErrOlder), exitConfig, "wrote it"},
+		"etcd forgot":      {&lease.RegressedError{}, exitConfig, "--raise-lease-epoch"},
+		"no ledger":        {fmt.Errorf("%w: x", lease.ErrForeign), exitConfig, "put back the ledger"},
 		"another's":        {fmt.Errorf("%w: x", clusterstore.ErrForeign), exitConfig, "put back"},
 	} {
 		code, _, hint := explain(devError(test.err))

@@ -1,0 +1,76 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/etcdlease"
+)
+
+// checkServed refuses an etcd that served another ledger and never this one: the one that it served holds receipts of
+// effects that happened, and is not here. Nothing may look at the guard key before, because who does may write it.
+func (n *node) checkServed(ctx context.Context) error {
+	mine := n.store.Header().Deployment
+	served, err := etcdlease.Deployments(ctx, n.etcd.client)
+	if err != nil || len(served) == 0 || slices.Contains(served, mine) {
+		return err
+	}
+	return fmt.Errorf("%w: etcd here served the ledger %s; the ledger beside it is %s, and holds none of its receipts",
+		lease.ErrForeign, strings.Join(served, ", "), mine)
+}
+
+// checkPast refuses an etcd that knows less than the ledger, until a person says why it is to be believed: its claims are
+// what keeps others from a key whose effect is in the air.
+func (n *node) checkPast(ctx context.Context) error {
+	err := n.desk.Ready(ctx)
+	if n.cfg.RaiseLeaseEpoch == "" || !errors.Is(err, lease.ErrRegressed) {
+		return err
+	}
+	if err := n.raiseLeaseEpoch(ctx, err); err != nil {
+		return err
+	}
+	return n.desk.Ready(ctx)
+}
+
+// raiseLeaseEpoch accepts the etcd that is here. Claims of the epoch that ends are void from now on. Whoever acts for one
+// of them does not know yet, so for a time nobody else gets its key.
+func (n *node) raiseLeaseEpoch(ctx context.Context, lost error) error {
+	was := n.store.Header().LeaseEpoch
+	hold, open, err := holdOf(ledger{n.store})
+	if err != nil {
+		return err
+	}
+	reply, err := n.store.Propose(ctx, &flight.RaiseEpoch{From: was, Hold: hold, Who: n.cfg.Who, Why: n.cfg.RaiseLeaseEpoch})
+	if err == nil && reply.Decision != flight.Accepted {
+		err = fmt.Errorf("the ledger says %v", reply.Decision)
+	}
+	if err != nil {
+		return fmt.Errorf("raise the lease epoch: %w", err)
+	}
+	n.cfg.Logger.Warn("the lease epoch was raised", "from", was, "to", was+1, "who", n.cfg.Who, "why", n.cfg.RaiseLeaseEpoch,
+		"open_attempts", open, "not_taken_over_for", hold, "because", lost)
+	return nil
+}
+
+// holdOf is for how long an attempt that was opened under a lost claim may still be in the air: the longest time to live of
+// a session, and the longest that an open attempt asked for to end and to be seen at its provider. An attempt without a
+// time-out has no such end, as ever: a look, a person or the provider's idempotency decides about it.
+func holdOf(book ledger) (hold time.Duration, open int, err error) {
+	var longest time.Duration
+	for f, err := range book.Live() {
+		if err != nil {
+			return 0, 0, err
+		}
+		if f.OpenAttempt() != nil {
+			open++
+			longest = max(longest, f.Policy.AttemptTimeout+f.Policy.SettleDelay)
+		}
+	}
+	return lease.MaxTTL + longest, open, nil
+}

@@ -1,0 +1,102 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/lease"
+)
+
+// again opens the key of begun once more, as another caller, and gives what it is told.
+func again(t *testing.T, in *inside, id string) (status int, body string) {
+	t.Helper()
+	status, body, err := post(in.front.url()+"/v1/flights:open", `{"action":"pay","id":"`+id+`","input":{"n":1},"nonce":"`+nonce("again-"+id)+`","wait_ms":0}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status, body
+}
+
+// refusal starts a node that should refuse to, and gives what it says; nil: it started.
+func refusal(t *testing.T, cfg Config) error {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	cfg.Ready = func(Ready) { stop() }
+	return Run(ctx, cfg)
+}
+
+// TestHazard20_ALostEtcdIsAcceptedByAPersonAlone: until then nothing executes; from then on no receipt is lost, new keys
+// fly, and what was in the air when etcd was lost is taken over by nobody.
+func TestHazard20_ALostEtcdIsAcceptedByAPersonAlone(t *testing.T) {
+	data := t.TempDir()
+	etcdDir, older := filepath.Join(data, "etcd"), filepath.Join(t.TempDir(), "older")
+	in := open(t, data, nil)
+	begun(t, in.front.url(), "before")
+	if err := in.end(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(older, os.DirFS(etcdDir)); err != nil {
+		t.Fatal(err)
+	}
+
+	in = open(t, data, nil)
+	paid := begun(t, in.front.url(), "paid")
+	if status, body := report(t, in.front.url(), paid); status != http.StatusOK {
+		t.Fatalf("report: %d %s", status, body)
+	}
+	aloft := begun(t, in.front.url(), "aloft")
+	if err := in.end(); err != nil {
+		t.Fatal(err)
+	}
+
+	losses := []struct {
+		name string
+		lose func() error
+	}{
+		{"an older copy", func() error { return errors.Join(os.RemoveAll(etcdDir), os.CopyFS(etcdDir, os.DirFS(older))) }},
+		{"nothing left", func() error { return os.RemoveAll(etcdDir) }},
+	}
+	for i, loss := range losses {
+		if err := loss.lose(); err != nil {
+			t.Fatal(err)
+		}
+		cfg := Dev(data, "127.0.0.1:0")
+		if err := refusal(t, cfg); !errors.Is(err, lease.ErrRegressed) {
+			t.Fatalf("%s: a start says %v", loss.name, err)
+		}
+		cfg.RaiseLeaseEpoch, cfg.Who = "the disk of etcd died", "ann"
+		for start := range 2 { // the second one finds nothing to raise
+			in = openConfig(t, cfg)
+			begun(t, in.front.url(), fmt.Sprintf("new-%d-%d", i, start))
+			if epoch := in.store.Header().LeaseEpoch; epoch != uint32(i)+2 {
+				t.Errorf("%s: the lease epoch is %d", loss.name, epoch)
+			}
+			if hold := in.store.Header().EpochHold.Until(in.store.Now()); hold > lease.MaxTTL || hold < lease.MaxTTL-time.Minute {
+				t.Errorf("%s: what is in the air is kept for %v", loss.name, hold)
+			}
+			if status, body := again(t, in, "paid"); status != http.StatusOK || !strings.Contains(body, `"`+string(wire.DecisionReplay)+`"`) {
+				t.Errorf("%s: the receipt: %d %s", loss.name, status, body)
+			}
+			if status, body := again(t, in, "aloft"); status == http.StatusCreated {
+				t.Errorf("%s: an attempt in the air was taken over: %s", loss.name, body)
+			}
+			if err := in.end(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+
+	in = open(t, data, nil)
+	if status, body := report(t, in.front.url(), aloft); status != http.StatusOK || !strings.Contains(body, `"succeeded"`) {
+		t.Errorf("the report of what was in the air: %d %s", status, body)
+	}
+}
