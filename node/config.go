@@ -47,10 +47,11 @@ type Config struct {
 
 // tuning is for tests and measurements.
 type tuning struct {
-	expireEvery time.Duration // 10 s
-	etcdQuota   int64         // bytes; etcdQuota
-	compactor   etcdlease.CompactorSettings
-	minFree     uint64 // bytes of disk; 0: the ledger's own bound
+	expireEvery  time.Duration // 10 s
+	witnessEvery time.Duration // 10 s
+	etcdQuota    int64         // bytes; etcdQuota
+	compactor    etcdlease.CompactorSettings
+	minFree      uint64 // bytes of disk; 0: the ledger's own bound
 }
 
 // Ready says where a node answers.
@@ -73,6 +74,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Listen, "127.0.0.1:7420")
 	setDefault(&c.StopWithin, 10*time.Second)
 	setDefault(&c.tuning.expireEvery, 10*time.Second)
+	setDefault(&c.tuning.witnessEvery, 10*time.Second)
 	setDefault(&c.tuning.etcdQuota, etcdQuota)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))

@@ -205,7 +205,8 @@ func TestHazard37_AnEtcdThatForgotIsNotBelieved(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time there is a ledger again, an empty one
-		if err := refusal(t, Dev(data, "127.0.0.1:0")); !errors.Is(err, lease.ErrForeign) {
+		var lost *LedgerLostError
+		if err := refusal(t, Dev(data, "127.0.0.1:0")); !errors.As(err, &lost) || lost.Served != deployment || lost.Found == deployment {
 			t.Fatalf("without the ledger: %v", err)
 		}
 	}

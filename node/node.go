@@ -168,7 +168,7 @@ func (n *node) keepEtcd(ctx context.Context) error {
 // openDesk opens the desk of leases. Its boot id is new: nothing that an earlier life of this process claimed is ever
 // taken for its own.
 func (n *node) openDesk(ctx context.Context) error {
-	if err := n.checkServed(ctx); err != nil {
+	if err := n.checkLedger(ctx); err != nil {
 		return err
 	}
 	var boot lease.Boot
@@ -186,7 +186,11 @@ func (n *node) openDesk(ctx context.Context) error {
 		<-ctx.Done()
 		return n.within(ctx, desk.Close)
 	})
-	return n.checkPast(ctx)
+	if err := n.checkPast(ctx); err != nil {
+		return err
+	}
+	n.parts.start("witness", n.witness)
+	return nil
 }
 
 // within gives a part that is told to stop its share of time to do so.

@@ -13,16 +13,72 @@ import (
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
-// checkServed refuses an etcd that served another ledger and never this one: the one that it served holds receipts of
-// effects that happened, and is not here. Nothing may look at the guard key before, because who does may write it.
-func (n *node) checkServed(ctx context.Context) error {
+// LedgerLostError says that the ledger of a data directory has forgotten, or is gone: etcd beside it served it later than
+// it is, or served another one. Receipts of effects that happened would be missing.
+type LedgerLostError struct {
+	Served  string // the deployments that etcd served
+	Found   string // the deployment of the ledger that is here
+	Known   uint64 // the index of an entry that the ledger had; 0 where it is another one
+	Applied uint64 // the index of the newest entry that it has
+}
+
+func (e *LedgerLostError) Error() string {
+	if e.Known == 0 {
+		return fmt.Sprintf("etcd here served the ledger %s; the ledger beside it is %s, and holds none of its receipts", e.Served, e.Found)
+	}
+	return fmt.Sprintf("the ledger has lost its past: it ends with entry %d, and etcd beside it remembers entry %d", e.Applied, e.Known)
+}
+
+// checkLedger refuses a ledger that is not the one, or no longer the one, that etcd served. Nothing may look at the guard
+// key before, because who does may write it.
+func (n *node) checkLedger(ctx context.Context) error {
 	mine := n.store.Header().Deployment
 	served, err := etcdlease.Deployments(ctx, n.etcd.client)
-	if err != nil || len(served) == 0 || slices.Contains(served, mine) {
+	if err != nil || len(served) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: etcd here served the ledger %s; the ledger beside it is %s, and holds none of its receipts",
-		lease.ErrForeign, strings.Join(served, ", "), mine)
+	if !slices.Contains(served, mine) {
+		return &LedgerLostError{Served: strings.Join(served, ", "), Found: mine}
+	}
+	known, err := etcdlease.LedgerIndex(ctx, n.etcd.client, mine)
+	if err != nil {
+		return err
+	}
+	if applied, _ := n.store.Applied(); applied < known {
+		return &LedgerLostError{Served: mine, Found: mine, Known: known, Applied: applied}
+	}
+	return nil
+}
+
+// witness lets etcd remember how far the ledger is, from time to time and when it ends. What is applied here is durable.
+func (n *node) witness(ctx context.Context) error {
+	tick := time.NewTicker(n.cfg.tuning.witnessEvery)
+	defer tick.Stop()
+	var told uint64
+	tell := func(ctx context.Context) {
+		index, _ := n.store.Applied()
+		if index == told {
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, lease.DefaultTTL)
+		defer cancel()
+		if err := etcdlease.SetLedgerIndex(ctx, n.etcd.client, n.store.Header().Deployment, index); err != nil {
+			n.cfg.Logger.Debug("etcd was not told how far the ledger is", "error", err) // it knows an earlier index, which is true, too
+			return
+		}
+		told = index
+	}
+	for ctx.Err() == nil {
+		tell(ctx)
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+	return n.within(ctx, func(ctx context.Context) error {
+		tell(ctx)
+		return nil
+	})
 }
 
 // checkPast refuses an etcd that knows less than the ledger, until a person says why it is to be believed: its claims are

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/etcdlease"
 )
 
 // again opens the key of begun once more, as another caller, and gives what it is told.
@@ -99,4 +100,81 @@ func TestHazard20_ALostEtcdIsAcceptedByAPersonAlone(t *testing.T) {
 	if status, body := report(t, in.front.url(), aloft); status != http.StatusOK || !strings.Contains(body, `"succeeded"`) {
 		t.Errorf("the report of what was in the air: %d %s", status, body)
 	}
+}
+
+func knownIndex(t *testing.T, e *etcd, deployment string) uint64 {
+	t.Helper()
+	known, err := etcdlease.LedgerIndex(t.Context(), e.client, deployment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return known
+}
+
+// TestAnOlderLedgerIsNotTakenForThisOne: one from a backup of itself alone would do again what was done since. Whoever has no
+// other one gives up etcd's memory, too, and says why.
+func TestAnOlderLedgerIsNotTakenForThisOne(t *testing.T) {
+	data := t.TempDir()
+	dir, older := filepath.Join(data, "ledger"), filepath.Join(t.TempDir(), "older")
+	in := open(t, data, nil)
+	begun(t, in.front.url(), "early")
+	if err := in.end(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(older, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	for _, meanwhile := range []bool{false, true} {
+		in = open(t, data, func(u *tuning) {
+			u.witnessEvery = time.Hour
+			if meanwhile {
+				u.witnessEvery = time.Millisecond
+			}
+		})
+		paid := begun(t, in.front.url(), fmt.Sprintf("paid-%v", meanwhile))
+		if status, body := report(t, in.front.url(), paid); status != http.StatusOK {
+			t.Fatalf("report: %d %s", status, body)
+		}
+		deployment := in.store.Header().Deployment
+		index, _ := in.store.Applied()
+		if meanwhile {
+			await(t, "etcd is told", func() bool { return knownIndex(t, in.etcd, deployment) >= index })
+		}
+		if err := in.end(); err != nil {
+			t.Fatal(err)
+		}
+		e, err := startEtcd(t.Context(), etcdConfig(filepath.Join(data, "etcd"), etcdQuota, in.cfg.Logger))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if known := knownIndex(t, e, deployment); known < index {
+			t.Errorf("etcd was told of entry %d at the end, not of %d", known, index)
+		}
+		e.close()
+		if in = open(t, data, nil); in.end() != nil { // nothing is wrong with what is whole
+			t.Fatal("it did not end well")
+		}
+		newest := filepath.Join(t.TempDir(), "newest")
+		if err := errors.Join(os.Rename(dir, newest), os.CopyFS(dir, os.DirFS(older))); err != nil {
+			t.Fatal(err)
+		}
+		cfg := Dev(data, "127.0.0.1:0")
+		for _, why := range []string{"", "a reason for something else"} {
+			var lost *LedgerLostError
+			if cfg.RaiseLeaseEpoch = why; !errors.As(refusal(t, cfg), &lost) || lost.Applied >= lost.Known {
+				t.Fatalf("with the older ledger: %+v", lost)
+			}
+		}
+		if err := errors.Join(os.RemoveAll(dir), os.Rename(newest, dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if err := errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(older)), os.RemoveAll(filepath.Join(data, "etcd"))); err != nil {
+		t.Fatal(err)
+	}
+	cfg := Dev(data, "127.0.0.1:0")
+	cfg.RaiseLeaseEpoch = "the newer ledger is gone for good"
+	in = openConfig(t, cfg)
+	begun(t, in.front.url(), "late")
 }

@@ -156,6 +156,7 @@ func (a *app) writeReady(r node.Ready) error {
 // devError says why a node did not start, or stopped, with its exit code.
 func devError(err error) error {
 	var locked *node.LockedError
+	var forgot *node.LedgerLostError
 	var invalid *flight.InvalidError
 	var network *net.OpError
 	switch {
@@ -165,7 +166,7 @@ func devError(err error) error {
 		return &coded{code: exitConfig, err: err}
 	case errors.Is(err, lease.ErrRegressed):
 		return &coded{code: exitConfig, err: err, hint: "put back the etcd directory that was there; where it is gone for good, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
-	case errors.Is(err, lease.ErrForeign):
+	case errors.As(err, &forgot):
 		return &coded{code: exitConfig, err: err, hint: "put back the ledger directory that was there, or start with another --data, which then knows of nothing that was done"}
 	case errors.As(err, &network) && network.Op == "listen":
 		return &coded{code: exitUnreachable, err: err, hint: listenHint(err)}

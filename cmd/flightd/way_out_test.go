@@ -12,6 +12,7 @@ import (
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/node"
 )
 
 // TestAServerThatRefusesIsNotTakenForNone: a hint to start flightd misleads where one is running and says why it does not.
@@ -38,7 +39,7 @@ func TestDevSaysTheWayOut(t *testing.T) {
 		"newer":            {fmt.Errorf("%w: format 9", clusterstore.ErrNewer), exitConfig, "wrote it"},
 		"older":            {fmt.Errorf("%w: format 0", clusterstore.ErrOlder), exitConfig, "wrote it"},
 		"etcd forgot":      {&lease.RegressedError{}, exitConfig, "--raise-lease-epoch"},
-		"no ledger":        {fmt.Errorf("%w: x", lease.ErrForeign), exitConfig, "put back the ledger"},
+		"no ledger":        {&node.LedgerLostError{}, exitConfig, "put back the ledger"},
 		"another's":        {fmt.Errorf("%w: x", clusterstore.ErrForeign), exitConfig, "put back"},
 	} {
 		code, _, hint := explain(devError(test.err))

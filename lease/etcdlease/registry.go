@@ -25,6 +25,8 @@ import (
 //	<prefix>guard          whose prefix this is, and in which lease epoch
 //	<prefix>s/<session>    a session's marker, on its lease
 //	<prefix>k/<key>        a claim, on its session's lease
+//
+// In an etcd of their own nodes keep <prefix>ledger beside it: see LedgerIndex.
 type registry struct {
 	client    *clientv3.Client
 	carrier   Transactor // of batches
