@@ -2,7 +2,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build test race lint metrics-check bench bench-large restart drill cross explore mutants fuzz clients client-tools man install release release-check release-try
+.PHONY: all build test race lint metrics-check bench bench-large restart drill power-cut cross explore mutants fuzz clients client-tools man install release release-check release-try
 
 all: build
 
@@ -50,6 +50,11 @@ openapi-check: ## the document is the code's, and a linter from npm finds nothin
 
 drill: build ## kills everything at every point of no return, and counts the effects
 	./bin/flightd drill
+
+CUTS ?= -rounds 8
+power-cut: ## a flightd in a virtual machine that loses its power under load; needs root, qemu and mmdebstrap
+	CGO_ENABLED=0 $(GO) build -o bin/powercut/flightd ./cmd/flightd
+	$(GO) run ./chaos/powercut -flightd bin/powercut/flightd $(CUTS)
 
 explore: ## the rules, explored one command deeper than in the tests
 	$(GO) test -tags deep -run TestExhaustive -timeout 60m -v ./flight

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+const (
+	callers = 24
+	// patience of a caller that comes back: longer than the time to live of what an earlier one held.
+	patience = 50 * time.Second
+	// every so many of the acknowledged keys of a round are asked for once more after the next one.
+	lasting = 20
+)
+
+// judge has keys flown and knows what really happened.
+type judge struct {
+	client *client.Client
+	name   uint64 // of this run, in its keys
+
+	mu      sync.Mutex
+	tried   []*tried // since the last verdict
+	flown   int
+	lasting []*tried // of the round before
+}
+
+// tried is one key, with what its callers know.
+type tried struct {
+	key          flight.Key
+	effects      atomic.Int32 // how often it really happened
+	acknowledged bool
+	receipt      string
+	err          error
+}
+
+func newJudge(c *client.Client, name uint64) *judge { return &judge{client: c, name: name} }
+
+// next is a key that was never used.
+func (j *judge) next() *tried {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.flown++
+	k := &tried{key: flight.MustKey(fmt.Sprintf("power/cut-%x/%d", j.name, j.flown))}
+	j.tried = append(j.tried, k)
+	return k
+}
+
+// ask wants the key's effect to happen, and gives its receipt.
+func (j *judge) ask(ctx context.Context, k *tried) (string, error) {
+	input := []byte(`{"key":"` + k.key.String() + `"}`)
+	result, err := j.client.Do(ctx, effect.Call{Key: k.key, Wait: patience, Submission: flight.Submission{
+		Fingerprint: flight.FingerprintBytes(input), Input: flight.NewBlob("application/json", input, flight.MaxInput),
+	}}, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		body := fmt.Sprintf("effect %d of %s at %d", k.effects.Add(1), k.key, time.Now().UnixNano())
+		return effect.Answer{ExternalID: "x", ContentType: "text/plain", Body: []byte(body)}, nil
+	})
+	return string(result.Answer.Body), err
+}
+
+// try is the first caller of a key.
+func (j *judge) try(ctx context.Context, k *tried) {
+	k.receipt, k.err = j.ask(ctx, k)
+	k.acknowledged = k.err == nil
+}
+
+// work sends callers, and gives what calls them back: those that still wait go away.
+func (j *judge) work(ctx context.Context) (back func() []*tried) {
+	ctx, cancel := context.WithCancel(ctx)
+	over := make(chan struct{})
+	var group sync.WaitGroup
+	for range callers {
+		group.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					j.try(ctx, j.next())
+				}
+			}
+		})
+	}
+	return func() []*tried {
+		close(over)
+		cancel()
+		group.Wait()
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		all := append(j.tried, j.lasting...)
+		j.tried, j.lasting = nil, nil
+		return all
+	}
+}
+
+// verdict counts what callers found who came back.
+type verdict struct {
+	kept, settled, doubts, unanswered, broken int
+}
+
+func (v verdict) String() string {
+	return fmt.Sprintf("%d acknowledged and there, %d executed or replayed now, %d in doubt, %d without an answer, %d promises broken",
+		v.kept, v.settled, v.doubts, v.unanswered, v.broken)
+}
+
+// judge asks for every key once more, and compares.
+func (j *judge) judge(ctx context.Context, all []*tried) (v verdict) {
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	slots := make(chan struct{}, callers)
+	for _, k := range all {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, patience+10*time.Second)
+			defer cancel()
+			receipt, err := j.ask(ctx, k)
+			mu.Lock()
+			defer mu.Unlock()
+			v.add(k, receipt, err)
+		})
+	}
+	group.Wait()
+	for i, k := range all {
+		if k.acknowledged && i%lasting == 0 {
+			j.lasting = append(j.lasting, k)
+		}
+	}
+	return v
+}
+
+func (v *verdict) add(k *tried, receipt string, err error) {
+	var doubt *effect.InDoubt
+	switch effects := k.effects.Load(); {
+	case effects > 1:
+		v.broken++
+		fmt.Printf("BROKEN %s: it happened %d times\n", k.key, effects)
+	case k.acknowledged && (err != nil || receipt != k.receipt):
+		v.broken++
+		fmt.Printf("BROKEN %s: acknowledged was %q, now it is %q (%v)\n", k.key, k.receipt, receipt, err)
+	case k.acknowledged:
+		v.kept++
+	case err == nil && effects != 1:
+		v.broken++
+		fmt.Printf("BROKEN %s: a receipt %q of an effect that did not happen\n", k.key, receipt)
+	case err == nil:
+		v.settled++
+		k.acknowledged, k.receipt = true, receipt
+	case errors.As(err, &doubt):
+		v.doubts++
+	default:
+		v.unanswered++
+		fmt.Printf("%s: %v\n", k.key, err)
+	}
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// What a machine boots, and what is in its folder.
+const (
+	baseImage = "base.img" // without flightd; made once
+	disk      = "disk.img"
+	cargo     = "cargo.tar" // the binary and its unit, read at every boot
+	kernel    = "vmlinuz"
+	initrd    = "initrd.img"
+)
+
+// prepare makes a Debian that at every boot takes binary and unit from its second disk and starts them, and passes
+// port 7421 on to where flightd answers. Told so on its command line, it cuts itself off.
+const prepare = `set -eu
+root="$1"
+printf '[Match]\nName=en*\n[Network]\nDHCP=yes\n' > "$root/etc/systemd/network/en.network"
+chroot "$root" systemctl enable systemd-networkd
+echo '/dev/vda / ext4 rw,relatime 0 1' > "$root/etc/fstab"
+cat > "$root/usr/local/sbin/load" <<'END'
+#!/bin/sh
+set -eu
+tar xf /dev/vdb -C /run
+install -m 755 /run/flightd /usr/local/bin/flightd
+install -m 644 /run/flightd.service /run/systemd/system/flightd.service
+systemctl daemon-reload
+systemctl start --no-block flightd
+case "$(cat /proc/cmdline)" in *cut=*)
+  cut=$(sed 's/.*cut=\([0-9.]*\).*/\1/' /proc/cmdline)
+  while [ ! -e /var/lib/private/flightd/LOCK ]; do sleep 0.01; done
+  sleep "$cut"
+  echo b > /proc/sysrq-trigger;;
+esac
+END
+chmod 755 "$root/usr/local/sbin/load"
+cat > "$root/etc/systemd/system/load.service" <<'END'
+[Service]
+Type=oneshot
+ExecStart=/usr/local/sbin/load
+[Install]
+WantedBy=multi-user.target
+END
+cat > "$root/etc/systemd/system/door.socket" <<'END'
+[Socket]
+ListenStream=7421
+[Install]
+WantedBy=sockets.target
+END
+cat > "$root/etc/systemd/system/door.service" <<'END'
+[Service]
+ExecStart=/lib/systemd/systemd-socket-proxyd 127.0.0.1:7420
+END
+chroot "$root" systemctl enable load.service door.socket
+`
+
+// build makes the disk that machines boot, the first time, and puts the binary on the other one.
+func (s *site) build(ctx context.Context, flightd string) error {
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return err
+	}
+	if err := s.load(flightd, "deploy/systemd/flightd.service"); err != nil {
+		return err
+	}
+	if _, err := os.Stat(s.path(baseImage)); err == nil {
+		return nil
+	}
+	fmt.Println("making a disk of Debian packages, once")
+	hook, root := s.path("prepare.sh"), s.path("root")
+	if err := errors.Join(os.WriteFile(hook, []byte(prepare), 0o600), os.RemoveAll(root)); err != nil {
+		return err
+	}
+	temp := s.path(baseImage + ".tmp")
+	for _, line := range [][]string{
+		{"mmdebstrap", "--variant=minbase", "--format=directory", "--include=linux-image-cloud-amd64,systemd,systemd-sysv,dbus,udev,initramfs-tools",
+			"--customize-hook=sh " + hook + ` "$1"`, "bookworm", root},
+		{"sh", "-c", `cp "$0"/boot/vmlinuz-* "$1" && cp "$0"/boot/initrd.img-* "$2"`, root, s.path(kernel), s.path(initrd)},
+		{"truncate", "-s", "6G", temp},
+		{"mke2fs", "-q", "-F", "-t", "ext4", "-d", root, temp},
+		{"mv", temp, s.path(baseImage)},
+		{"rm", "-r", root},
+	} {
+		if out, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", line[0], err, out)
+		}
+	}
+	return nil
+}
+
+func (s *site) path(name string) string { return filepath.Join(s.dir, name) }
+
+// load writes the second disk.
+func (s *site) load(binary, unit string) (err error) {
+	f, err := os.Create(s.path(cargo))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := tar.NewWriter(f)
+	for name, from := range map[string]string{"flightd": binary, "flightd.service": unit} {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(data))}); err != nil {
+			return err
+		}
+		if _, err := w.Write(data); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// wipe gives the next machine a disk that was never used.
+func (s *site) wipe(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "cp", "--sparse=always", s.path(baseImage), s.path(disk)).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("cp: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// machine is one that runs.
+type machine struct {
+	cmd  *exec.Cmd
+	log  *os.File
+	port int
+}
+
+func (m *machine) url() string { return fmt.Sprintf("http://127.0.0.1:%d", m.port) }
+
+// port is where machines answer, the same for all: their callers live longer than they do.
+const port = 17421
+
+// boot starts a machine. Its disk bypasses this host's cache: what its kernel synced is there, and nothing else need be.
+func (s *site) boot(options string) (*machine, error) {
+	s.started++
+	log, err := os.Create(s.path(fmt.Sprintf("boot-%d.log", s.started)))
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{log: log, port: port}
+	m.cmd = exec.Command("qemu-system-x86_64", "-accel", s.accel, "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot",
+		"-kernel", s.path(kernel), "-initrd", s.path(initrd), "-append", "root=/dev/vda rw console=ttyS0 quiet panic=1 "+options,
+		"-drive", "file="+s.path(disk)+",format=raw,if=virtio,cache=none", "-drive", "file="+s.path(cargo)+",format=raw,if=virtio,readonly=on",
+		"-netdev", fmt.Sprintf("user,id=n0,hostfwd=tcp:127.0.0.1:%d-:7421", port), "-device", "virtio-net-pci,netdev=n0")
+	m.cmd.Stdout, m.cmd.Stderr = log, log
+	if err := m.cmd.Start(); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return m, nil
+}
+
+// powerOn starts a machine and waits until flightd is ready in it.
+func (s *site) powerOn(ctx context.Context, options string) (*machine, error) {
+	if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+		return nil, err
+	} else if err := l.Close(); err != nil {
+		return nil, err
+	}
+	m, err := s.boot(options)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, up)
+	defer cancel()
+	ask := http.Client{Timeout: 2 * time.Second}
+	for {
+		if answer, err := ask.Get(m.url() + "/readyz"); err == nil {
+			_ = answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				return m, nil
+			}
+		}
+		if !rest(ctx, 200*time.Millisecond) {
+			m.cut()
+			return nil, fmt.Errorf("flightd is not ready %v after power on; see %s", up, m.log.Name())
+		}
+	}
+}
+
+// cutItself lets a machine start flightd on new data and lose its power so long after the first file is there.
+func (s *site) cutItself(ctx context.Context, after time.Duration) error {
+	m, err := s.boot(fmt.Sprintf("cut=%.3f", after.Seconds()))
+	if err != nil {
+		return err
+	}
+	over := make(chan error, 1)
+	go func() { over <- m.cmd.Wait() }()
+	select {
+	case <-over:
+		return m.log.Close()
+	case <-time.After(up):
+		err = fmt.Errorf("the machine did not cut itself off within %v; see %s", up, m.log.Name())
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	_ = m.cmd.Process.Kill()
+	<-over
+	return errors.Join(err, m.log.Close())
+}
+
+// cut takes the power away. What the machine had not written to its disk is gone.
+func (m *machine) cut() {
+	if m.cmd.ProcessState == nil {
+		_ = m.cmd.Process.Kill()
+		_ = m.cmd.Wait()
+		_ = m.log.Close()
+	}
+}

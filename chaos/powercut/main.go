@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/flightd/flightd/client"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "powercut:", err)
+		os.Exit(1)
+	}
+}
+
+// up bounds how long a machine may take from power on to /readyz.
+const up = 3 * time.Minute
+
+func run(ctx context.Context) error {
+	rounds := flag.Int("rounds", 8, "how often the power goes")
+	first := flag.Bool("first", false, "cut first starts on new data, not load")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the moments of the cuts")
+	dir := flag.String("dir", "bin/powercut", "where disks and logs go")
+	flightd := flag.String("flightd", "bin/flightd", "the static binary that is tried")
+	accel := flag.String("accel", "tcg,thread=multi", "how qemu runs the machine; kvm where it works")
+	flag.Parse()
+	random := rand.New(rand.NewPCG(*seed, 0))
+	fmt.Printf("seed %d\n", *seed)
+	s := site{dir: *dir, accel: *accel, random: random}
+	if err := s.build(ctx, *flightd); err != nil {
+		return err
+	}
+	if *first {
+		return s.cutFirstStarts(ctx, *rounds)
+	}
+	return s.cutUnderLoad(ctx, *rounds)
+}
+
+// site is where machines stand.
+type site struct {
+	dir, accel string
+	random     *rand.Rand
+	started    int // machines so far; each has a log of its own
+}
+
+// cutUnderLoad lets callers work, takes the power away, and lets them come back.
+func (s *site) cutUnderLoad(ctx context.Context, rounds int) error {
+	if err := s.wipe(ctx); err != nil {
+		return err
+	}
+	m, err := s.powerOn(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer func() { m.cut() }()
+	c, err := s.connect(ctx, m)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
+	j := newJudge(c, s.random.Uint64())
+	for round := 1; round <= rounds; round++ {
+		span := time.Duration(2000+s.random.IntN(9000)) * time.Millisecond
+		work := j.work(ctx)
+		if !rest(ctx, span) {
+			return context.Cause(ctx)
+		}
+		m.cut()
+		tried := work()
+		began := time.Now()
+		if m, err = s.powerOn(ctx, ""); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+		verdict := j.judge(ctx, tried)
+		fmt.Printf("round %d: cut after %v, back after %v: %v\n", round, span, time.Since(began).Round(time.Second), verdict)
+		if verdict.broken > 0 {
+			return fmt.Errorf("%d promises broken", verdict.broken)
+		}
+	}
+	return nil
+}
+
+// cutFirstStarts takes the power away while flightd makes its data directory, and expects the next start to be well.
+func (s *site) cutFirstStarts(ctx context.Context, rounds int) error {
+	for round := 1; round <= rounds; round++ {
+		if err := s.wipe(ctx); err != nil {
+			return err
+		}
+		after := time.Duration(s.random.IntN(2500)) * time.Millisecond
+		if err := s.cutItself(ctx, after); err != nil {
+			return err
+		}
+		m, err := s.powerOn(ctx, "")
+		if err != nil {
+			return fmt.Errorf("round %d, cut %v after the first file: %w", round, after, err)
+		}
+		c, err := s.connect(ctx, m)
+		if err != nil {
+			m.cut()
+			return err
+		}
+		j := newJudge(c, s.random.Uint64())
+		k := j.next()
+		j.try(ctx, k)
+		_ = c.Close(ctx)
+		m.cut()
+		if !k.acknowledged {
+			return fmt.Errorf("round %d, cut %v after the first file: no flight is possible: %w", round, after, k.err)
+		}
+		fmt.Printf("round %d: cut %v after the first file: ready again, and flies\n", round, after)
+	}
+	return nil
+}
+
+// connect makes a client without a past.
+func (s *site) connect(ctx context.Context, m *machine) (*client.Client, error) {
+	spool := s.path("spool")
+	if err := os.RemoveAll(spool); err != nil {
+		return nil, err
+	}
+	return client.Connect(ctx, m.url(), client.WithSpool(spool))
+}
+
+// rest waits for d, and reports whether ctx still lives then.
+func rest(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
