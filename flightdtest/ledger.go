@@ -63,12 +63,17 @@ func (l *Ledger) Propose(ctx context.Context, c flight.Command) (flight.Reply, e
 	if err != nil {
 		return flight.Reply{}, err
 	}
-	switch o, err := l.pass(c); {
-	case err != nil:
-		return flight.Reply{}, err
-	case o != nil:
+	switch o, hangs := l.pass(c); {
+	case hangs:
 		return flight.Reply{}, l.strand(ctx, o, c)
+	case o != nil:
+		return flight.Reply{}, errDown
 	}
+	return l.commit(c)
+}
+
+// commit applies a command and answers, unless the answer gets lost.
+func (l *Ledger) commit(c flight.Command) (flight.Reply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	reply := l.apply(c)
@@ -101,15 +106,13 @@ func (l *Ledger) strand(ctx context.Context, o *outage, c flight.Command) error 
 // Report implements executor.Ledger: what cannot be committed at once is kept and committed with Heal, as the spool of
 // a node does, while the caller waits as long as its context lives.
 func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
-	if _, err := written(r); err != nil {
+	c, err := written(r)
+	if err != nil {
 		return flight.Reply{}, err
 	}
-	for {
-		l.mu.Lock()
-		o := l.down
-		l.mu.Unlock()
+	for o, _ := l.pass(c); ; o, _ = l.outage() {
 		if o == nil {
-			reply, err := l.Propose(context.WithoutCancel(ctx), r)
+			reply, err := l.commit(c)
 			if err == nil {
 				return reply, nil
 			}
@@ -118,7 +121,7 @@ func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, er
 		select {
 		case <-o.over:
 		case <-ctx.Done():
-			l.deliverLater(o, r)
+			l.deliverLater(o, c)
 			return flight.Reply{}, executor.ErrPending
 		}
 	}

@@ -76,3 +76,50 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		fd.Ledger.Stall()
 	})
 }
+
+// What Before does to the ledger is done to the very command that it was told of.
+func TestTheLedgerGoesAwayAtExactlyThatMoment(t *testing.T) {
+	for name, leave := range map[string]func(*flightdtest.Ledger){"cut": (*flightdtest.Ledger).Cut, "stalled": (*flightdtest.Ledger).Stall} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fd := flightdtest.New(t)
+				fd.Ledger.Before(func(c flight.Command) {
+					if _, is := c.(*flight.Report); is {
+						leave(fd.Ledger)
+					}
+				})
+				_, err := ticket(t, fd, "1")
+				var unrecorded *effect.Unrecorded
+				require.ErrorAs(t, err, &unrecorded)
+				require.Equal(t, flight.Running, fd.Flight(flight.MustKey("support/create-ticket/1")).State)
+				fd.Ledger.Heal()
+				require.Equal(t, flight.StateSucceeded, fd.Flight(flight.MustKey("support/create-ticket/1")).State)
+
+				fd.Ledger.Before(func(flight.Command) { leave(fd.Ledger) })
+				_, err = ticket(t, fd, "2")
+				var unavailable *effect.Unavailable
+				require.ErrorAs(t, err, &unavailable, "the open")
+				fd.Ledger.Before(nil)
+				fd.Ledger.Heal()
+			})
+		})
+	}
+}
+
+// A report is brought once, however long the ledger is away: Before is told of it once.
+func TestAReportIsOneCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fd, reports := flightdtest.New(t), 0
+		fd.Ledger.Before(func(c flight.Command) {
+			if _, is := c.(*flight.Report); is {
+				reports++
+				fd.Ledger.LoseAnswers(2)
+				fd.Ledger.Cut()
+				time.AfterFunc(time.Second, fd.Ledger.Heal)
+			}
+		})
+		_, err := ticket(t, fd, "1")
+		require.NoError(t, err)
+		require.Equal(t, 1, reports)
+	})
+}
