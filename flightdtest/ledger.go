@@ -129,6 +129,22 @@ func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, er
 
 // apply is one command. The caller holds the lock, but for the first one.
 func (l *Ledger) apply(c flight.Command) flight.Reply {
+	l.expire(c.Target())
+	return l.applyOne(c)
+}
+
+// expire ends the key's retention where it is over, as the leader does on its rounds: here at once.
+func (l *Ledger) expire(key flight.Key) {
+	if key.IsStep() {
+		l.expire(key.Saga()) // receipts of steps live as long as their saga
+	}
+	f := l.flights[key.FlightID()]
+	if f != nil && f.State.Terminal() && f.State != flight.Expired && f.ExpiresAt() <= max(l.header.Now, l.now()) {
+		l.applyOne(&flight.Expire{Key: key, Generation: f.Generation})
+	}
+}
+
+func (l *Ledger) applyOne(c flight.Command) flight.Reply {
 	l.header.Now = max(l.header.Now, l.now())
 	l.header.Version = flight.Version{Index: l.header.Version.Index + 1}
 	key := c.Target()
@@ -174,6 +190,9 @@ func (l *Ledger) store(f *flight.Flight) *flight.Flight {
 func (l *Ledger) Flight(id flight.ID) (*flight.Flight, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if f := l.flights[id]; f != nil && l.down == nil {
+		l.expire(f.Key)
+	}
 	return l.flights[id], nil
 }
 

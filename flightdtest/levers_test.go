@@ -123,3 +123,34 @@ func TestAReportIsOneCommand(t *testing.T) {
 		require.Equal(t, 1, reports)
 	})
 }
+
+// Where the retention of a receipt is over the answer is that of production: expired, and not the receipt.
+func TestRetentionsEnd(t *testing.T) {
+	for name, pass := range map[string]func(*flightdtest.Flightd, time.Duration){
+		"the ledger's time alone": func(fd *flightdtest.Flightd, d time.Duration) { fd.Ledger.Advance(d) },
+		"everybody's time":        func(_ *flightdtest.Flightd, d time.Duration) { time.Sleep(d) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fd := flightdtest.New(t)
+				call := effect.Call{Key: flight.MustKey("billing/charge/order-42"),
+					Submission: flight.Submission{Policy: flight.Policy{Retention: time.Hour}}}
+				charge := func(context.Context, *effect.Attempt) (effect.Answer, error) {
+					return effect.Answer{ExternalID: "ch_1"}, nil
+				}
+				_, err := fd.Do(t.Context(), call, charge)
+				require.NoError(t, err)
+				pass(fd, time.Hour-time.Millisecond)
+				result, err := fd.Do(t.Context(), call, charge)
+				require.NoError(t, err)
+				require.Equal(t, effect.Replayed, result.Source)
+				pass(fd, time.Millisecond)
+				_, err = fd.Do(t.Context(), call, mustNotRun(t))
+				var expired *effect.Expired
+				require.ErrorAs(t, err, &expired)
+				require.Equal(t, flight.StateSucceeded, expired.Outcome)
+				require.Equal(t, flight.Expired, fd.Flight(call.Key).State)
+			})
+		})
+	}
+}
