@@ -25,6 +25,7 @@ type Ledger struct {
 	bodies  map[bodyKey][]byte
 	history map[flight.ID][]flight.Event
 	waiting map[flight.ID]chan struct{} // closed and dropped by the next change of the flight
+	world   *leasetest.World            // the etcd that goes with this ledger; nil: nobody needed it yet
 	levers
 }
 

@@ -154,3 +154,20 @@ func TestRetentionsEnd(t *testing.T) {
 		})
 	}
 }
+
+// A ledger alone is enough to go on with: the leases that it knows of are those of the flightd before.
+func TestTheLedgerOutlivesItsFlightd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fd := flightdtest.New(t)
+		_, err := ticket(t, fd, "1")
+		require.NoError(t, err)
+		require.NoError(t, fd.Close(t.Context()))
+
+		next := flightdtest.Open(t, flightdtest.Options{Ledger: fd.Ledger})
+		result, err := ticket(t, next, "1")
+		require.NoError(t, err)
+		require.Equal(t, effect.Replayed, result.Source)
+		_, err = ticket(t, next, "2")
+		require.NoError(t, err)
+	})
+}
