@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"time"
@@ -36,6 +37,7 @@ func (ts *trips) join(ctx context.Context, call effect.Call) (t *trip, first boo
 		t.callers++
 		return t, false
 	}
+	call.Submission.Input.Data = bytes.Clone(call.Submission.Input.Data) // the trip may outlive the caller, whose bytes they are
 	values := context.WithoutCancel(ctx)
 	t = &trip{call: call, values: values, owner: ts, callers: 1, done: make(chan struct{})}
 	t.interest, t.drop = context.WithCancelCause(values)
