@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,4 +45,46 @@ func TestTheCallersBytesStayItsOwn(t *testing.T) {
 	copy(one.Submission.Input.Data, `{"amount":99}`)
 	close(gone)
 	require.Equal(t, `{"amount":42}`, <-sent)
+}
+
+// seen tells that its end is waited for: then its caller has joined.
+type seen struct {
+	context.Context
+	asked func()
+}
+
+func (s seen) Done() <-chan struct{} {
+	s.asked()
+	return s.Context.Done()
+}
+
+var errLeft, errStayed = errors.New("the first one left"), errors.New("the second one left")
+
+// Who joins while the last other caller leaves must not be told of somebody else's end.
+func TestJoiningWhatOthersLeave(t *testing.T) {
+	g := newRig(t)
+	started, finish := make(chan struct{}), make(chan struct{})
+	holder := later(t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		close(started)
+		<-finish
+		return effect.Answer{}, nil
+	})
+	<-started
+	c := g.connect()
+	for range 2000 {
+		one, leave := context.WithCancelCause(t.Context())
+		here, isHere := context.WithCancel(t.Context())
+		first := later(seen{Context: one, asked: isHere}, c, call(`1`), forbidden(t))
+		<-here.Done()
+		two, end := context.WithCancelCause(t.Context())
+		there, isThere := context.WithCancel(t.Context())
+		go leave(errLeft)
+		second := later(seen{Context: two, asked: isThere}, c, call(`1`), forbidden(t))
+		<-there.Done()
+		require.ErrorIs(t, (<-first).err, errLeft)
+		end(errStayed)
+		require.ErrorIs(t, (<-second).err, errStayed)
+	}
+	close(finish)
+	require.NoError(t, (<-holder).err)
 }

@@ -85,12 +85,11 @@ func (t *trip) await(ctx context.Context, call effect.Call, as effect.Source) (e
 	return result, t.err
 }
 
+// leave takes one caller off the trip. The interest ends under the lock, so that nobody joins a trip that has lost it.
 func (t *trip) leave(cause error) {
 	t.owner.mu.Lock()
-	t.callers--
-	last := t.callers == 0
-	t.owner.mu.Unlock()
-	if last {
+	defer t.owner.mu.Unlock()
+	if t.callers--; t.callers == 0 {
 		t.drop(cause)
 	}
 }
