@@ -47,6 +47,38 @@ func TestTheCallersBytesStayItsOwn(t *testing.T) {
 	require.Equal(t, `{"amount":42}`, <-sent)
 }
 
+// Whoever joins gets a receipt of its own, which says that it joined.
+func TestJoinersShareNothing(t *testing.T) {
+	for name, refusal := range map[string]error{"succeeded": nil, "refused": effect.Refused(errors.New("no"))} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			c := g.connect()
+			started, finish := make(chan struct{}), make(chan struct{})
+			first := later(t.Context(), c, call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+				close(started)
+				<-finish
+				return effect.Answer{Body: []byte("card declined")}, refusal
+			})
+			<-started
+			joined, joins := context.WithCancel(t.Context())
+			second := later(seen{Context: t.Context(), asked: joins}, c, call(`1`), forbidden(t))
+			<-joined.Done()
+			close(finish)
+			ends := map[effect.Source]ended{effect.Executed: <-first, effect.Joined: <-second}
+			for source, end := range ends {
+				require.Equal(t, source, end.result.Source)
+				if refusal != nil {
+					var declined *effect.Declined
+					require.ErrorAs(t, end.err, &declined)
+					require.Equal(t, source, declined.Result.Source)
+				}
+			}
+			clear(ends[effect.Executed].result.Answer.Body)
+			require.Equal(t, "card declined", string(ends[effect.Joined].result.Answer.Body))
+		})
+	}
+}
+
 // seen tells that its end is waited for: then its caller has joined.
 type seen struct {
 	context.Context

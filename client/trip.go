@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -17,7 +18,8 @@ type trip struct {
 	interest context.Context // ends when the last caller has gone
 	drop     context.CancelCauseFunc
 	owner    *trips
-	callers  int // guarded by the owner's mutex
+	callers  int  // guarded by the owner's mutex
+	joined   bool // guarded by the owner's mutex until the trip is off the map
 	done     chan struct{}
 	result   effect.Result
 	err      error
@@ -35,6 +37,7 @@ func (ts *trips) join(ctx context.Context, call effect.Call) (t *trip, first boo
 	defer ts.mu.Unlock()
 	if t := ts.byKey[call.Key]; t != nil && t.interest.Err() == nil {
 		t.callers++
+		t.joined = true
 		return t, false
 	}
 	call.Submission.Input.Data = bytes.Clone(call.Submission.Input.Data) // the trip may outlive the caller, whose bytes they are
@@ -78,9 +81,23 @@ func (t *trip) await(ctx context.Context, call effect.Call, as effect.Source) (e
 		t.leave(context.DeadlineExceeded)
 		return effect.Result{}, &effect.Busy{Key: call.Key, State: flight.Running, RetryAfter: time.Second}
 	}
+	return t.share(as)
+}
+
+// share gives the trip's result to one of its callers: what this trip executed, the others joined. Each has a body of
+// its own.
+func (t *trip) share(as effect.Source) (effect.Result, error) {
+	if !t.joined {
+		return t.result, t.err
+	}
 	result := t.result
 	if as == effect.Joined && result.Source == effect.Executed {
 		result.Source = effect.Joined
+	}
+	result.Answer.Body = bytes.Clone(result.Answer.Body)
+	var declined *effect.Declined
+	if errors.As(t.err, &declined) {
+		return result, &effect.Declined{Result: result}
 	}
 	return result, t.err
 }
