@@ -19,10 +19,27 @@ func (c *Client) Do(ctx context.Context, call effect.Call, h effect.Handler) (ef
 	if err := check(&call, h); err != nil {
 		return effect.Result{}, err
 	}
-	t, first := c.trips.join(ctx, call)
-	if !first {
-		return c.accompany(ctx, t, call)
+	asked := time.Now()
+	for {
+		t, first := c.trips.join(ctx, call)
+		if first {
+			return c.lead(ctx, t, call, h)
+		}
+		result, err := c.accompany(ctx, t, call)
+		if !t.over() || !t.leavesOpen(call, err) || ctx.Err() != nil {
+			return result, err
+		}
+		if call.Wait > 0 { // what is left of it
+			if call.Wait -= time.Since(asked); call.Wait <= 0 {
+				return result, err
+			}
+			asked = time.Now()
+		}
 	}
+}
+
+// lead flies a trip, for this caller and for those who will join it.
+func (c *Client) lead(ctx context.Context, t *trip, call effect.Call, h effect.Handler) (effect.Result, error) {
 	if !c.gate.enter(&c.work) {
 		t.end(effect.Result{}, effect.ErrClosed)
 		return effect.Result{}, effect.ErrClosed
@@ -42,6 +59,22 @@ func (c *Client) accompany(ctx context.Context, t *trip, call effect.Call) (effe
 			Fields: flight.DifferingFields(t.call.Submission.Input.Data, call.Submission.Input.Data, nil)}
 	}
 	return t.await(ctx, call, effect.Joined)
+}
+
+// leavesOpen reports whether the end of the trip is none for a caller that joined it: the trip's patience with others was
+// over, and not the caller's; or the trip flew under whatever input stands, which need not be the caller's. The server
+// knows.
+func (t *trip) leavesOpen(call effect.Call, err error) bool {
+	var busy *effect.Busy
+	if errors.As(err, &busy) {
+		return true
+	}
+	if t.call.Submission.Fingerprint != flight.NoFingerprint || call.Submission.Fingerprint == flight.NoFingerprint {
+		return false
+	}
+	var declined *effect.Declined
+	var failed *effect.Failed
+	return err == nil || errors.As(err, &declined) || errors.As(err, &failed)
 }
 
 func check(call *effect.Call, h effect.Handler) error {

@@ -3,11 +3,14 @@ package client_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
 )
 
 // ended is how a Do on another goroutine ended.
@@ -119,4 +122,72 @@ func TestJoiningWhatOthersLeave(t *testing.T) {
 	}
 	close(finish)
 	require.NoError(t, (<-holder).err)
+}
+
+// askedFor is no fault: it tells of the first open from now on.
+func askedFor(asked chan<- struct{}) func(*http.Request) fault {
+	return func(r *http.Request) fault {
+		if hasSuffix(r, "flights:open") {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+		}
+		return none
+	}
+}
+
+// A caller for whom the key alone decides flies under whatever input stands. Who joins it with an input gets no receipt of
+// another one.
+func TestJoinersOfNoInput(t *testing.T) {
+	g := newRig(t)
+	started, finish := make(chan struct{}), make(chan struct{})
+	first := later(t.Context(), g.connect(), call(`{"amount":1}`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		close(started)
+		<-finish
+		return effect.Answer{ExternalID: "ch_1"}, nil
+	})
+	<-started
+	c := g.connect()
+	whatever := call(`{"amount":1}`)
+	whatever.Submission = flight.Submission{}
+	asked := make(chan struct{}, 1)
+	g.on(askedFor(asked))
+	second := later(t.Context(), c, whatever, forbidden(t))
+	<-asked
+	joined, joins := context.WithCancel(t.Context())
+	third := later(seen{Context: t.Context(), asked: joins}, c, call(`{"amount":2}`), forbidden(t))
+	<-joined.Done()
+	close(finish)
+	require.NoError(t, (<-first).err)
+	require.NoError(t, (<-second).err)
+	var conflict *effect.Conflict
+	require.ErrorAs(t, (<-third).err, &conflict)
+}
+
+// The patience of one caller is not that of who joins it.
+func TestJoinersHaveTheirOwnPatience(t *testing.T) {
+	g := newRig(t)
+	started, finish := make(chan struct{}), make(chan struct{})
+	first := later(t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		close(started)
+		<-finish
+		return effect.Answer{ExternalID: "ch_1"}, nil
+	})
+	<-started
+	c := g.connect()
+	hasty := call(`1`)
+	hasty.Wait = 300 * time.Millisecond
+	asked := make(chan struct{}, 1)
+	g.on(askedFor(asked))
+	second := later(t.Context(), c, hasty, forbidden(t))
+	<-asked
+	third := later(t.Context(), c, call(`1`), forbidden(t))
+	var busy *effect.Busy
+	require.ErrorAs(t, (<-second).err, &busy)
+	close(finish)
+	require.NoError(t, (<-first).err)
+	end := <-third
+	require.NoError(t, end.err, "it waits as long as its context lives")
+	require.Equal(t, "ch_1", end.result.Answer.ExternalID)
 }

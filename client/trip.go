@@ -63,6 +63,16 @@ func (t *trip) end(result effect.Result, err error) {
 	t.drop(nil)
 }
 
+// over reports whether the trip has ended.
+func (t *trip) over() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // await waits for the trip's end. The caller's own context and patience end only its wait; when the last one goes, the
 // trip loses its interest in waiting, while an effect in the air goes on.
 func (t *trip) await(ctx context.Context, call effect.Call, as effect.Source) (effect.Result, error) {
