@@ -292,30 +292,54 @@ func (l *leg) lookUp(a OpenAnswer) (OpenAnswer, error) {
 	return answer, err
 }
 
-// askProvider calls the caller's look-up. Whatever goes wrong with it means that it could not find out.
-func (l *leg) askProvider(a OpenAnswer) (verb flight.Verb, answer effect.Answer) {
+// finding is what a look-up found out.
+type finding struct {
+	verb   flight.Verb
+	answer effect.Answer
+}
+
+// askProvider calls the caller's look-up. Whatever goes wrong with it means that it could not find out: an error, a
+// panic, a verb that is none, or that it does not return.
+func (l *leg) askProvider(a OpenAnswer) (flight.Verb, effect.Answer) {
 	policy := effectivePolicy(&l.trip.call, a)
 	timeout := policy.AttemptTimeout
 	if timeout <= 0 {
 		timeout = lookTimeout
 	}
 	ctx, cancel := context.WithTimeout(l.client.life, timeout)
-	defer cancel()
-	defer func() {
-		if p := recover(); p != nil {
-			verb, answer = flight.NoVerb, effect.Answer{}
-		}
-	}()
 	spec := l.spec(a, policy)
 	spec.Context, spec.MayStart = ctx, nil
 	if spec.Previous != nil {
 		spec.Number = spec.Previous.Number
 	}
-	verb, answer, err := l.trip.call.LookUp(ctx, effect.NewAttempt(spec))
-	if err != nil || verb != flight.Happened && verb != flight.DidNotHappen {
+	found := make(chan finding, 1)
+	l.client.work.Go(func() { // the trip itself is counted, so that this one may be
+		defer cancel()
+		var it finding
+		defer func() { // also when the look-up ends this goroutine
+			if recover() != nil {
+				it = finding{}
+			}
+			found <- it
+		}()
+		it = lookOnce(ctx, l.trip.call.LookUp, effect.NewAttempt(spec))
+	})
+	hung := time.NewTimer(timeout + l.client.opts.hungAfter)
+	defer hung.Stop()
+	select {
+	case it := <-found:
+		return it.verb, it.answer
+	case <-hung.C:
 		return flight.NoVerb, effect.Answer{}
 	}
-	return verb, answer
+}
+
+func lookOnce(ctx context.Context, look effect.LookUp, at *effect.Attempt) finding {
+	verb, answer, err := look(ctx, at)
+	if err != nil || verb != flight.Happened && verb != flight.DidNotHappen {
+		return finding{}
+	}
+	return finding{verb, answer}
 }
 
 // effectivePolicy is the one that stands: the first caller's.

@@ -359,6 +359,24 @@ func TestLookUp(t *testing.T) {
 	require.Equal(t, flight.FromLookup, g.flight(key).Receipt.Source)
 }
 
+// A look-up that ends its goroutine could not find out, and whoever waits for it is told so all the same.
+func TestLookUpThatDoesNotReturn(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	verify := call(`1`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond, LookTries: 1})
+	verify.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+		runtime.Goexit()
+		return flight.Happened, effect.Answer{}, nil
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := c.Do(ctx, verify, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		return effect.Answer{}, errors.New("connection lost")
+	})
+	var doubt *effect.InDoubt
+	require.ErrorAs(t, err, &doubt)
+}
+
 // A receipt over the limit is shortened on the way and never a failed attempt.
 func TestLongAnswer(t *testing.T) {
 	g := newRig(t)
