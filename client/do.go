@@ -306,7 +306,7 @@ func (l *leg) askProvider(a OpenAnswer) (flight.Verb, effect.Answer) {
 	if timeout <= 0 {
 		timeout = lookTimeout
 	}
-	ctx, cancel := context.WithTimeout(l.client.life, timeout)
+	ctx, cancel := context.WithTimeout(effect.WithTraceparent(l.client.life, effect.Traceparent(l.trip.values)), timeout)
 	spec := l.spec(a, policy)
 	spec.Context, spec.MayStart = ctx, nil
 	if spec.Previous != nil {
