@@ -1,6 +1,7 @@
 package effect
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -58,8 +59,9 @@ func (a *Attempt) Traceparent() string {
 	return Traceparent(a.spec.Context)
 }
 
-// Input is the input as it was first submitted; a resend must send exactly this.
-func (a *Attempt) Input() []byte { return a.spec.Input.Data }
+// Input is the input as it was first submitted; a resend must send exactly this. The bytes are the asker's own: what it
+// does to them is not sent by the attempts that follow.
+func (a *Attempt) Input() []byte { return bytes.Clone(a.spec.Input.Data) }
 
 // Previous is the attempt before this one; nil for the first.
 func (a *Attempt) Previous() *flight.Attempt { return a.spec.Previous }

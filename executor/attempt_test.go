@@ -438,3 +438,19 @@ func TestReportKeepsACopy(t *testing.T) {
 		require.Equal(t, "paid", string(result.Answer.Body))
 	})
 }
+
+// A handler's bytes are its own: a resend sends exactly what was submitted, whatever an attempt before did to its input.
+func TestAnAttemptsInputIsItsOwn(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		p := flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 2, MinBackoff: time.Second}}
+		result, err := fd.Do(t.Context(), callOf("1", `{"amount":42}`, p), func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+			if at.Number() == 1 {
+				clear(at.Input())
+				return effect.Answer{}, errReset
+			}
+			return effect.Answer{Body: at.Input()}, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, `{"amount":42}`, string(result.Answer.Body))
+	})
+}
