@@ -445,3 +445,23 @@ func TestBusyServersAreNotHammered(t *testing.T) {
 	require.ErrorAs(t, err, &busy)
 	require.LessOrEqual(t, g.count(":open"), 6)
 }
+
+// ownError is an error whose text cannot be had of a nil pointer.
+type ownError struct{ text string }
+
+func (e *ownError) Error() string { return e.text }
+
+// An error that nothing can be read from is no reason to die between the effect and its report.
+func TestErrorsWithoutAText(t *testing.T) {
+	for name, odd := range map[string]error{
+		"refused for no reason": effect.Refused(nil), "not done for no reason": effect.NotDone(nil), "a nil pointer": (*ownError)(nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := newRig(t).connect().Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+				return effect.Answer{}, odd
+			})
+			require.Error(t, err)
+			require.NotEmpty(t, err.Error())
+		})
+	}
+}

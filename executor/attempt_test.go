@@ -454,3 +454,31 @@ func TestAnAttemptsInputIsItsOwn(t *testing.T) {
 		require.Equal(t, `{"amount":42}`, string(result.Answer.Body))
 	})
 }
+
+// ownError is an error whose text cannot be had of a nil pointer.
+type ownError struct{ text string }
+
+func (e *ownError) Error() string { return e.text }
+
+// An error that nothing can be read from is no reason to die between the effect and its report.
+func TestErrorsWithoutAText(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		want flight.State
+	}{
+		"refused for no reason":  {effect.Refused(nil), flight.StateFailed},
+		"not done for no reason": {effect.NotDone(nil), flight.Queued},
+		"a nil pointer":          {(*ownError)(nil), flight.InDoubt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+				_, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+					return effect.Answer{}, test.err
+				})
+				require.Error(t, err)
+				require.NotEmpty(t, err.Error())
+				require.Equal(t, test.want, fd.Flight(keyOf("1")).State)
+			})
+		})
+	}
+}
