@@ -171,3 +171,16 @@ func TestTheLedgerOutlivesItsFlightd(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+// Somebody on another node works with the same ledger, whatever epoch that is in.
+func TestHeldElsewhereInALaterEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fd := flightdtest.New(t)
+		_, err := fd.Ledger.Propose(t.Context(), &flight.RaiseEpoch{From: 1})
+		require.NoError(t, err)
+		_, err = ticket(t, fd, "1")
+		require.NoError(t, err)
+		theirs := fd.Leases.HoldElsewhere(t, flight.MustKey("support/create-ticket/2"), "somebody")
+		require.EqualValues(t, 2, theirs.Claim().Epoch)
+	})
+}
