@@ -153,6 +153,9 @@ func (l *leg) handle(ctx context.Context, at *effect.Attempt) (end ending) {
 		}
 	}()
 	answer, err := l.handler(ctx, at)
+	if err != nil {
+		_ = err.Error() // one that panics, such as a nil pointer, does so here and not on the way to the ledger
+	}
 	return ending{outcome: effect.Classify(err, at), answer: answer, err: err}
 }
 

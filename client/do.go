@@ -19,10 +19,27 @@ func (c *Client) Do(ctx context.Context, call effect.Call, h effect.Handler) (ef
 	if err := check(&call, h); err != nil {
 		return effect.Result{}, err
 	}
-	t, first := c.trips.join(ctx, call)
-	if !first {
-		return c.accompany(ctx, t, call)
+	asked := time.Now()
+	for {
+		t, first := c.trips.join(ctx, call)
+		if first {
+			return c.lead(ctx, t, call, h)
+		}
+		result, err := c.accompany(ctx, t, call)
+		if !t.over() || !t.leavesOpen(call, err) || ctx.Err() != nil {
+			return result, err
+		}
+		if call.Wait > 0 { // what is left of it
+			if call.Wait -= time.Since(asked); call.Wait <= 0 {
+				return result, err
+			}
+			asked = time.Now()
+		}
 	}
+}
+
+// lead flies a trip, for this caller and for those who will join it.
+func (c *Client) lead(ctx context.Context, t *trip, call effect.Call, h effect.Handler) (effect.Result, error) {
 	if !c.gate.enter(&c.work) {
 		t.end(effect.Result{}, effect.ErrClosed)
 		return effect.Result{}, effect.ErrClosed
@@ -42,6 +59,22 @@ func (c *Client) accompany(ctx context.Context, t *trip, call effect.Call) (effe
 			Fields: flight.DifferingFields(t.call.Submission.Input.Data, call.Submission.Input.Data, nil)}
 	}
 	return t.await(ctx, call, effect.Joined)
+}
+
+// leavesOpen reports whether the end of the trip is none for a caller that joined it: the trip's patience with others was
+// over, and not the caller's; or the trip flew under whatever input stands, which need not be the caller's. The server
+// knows.
+func (t *trip) leavesOpen(call effect.Call, err error) bool {
+	var busy *effect.Busy
+	if errors.As(err, &busy) {
+		return true
+	}
+	if t.call.Submission.Fingerprint != flight.NoFingerprint || call.Submission.Fingerprint == flight.NoFingerprint {
+		return false
+	}
+	var declined *effect.Declined
+	var failed *effect.Failed
+	return err == nil || errors.As(err, &declined) || errors.As(err, &failed)
 }
 
 func check(call *effect.Call, h effect.Handler) error {
@@ -259,30 +292,54 @@ func (l *leg) lookUp(a OpenAnswer) (OpenAnswer, error) {
 	return answer, err
 }
 
-// askProvider calls the caller's look-up. Whatever goes wrong with it means that it could not find out.
-func (l *leg) askProvider(a OpenAnswer) (verb flight.Verb, answer effect.Answer) {
+// finding is what a look-up found out.
+type finding struct {
+	verb   flight.Verb
+	answer effect.Answer
+}
+
+// askProvider calls the caller's look-up. Whatever goes wrong with it means that it could not find out: an error, a
+// panic, a verb that is none, or that it does not return.
+func (l *leg) askProvider(a OpenAnswer) (flight.Verb, effect.Answer) {
 	policy := effectivePolicy(&l.trip.call, a)
 	timeout := policy.AttemptTimeout
 	if timeout <= 0 {
 		timeout = lookTimeout
 	}
-	ctx, cancel := context.WithTimeout(l.client.life, timeout)
-	defer cancel()
-	defer func() {
-		if p := recover(); p != nil {
-			verb, answer = flight.NoVerb, effect.Answer{}
-		}
-	}()
+	ctx, cancel := context.WithTimeout(effect.WithTraceparent(l.client.life, effect.Traceparent(l.trip.values)), timeout)
 	spec := l.spec(a, policy)
 	spec.Context, spec.MayStart = ctx, nil
 	if spec.Previous != nil {
 		spec.Number = spec.Previous.Number
 	}
-	verb, answer, err := l.trip.call.LookUp(ctx, effect.NewAttempt(spec))
-	if err != nil || verb != flight.Happened && verb != flight.DidNotHappen {
+	found := make(chan finding, 1)
+	l.client.work.Go(func() { // the trip itself is counted, so that this one may be
+		defer cancel()
+		var it finding
+		defer func() { // also when the look-up ends this goroutine
+			if recover() != nil {
+				it = finding{}
+			}
+			found <- it
+		}()
+		it = lookOnce(ctx, l.trip.call.LookUp, effect.NewAttempt(spec))
+	})
+	hung := time.NewTimer(timeout + l.client.opts.hungAfter)
+	defer hung.Stop()
+	select {
+	case it := <-found:
+		return it.verb, it.answer
+	case <-hung.C:
 		return flight.NoVerb, effect.Answer{}
 	}
-	return verb, answer
+}
+
+func lookOnce(ctx context.Context, look effect.LookUp, at *effect.Attempt) finding {
+	verb, answer, err := look(ctx, at)
+	if err != nil || verb != flight.Happened && verb != flight.DidNotHappen {
+		return finding{}
+	}
+	return finding{verb, answer}
 }
 
 // effectivePolicy is the one that stands: the first caller's.

@@ -359,6 +359,24 @@ func TestLookUp(t *testing.T) {
 	require.Equal(t, flight.FromLookup, g.flight(key).Receipt.Source)
 }
 
+// A look-up that ends its goroutine could not find out, and whoever waits for it is told so all the same.
+func TestLookUpThatDoesNotReturn(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	verify := call(`1`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond, LookTries: 1})
+	verify.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+		runtime.Goexit()
+		return flight.Happened, effect.Answer{}, nil
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := c.Do(ctx, verify, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		return effect.Answer{}, errors.New("connection lost")
+	})
+	var doubt *effect.InDoubt
+	require.ErrorAs(t, err, &doubt)
+}
+
 // A receipt over the limit is shortened on the way and never a failed attempt.
 func TestLongAnswer(t *testing.T) {
 	g := newRig(t)
@@ -426,4 +444,24 @@ func TestBusyServersAreNotHammered(t *testing.T) {
 	var busy *client.Busy
 	require.ErrorAs(t, err, &busy)
 	require.LessOrEqual(t, g.count(":open"), 6)
+}
+
+// ownError is an error whose text cannot be had of a nil pointer.
+type ownError struct{ text string }
+
+func (e *ownError) Error() string { return e.text }
+
+// An error that nothing can be read from is no reason to die between the effect and its report.
+func TestErrorsWithoutAText(t *testing.T) {
+	for name, odd := range map[string]error{
+		"refused for no reason": effect.Refused(nil), "not done for no reason": effect.NotDone(nil), "a nil pointer": (*ownError)(nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := newRig(t).connect().Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+				return effect.Answer{}, odd
+			})
+			require.Error(t, err)
+			require.NotEmpty(t, err.Error())
+		})
+	}
 }

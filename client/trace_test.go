@@ -2,11 +2,13 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -53,6 +55,21 @@ func TestTraceIsPassedOn(t *testing.T) {
 		clear(seen)
 		mu.Unlock()
 	}
+}
+
+// A look-up belongs to the trace of its call, as the effect does.
+func TestALookUpIsTraced(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	c := newRig(t).connect()
+	verify := call(`1`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond})
+	verify.LookUp = func(_ context.Context, at *effect.Attempt) (flight.Verb, effect.Answer, error) {
+		return flight.Happened, effect.Answer{ExternalID: at.Traceparent()}, nil
+	}
+	result, err := c.Do(client.WithTraceparent(t.Context(), parent), verify, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		return effect.Answer{}, errors.New("connection lost")
+	})
+	require.NoError(t, err)
+	require.Equal(t, parent, result.Answer.ExternalID)
 }
 
 // TestEveryLineAboutAReportHasItsKey: of one that waits, of one that is recorded at last, and of one that never will be.

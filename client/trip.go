@@ -1,7 +1,9 @@
 package client
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -16,7 +18,8 @@ type trip struct {
 	interest context.Context // ends when the last caller has gone
 	drop     context.CancelCauseFunc
 	owner    *trips
-	callers  int // guarded by the owner's mutex
+	callers  int  // guarded by the owner's mutex
+	joined   bool // guarded by the owner's mutex until the trip is off the map
 	done     chan struct{}
 	result   effect.Result
 	err      error
@@ -34,8 +37,10 @@ func (ts *trips) join(ctx context.Context, call effect.Call) (t *trip, first boo
 	defer ts.mu.Unlock()
 	if t := ts.byKey[call.Key]; t != nil && t.interest.Err() == nil {
 		t.callers++
+		t.joined = true
 		return t, false
 	}
+	call.Submission.Input.Data = bytes.Clone(call.Submission.Input.Data) // the trip may outlive the caller, whose bytes they are
 	values := context.WithoutCancel(ctx)
 	t = &trip{call: call, values: values, owner: ts, callers: 1, done: make(chan struct{})}
 	t.interest, t.drop = context.WithCancelCause(values)
@@ -58,6 +63,16 @@ func (t *trip) end(result effect.Result, err error) {
 	t.drop(nil)
 }
 
+// over reports whether the trip has ended.
+func (t *trip) over() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // await waits for the trip's end. The caller's own context and patience end only its wait; when the last one goes, the
 // trip loses its interest in waiting, while an effect in the air goes on.
 func (t *trip) await(ctx context.Context, call effect.Call, as effect.Source) (effect.Result, error) {
@@ -76,19 +91,32 @@ func (t *trip) await(ctx context.Context, call effect.Call, as effect.Source) (e
 		t.leave(context.DeadlineExceeded)
 		return effect.Result{}, &effect.Busy{Key: call.Key, State: flight.Running, RetryAfter: time.Second}
 	}
+	return t.share(as)
+}
+
+// share gives the trip's result to one of its callers: what this trip executed, the others joined. Each has a body of
+// its own.
+func (t *trip) share(as effect.Source) (effect.Result, error) {
+	if !t.joined {
+		return t.result, t.err
+	}
 	result := t.result
 	if as == effect.Joined && result.Source == effect.Executed {
 		result.Source = effect.Joined
 	}
+	result.Answer.Body = bytes.Clone(result.Answer.Body)
+	var declined *effect.Declined
+	if errors.As(t.err, &declined) {
+		return result, &effect.Declined{Result: result}
+	}
 	return result, t.err
 }
 
+// leave takes one caller off the trip. The interest ends under the lock, so that nobody joins a trip that has lost it.
 func (t *trip) leave(cause error) {
 	t.owner.mu.Lock()
-	t.callers--
-	last := t.callers == 0
-	t.owner.mu.Unlock()
-	if last {
+	defer t.owner.mu.Unlock()
+	if t.callers--; t.callers == 0 {
 		t.drop(cause)
 	}
 }

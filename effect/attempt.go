@@ -1,6 +1,7 @@
 package effect
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -58,14 +59,21 @@ func (a *Attempt) Traceparent() string {
 	return Traceparent(a.spec.Context)
 }
 
-// Input is the input as it was first submitted; a resend must send exactly this.
-func (a *Attempt) Input() []byte { return a.spec.Input.Data }
+// Input is the input as it was first submitted; a resend must send exactly this. The bytes are the asker's own: what it
+// does to them is not sent by the attempts that follow.
+func (a *Attempt) Input() []byte { return bytes.Clone(a.spec.Input.Data) }
 
 // Previous is the attempt before this one; nil for the first.
 func (a *Attempt) Previous() *flight.Attempt { return a.spec.Previous }
 
-// LeaseLost is closed when the right to start an effect is lost. One that has started is left to finish.
-func (a *Attempt) LeaseLost() <-chan struct{} { return a.spec.LeaseLost() }
+// LeaseLost is closed when the right to start an effect is lost. One that has started is left to finish. It is nil where
+// there is no right that could be lost.
+func (a *Attempt) LeaseLost() <-chan struct{} {
+	if a.spec.LeaseLost == nil {
+		return nil
+	}
+	return a.spec.LeaseLost()
+}
 
 // Watch says that Transport or Sending will note the effect's start: until then every error means not_done.
 func (a *Attempt) Watch() { a.marks.Or(markWatched) }

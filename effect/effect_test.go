@@ -57,6 +57,11 @@ func TestClassify(t *testing.T) {
 	require.ErrorIs(t, NotDone(errBoom), errBoom)
 }
 
+// An attempt that nobody's lease stands behind, as in a test of a handler alone, loses none.
+func TestAnAttemptWithoutALease(t *testing.T) {
+	require.Nil(t, attempt(nil).LeaseLost())
+}
+
 func TestSendingWithoutALease(t *testing.T) {
 	at := attempt(func() error { return ErrLeaseLost })
 	err := at.Sending()

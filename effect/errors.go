@@ -20,10 +20,18 @@ func Refused(err error) error { return &refusedError{err} }
 // NotDone marks an error as harmless: the effect surely did not happen this time.
 func NotDone(err error) error { return &notDoneError{err} }
 
-func (e *refusedError) Error() string { return e.err.Error() }
+func (e *refusedError) Error() string { return textOf(e.err, "refused") }
 func (e *refusedError) Unwrap() error { return e.err }
-func (e *notDoneError) Error() string { return e.err.Error() }
+func (e *notDoneError) Error() string { return textOf(e.err, "not done") }
 func (e *notDoneError) Unwrap() error { return e.err }
+
+// textOf is what an error says; class is what is known of one that is nil.
+func textOf(err error, class string) string {
+	if err == nil {
+		return class
+	}
+	return err.Error()
+}
 
 // keptBackError says that this package kept a handler from sending: of what it may have sent before it says nothing.
 type keptBackError struct{ err error }

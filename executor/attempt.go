@@ -126,6 +126,9 @@ func (ex *Executor) handle(ctx context.Context, at *effect.Attempt, h effect.Han
 		ex.cfg.Crash(afterEffect)
 	}()
 	end.answer, end.err = h(ctx, at)
+	if end.err != nil {
+		_ = end.err.Error() // one that panics, such as a nil pointer, does so here and not on the way to the ledger
+	}
 	return end
 }
 

@@ -438,3 +438,47 @@ func TestReportKeepsACopy(t *testing.T) {
 		require.Equal(t, "paid", string(result.Answer.Body))
 	})
 }
+
+// A handler's bytes are its own: a resend sends exactly what was submitted, whatever an attempt before did to its input.
+func TestAnAttemptsInputIsItsOwn(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		p := flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 2, MinBackoff: time.Second}}
+		result, err := fd.Do(t.Context(), callOf("1", `{"amount":42}`, p), func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+			if at.Number() == 1 {
+				clear(at.Input())
+				return effect.Answer{}, errReset
+			}
+			return effect.Answer{Body: at.Input()}, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, `{"amount":42}`, string(result.Answer.Body))
+	})
+}
+
+// ownError is an error whose text cannot be had of a nil pointer.
+type ownError struct{ text string }
+
+func (e *ownError) Error() string { return e.text }
+
+// An error that nothing can be read from is no reason to die between the effect and its report.
+func TestErrorsWithoutAText(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		want flight.State
+	}{
+		"refused for no reason":  {effect.Refused(nil), flight.StateFailed},
+		"not done for no reason": {effect.NotDone(nil), flight.Queued},
+		"a nil pointer":          {(*ownError)(nil), flight.InDoubt},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+				_, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+					return effect.Answer{}, test.err
+				})
+				require.Error(t, err)
+				require.NotEmpty(t, err.Error())
+				require.Equal(t, test.want, fd.Flight(keyOf("1")).State)
+			})
+		})
+	}
+}

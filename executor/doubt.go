@@ -7,6 +7,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
 )
 
 // lookTimeout bounds a look-up whose flight declares no attempt time-out.
@@ -62,6 +63,7 @@ func (ex *Executor) ask(t *trip, f *flight.Flight) (flight.Verb, effect.Answer) 
 	if err != nil {
 		return flight.NoVerb, effect.Answer{}
 	}
+	right := t.right
 	ctx, cancel := context.WithTimeout(effect.WithTraceparent(ex.life, t.trace), timeout)
 	found := make(chan finding, 1)
 	ex.crew.enterMore() // the trip itself is aboard, so this one is let in
@@ -75,7 +77,7 @@ func (ex *Executor) ask(t *trip, f *flight.Flight) (flight.Verb, effect.Answer) 
 			}
 			found <- it
 		}()
-		it = lookOnce(ctx, call.LookUp, ex.looker(ctx, f, input))
+		it = lookOnce(ctx, call.LookUp, ex.looker(ctx, f, input, right))
 	}()
 	hung := time.NewTimer(timeout + ex.cfg.HungAfter)
 	defer hung.Stop()
@@ -88,11 +90,12 @@ func (ex *Executor) ask(t *trip, f *flight.Flight) (flight.Verb, effect.Answer) 
 }
 
 // looker is the attempt in doubt, as a look-up sees it.
-func (ex *Executor) looker(ctx context.Context, f *flight.Flight, input flight.Blob) *effect.Attempt {
+func (ex *Executor) looker(ctx context.Context, f *flight.Flight, input flight.Blob, right lease.Lease) *effect.Attempt {
 	newest := *f.Newest()
 	return effect.NewAttempt(effect.Spec{
 		Key: f.Key, Number: newest.Number, Input: input, Recovery: f.Policy.Recovery, Previous: &newest, Context: ctx,
 		IdempotencyKey: ex.idempotencyKey(f), FencingToken: ex.seal(f, newest.Token()),
+		LeaseLost: lost(right),
 	})
 }
 

@@ -208,3 +208,23 @@ func TestHazard43_APersonAndAZombie(t *testing.T) {
 		require.True(t, f.Overlap, "an effect where a person said that there is none")
 	})
 }
+
+// A look-up sees an attempt like a handler's, so it may ask it whatever a handler may.
+func TestALookUpMayWatchTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call := effect.Call{Key: keyOf("1"), Submission: flight.Submission{Policy: flight.Policy{Recovery: flight.Verify, SettleDelay: time.Second}}}
+		call.LookUp = func(_ context.Context, at *effect.Attempt) (flight.Verb, effect.Answer, error) {
+			select {
+			case <-at.LeaseLost():
+				return flight.NoVerb, effect.Answer{}, nil
+			default:
+				return flight.Happened, effect.Answer{ExternalID: "seen"}, nil
+			}
+		}
+		result, err := fd.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			return effect.Answer{}, errors.New("connection reset")
+		})
+		require.NoError(t, err)
+		require.Equal(t, "seen", result.Answer.ExternalID)
+	})
+}

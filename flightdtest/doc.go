@@ -1,6 +1,8 @@
 // Package flightdtest is flightd for your own tests: the real executor over a ledger and leases in memory, without disk,
 // network or etcd. What your handlers see is what they see in production, because the rules are the same code and the
-// ledger takes the same exam as the real one; the levers bring about what is rare there.
+// ledger takes the same exam as the real one; the levers bring about what is rare there. Code that gets a client in
+// production has the same answers, but for the calls that a client refuses (see its Do), and for effect.RetryAfter: a
+// client leaves that pause to its caller, as it does retries.
 //
 //	fd := flightdtest.New(t)
 //	result, err := fd.Do(ctx, call, handler)       // runs the handler

@@ -34,7 +34,8 @@ func (c *crm) CreateTicket(idempotencyKey, subject string) (string, error) {
 	return id, err
 }
 
-// openTicket is the code under test: in production it gets the executor or the client.
+// openTicket is the code under test: in production it gets the executor. A client, too, would replay its receipts, but takes
+// only inputs that are JSON, and leaves retries to its caller.
 func openTicket(ctx context.Context, flightd effect.Doer, service *crm, request, subject string) (effect.Result, error) {
 	call := effect.Call{
 		Key: flight.MustKey("support/create-ticket/" + request),

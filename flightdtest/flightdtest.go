@@ -23,7 +23,8 @@ type Flightd struct {
 type Options struct {
 	// Ledger is the memory to go on with, as after a restart; nil: a new one.
 	Ledger *Ledger
-	// Leases is the lease service to use, as of another node (see leasetest.Fake.Peer); nil: a new one.
+	// Leases is the lease service to use, as of another node (see leasetest.Fake.Peer); nil: one of the ledger's, with
+	// the claims that stand.
 	Leases *leasetest.Fake
 	// Events are told what happens.
 	Events executor.Events
@@ -45,7 +46,7 @@ func Open(tb testing.TB, o Options) *Flightd {
 		o.Ledger = NewLedger()
 	}
 	if o.Leases == nil {
-		o.Leases = leasetest.New(tb, leasetest.Options{Guard: o.Ledger})
+		o.Leases = o.Ledger.newLeases(tb)
 	}
 	cfg := executor.Config{Ledger: o.Ledger, Memory: o.Ledger, Leases: o.Leases, Events: o.Events, TTL: o.TTL, Owner: "test"}
 	if o.Configure != nil {
@@ -75,6 +76,19 @@ func Open(tb testing.TB, o Options) *Flightd {
 		}
 	})
 	return fd
+}
+
+// newLeases is a lease service of one more process. With an etcd of its own it would be refused: a ledger does not accept
+// one that has lost its past.
+func (l *Ledger) newLeases(tb testing.TB) *leasetest.Fake {
+	tb.Helper()
+	l.mu.Lock()
+	if l.world == nil {
+		l.world = leasetest.NewWorld()
+	}
+	world := l.world
+	l.mu.Unlock()
+	return leasetest.Open(tb, world, leasetest.NewLedger(), leasetest.Options{Guard: l})
 }
 
 // heal ends what the test's levers left behind, so that everything can end.

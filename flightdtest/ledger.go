@@ -25,6 +25,7 @@ type Ledger struct {
 	bodies  map[bodyKey][]byte
 	history map[flight.ID][]flight.Event
 	waiting map[flight.ID]chan struct{} // closed and dropped by the next change of the flight
+	world   *leasetest.World            // the etcd that goes with this ledger; nil: nobody needed it yet
 	levers
 }
 
@@ -63,12 +64,17 @@ func (l *Ledger) Propose(ctx context.Context, c flight.Command) (flight.Reply, e
 	if err != nil {
 		return flight.Reply{}, err
 	}
-	switch o, err := l.pass(c); {
-	case err != nil:
-		return flight.Reply{}, err
-	case o != nil:
+	switch o, hangs := l.pass(c); {
+	case hangs:
 		return flight.Reply{}, l.strand(ctx, o, c)
+	case o != nil:
+		return flight.Reply{}, errDown
 	}
+	return l.commit(c)
+}
+
+// commit applies a command and answers, unless the answer gets lost.
+func (l *Ledger) commit(c flight.Command) (flight.Reply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	reply := l.apply(c)
@@ -101,15 +107,13 @@ func (l *Ledger) strand(ctx context.Context, o *outage, c flight.Command) error 
 // Report implements executor.Ledger: what cannot be committed at once is kept and committed with Heal, as the spool of
 // a node does, while the caller waits as long as its context lives.
 func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
-	if _, err := written(r); err != nil {
+	c, err := written(r)
+	if err != nil {
 		return flight.Reply{}, err
 	}
-	for {
-		l.mu.Lock()
-		o := l.down
-		l.mu.Unlock()
+	for o, _ := l.pass(c); ; o, _ = l.outage() {
 		if o == nil {
-			reply, err := l.Propose(context.WithoutCancel(ctx), r)
+			reply, err := l.commit(c)
 			if err == nil {
 				return reply, nil
 			}
@@ -118,7 +122,7 @@ func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, er
 		select {
 		case <-o.over:
 		case <-ctx.Done():
-			l.deliverLater(o, r)
+			l.deliverLater(o, c)
 			return flight.Reply{}, executor.ErrPending
 		}
 	}
@@ -126,6 +130,22 @@ func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, er
 
 // apply is one command. The caller holds the lock, but for the first one.
 func (l *Ledger) apply(c flight.Command) flight.Reply {
+	l.expire(c.Target())
+	return l.applyOne(c)
+}
+
+// expire ends the key's retention where it is over, as the leader does on its rounds: here at once.
+func (l *Ledger) expire(key flight.Key) {
+	if key.IsStep() {
+		l.expire(key.Saga()) // receipts of steps live as long as their saga
+	}
+	f := l.flights[key.FlightID()]
+	if f != nil && f.State.Terminal() && f.State != flight.Expired && f.ExpiresAt() <= max(l.header.Now, l.now()) {
+		l.applyOne(&flight.Expire{Key: key, Generation: f.Generation})
+	}
+}
+
+func (l *Ledger) applyOne(c flight.Command) flight.Reply {
 	l.header.Now = max(l.header.Now, l.now())
 	l.header.Version = flight.Version{Index: l.header.Version.Index + 1}
 	key := c.Target()
@@ -171,6 +191,9 @@ func (l *Ledger) store(f *flight.Flight) *flight.Flight {
 func (l *Ledger) Flight(id flight.ID) (*flight.Flight, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if f := l.flights[id]; f != nil && l.down == nil {
+		l.expire(f.Key)
+	}
 	return l.flights[id], nil
 }
 

@@ -78,7 +78,8 @@ func (l *Ledger) deliverLater(o *outage, c flight.Command) {
 }
 
 // Before calls f before every command that reaches the ledger, on the goroutine that proposes it; nil: nobody. What f
-// does to the world is done before the command is applied.
+// does to the world is done before the command is applied: with Cut or Stall it is not, until Heal, and f is not told
+// of it again.
 func (l *Ledger) Before(f func(flight.Command)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,19 +94,21 @@ func (l *Ledger) Advance(d time.Duration) {
 	l.ahead += d
 }
 
-// pass lets a command through to the ledger, or says why not: the error, or the outage at whose end it arrives.
-func (l *Ledger) pass(c flight.Command) (*outage, error) {
+// pass lets a command through to the ledger, or gives the outage that keeps it, and whether it hangs there.
+func (l *Ledger) pass(c flight.Command) (o *outage, hangs bool) {
 	l.mu.Lock()
-	o, before := l.down, l.before
-	hangs := o != nil && o.hangs
+	before := l.before
 	l.mu.Unlock()
-	switch {
-	case hangs:
-		return o, nil
-	case o != nil:
-		return nil, errDown
-	case before != nil:
-		before(c)
+	if o, hangs = l.outage(); o != nil || before == nil {
+		return o, hangs
 	}
-	return nil, nil
+	before(c)
+	return l.outage() // which may be its doing
+}
+
+// outage is that of now; nil: the ledger is within reach.
+func (l *Ledger) outage() (o *outage, hangs bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.down, l.down != nil && l.down.hangs
 }

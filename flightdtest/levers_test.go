@@ -76,3 +76,111 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		fd.Ledger.Stall()
 	})
 }
+
+// What Before does to the ledger is done to the very command that it was told of.
+func TestTheLedgerGoesAwayAtExactlyThatMoment(t *testing.T) {
+	for name, leave := range map[string]func(*flightdtest.Ledger){"cut": (*flightdtest.Ledger).Cut, "stalled": (*flightdtest.Ledger).Stall} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fd := flightdtest.New(t)
+				fd.Ledger.Before(func(c flight.Command) {
+					if _, is := c.(*flight.Report); is {
+						leave(fd.Ledger)
+					}
+				})
+				_, err := ticket(t, fd, "1")
+				var unrecorded *effect.Unrecorded
+				require.ErrorAs(t, err, &unrecorded)
+				require.Equal(t, flight.Running, fd.Flight(flight.MustKey("support/create-ticket/1")).State)
+				fd.Ledger.Heal()
+				require.Equal(t, flight.StateSucceeded, fd.Flight(flight.MustKey("support/create-ticket/1")).State)
+
+				fd.Ledger.Before(func(flight.Command) { leave(fd.Ledger) })
+				_, err = ticket(t, fd, "2")
+				var unavailable *effect.Unavailable
+				require.ErrorAs(t, err, &unavailable, "the open")
+				fd.Ledger.Before(nil)
+				fd.Ledger.Heal()
+			})
+		})
+	}
+}
+
+// A report is brought once, however long the ledger is away: Before is told of it once.
+func TestAReportIsOneCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fd, reports := flightdtest.New(t), 0
+		fd.Ledger.Before(func(c flight.Command) {
+			if _, is := c.(*flight.Report); is {
+				reports++
+				fd.Ledger.LoseAnswers(2)
+				fd.Ledger.Cut()
+				time.AfterFunc(time.Second, fd.Ledger.Heal)
+			}
+		})
+		_, err := ticket(t, fd, "1")
+		require.NoError(t, err)
+		require.Equal(t, 1, reports)
+	})
+}
+
+// Where the retention of a receipt is over the answer is that of production: expired, and not the receipt.
+func TestRetentionsEnd(t *testing.T) {
+	for name, pass := range map[string]func(*flightdtest.Flightd, time.Duration){
+		"the ledger's time alone": func(fd *flightdtest.Flightd, d time.Duration) { fd.Ledger.Advance(d) },
+		"everybody's time":        func(_ *flightdtest.Flightd, d time.Duration) { time.Sleep(d) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fd := flightdtest.New(t)
+				call := effect.Call{Key: flight.MustKey("billing/charge/order-42"),
+					Submission: flight.Submission{Policy: flight.Policy{Retention: time.Hour}}}
+				charge := func(context.Context, *effect.Attempt) (effect.Answer, error) {
+					return effect.Answer{ExternalID: "ch_1"}, nil
+				}
+				_, err := fd.Do(t.Context(), call, charge)
+				require.NoError(t, err)
+				pass(fd, time.Hour-time.Millisecond)
+				result, err := fd.Do(t.Context(), call, charge)
+				require.NoError(t, err)
+				require.Equal(t, effect.Replayed, result.Source)
+				pass(fd, time.Millisecond)
+				_, err = fd.Do(t.Context(), call, mustNotRun(t))
+				var expired *effect.Expired
+				require.ErrorAs(t, err, &expired)
+				require.Equal(t, flight.StateSucceeded, expired.Outcome)
+				require.Equal(t, flight.Expired, fd.Flight(call.Key).State)
+			})
+		})
+	}
+}
+
+// A ledger alone is enough to go on with: the leases that it knows of are those of the flightd before.
+func TestTheLedgerOutlivesItsFlightd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fd := flightdtest.New(t)
+		_, err := ticket(t, fd, "1")
+		require.NoError(t, err)
+		require.NoError(t, fd.Close(t.Context()))
+
+		next := flightdtest.Open(t, flightdtest.Options{Ledger: fd.Ledger})
+		result, err := ticket(t, next, "1")
+		require.NoError(t, err)
+		require.Equal(t, effect.Replayed, result.Source)
+		_, err = ticket(t, next, "2")
+		require.NoError(t, err)
+	})
+}
+
+// Somebody on another node works with the same ledger, whatever epoch that is in.
+func TestHeldElsewhereInALaterEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fd := flightdtest.New(t)
+		_, err := fd.Ledger.Propose(t.Context(), &flight.RaiseEpoch{From: 1})
+		require.NoError(t, err)
+		_, err = ticket(t, fd, "1")
+		require.NoError(t, err)
+		theirs := fd.Leases.HoldElsewhere(t, flight.MustKey("support/create-ticket/2"), "somebody")
+		require.EqualValues(t, 2, theirs.Claim().Epoch)
+	})
+}

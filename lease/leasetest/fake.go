@@ -23,6 +23,7 @@ type Fake struct {
 	Ledger *Ledger
 
 	link      *link
+	guard     lease.Guard
 	suspended atomic.Int64
 }
 
@@ -64,6 +65,7 @@ func Open(t testing.TB, w *World, ledger *Ledger, o Options) *Fake {
 	if cfg.Boot == (lease.Boot{}) {
 		_, _ = rand.Read(cfg.Boot[:])
 	}
+	f.guard = cfg.Guard
 	if o.Tune != nil {
 		o.Tune(&cfg)
 	}
@@ -182,7 +184,7 @@ func (f *Fake) Commits() int {
 // HoldElsewhere claims the key for somebody on another node, whose session never ends by itself within the test.
 func (f *Fake) HoldElsewhere(t testing.TB, key flight.Key, owner string) lease.Lease {
 	t.Helper()
-	other := f.Peer(t, Options{})
+	other := f.Peer(t, Options{Guard: f.guard})
 	s, err := other.NewSession(context.Background(), lease.Spec{Owner: owner, Kept: true})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,193 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// ended is how a Do on another goroutine ended.
+type ended struct {
+	result effect.Result
+	err    error
+}
+
+// later starts a Do, and gives its end.
+func later(ctx context.Context, doer effect.Doer, c effect.Call, h effect.Handler) <-chan ended {
+	end := make(chan ended, 1)
+	go func() {
+		result, err := doer.Do(ctx, c, h)
+		end <- ended{result, err}
+	}()
+	return end
+}
+
+// The input is the caller's: what it does with its bytes when it waits no longer is no matter of the effect's.
+func TestTheCallersBytesStayItsOwn(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	ctx, leave := context.WithCancel(t.Context())
+	one := call(`{"amount":42}`)
+	started, gone, sent := make(chan struct{}), make(chan struct{}), make(chan string, 1)
+	end := later(ctx, c, one, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+		close(started)
+		<-gone
+		sent <- string(at.Input())
+		return effect.Answer{}, nil
+	})
+	<-started
+	leave()
+	require.ErrorIs(t, (<-end).err, context.Canceled)
+	copy(one.Submission.Input.Data, `{"amount":99}`)
+	close(gone)
+	require.Equal(t, `{"amount":42}`, <-sent)
+}
+
+// Whoever joins gets a receipt of its own, which says that it joined.
+func TestJoinersShareNothing(t *testing.T) {
+	for name, refusal := range map[string]error{"succeeded": nil, "refused": effect.Refused(errors.New("no"))} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			c := g.connect()
+			started, finish := make(chan struct{}), make(chan struct{})
+			first := later(t.Context(), c, call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+				close(started)
+				<-finish
+				return effect.Answer{Body: []byte("card declined")}, refusal
+			})
+			<-started
+			joined, joins := context.WithCancel(t.Context())
+			second := later(seen{Context: t.Context(), asked: joins}, c, call(`1`), forbidden(t))
+			<-joined.Done()
+			close(finish)
+			ends := map[effect.Source]ended{effect.Executed: <-first, effect.Joined: <-second}
+			for source, end := range ends {
+				require.Equal(t, source, end.result.Source)
+				if refusal != nil {
+					var declined *effect.Declined
+					require.ErrorAs(t, end.err, &declined)
+					require.Equal(t, source, declined.Result.Source)
+				}
+			}
+			clear(ends[effect.Executed].result.Answer.Body)
+			require.Equal(t, "card declined", string(ends[effect.Joined].result.Answer.Body))
+		})
+	}
+}
+
+// seen tells that its end is waited for: then its caller has joined.
+type seen struct {
+	context.Context
+	asked func()
+}
+
+func (s seen) Done() <-chan struct{} {
+	s.asked()
+	return s.Context.Done()
+}
+
+var errLeft, errStayed = errors.New("the first one left"), errors.New("the second one left")
+
+// Who joins while the last other caller leaves must not be told of somebody else's end.
+func TestJoiningWhatOthersLeave(t *testing.T) {
+	g := newRig(t)
+	started, finish := make(chan struct{}), make(chan struct{})
+	holder := later(t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		close(started)
+		<-finish
+		return effect.Answer{}, nil
+	})
+	<-started
+	c := g.connect()
+	for range 2000 {
+		one, leave := context.WithCancelCause(t.Context())
+		here, isHere := context.WithCancel(t.Context())
+		first := later(seen{Context: one, asked: isHere}, c, call(`1`), forbidden(t))
+		<-here.Done()
+		two, end := context.WithCancelCause(t.Context())
+		there, isThere := context.WithCancel(t.Context())
+		go leave(errLeft)
+		second := later(seen{Context: two, asked: isThere}, c, call(`1`), forbidden(t))
+		<-there.Done()
+		require.ErrorIs(t, (<-first).err, errLeft)
+		end(errStayed)
+		require.ErrorIs(t, (<-second).err, errStayed)
+	}
+	close(finish)
+	require.NoError(t, (<-holder).err)
+}
+
+// askedFor is no fault: it tells of the first open from now on.
+func askedFor(asked chan<- struct{}) func(*http.Request) fault {
+	return func(r *http.Request) fault {
+		if hasSuffix(r, "flights:open") {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+		}
+		return none
+	}
+}
+
+// A caller for whom the key alone decides flies under whatever input stands. Who joins it with an input gets no receipt of
+// another one.
+func TestJoinersOfNoInput(t *testing.T) {
+	g := newRig(t)
+	started, finish := make(chan struct{}), make(chan struct{})
+	first := later(t.Context(), g.connect(), call(`{"amount":1}`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		close(started)
+		<-finish
+		return effect.Answer{ExternalID: "ch_1"}, nil
+	})
+	<-started
+	c := g.connect()
+	whatever := call(`{"amount":1}`)
+	whatever.Submission = flight.Submission{}
+	asked := make(chan struct{}, 1)
+	g.on(askedFor(asked))
+	second := later(t.Context(), c, whatever, forbidden(t))
+	<-asked
+	joined, joins := context.WithCancel(t.Context())
+	third := later(seen{Context: t.Context(), asked: joins}, c, call(`{"amount":2}`), forbidden(t))
+	<-joined.Done()
+	close(finish)
+	require.NoError(t, (<-first).err)
+	require.NoError(t, (<-second).err)
+	var conflict *effect.Conflict
+	require.ErrorAs(t, (<-third).err, &conflict)
+}
+
+// The patience of one caller is not that of who joins it.
+func TestJoinersHaveTheirOwnPatience(t *testing.T) {
+	g := newRig(t)
+	started, finish := make(chan struct{}), make(chan struct{})
+	first := later(t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		close(started)
+		<-finish
+		return effect.Answer{ExternalID: "ch_1"}, nil
+	})
+	<-started
+	c := g.connect()
+	hasty := call(`1`)
+	hasty.Wait = 300 * time.Millisecond
+	asked := make(chan struct{}, 1)
+	g.on(askedFor(asked))
+	second := later(t.Context(), c, hasty, forbidden(t))
+	<-asked
+	third := later(t.Context(), c, call(`1`), forbidden(t))
+	var busy *effect.Busy
+	require.ErrorAs(t, (<-second).err, &busy)
+	close(finish)
+	require.NoError(t, (<-first).err)
+	end := <-third
+	require.NoError(t, end.err, "it waits as long as its context lives")
+	require.Equal(t, "ch_1", end.result.Answer.ExternalID)
+}
