@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -127,7 +128,7 @@ func (s *site) connect(ctx context.Context, m *machine) (*client.Client, error) 
 	if err := os.RemoveAll(spool); err != nil {
 		return nil, err
 	}
-	return client.Connect(ctx, m.url(), client.WithSpool(spool))
+	return client.Connect(ctx, m.url(), client.WithSpool(spool), client.WithLogger(slog.New(slog.DiscardHandler)))
 }
 
 // rest waits for d, and reports whether ctx still lives then.
