@@ -206,6 +206,18 @@ func syncDir(fs vfs.FS, dir string) error {
 	return nil
 }
 
+// freshFS makes a new file where Pebble would write over an old write-ahead log. Behind what was written since stands
+// what the old one held, a checkpoint copies the file as a whole, and so bytes that were erased would live on in it.
+type freshFS struct{ vfs.FS }
+
+// ReuseForWrite removes the old file and creates the new one, which its contract allows.
+func (f freshFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := f.Remove(oldname); err != nil {
+		return nil, err
+	}
+	return f.Create(newname, category)
+}
+
 func readFile(fs vfs.FS, path string) (b []byte, err error) {
 	f, err := fs.Open(path)
 	if err != nil {

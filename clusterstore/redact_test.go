@@ -175,3 +175,26 @@ func TestScrub_GoesOnAfterEveryStart(t *testing.T) {
 		require.NoError(t, s.Close(ctx))
 	}
 }
+
+// A write-ahead log that was written over still holds, behind its end, what it held before. The checkpoint of the state
+// has a copy of it, which no start replaces.
+func TestScrub_TheSnapshotHoldsNothingOfOldLogs(t *testing.T) {
+	dir, ctx := t.TempDir(), context.Background()
+	cfg := Config{Dir: dir, Memory: Memory{BlockCache: 4 << 20, MemTable: 1 << 20, Flights: 4096}}
+	s, err := Open(ctx, cfg)
+	require.NoError(t, err)
+	for n := range 2 {
+		key := flySecret(t, s, n)
+		s.machine.flush()
+		require.NoError(t, s.state.db.Flush())
+		propose(t, s, redactOf(key, 1))
+	}
+	n, err := s.Scrub(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.NoError(t, s.Close(ctx))
+	s, err = Open(ctx, cfg) // which drops the write-ahead logs of the life before
+	require.NoError(t, err)
+	require.NoError(t, s.Close(ctx))
+	require.Empty(t, filesWith(t, dir))
+}
