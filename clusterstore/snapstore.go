@@ -165,7 +165,8 @@ func (s *snapshots) Open(name string) (*raft.SnapshotMeta, io.ReadCloser, error)
 	return out, r, nil
 }
 
-// retire removes all snapshots but the one named and those that somebody reads.
+// retire removes all snapshots but the one named and those that somebody reads. A crash does not bring them back: what
+// was erased since may be in them.
 func (s *snapshots) retire(keep string) error {
 	names, err := s.cfg.FS.List(s.dir)
 	if err != nil {
@@ -173,6 +174,7 @@ func (s *snapshots) retire(keep string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	removed := false
 	for _, name := range names {
 		if name == keep || strings.HasPrefix(name, tempPrefix) || s.reading[name] > 0 {
 			continue
@@ -180,8 +182,12 @@ func (s *snapshots) retire(keep string) error {
 		if err := s.cfg.FS.RemoveAll(s.path(name)); err != nil {
 			return fmt.Errorf("clusterstore: remove snapshot %s: %w", name, err)
 		}
+		removed = true
 	}
-	return nil
+	if !removed {
+		return nil
+	}
+	return syncDir(s.cfg.FS, s.dir)
 }
 
 // snapshotSink is a snapshot in the making.
