@@ -290,6 +290,30 @@ func TestStateDirectoryDeleted(t *testing.T) {
 	})
 }
 
+// A state that holds everything needs no snapshot, however short it and its log are.
+func TestSnapshotsDeleted(t *testing.T) {
+	for _, flights := range []int{3, 100} {
+		synctest.Test(t, func(t *testing.T) {
+			fs := vfs.NewMem()
+			s, err := Open(context.Background(), memConfig(fs))
+			require.NoError(t, err)
+			known := new(flew)
+			for n := range flights {
+				known.add(n, fly(t, s, n))
+			}
+			propose(t, s, redactOf(flySecret(t, s, flights), 1))
+			_, err = s.Scrub(context.Background()) // which cuts the log
+			require.NoError(t, err)
+			require.NoError(t, s.Close(context.Background()))
+			require.NoError(t, fs.RemoveAll("ledger/"+snapshotDir))
+			again := openStore(t, memConfig(fs))
+			requireFlew(t, again, known)
+			requireConsistent(t, again)
+			fly(t, again, flights+1)
+		})
+	}
+}
+
 // compacted is a ledger whose log no longer holds its beginning.
 func compacted(t *testing.T) (vfs.FS, *flew) {
 	t.Helper()

@@ -63,6 +63,7 @@
 //	state directory gone, snapshot there        repaired: the snapshot is restored, the rest of the log is applied.
 //	state directory gone, log cut in front,     refused: nothing holds what lies between.
 //	no readable snapshot
+//	snapshots gone, state whole                 repaired: the start takes a new one.
 //	last write of the log torn                  repaired: nobody was told of it, it never was.
 //	damage in the log before its end            refused, because a later record proves that it was synced.
 //	log shorter than what the state applied     refused: entries that were durable are gone, nobody knows which else.
