@@ -314,6 +314,29 @@ func TestSnapshotsDeleted(t *testing.T) {
 	}
 }
 
+// Nothing says which state counts: none is taken away before somebody does.
+func TestCurrentDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, known := compacted(t)
+		require.NoError(t, fs.RemoveAll("ledger/"+stateName(1)))
+		s, err := Open(context.Background(), memConfig(fs)) // restores the snapshot
+		require.NoError(t, err)
+		require.Equal(t, stateName(2), s.state.name)
+		require.NoError(t, s.Close(context.Background()))
+		require.NoError(t, fs.RemoveAll("ledger/"+snapshotDir))
+		current, err := readFile(fs, "ledger/"+currentFile)
+		require.NoError(t, err)
+		require.NoError(t, fs.Remove("ledger/"+currentFile))
+		_, err = Open(context.Background(), memConfig(fs))
+		require.ErrorIs(t, err, ErrDamaged)
+		require.ErrorContains(t, err, currentFile)
+		require.NoError(t, writeFile(fs, "ledger", currentFile, current))
+		again := openStore(t, memConfig(fs))
+		requireFlew(t, again, known)
+		requireConsistent(t, again)
+	})
+}
+
 // compacted is a ledger whose log no longer holds its beginning.
 func compacted(t *testing.T) (vfs.FS, *flew) {
 	t.Helper()

@@ -63,6 +63,7 @@
 //	state directory gone, snapshot there        repaired: the snapshot is restored, the rest of the log is applied.
 //	state directory gone, log cut in front,     refused: nothing holds what lies between.
 //	no readable snapshot
+//	CURRENT gone, a restored state there        refused: it could be one that is not whole.
 //	snapshots gone, state whole                 repaired: the start takes a new one.
 //	last write of the log torn                  repaired: nobody was told of it, it never was.
 //	damage in the log before its end            refused, because a later record proves that it was synced.
