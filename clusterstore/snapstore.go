@@ -224,13 +224,17 @@ func (k *snapshotSink) Write(b []byte) (int, error) {
 	return k.rows.Write(b)
 }
 
-// Close makes the snapshot whole, durable and the newest one.
+// Close makes the snapshot whole, durable and the newest one. Where it cannot, it leaves nothing: raft forgets it, and a
+// full disk gets no emptier while a checkpoint that is of no use holds tables that the state no longer needs.
 func (k *snapshotSink) Close() error {
 	if k.ended {
 		return nil
 	}
 	k.ended = true
 	err := k.finish()
+	if err != nil {
+		err = errors.Join(err, k.snaps.cfg.FS.RemoveAll(k.temp)) // not where it has its name already
+	}
 	if f := k.snaps.cfg.Events.Snapshot; f != nil {
 		f(k.meta.Index, time.Since(k.start), err)
 	}
