@@ -337,6 +337,40 @@ func TestCurrentDeleted(t *testing.T) {
 	})
 }
 
+// What a snapshot says of itself is believed only as it was written: raft goes on behind the index that stands there, and
+// what lies between that and the index of the checkpoint would be gone without a word.
+func TestSnapshotMetaDamaged(t *testing.T) {
+	for name, damage := range map[string]func([]byte) []byte{
+		"index": func(b []byte) []byte { return bytes.Replace(b, []byte(`"index":8`), []byte(`"index":9`), 1) },
+		"configuration": func(b []byte) []byte {
+			return bytes.Replace(b, []byte(`"configuration":"`), []byte(`"configuration":"AAAA`), 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fs, known := compacted(t)
+				names, err := fs.List("ledger/" + snapshotDir)
+				require.NoError(t, err)
+				dir := fs.PathJoin("ledger", snapshotDir, names[0])
+				meta, err := readFile(fs, fs.PathJoin(dir, snapshotMetaFile))
+				require.NoError(t, err)
+				require.NotEqual(t, meta, damage(meta), string(meta))
+				require.NoError(t, writeFile(fs, dir, snapshotMetaFile, damage(meta)))
+				copied := vfs.NewMem()
+				_, err = vfs.Clone(fs, copied, "ledger", "ledger")
+				require.NoError(t, err)
+				s := openStore(t, memConfig(fs))
+				requireFlew(t, s, known)
+				requireConsistent(t, s)
+
+				require.NoError(t, copied.RemoveAll("ledger/"+stateName(1))) // now it would be needed
+				_, err = Open(context.Background(), memConfig(copied))
+				require.ErrorIs(t, err, ErrDamaged)
+			})
+		})
+	}
+}
+
 // compacted is a ledger whose log no longer holds its beginning.
 func compacted(t *testing.T) (vfs.FS, *flew) {
 	t.Helper()

@@ -1,9 +1,11 @@
 package clusterstore
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"slices"
 	"strings"
@@ -34,6 +36,25 @@ type snapshotMeta struct {
 	Term               uint64 `json:"term"`
 	Configuration      []byte `json:"configuration"`
 	ConfigurationIndex uint64 `json:"configuration_index"`
+	Sum                uint32 `json:"sum,omitempty"` // of all that stands before it; 0: written before there was one
+}
+
+// encode gives the small file with its checksum. Raft goes on behind the index that stands in it: a wrong one would take
+// what lies between it and the index of the checkpoint away.
+func (m snapshotMeta) encode() ([]byte, error) {
+	m.Sum = 0
+	b, err := json.Marshal(&m)
+	if err != nil {
+		return nil, err
+	}
+	m.Sum = crc32.Checksum(b, castagnoli())
+	return json.Marshal(&m)
+}
+
+// whole reports whether the small file says what was written.
+func (m snapshotMeta) whole(b []byte) bool {
+	again, err := m.encode()
+	return m.Sum == 0 || err == nil && bytes.Equal(again, b)
 }
 
 func (m *snapshotMeta) raft(id string) *raft.SnapshotMeta {
@@ -135,6 +156,9 @@ func (s *snapshots) readMeta(name string) (m snapshotMeta, err error) {
 	}
 	if m.Format > snapshotFormat {
 		return m, fmt.Errorf("%w: snapshot %s of format %d", ErrNewer, name, m.Format)
+	}
+	if !m.whole(b) {
+		return m, fmt.Errorf("%w: %s of snapshot %s does not have its checksum", ErrDamaged, snapshotMetaFile, name)
 	}
 	if m.Cluster != s.cluster {
 		return m, fmt.Errorf("%w: snapshot %s is of cluster %s, not %s", ErrForeign, name, m.Cluster, s.cluster)
@@ -248,7 +272,7 @@ func (k *snapshotSink) finish() error {
 			return fmt.Errorf("clusterstore: finish a snapshot: %w", err)
 		}
 	}
-	b, err := json.Marshal(k.meta)
+	b, err := k.meta.encode()
 	if err != nil {
 		return fmt.Errorf("clusterstore: finish a snapshot: %w", err)
 	}
