@@ -71,6 +71,7 @@
 //	log directory gone                          refused: this node forgot its votes, and could vote twice.
 //	a roll that does not name every flight      refused: it would deny a key that was used.
 //	a spooled report without its checksum       put aside for a person, and told.
+//	one of a flight that the ledger lost        put aside as well, once the ledger has said so.
 //	one that cannot be opened now, or of a      refused: it may be all that is known of an effect.
 //	newer version
 //	a block without its checksum                refused where a start needs it; the state machine dies of it; a reader
