@@ -94,7 +94,8 @@ type Events struct {
 	// Spooled: the report of a key was written to the spool; Unspooled: it was committed at last.
 	Spooled   func(key flight.Key)
 	Unspooled func(key flight.Key)
-	// SpoolDamaged: a file of the spool could not be read and was put aside.
+	// SpoolDamaged: a file of the spool could not be read, or is of a flight that the ledger does not know, and was put
+	// aside.
 	SpoolDamaged func(file string, err error)
 	// Stalled: a write of the raft log took longer than Guard.Stall. The process ends right after it.
 	Stalled func(op string, after time.Duration)

@@ -290,6 +290,87 @@ func TestStateDirectoryDeleted(t *testing.T) {
 	})
 }
 
+// A state that holds everything needs no snapshot, however short it and its log are.
+func TestSnapshotsDeleted(t *testing.T) {
+	for _, flights := range []int{3, 100} {
+		synctest.Test(t, func(t *testing.T) {
+			fs := vfs.NewMem()
+			s, err := Open(context.Background(), memConfig(fs))
+			require.NoError(t, err)
+			known := new(flew)
+			for n := range flights {
+				known.add(n, fly(t, s, n))
+			}
+			propose(t, s, redactOf(flySecret(t, s, flights), 1))
+			_, err = s.Scrub(context.Background()) // which cuts the log
+			require.NoError(t, err)
+			require.NoError(t, s.Close(context.Background()))
+			require.NoError(t, fs.RemoveAll("ledger/"+snapshotDir))
+			again := openStore(t, memConfig(fs))
+			requireFlew(t, again, known)
+			requireConsistent(t, again)
+			fly(t, again, flights+1)
+		})
+	}
+}
+
+// Nothing says which state counts: none is taken away before somebody does.
+func TestCurrentDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, known := compacted(t)
+		require.NoError(t, fs.RemoveAll("ledger/"+stateName(1)))
+		s, err := Open(context.Background(), memConfig(fs)) // restores the snapshot
+		require.NoError(t, err)
+		require.Equal(t, stateName(2), s.state.name)
+		require.NoError(t, s.Close(context.Background()))
+		require.NoError(t, fs.RemoveAll("ledger/"+snapshotDir))
+		current, err := readFile(fs, "ledger/"+currentFile)
+		require.NoError(t, err)
+		require.NoError(t, fs.Remove("ledger/"+currentFile))
+		_, err = Open(context.Background(), memConfig(fs))
+		require.ErrorIs(t, err, ErrDamaged)
+		require.ErrorContains(t, err, currentFile)
+		require.NoError(t, writeFile(fs, "ledger", currentFile, current))
+		again := openStore(t, memConfig(fs))
+		requireFlew(t, again, known)
+		requireConsistent(t, again)
+	})
+}
+
+// What a snapshot says of itself is believed only as it was written: raft goes on behind the index that stands there, and
+// what lies between that and the index of the checkpoint would be gone without a word.
+func TestSnapshotMetaDamaged(t *testing.T) {
+	for name, damage := range map[string]func([]byte) []byte{
+		"index": func(b []byte) []byte { return bytes.Replace(b, []byte(`"index":8`), []byte(`"index":9`), 1) },
+		"configuration": func(b []byte) []byte {
+			return bytes.Replace(b, []byte(`"configuration":"`), []byte(`"configuration":"AAAA`), 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fs, known := compacted(t)
+				names, err := fs.List("ledger/" + snapshotDir)
+				require.NoError(t, err)
+				dir := fs.PathJoin("ledger", snapshotDir, names[0])
+				meta, err := readFile(fs, fs.PathJoin(dir, snapshotMetaFile))
+				require.NoError(t, err)
+				require.NotEqual(t, meta, damage(meta), string(meta))
+				require.NoError(t, writeFile(fs, dir, snapshotMetaFile, damage(meta)))
+				copied := vfs.NewMem()
+				_, err = vfs.Clone(fs, copied, "ledger", "ledger")
+				require.NoError(t, err)
+				s := openStore(t, memConfig(fs))
+				requireFlew(t, s, known)
+				requireConsistent(t, s)
+
+				require.NoError(t, copied.RemoveAll("ledger/"+stateName(1))) // now it would be needed
+				_, err = Open(context.Background(), memConfig(copied))
+				require.ErrorIs(t, err, ErrDamaged)
+			})
+		})
+	}
+}
+
 // compacted is a ledger whose log no longer holds its beginning.
 func compacted(t *testing.T) (vfs.FS, *flew) {
 	t.Helper()

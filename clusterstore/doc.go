@@ -63,12 +63,15 @@
 //	state directory gone, snapshot there        repaired: the snapshot is restored, the rest of the log is applied.
 //	state directory gone, log cut in front,     refused: nothing holds what lies between.
 //	no readable snapshot
+//	CURRENT gone, a restored state there        refused: it could be one that is not whole.
+//	snapshots gone, state whole                 repaired: the start takes a new one.
 //	last write of the log torn                  repaired: nobody was told of it, it never was.
 //	damage in the log before its end            refused, because a later record proves that it was synced.
 //	log shorter than what the state applied     refused: entries that were durable are gone, nobody knows which else.
 //	log directory gone                          refused: this node forgot its votes, and could vote twice.
 //	a roll that does not name every flight      refused: it would deny a key that was used.
 //	a spooled report without its checksum       put aside for a person, and told.
+//	one of a flight that the ledger lost        put aside as well, once the ledger has said so.
 //	one that cannot be opened now, or of a      refused: it may be all that is known of an effect.
 //	newer version
 //	a block without its checksum                refused where a start needs it; the state machine dies of it; a reader

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -230,6 +233,38 @@ func TestDiskNearlyFull(t *testing.T) {
 		disk.free.Store(1 << 40)
 		time.Sleep(2 * diskInterval)
 		propose(t, s, openOf(s, testKey(2), 2))
+	})
+}
+
+// A snapshot that a full disk has no room for leaves nothing behind, and the next one goes well.
+func TestSnapshotOnAFullDiskLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, mem, full := context.Background(), vfs.NewMem(), new(atomic.Bool)
+		cfg := memConfig(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if full.Load() && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, snapshotMetaFile) {
+				return syscall.ENOSPC
+			}
+			return nil
+		})))
+		s := openStore(t, cfg)
+		known := new(flew)
+		known.add(1, fly(t, s, 1))
+		require.NoError(t, s.takeSnapshot())
+		before, err := mem.List("ledger/" + snapshotDir)
+		require.NoError(t, err)
+		known.add(2, fly(t, s, 2))
+		full.Store(true)
+		for range 3 {
+			require.ErrorContains(t, s.takeSnapshot(), syscall.ENOSPC.Error())
+			after, err := mem.List("ledger/" + snapshotDir)
+			require.NoError(t, err)
+			require.Equal(t, before, after)
+		}
+		full.Store(false)
+		require.NoError(t, s.takeSnapshot())
+		require.NoError(t, s.Close(ctx))
+		require.NoError(t, mem.RemoveAll("ledger/"+stateName(1)))
+		requireFlew(t, openStore(t, memConfig(mem)), known)
 	})
 }
 

@@ -125,16 +125,14 @@ func makeDir(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// currentState reads which directory holds the state, and removes what an interrupted restore left beside it.
+// currentState reads which directory holds the state, and removes what an interrupted restore left beside it. Where the
+// file is gone that is not known of any state but the first one, and nothing is removed.
 func currentState(cfg *Config) (string, error) {
 	b, err := readFile(cfg.FS, cfg.FS.PathJoin(cfg.Dir, currentFile))
-	name := strings.TrimSpace(string(b))
+	name, gone := strings.TrimSpace(string(b)), oserror.IsNotExist(err)
 	switch {
-	case oserror.IsNotExist(err):
+	case gone:
 		name = stateName(1)
-		if err := writeFile(cfg.FS, cfg.Dir, currentFile, []byte(name+"\n")); err != nil {
-			return "", err
-		}
 	case err != nil:
 		return "", fmt.Errorf("clusterstore: read %s: %w", currentFile, err)
 	case stateNumber(name) == 0:
@@ -145,11 +143,18 @@ func currentState(cfg *Config) (string, error) {
 		return "", fmt.Errorf("clusterstore: list %s: %w", cfg.Dir, err)
 	}
 	for _, other := range names {
-		if strings.HasPrefix(other, statePrefix) && other != name {
-			if err := cfg.FS.RemoveAll(cfg.FS.PathJoin(cfg.Dir, other)); err != nil {
-				return "", fmt.Errorf("clusterstore: remove %s: %w", other, err)
-			}
+		if !strings.HasPrefix(other, statePrefix) || other == name {
+			continue
 		}
+		if gone {
+			return "", fmt.Errorf("%w: %s is there, but the file %s is gone, which names the state that counts: restore that file", ErrDamaged, other, currentFile)
+		}
+		if err := cfg.FS.RemoveAll(cfg.FS.PathJoin(cfg.Dir, other)); err != nil {
+			return "", fmt.Errorf("clusterstore: remove %s: %w", other, err)
+		}
+	}
+	if gone {
+		return name, writeFile(cfg.FS, cfg.Dir, currentFile, []byte(name+"\n"))
 	}
 	return name, nil
 }
@@ -204,6 +209,18 @@ func syncDir(fs vfs.FS, dir string) error {
 		return fmt.Errorf("clusterstore: sync %s: %w", dir, err)
 	}
 	return nil
+}
+
+// freshFS makes a new file where Pebble would write over an old write-ahead log. Behind what was written since stands
+// what the old one held, a checkpoint copies the file as a whole, and so bytes that were erased would live on in it.
+type freshFS struct{ vfs.FS }
+
+// ReuseForWrite removes the old file and creates the new one, which its contract allows.
+func (f freshFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := f.Remove(oldname); err != nil {
+		return nil, err
+	}
+	return f.Create(newname, category)
 }
 
 func readFile(fs vfs.FS, path string) (b []byte, err error) {

@@ -129,7 +129,7 @@ func (s *Store) examine() (restore bool, err error) {
 	if restore, err = plan(found); err != nil {
 		return false, err
 	}
-	if found.Applied > found.Snapshot+bootReplay {
+	if found.Applied > found.Snapshot+bootReplay || !s.replayable(found) {
 		if err := s.bootSnapshot(); err != nil {
 			return false, err
 		}
@@ -171,6 +171,19 @@ func (s *Store) standing() (standing, error) {
 
 // bootReplay is how many entries raft may read again at a start though their effects are in the state.
 const bootReplay = 64
+
+// replayable reports whether raft can read again what stands between the snapshot and what the state holds. It does so at
+// a start and panics where it cannot, though the state needs none of it: a Scrub may have cut the log of a snapshot that is
+// gone since.
+func (s *Store) replayable(found standing) bool {
+	for index := found.Snapshot + 1; index <= found.Applied; index++ {
+		var entry raft.Log
+		if err := s.log.GetLog(index, &entry); err != nil {
+			return false
+		}
+	}
+	return true
+}
 
 // bootSnapshot takes a snapshot of the state as it is found, so that raft starts behind it and a restart takes the
 // same time however long the log is.

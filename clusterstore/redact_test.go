@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"context"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
@@ -174,4 +178,112 @@ func TestScrub_GoesOnAfterEveryStart(t *testing.T) {
 		require.Greater(t, first, redacted, "an entry may hold a report together with its redact")
 		require.NoError(t, s.Close(ctx))
 	}
+}
+
+// A write-ahead log that was written over still holds, behind its end, what it held before. The checkpoint of the state
+// has a copy of it, which no start replaces.
+func TestScrub_TheSnapshotHoldsNothingOfOldLogs(t *testing.T) {
+	dir, ctx := t.TempDir(), context.Background()
+	cfg := Config{Dir: dir, Memory: Memory{BlockCache: 4 << 20, MemTable: 1 << 20, Flights: 4096}}
+	s, err := Open(ctx, cfg)
+	require.NoError(t, err)
+	for n := range 2 {
+		key := flySecret(t, s, n)
+		s.machine.flush()
+		require.NoError(t, s.state.db.Flush())
+		propose(t, s, redactOf(key, 1))
+	}
+	n, err := s.Scrub(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.NoError(t, s.Close(ctx))
+	s, err = Open(ctx, cfg) // which drops the write-ahead logs of the life before
+	require.NoError(t, err)
+	require.NoError(t, s.Close(ctx))
+	require.Empty(t, filesWith(t, dir))
+}
+
+// A crash before any write of a Scrub, or after the last one: nothing else is lost, and where the Scrub counts as done the
+// bytes do not come back.
+func TestScrub_CrashAtEveryWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const flights, secrets = 8, 2
+		ctx, mem := context.Background(), vfs.NewCrashableMem()
+		var mu sync.Mutex
+		var crashes []*vfs.MemFS
+		armed := false
+		crash := func() {
+			crashes = append(crashes, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0, RNG: rand.New(rand.NewPCG(1, 2))}))
+		}
+		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if armed && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+				crash()
+			}
+			return nil
+		}))
+		s, err := Open(ctx, memConfig(fs))
+		require.NoError(t, err)
+		for n := range flights - secrets {
+			fly(t, s, n)
+		}
+		for n := flights - secrets; n < flights; n++ {
+			flySecret(t, s, n)
+		}
+		require.NoError(t, s.takeSnapshot())
+		require.NoError(t, s.state.db.Flush())
+		for n := flights - secrets; n < flights; n++ {
+			propose(t, s, redactOf(testKey(n), 1))
+		}
+		mu.Lock()
+		armed = true
+		mu.Unlock()
+		n, err := s.Scrub(ctx)
+		require.NoError(t, err)
+		require.Equal(t, secrets, n)
+		mu.Lock()
+		armed = false
+		crash()
+		mu.Unlock()
+		require.NoError(t, s.Close(ctx))
+
+		for i, crashed := range crashes {
+			s, err := Open(ctx, memConfig(crashed))
+			require.NoError(t, err, "crash %d of %d", i, len(crashes))
+			for n := range flights {
+				require.Equal(t, flight.StateSucceeded, mustFlight(t, s, n).State)
+			}
+			requireConsistent(t, s)
+			_, err = s.Scrub(ctx) // does nothing where it was done
+			require.NoError(t, err)
+			require.NoError(t, s.Close(ctx))
+			s, err = Open(ctx, memConfig(crashed)) // which drops the write-ahead logs of the life before
+			require.NoError(t, err)
+			require.NoError(t, s.Close(ctx))
+			require.Empty(t, memFilesWith(t, crashed, "ledger"), "crash %d of %d", i, len(crashes))
+		}
+	})
+}
+
+// memFilesWith is filesWith for a file system in memory.
+func memFilesWith(t *testing.T, fs vfs.FS, dir string) (found []string) {
+	t.Helper()
+	names, err := fs.List(dir)
+	require.NoError(t, err)
+	for _, name := range names {
+		path := fs.PathJoin(dir, name)
+		info, err := fs.Stat(path)
+		require.NoError(t, err)
+		if info.IsDir() {
+			found = append(found, memFilesWith(t, fs, path)...)
+			continue
+		}
+		content, err := readFile(fs, path)
+		require.NoError(t, err)
+		if bytes.Contains(content, []byte(canary)) {
+			found = append(found, path)
+		}
+	}
+	return found
 }

@@ -73,6 +73,7 @@ func (m *machine) Restore(from io.ReadCloser) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.roll.Store(r)                 // first: readers must not be denied what the new state holds
 	err = m.state.replace(db, name) // it is replaced in any case
 	m.cache.clear()
 	m.takeOver(head, r)

@@ -1,9 +1,11 @@
 package clusterstore
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"slices"
 	"strings"
@@ -34,6 +36,25 @@ type snapshotMeta struct {
 	Term               uint64 `json:"term"`
 	Configuration      []byte `json:"configuration"`
 	ConfigurationIndex uint64 `json:"configuration_index"`
+	Sum                uint32 `json:"sum,omitempty"` // of all that stands before it; 0: written before there was one
+}
+
+// encode gives the small file with its checksum. Raft goes on behind the index that stands in it: a wrong one would take
+// what lies between it and the index of the checkpoint away.
+func (m snapshotMeta) encode() ([]byte, error) {
+	m.Sum = 0
+	b, err := json.Marshal(&m)
+	if err != nil {
+		return nil, err
+	}
+	m.Sum = crc32.Checksum(b, castagnoli())
+	return json.Marshal(&m)
+}
+
+// whole reports whether the small file says what was written.
+func (m snapshotMeta) whole(b []byte) bool {
+	again, err := m.encode()
+	return m.Sum == 0 || err == nil && bytes.Equal(again, b)
 }
 
 func (m *snapshotMeta) raft(id string) *raft.SnapshotMeta {
@@ -136,6 +157,9 @@ func (s *snapshots) readMeta(name string) (m snapshotMeta, err error) {
 	if m.Format > snapshotFormat {
 		return m, fmt.Errorf("%w: snapshot %s of format %d", ErrNewer, name, m.Format)
 	}
+	if !m.whole(b) {
+		return m, fmt.Errorf("%w: %s of snapshot %s does not have its checksum", ErrDamaged, snapshotMetaFile, name)
+	}
 	if m.Cluster != s.cluster {
 		return m, fmt.Errorf("%w: snapshot %s is of cluster %s, not %s", ErrForeign, name, m.Cluster, s.cluster)
 	}
@@ -165,7 +189,8 @@ func (s *snapshots) Open(name string) (*raft.SnapshotMeta, io.ReadCloser, error)
 	return out, r, nil
 }
 
-// retire removes all snapshots but the one named and those that somebody reads.
+// retire removes all snapshots but the one named and those that somebody reads. A crash does not bring them back: what
+// was erased since may be in them.
 func (s *snapshots) retire(keep string) error {
 	names, err := s.cfg.FS.List(s.dir)
 	if err != nil {
@@ -173,6 +198,7 @@ func (s *snapshots) retire(keep string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	removed := false
 	for _, name := range names {
 		if name == keep || strings.HasPrefix(name, tempPrefix) || s.reading[name] > 0 {
 			continue
@@ -180,8 +206,12 @@ func (s *snapshots) retire(keep string) error {
 		if err := s.cfg.FS.RemoveAll(s.path(name)); err != nil {
 			return fmt.Errorf("clusterstore: remove snapshot %s: %w", name, err)
 		}
+		removed = true
 	}
-	return nil
+	if !removed {
+		return nil
+	}
+	return syncDir(s.cfg.FS, s.dir)
 }
 
 // snapshotSink is a snapshot in the making.
@@ -218,13 +248,17 @@ func (k *snapshotSink) Write(b []byte) (int, error) {
 	return k.rows.Write(b)
 }
 
-// Close makes the snapshot whole, durable and the newest one.
+// Close makes the snapshot whole, durable and the newest one. Where it cannot, it leaves nothing: raft forgets it, and a
+// full disk gets no emptier while a checkpoint that is of no use holds tables that the state no longer needs.
 func (k *snapshotSink) Close() error {
 	if k.ended {
 		return nil
 	}
 	k.ended = true
 	err := k.finish()
+	if err != nil {
+		err = errors.Join(err, k.snaps.cfg.FS.RemoveAll(k.temp)) // not where it has its name already
+	}
 	if f := k.snaps.cfg.Events.Snapshot; f != nil {
 		f(k.meta.Index, time.Since(k.start), err)
 	}
@@ -238,7 +272,7 @@ func (k *snapshotSink) finish() error {
 			return fmt.Errorf("clusterstore: finish a snapshot: %w", err)
 		}
 	}
-	b, err := json.Marshal(k.meta)
+	b, err := k.meta.encode()
 	if err != nil {
 		return fmt.Errorf("clusterstore: finish a snapshot: %w", err)
 	}

@@ -95,13 +95,16 @@ func (p *spool) load(name string) (*flight.Report, error) {
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// putAside keeps a file that cannot be read for a person to look at, and says so.
+// errNobodys says of a spooled report that the ledger knows no flight of its key: it is not the ledger that granted it.
+var errNobodys = errors.New("clusterstore: a spooled report is of a flight that this ledger does not know")
+
+// putAside keeps a file that can neither be read nor committed for a person to look at, and says so.
 func (p *spool) putAside(name string, why error) {
 	fs := p.cfg.FS
 	if err := fs.Rename(fs.PathJoin(p.dir, name), fs.PathJoin(p.dir, name+spoolBad)); err != nil {
 		why = errors.Join(why, err)
 	}
-	p.cfg.Logger.Error("clusterstore: a spooled report cannot be read", "file", name, "error", why)
+	p.cfg.Logger.Error("clusterstore: a spooled report is put aside", "file", name, "error", why)
 	if f := p.cfg.Events.SpoolDamaged; f != nil {
 		f(name, why)
 	}
@@ -139,16 +142,22 @@ func (p *spool) write(name string, content []byte) error {
 // drop removes a report that is committed. If the process dies before it, the report is proposed once more, which
 // changes nothing.
 func (p *spool) drop(name string) {
-	p.mu.Lock()
-	r := p.kept[name]
-	delete(p.kept, name)
-	p.mu.Unlock()
+	r := p.forget(name)
 	if err := p.cfg.FS.Remove(p.cfg.FS.PathJoin(p.dir, name)); err != nil {
 		p.cfg.Logger.Warn("clusterstore: remove a spooled report", "key", keyOf(r), "file", name, "error", err)
 	}
 	if f := p.cfg.Events.Unspooled; f != nil && r != nil {
 		f(r.Key)
 	}
+}
+
+// forget lets go of a report, but not of its file.
+func (p *spool) forget(name string) *flight.Report {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.kept[name]
+	delete(p.kept, name)
+	return r
 }
 
 // keyOf is for the log.
@@ -244,7 +253,7 @@ func (s *Store) pending(name string) error {
 	return ErrPending
 }
 
-// carry proposes a report until it is committed or the store closes. first is the try that is already on its way.
+// carry proposes a report until the ledger has answered or the store closes. first is the try that is already on its way.
 func (s *Store) carry(r *flight.Report, name string, first *proposal) (flight.Reply, bool) {
 	ctx, cancel := s.lifetime()
 	defer cancel()
@@ -263,7 +272,12 @@ func (s *Store) carry(r *flight.Report, name string, first *proposal) (flight.Re
 			return reply, false
 		}
 	}
-	if name != "" {
+	switch {
+	case name == "":
+	case reply.Decision == flight.Missing: // nothing of it was recorded: the file may be all that is known of an effect
+		s.spool.forget(name)
+		s.spool.putAside(name, errNobodys)
+	default:
 		s.spool.drop(name)
 	}
 	return reply, true

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
@@ -134,4 +136,35 @@ func TestSpool_WhatCannotBeReadNow(t *testing.T) {
 	again, err := openSpool(&cfg)
 	require.NoError(t, err)
 	require.Contains(t, again.kept, name)
+}
+
+// A report of a flight that the ledger does not know, because it was lost or is another one, is not thrown away: the
+// ledger recorded nothing of it.
+func TestSpool_WhatTheLedgerDoesNotKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := vfs.NewMem()
+		s, err := Open(t.Context(), memConfig(mem))
+		require.NoError(t, err)
+		report := reportOf(testKey(1), propose(t, s, openOf(s, testKey(1), 1)).Token, `{"id":1}`)
+		data, err := flight.Encode(report)
+		require.NoError(t, err)
+		name, err := s.spool.keep(report, data)
+		require.NoError(t, err)
+		require.NoError(t, s.Close(t.Context()))
+		for _, lost := range []string{identityFile, currentFile, logDir, stateName(1)} {
+			require.NoError(t, mem.RemoveAll("ledger/"+lost))
+		}
+
+		cfg := memConfig(mem)
+		aside := make(chan string, 1)
+		cfg.Events.SpoolDamaged = func(file string, _ error) { aside <- file }
+		next := openStore(t, cfg)
+		time.Sleep(time.Second) // of the bubble's time
+		require.Len(t, aside, 1)
+		require.Equal(t, name, <-aside)
+		require.Zero(t, next.Spooled())
+		kept, err := readFile(mem, mem.PathJoin(next.spool.dir, name+spoolBad))
+		require.NoError(t, err)
+		require.Equal(t, data, kept[spoolHead:])
+	})
 }

@@ -43,6 +43,7 @@ type state struct {
 // stateOptions are what the state wants from Pebble beyond what the process decides.
 func stateOptions(o *pebble.Options) *pebble.Options {
 	o.FormatMajorVersion = pebble.FormatNewest
+	o.FS = freshFS{o.FS}
 	o.Comparer = rowComparer()
 	o.L0CompactionThreshold = 4
 	o.L0StopWritesThreshold = 64

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -179,6 +180,49 @@ func TestRestoreOfABrokenSnapshotChangesNothing(t *testing.T) {
 		require.Equal(t, flight.Replay, propose(t, s, openOf(s, testKey(1001), 1001)).Decision)
 		requireConsistent(t, s)
 	})
+}
+
+// Whoever finds a flight in an index of a state that was just restored finds the flight, too.
+func TestRestore_WhatTheStateHoldsIsNotDenied(t *testing.T) {
+	cfg := memConfig(vfs.NewMem())
+	cfg.ClusterID = "c"
+	from := openStore(t, cfg)
+	for n := range 20 {
+		propose(t, from, openOf(from, testKey(n), n))
+	}
+	require.NoError(t, from.takeSnapshot())
+	list, err := from.snaps.List()
+	require.NoError(t, err)
+	_, rows, err := from.snaps.Open(list[0].ID)
+	require.NoError(t, err)
+
+	cfg = memConfig(vfs.NewMem())
+	cfg.ClusterID = "c"
+	s := openStore(t, cfg)
+	last := &s.machine.cache.shards[cacheShards-1]
+	last.mu.Lock() // a restore that has replaced the state waits here
+	restored := make(chan error)
+	go func() { restored <- s.machine.Restore(rows) }()
+	for replaced := false; !replaced; runtime.Gosched() {
+		s.state.mu.RLock()
+		replaced = s.state.name == stateName(2)
+		s.state.mu.RUnlock()
+	}
+	found := 0
+	for n := range 20 {
+		id := testKey(n).FlightID()
+		if s.machine.cache.shard(id) == last {
+			continue
+		}
+		f, err := s.Flight(id)
+		if err == nil && f != nil {
+			found++
+		}
+	}
+	last.mu.Unlock()
+	require.NoError(t, <-restored)
+	require.NoError(t, rows.Close())
+	require.Greater(t, found, 10)
 }
 
 // What nobody could read again is not let into the log, and nothing happened.
