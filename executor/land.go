@@ -135,15 +135,27 @@ func (ex *Executor) tell(reply flight.Reply, number uint32, outcome flight.Outco
 		return // it was told before
 	}
 	if ex.cfg.Events.Closed != nil && reply.Decision == flight.Accepted {
-		var took time.Duration
-		if a := f.Newest(); a != nil && a.Number == number {
-			took = a.ClosedAt.Until(a.OpenedAt)
-		}
-		ex.cfg.Events.Closed(f.Key, number, outcome, took)
+		ex.cfg.Events.Closed(f.Key, number, outcome, tookOf(&reply, number))
 	}
 	if ex.cfg.Events.Fenced != nil && reply.Decision == flight.Fenced {
 		ex.cfg.Events.Fenced(f.Key, number)
 	}
+}
+
+// tookOf is how long an attempt took until it reported. That is not when the record says that it was closed where it was
+// taken for lost before.
+func tookOf(reply *flight.Reply, number uint32) time.Duration {
+	a := reply.Flight.Newest()
+	if a == nil || a.Number != number {
+		return 0
+	}
+	end := a.ClosedAt
+	for i := range reply.Events {
+		if e := &reply.Events[i]; e.Kind == flight.EventReported {
+			end = e.At
+		}
+	}
+	return end.Until(a.OpenedAt)
 }
 
 // input is what must be sent: the first caller's, which a later caller's need not be to the letter.
