@@ -288,16 +288,23 @@ func (a *app) sayBehind(printed []byte, format string, args ...any) {
 // replay writes what a run printed, and says that it is a replay. What a person or another program left as a receipt
 // is printed as it is.
 func (a *app) replay(result effect.Result) error {
-	answer := result.Answer
+	answer, when := result.Answer, result.At.Local().Format(time.RFC3339)
+	erased := ""
+	if result.Truncated && len(answer.Body) == 0 { // what was only shortened begins with something
+		erased = fmt.Sprintf("; its %d bytes are erased", result.Size)
+	}
 	if answer.ContentType != receiptType {
 		if _, err := a.out.Write(answer.Body); err != nil {
 			return err
 		}
-		a.sayBehind(answer.Body, "%s: %s receipt of %s; nothing was run", result.Key, result.Source, result.At.Local().Format(time.RFC3339))
+		a.sayBehind(answer.Body, "%s: %s receipt of %s; nothing was run%s", result.Key, result.Source, when, erased)
 		if result.Outcome == flight.Refused {
 			return silent(exitFailed)
 		}
 		return nil
+	}
+	if erased != "" { // whoever goes on with what the command printed must not take nothing for it
+		return fmt.Errorf("%s %s at %s; nothing was run, and its output cannot be printed%s", result.Key, result.Outcome, when, erased)
 	}
 	var r receipt
 	if err := json.Unmarshal(answer.Body, &r); err != nil {
@@ -310,7 +317,7 @@ func (a *app) replay(result effect.Result) error {
 	if r.Truncated {
 		more = fmt.Sprintf(" (output shortened: of %d and %d bytes, %d and %d were kept)", r.StdoutBytes, r.StderrBytes, len(out), len(errOut))
 	}
-	a.sayBehind(append(out, errOut...), "%s: %s, it ran at %s; nothing was run%s", result.Key, result.Source, result.At.Local().Format(time.RFC3339), more)
+	a.sayBehind(append(out, errOut...), "%s: %s, it ran at %s; nothing was run%s", result.Key, result.Source, when, more)
 	if writeErr != nil {
 		return writeErr
 	}
