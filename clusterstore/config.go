@@ -98,6 +98,8 @@ type Events struct {
 	SpoolDamaged func(file string, err error)
 	// Stalled: a write of the raft log took longer than Guard.Stall. The process ends right after it.
 	Stalled func(op string, after time.Duration)
+	// Room: less than Guard.MinFree of disk is free, so that nothing new is taken, or again enough.
+	Room func(enough bool, free uint64)
 	// Jumped: the ledger's time was set forward to the wall clock at the start of a lone voter.
 	Jumped func(from, to flight.Time)
 	// Expired: the retention of so many flights ended.
