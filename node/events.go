@@ -63,6 +63,9 @@ func (n *node) storeEvents() clusterstore.Events {
 		Unspooled: func(key flight.Key) {
 			log.Info("a report that waited on this disk is in the ledger", "key", key.String())
 		},
+		Late: func(number uint32, outcome flight.Outcome, reply flight.Reply) {
+			n.events.NoteReport(&reply, number, outcome)
+		},
 		Stalled: func(op string, after time.Duration) {
 			log.Error("the disk stalls; this process ends", "operation", op, "after", after)
 		},
