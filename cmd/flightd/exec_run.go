@@ -31,6 +31,7 @@ type execution struct {
 	child    *child    // set while it may run
 	called   os.Signal // a signal that came before it started: it must not start any more
 	end      *childEnd // set when it ran to its end
+	cut      bool      // it was made to end before its time
 	startErr error     // set when it could not be started
 }
 
@@ -121,7 +122,7 @@ func (e *execution) watch(ctx context.Context, at *effect.Attempt, c *child) (to
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.end = &end
+	e.end, e.cut = &end, told
 	return told, end
 }
 
@@ -253,7 +254,7 @@ func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result
 	case errors.As(err, &doubt) && code != exitOK:
 		e.app.say("%s is in doubt: exit %d does not say whether it was done.\n"+
 			"  settle it:  flightd doubt resolve %s --happened --receipt @FILE | --did-not-happen | --fail\n"+
-			"  next time:  exit 75 when nothing was done, or --failure not_done, or --recovery resend where a repeat does no harm", key, code, key)
+			"  next time:  exit 75 when nothing was done, or %s--recovery resend where a repeat does no harm", key, code, key, e.failureHint(end))
 	case errors.As(err, &unrecorded):
 		e.app.say("%s: it ran, but its outcome is not recorded yet; it stays on disk and is reported by the next flightd command that reaches a server", key)
 	case err == nil || superseded(err):
@@ -266,6 +267,14 @@ func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result
 		return nil
 	}
 	return silent(code)
+}
+
+// failureHint is the part of --failure in what to do next time. Of a command that was killed it says nothing: see classify.
+func (e *execution) failureHint(end *childEnd) string {
+	if e.cut || end.signal != 0 {
+		return ""
+	}
+	return "--failure not_done, or "
 }
 
 // superseded reports whether a report came after something else was decided.
