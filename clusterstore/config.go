@@ -94,11 +94,15 @@ type Events struct {
 	// Spooled: the report of a key was written to the spool; Unspooled: it was committed at last.
 	Spooled   func(key flight.Key)
 	Unspooled func(key flight.Key)
+	// Late: a report was committed that nobody waits for any more, so that only this tells what became of it.
+	Late func(number uint32, outcome flight.Outcome, reply flight.Reply)
 	// SpoolDamaged: a file of the spool could not be read, or is of a flight that the ledger does not know, and was put
 	// aside.
 	SpoolDamaged func(file string, err error)
 	// Stalled: a write of the raft log took longer than Guard.Stall. The process ends right after it.
 	Stalled func(op string, after time.Duration)
+	// Room: less than Guard.MinFree of disk is free, so that nothing new is taken, or again enough.
+	Room func(enough bool, free uint64)
 	// Jumped: the ledger's time was set forward to the wall clock at the start of a lone voter.
 	Jumped func(from, to flight.Time)
 	// Expired: the retention of so many flights ended.

@@ -34,7 +34,10 @@ func (d *diskGuard) room() error {
 	now, last := int64(d.cfg.Clock.Mono())+1, d.checked.Load()
 	if (last == 0 || now-last > int64(diskInterval)) && d.checked.CompareAndSwap(last, now) {
 		usage, err := d.cfg.FS.GetDiskUsage(d.cfg.Dir)
-		d.low.Store(err == nil && usage.AvailBytes < d.cfg.Guard.MinFree)
+		low := err == nil && usage.AvailBytes < d.cfg.Guard.MinFree
+		if was := d.low.Swap(low); was != low && d.cfg.Events.Room != nil {
+			d.cfg.Events.Room(!low, usage.AvailBytes)
+		}
 	}
 	if d.low.Load() {
 		return fmt.Errorf("%w: less than %d MiB of disk are free in %s", ErrUnavailable, d.cfg.Guard.MinFree>>20, d.cfg.Dir)

@@ -98,6 +98,12 @@ func TestHazard09_ReportOfUnknownOutcomeIsKept(t *testing.T) {
 		cfg.Events = z.events()
 		spooled := make(chan time.Time, 1)
 		cfg.Events.Spooled = func(flight.Key) { spooled <- time.Now() }
+		var late, lateNext atomic.Int32
+		cfg.Events.Late = func(_ uint32, o flight.Outcome, reply flight.Reply) {
+			require.Equal(t, flight.Succeeded, o)
+			require.True(t, reply.Changed)
+			late.Add(1)
+		}
 		s := openStore(t, cfg)
 		token := propose(t, s, openOf(s, testKey(1), 1)).Token
 		thaw := sync.OnceFunc(z.freeze(t, s))
@@ -118,9 +124,13 @@ func TestHazard09_ReportOfUnknownOutcomeIsKept(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(time.Second)
 		require.Zero(t, s.Spooled(), "the first process would have done so, too")
-		next := openStore(t, memConfig(crashed))
+		require.EqualValues(t, 1, late.Load(), "nobody waits for it any more")
+		again := memConfig(crashed)
+		again.Events.Late = func(uint32, flight.Outcome, flight.Reply) { lateNext.Add(1) }
+		next := openStore(t, again)
 		time.Sleep(time.Second)
 		require.Zero(t, next.Spooled())
+		require.EqualValues(t, 1, lateNext.Load())
 		for _, ledger := range []*Store{s, next} {
 			f, err := ledger.Flight(testKey(1).FlightID())
 			require.NoError(t, err)

@@ -176,7 +176,9 @@ func (p *spool) resume(s *Store) {
 		s.workers.Add(1)
 		go func() {
 			defer s.workers.Done()
-			s.carry(r, name, nil)
+			if reply, ok := s.carry(r, name, nil); ok {
+				s.late(r, reply)
+			}
 		}()
 	}
 }
@@ -226,13 +228,18 @@ func (s *Store) reportLater(ctx context.Context, p *proposal, r *flight.Report) 
 	if !s.guests.Enter() {
 		return flight.Reply{}, s.pending(name)
 	}
-	carried := make(chan flight.Reply, 1)
+	carried, left := make(chan flight.Reply), make(chan struct{})
+	defer close(left)
 	go func() {
 		defer s.guests.Leave()
+		defer close(carried)
 		if reply, ok := s.carry(r, name, p); ok {
-			carried <- reply
+			select {
+			case carried <- reply:
+			case <-left:
+				s.late(r, reply)
+			}
 		}
-		close(carried)
 	}()
 	select {
 	case reply, ok := <-carried:
@@ -242,6 +249,13 @@ func (s *Store) reportLater(ctx context.Context, p *proposal, r *flight.Report) 
 		return reply, nil
 	case <-ctx.Done():
 		return flight.Reply{}, s.pending(name)
+	}
+}
+
+// late tells of a report that was committed behind its caller's back.
+func (s *Store) late(r *flight.Report, reply flight.Reply) {
+	if f := s.cfg.Events.Late; f != nil {
+		f(r.Token.Number, r.Outcome, reply)
 	}
 }
 

@@ -13,7 +13,8 @@ type Stats struct {
 	LogBytes  uint64 // of disk that the raft log takes
 	RowBytes  uint64 // of disk that the state takes
 	Backlog   uint64 // bytes of the state that wait to be written anew in the background
-	FreeBytes uint64 // of disk that are left; 0: not known
+	FreeBytes uint64 // of disk that are left
+	FreeKnown bool   // whether the file system said so
 	Spooled   int    // reports that wait on this node's disk
 	Flights   [flight.Expired + 1]int64
 }
@@ -28,7 +29,7 @@ func (s *Store) Stats() Stats {
 	stats.First, _ = s.log.FirstIndex() // it has no error
 	stats.Last, _ = s.log.LastIndex()   // it has no error
 	if usage, err := s.cfg.FS.GetDiskUsage(s.cfg.Dir); err == nil {
-		stats.FreeBytes = usage.AvailBytes
+		stats.FreeBytes, stats.FreeKnown = usage.AvailBytes, true
 	}
 	return stats
 }

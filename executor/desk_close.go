@@ -40,7 +40,7 @@ func (d *Desk) Report(ctx context.Context, req ReportRequest) (*flight.Flight, e
 		return nil, d.notRecorded(f.Key, err)
 	}
 	d.ex.cfg.Crash(afterReport)
-	d.ex.tell(reply, token.Number, req.Outcome)
+	d.ex.cfg.Events.NoteReport(&reply, token.Number, req.Outcome)
 	d.letGo(f, token)
 	d.overlook(f, reply.Flight)
 	if reply.Decision != flight.Accepted {

@@ -45,3 +45,38 @@ func (e *Events) Note(key flight.Key, told []flight.Event) {
 		}
 	}
 }
+
+// NoteReport passes on what the ledger made of the report of an attempt. Whoever brings one in past the executor calls
+// it, too.
+func (e *Events) NoteReport(reply *flight.Reply, number uint32, outcome flight.Outcome) {
+	f := reply.Flight
+	if f == nil {
+		return
+	}
+	e.Note(f.Key, reply.Events)
+	if !reply.Changed {
+		return // it was told before
+	}
+	if e.Closed != nil && reply.Decision == flight.Accepted {
+		e.Closed(f.Key, number, outcome, tookOf(reply, number))
+	}
+	if e.Fenced != nil && reply.Decision == flight.Fenced {
+		e.Fenced(f.Key, number)
+	}
+}
+
+// tookOf is how long an attempt took until it reported. That is not when the record says that it was closed where it was
+// taken for lost before.
+func tookOf(reply *flight.Reply, number uint32) time.Duration {
+	a := reply.Flight.Newest()
+	if a == nil || a.Number != number {
+		return 0
+	}
+	end := a.ClosedAt
+	for i := range reply.Events {
+		if e := &reply.Events[i]; e.Kind == flight.EventReported {
+			end = e.At
+		}
+	}
+	return end.Until(a.OpenedAt)
+}

@@ -118,6 +118,6 @@ func TestLossIsTold(t *testing.T) {
 		k := a.Flight.Key
 		text := s.String()
 		require.Contains(t, text, fmt.Sprintf("opened %[1]s 1\nlost %[1]s 1\ndoubted %[1]s 1: ", k))
-		require.Contains(t, text, fmt.Sprintf("\nrecovered %[1]s 1: doubtful\nclosed %[1]s 1: succeeded after ", k))
+		require.Contains(t, text, fmt.Sprintf("\nrecovered %[1]s 1: doubtful\nclosed %[1]s 1: succeeded after 1m0s\n", k), "until its report, and not until it was given up")
 	})
 }

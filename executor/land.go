@@ -62,7 +62,7 @@ func reportOf(opened flight.Reply, end ending) *flight.Report {
 func (ex *Executor) report(opened flight.Reply, r *flight.Report) (flight.Reply, error) {
 	reply, err := ex.cfg.Ledger.Report(ex.telling.Context(), r)
 	if err == nil {
-		ex.tell(reply, opened.Token.Number, r.Outcome)
+		ex.cfg.Events.NoteReport(&reply, opened.Token.Number, r.Outcome)
 	}
 	return reply, err
 }
@@ -122,28 +122,6 @@ func bodyOf(end ending) flight.Blob {
 		return flight.NewBlob("text/plain; charset=utf-8", []byte(end.err.Error()), flight.MaxReceiptBody)
 	}
 	return flight.NewBlob(flight.Text(end.answer.ContentType), bytes.Clone(body), flight.MaxReceiptBody)
-}
-
-// tell passes on what the ledger made of a report.
-func (ex *Executor) tell(reply flight.Reply, number uint32, outcome flight.Outcome) {
-	f := reply.Flight
-	if f == nil {
-		return
-	}
-	ex.cfg.Events.Note(f.Key, reply.Events)
-	if !reply.Changed {
-		return // it was told before
-	}
-	if ex.cfg.Events.Closed != nil && reply.Decision == flight.Accepted {
-		var took time.Duration
-		if a := f.Newest(); a != nil && a.Number == number {
-			took = a.ClosedAt.Until(a.OpenedAt)
-		}
-		ex.cfg.Events.Closed(f.Key, number, outcome, took)
-	}
-	if ex.cfg.Events.Fenced != nil && reply.Decision == flight.Fenced {
-		ex.cfg.Events.Fenced(f.Key, number)
-	}
 }
 
 // input is what must be sent: the first caller's, which a later caller's need not be to the letter.

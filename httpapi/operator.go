@@ -252,5 +252,8 @@ func (a *api) stale(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
 	if f.Redacted != nil {
 		p.Detail += ", and its input is erased"
 	}
+	if tag := r.Header.Get("If-Match"); tag == "*" || tag == `"`+p.Version+`"` { // no other ETag would do
+		p.Hint = "this cannot be done to a flight in this state; the flight's history says how it came to it"
+	}
 	a.answer(w, r, p, nil)
 }

@@ -59,7 +59,12 @@ func TestCancelRetryFree(t *testing.T) {
 		p := requireProblem(t, d.post(path+verb, `{"reason":" "}`, "If-Match", etag), http.StatusBadRequest, wire.InputInvalid)
 		require.Equal(t, "/reason", p.Errors[0].Pointer)
 	}
-	requireProblem(t, d.post(path+"/retry", `{"reason":"x"}`, "If-Match", etag), http.StatusPreconditionFailed, wire.PreconditionFailed)
+	for _, seen := range []string{etag, "*"} {
+		p := requireProblem(t, d.post(path+"/retry", `{"reason":"x"}`, "If-Match", seen), http.StatusPreconditionFailed, wire.PreconditionFailed)
+		require.NotContains(t, p.Hint, "ETag", "it was the newest: another look gives the same one, and the same answer")
+	}
+	require.Contains(t, requireProblem(t, d.post(path+"/retry", `{"reason":"x"}`, "If-Match", `"1.0"`), http.StatusPreconditionFailed,
+		wire.PreconditionFailed).Hint, "send its new ETag")
 
 	cancelled := d.post(path+"/cancel", `{"reason":"not wanted"}`, "If-Match", etag)
 	require.Equal(t, http.StatusOK, cancelled.status, "%s", cancelled.body)

@@ -256,6 +256,16 @@ func TestAgeOfTheOldestDoubt(t *testing.T) {
 	require.Contains(t, text, "flightd_in_doubt_oldest_age_seconds 300\n")
 }
 
+// TestAFullDiskIsNoUnknownOne: the alert on a disk that fills up must not end when nothing is left of it.
+func TestAFullDiskIsNoUnknownOne(t *testing.T) {
+	s := &stored{}
+	m := New(Config{})
+	m.Watch(s, s)
+	require.NotContains(t, scrape(t, m), "flightd_disk_free_bytes", "it is not known")
+	s.stats.FreeKnown = true
+	require.Contains(t, scrape(t, m), "flightd_disk_free_bytes 0\n")
+}
+
 // TestOthersAreKeptApart: etcd's library fills the process's default registry; ours has none of it.
 func TestOthersAreKeptApart(t *testing.T) {
 	m := New(Config{})

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"math"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/flightd/flightd/clusterstore"
@@ -38,7 +40,7 @@ type states struct {
 // figure is one of them.
 type figure struct {
 	desc *prometheus.Desc
-	of   func(*reading) float64
+	of   func(*reading) float64 // no number where it is not known: then there is no series, because 0 would be an answer
 }
 
 // reading is what was read for one scrape.
@@ -77,7 +79,12 @@ func figures() []figure {
 		f("raft_last_index", "Index of the newest entry in this node's log.", func(r *reading) float64 { return float64(r.Last) }),
 		f("raft_log_bytes", "Disk that the raft log takes.", func(r *reading) float64 { return float64(r.LogBytes) }),
 		f("ledger_bytes", "Disk that the stored flights take.", func(r *reading) float64 { return float64(r.RowBytes) }),
-		f("disk_free_bytes", "Disk that is left where the ledger is.", func(r *reading) float64 { return float64(r.FreeBytes) }),
+		f("disk_free_bytes", "Disk that is left where the ledger is; it is missing where that is not known.", func(r *reading) float64 {
+			if !r.FreeKnown {
+				return math.NaN()
+			}
+			return float64(r.FreeBytes)
+		}),
 	}
 }
 
@@ -95,7 +102,9 @@ func (s *states) Collect(to chan<- prometheus.Metric) {
 	r.claims, r.sessions = s.leases.Held()
 	r.doubtAge = s.oldestDoubt(r.Flights[flight.InDoubt])
 	for _, f := range s.figures {
-		to <- prometheus.MustNewConstMetric(f.desc, prometheus.GaugeValue, f.of(&r))
+		if value := f.of(&r); !math.IsNaN(value) {
+			to <- prometheus.MustNewConstMetric(f.desc, prometheus.GaugeValue, value)
+		}
 	}
 	for state, n := range r.Flights {
 		if state := flight.State(state); state != flight.Absent {

@@ -63,8 +63,18 @@ func (n *node) storeEvents() clusterstore.Events {
 		Unspooled: func(key flight.Key) {
 			log.Info("a report that waited on this disk is in the ledger", "key", key.String())
 		},
+		Late: func(number uint32, outcome flight.Outcome, reply flight.Reply) {
+			n.events.NoteReport(&reply, number, outcome)
+		},
 		Stalled: func(op string, after time.Duration) {
 			log.Error("the disk stalls; this process ends", "operation", op, "after", after)
+		},
+		Room: func(enough bool, free uint64) {
+			if enough {
+				log.Warn("new flights are taken again: the disk has room", "free_bytes", free)
+			} else {
+				log.Error("too little of the disk is free: nothing new starts; reports and receipts are still taken and answered", "free_bytes", free)
+			}
 		},
 		Jumped: func(from, to flight.Time) {
 			log.Info("the ledger's time was set forward to the clock's", "from", from.At(), "to", to.At())

@@ -3,10 +3,14 @@ package node
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"hash/crc32"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -113,4 +117,36 @@ func TestLogOfALivingNode(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"a flight is in doubt and waits for a person", "httpapi: a request was refused"}, told)
+}
+
+// TestAReportOutOfTheSpoolIsTold: nobody waits for its answer any more, so what it brings to light must be told all the
+// same. Here it is a second effect.
+func TestAReportOutOfTheSpoolIsTold(t *testing.T) {
+	data := t.TempDir()
+	in := open(t, data, nil)
+	a := begun(t, in.front.url(), "twice")
+	status, _ := report(t, in.front.url(), a)
+	require.Equal(t, http.StatusOK, status)
+	id, err := flight.ParseID(a.FlightID)
+	require.NoError(t, err)
+	f, err := in.store.Flight(id)
+	require.NoError(t, err)
+	late, err := flight.Encode(&flight.Report{Key: f.Key, Generation: 1, Token: f.Newest().Token(), Outcome: flight.Succeeded, ExternalID: "another"})
+	require.NoError(t, err)
+	require.NoError(t, in.end())
+	sum := crc32.Checksum(late, crc32.MakeTable(crc32.Castagnoli))
+	file := append(binary.BigEndian.AppendUint32([]byte("FDR1"), sum), late...)
+	require.NoError(t, os.WriteFile(filepath.Join(data, "ledger", "spool", "left.report"), file, 0o600))
+
+	var text syncBuffer
+	cfg := Dev(data, "127.0.0.1:0")
+	cfg.Logger = slog.New(slog.NewJSONHandler(&text, nil))
+	in = openConfig(t, cfg)
+	await(t, "the report is taken", func() bool { return in.store.Spooled() == 0 })
+	await(t, "the log tells of it", func() bool {
+		return strings.Contains(text.String(), "evidence of a second effect") && strings.Contains(text.String(), "came too late")
+	})
+	shown := body(t, in.front.url()+"/metrics")
+	require.Contains(t, shown, "\nflightd_overlaps_total 1\n")
+	require.Contains(t, shown, "\nflightd_reports_fenced_total 1\n")
 }

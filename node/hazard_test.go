@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"os"
@@ -283,7 +284,11 @@ func TestFullEtcdClaimsNothingAndAnswersReceipts(t *testing.T) {
 
 // TestReadinessTellsADiskThatIsNearlyFull: nothing new starts then, so the node is not ready for it.
 func TestReadinessTellsADiskThatIsNearlyFull(t *testing.T) {
-	in := open(t, t.TempDir(), func(u *tuning) { u.minFree = math.MaxInt64 })
+	var log syncBuffer
+	cfg := Dev(t.TempDir(), "127.0.0.1:0")
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	cfg.tuning.minFree = math.MaxInt64
+	in := openConfig(t, cfg)
 	status, body, err := post(in.front.url()+"/v1/flights:open", `{"action":"pay","id":"new","input":{"n":1},"nonce":"`+nonce("new")+`","wait_ms":0}`)
 	if err != nil || status != http.StatusServiceUnavailable || !strings.Contains(body, "disk") {
 		t.Fatalf("a new flight: %d %s %v", status, body, err)
@@ -291,6 +296,9 @@ func TestReadinessTellsADiskThatIsNearlyFull(t *testing.T) {
 	r := in.readiness(t.Context())
 	if r.Ready || r.Checks[0].Name != "ledger" || !strings.Contains(r.Checks[0].Error, "disk") {
 		t.Errorf("readiness is %+v", r)
+	}
+	if n := strings.Count(log.String(), "too little of the disk is free"); n != 1 {
+		t.Errorf("the log tells of it %d times:\n%s", n, log.String())
 	}
 }
 

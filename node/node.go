@@ -128,6 +128,7 @@ func (n *node) openStores(ctx context.Context) error {
 		etcd *etcd
 		err  error
 	}
+	n.events = n.metrics.Executor(n.executorEvents()) // the ledger may have something for them before there is an executor
 	other := make(chan opened, 1)
 	dir := filepath.Join(n.cfg.Data, "etcd")
 	go func() {
@@ -204,7 +205,6 @@ func (n *node) within(ctx context.Context, stop func(context.Context) error) err
 // finish and report, and then to give up its claims: the desk behind it is still there for that.
 func (n *node) openExecutor(ctx context.Context) error {
 	book := ledger{n.store}
-	n.events = n.metrics.Executor(n.executorEvents())
 	exec, err := executor.New(ctx, executor.Config{
 		Ledger: book, Memory: book, Leases: n.desk, Events: n.events,
 		Crash: func(point string) { n.cfg.Crash.At(crashpoint.Point(point)) },

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -70,7 +71,11 @@ func judgeAnswer(a answer, alone bool) finding {
 	}
 	f := finding{Check: "server", Status: warn, Says: a.address + " does not answer: " + a.err.Error(), Facts: facts,
 		Do: "start it, or take it out of --server and FLIGHTD_ADDR"}
-	if alone {
+	switch {
+	case !alone:
+	case errors.Is(a.err, context.DeadlineExceeded) && !errors.Is(a.err, syscall.ECONNREFUSED):
+		f.Status, f.Do = fail, "something has this address and does not answer in time: see in its log, and whether its process is stopped or its machine too busy"
+	default:
 		f.Status, f.Do = fail, "no flightd runs there: flightd dev starts one; --server or FLIGHTD_ADDR says where another one is"
 	}
 	return f

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -79,6 +81,20 @@ func TestDoctor_Judges(t *testing.T) {
 	}
 	if d := diagnose([]finding{{Status: ok}, {Status: fail}, {Status: warn}}); d.Status != fail {
 		t.Errorf("the worst of them is %s", d.Status)
+	}
+}
+
+// TestDoctor_ASilentServerIsNoMissingOne: whoever starts another one beside it is told that the data are in use.
+func TestDoctor_ASilentServerIsNoMissingOne(t *testing.T) {
+	for cause, missing := range map[error]bool{
+		context.DeadlineExceeded: false,
+		syscall.ECONNREFUSED:     true,
+		errors.Join(context.DeadlineExceeded, syscall.ECONNREFUSED): true, // it was tried until the time was over
+	} {
+		f := judgeAnswer(answer{"a", &effect.Unavailable{Code: "unreachable", Cause: cause}}, true)
+		if f.Status != fail || strings.Contains(f.Do, "no flightd runs there") != missing {
+			t.Errorf("%v: %+v", cause, f)
+		}
 	}
 }
 

@@ -143,6 +143,9 @@ func TestExec_TimeoutKillsAndLeavesADoubt(t *testing.T) {
 	if f := s.flight("slow"); f.State != "in_doubt" {
 		t.Errorf("the flight is %s", f.State)
 	}
+	if strings.Contains(r.err, "--failure") || !strings.Contains(r.err, "--recovery resend") {
+		t.Errorf("it names a flag that says nothing of a command that was killed: %v", r)
+	}
 }
 
 // What a command has started and that does not end with it is ended before its attempt is over: another one would act beside it.

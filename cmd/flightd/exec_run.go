@@ -31,6 +31,7 @@ type execution struct {
 	child    *child    // set while it may run
 	called   os.Signal // a signal that came before it started: it must not start any more
 	end      *childEnd // set when it ran to its end
+	cut      bool      // it was made to end before its time
 	startErr error     // set when it could not be started
 }
 
@@ -121,7 +122,7 @@ func (e *execution) watch(ctx context.Context, at *effect.Attempt, c *child) (to
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.end = &end
+	e.end, e.cut = &end, told
 	return told, end
 }
 
@@ -253,7 +254,7 @@ func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result
 	case errors.As(err, &doubt) && code != exitOK:
 		e.app.say("%s is in doubt: exit %d does not say whether it was done.\n"+
 			"  settle it:  flightd doubt resolve %s --happened --receipt @FILE | --did-not-happen | --fail\n"+
-			"  next time:  exit 75 when nothing was done, or --failure not_done, or --recovery resend where a repeat does no harm", key, code, key)
+			"  next time:  exit 75 when nothing was done, or %s--recovery resend where a repeat does no harm", key, code, key, e.failureHint(end))
 	case errors.As(err, &unrecorded):
 		e.app.say("%s: it ran, but its outcome is not recorded yet; it stays on disk and is reported by the next flightd command that reaches a server", key)
 	case err == nil || superseded(err):
@@ -266,6 +267,14 @@ func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result
 		return nil
 	}
 	return silent(code)
+}
+
+// failureHint is the part of --failure in what to do next time. Of a command that was killed it says nothing: see classify.
+func (e *execution) failureHint(end *childEnd) string {
+	if e.cut || end.signal != 0 {
+		return ""
+	}
+	return "--failure not_done, or "
 }
 
 // superseded reports whether a report came after something else was decided.
@@ -288,16 +297,23 @@ func (a *app) sayBehind(printed []byte, format string, args ...any) {
 // replay writes what a run printed, and says that it is a replay. What a person or another program left as a receipt
 // is printed as it is.
 func (a *app) replay(result effect.Result) error {
-	answer := result.Answer
+	answer, when := result.Answer, result.At.Local().Format(time.RFC3339)
+	erased := ""
+	if result.Truncated && len(answer.Body) == 0 { // what was only shortened begins with something
+		erased = fmt.Sprintf("; its %d bytes are erased", result.Size)
+	}
 	if answer.ContentType != receiptType {
 		if _, err := a.out.Write(answer.Body); err != nil {
 			return err
 		}
-		a.sayBehind(answer.Body, "%s: %s receipt of %s; nothing was run", result.Key, result.Source, result.At.Local().Format(time.RFC3339))
+		a.sayBehind(answer.Body, "%s: %s receipt of %s; nothing was run%s", result.Key, result.Source, when, erased)
 		if result.Outcome == flight.Refused {
 			return silent(exitFailed)
 		}
 		return nil
+	}
+	if erased != "" { // whoever goes on with what the command printed must not take nothing for it
+		return fmt.Errorf("%s %s at %s; nothing was run, and its output cannot be printed%s", result.Key, result.Outcome, when, erased)
 	}
 	var r receipt
 	if err := json.Unmarshal(answer.Body, &r); err != nil {
@@ -310,7 +326,7 @@ func (a *app) replay(result effect.Result) error {
 	if r.Truncated {
 		more = fmt.Sprintf(" (output shortened: of %d and %d bytes, %d and %d were kept)", r.StdoutBytes, r.StderrBytes, len(out), len(errOut))
 	}
-	a.sayBehind(append(out, errOut...), "%s: %s, it ran at %s; nothing was run%s", result.Key, result.Source, result.At.Local().Format(time.RFC3339), more)
+	a.sayBehind(append(out, errOut...), "%s: %s, it ran at %s; nothing was run%s", result.Key, result.Source, when, more)
 	if writeErr != nil {
 		return writeErr
 	}

@@ -143,7 +143,7 @@ func (a *app) find(ctx context.Context, c *client.Client, word string) (*client.
 			return f, err
 		}
 	}
-	return nil, &coded{code: exitFailed, err: fmt.Errorf("not_found: no flight was ever made for %s in namespace %s", word, a.namespace)}
+	return nil, &coded{code: exitFailed, err: fmt.Errorf("not_found: no flight was ever made for %s in namespace %s, or it was freed", word, a.namespace)}
 }
 
 // show writes one flight.
@@ -170,6 +170,12 @@ func details(f *client.Flight) (rows [][]string) {
 	add("cause", "%s", f.Cause)
 	add("recovery", "%s", f.Recovery)
 	add("fingerprint", "%s", f.Fingerprint)
+	if f.State == flight.Expired.String() { // its record has neither the attempts nor where the receipt came from
+		if f.Receipt != nil {
+			add("receipt", "%s; it is no longer kept, %s", f.Receipt.Outcome, f.Receipt.Digest)
+		}
+		return rows
+	}
 	add("attempts", "%d", f.Attempts)
 	if l := f.LastAttempt; l != nil {
 		add("last attempt", "%d by %s: %s %s", l.Attempt, l.Owner, orWord(l.Outcome, "open"), l.Error)

@@ -111,8 +111,26 @@ func TestRedact_TheOutputIsGoneAndTheKeyIsGuarded(t *testing.T) {
 	if r = s.flightd("exec", "--key", "secret", "--", "sh", "-c", "echo canary-7f"); strings.Contains(r.out, "canary") || r.code == 0 {
 		t.Errorf("it ran again, or its output is still there: %v", r)
 	}
+	if !strings.Contains(r.err, "succeeded at ") || !strings.Contains(r.err, "nothing was run") || !strings.Contains(r.err, "are erased") {
+		t.Errorf("it does not say what became of it: %v", r)
+	}
 	if status := s.get("/v1/flights/"+s.flight("default/exec/secret").ID+"/receipt", nil); status != http.StatusGone {
 		t.Errorf("the receipt answers %d", status)
+	}
+}
+
+// TestRedact_WhoAsksAgainIsTold: of a receipt that no command left, too. There is nothing to print, and that is said.
+func TestRedact_WhoAsksAgainIsTold(t *testing.T) {
+	s := startServer(t)
+	file := written(t, `{"key":"default/charge/o-1","outcome":"succeeded","body":{"canary":1}}`)
+	if r := s.flightd("import", file); r.code != 0 {
+		t.Fatal(r)
+	}
+	if r := s.flightd("flights", "redact", "charge/o-1", "--yes"); r.code != 0 {
+		t.Fatal(r)
+	}
+	if r := s.flightd("exec", "--key", "charge/o-1", "--", "echo", "ran"); r.code != 0 || r.out != "" || !strings.Contains(r.err, "its 12 bytes are erased") {
+		t.Errorf("got %v", r)
 	}
 }
 

@@ -76,3 +76,38 @@ func TestWatch_ATombstone(t *testing.T) {
 		}
 	}
 }
+
+// TestGet_ATombstone: it says what is known of it, and makes nothing up of the rest: not where the receipt came from, nor
+// that its body was empty or that there was no attempt.
+func TestGet_ATombstone(t *testing.T) {
+	world := httpapitest.NewWorld()
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	key := flight.MustKey("default/charge/1")
+	world.Do(&flight.Import{Key: key, Outcome: flight.Succeeded, FinishedAt: 1, Body: flight.NewBlob("text/plain", []byte("paid"), 100)})
+	world.Do(&flight.Expire{Key: key, Generation: 1})
+	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	r := cli(env, "flights", "get", "charge/1")
+	if r.code != 0 || !strings.Contains(r.out, "succeeded; it is no longer kept, sha256:") {
+		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)
+	}
+	for _, untrue := range []string{"report", "0 bytes", "attempts"} {
+		if strings.Contains(r.out, untrue) {
+			t.Errorf("it speaks of %q: %s", untrue, r.out)
+		}
+	}
+}
+
+// TestFind_AFreedKeyHadAFlight: nobody is told that there never was one.
+func TestFind_AFreedKeyHadAFlight(t *testing.T) {
+	world := httpapitest.NewWorld()
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	key := flight.MustKey("default/charge/1")
+	world.Do(&flight.Import{Key: key, Outcome: flight.Succeeded})
+	world.Do(&flight.Free{Key: key, Generation: 1})
+	r := cli(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "why", "charge/1")
+	if r.code != exitFailed || !strings.Contains(r.err, "or it was freed") {
+		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)
+	}
+}
