@@ -1,0 +1,298 @@
+package clusterstore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// TestModel_TheLedgerHoldsWhatItSaid lets anything happen to a few keys and to the disk below them, crashes in between, and
+// compares flights, bodies and histories with what was answered, and the rows with each other.
+func TestModel_TheLedgerHoldsWhatItSaid(t *testing.T) {
+	const rounds, steps = 15, 250
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	for round := range uint64(rounds) {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := &model{t: t, random: rand.New(rand.NewPCG(seed, round)), fs: vfs.NewCrashableMem()}
+				defer m.end()
+				m.open()
+				for range steps {
+					m.step()
+					if m.random.IntN(10) == 0 {
+						m.check()
+					}
+				}
+			})
+		})
+	}
+}
+
+const modelKeys = 5
+
+// model is what the ledger said.
+type model struct {
+	t       *testing.T
+	random  *rand.Rand
+	fs      *vfs.MemFS
+	s       *Store
+	flights [modelKeys]*flight.Flight
+	history [modelKeys][]flight.EventKind
+	number  int      // of the step
+	story   []string // the last steps, for people
+}
+
+func (m *model) open() {
+	cfg := memConfig(m.fs)
+	cfg.Log.Trailing = uint64(1 + m.random.IntN(10))
+	if m.random.IntN(3) == 0 {
+		cfg.Memory.Flights = 1
+	}
+	s, err := Open(context.Background(), cfg)
+	require.NoError(m.t, err)
+	m.s = s
+}
+
+func (m *model) end() {
+	if m.t.Failed() {
+		for _, line := range m.story[max(0, len(m.story)-60):] {
+			m.t.Log(line)
+		}
+	}
+	if m.s != nil {
+		_ = m.s.Close(context.Background())
+	}
+}
+
+func (m *model) say(format string, args ...any) {
+	m.story = append(m.story, fmt.Sprintf(format, args...))
+}
+
+// body is one of a length at which something changes, or near it.
+func (m *model) body() flight.Blob {
+	lengths := []int{0, 1, 100, longestShort - 1, longestShort, longestShort + 1, 2048, 3072, mostShort - 1, mostShort, mostShort + 1, 9000}
+	b := make([]byte, lengths[m.random.IntN(len(lengths))])
+	for i := range b {
+		b[i] = byte(m.random.Uint32())
+	}
+	return flight.NewBlob("text/plain", b, flight.MaxReceiptBody)
+}
+
+// step is one command, or something that happens to the disk.
+func (m *model) step() {
+	m.number++
+	n := m.random.IntN(modelKeys)
+	switch k := m.random.IntN(16); {
+	case k < 4:
+		m.report(n)
+	case k == 4:
+		m.disk()
+	case k == 5:
+		time.Sleep(time.Duration(m.random.IntN(40)) * time.Second) // of the bubble's time
+		for n, f := range m.flights {
+			if f != nil {
+				m.propose(n, &flight.Expire{Key: testKey(n), Generation: f.Generation})
+			}
+		}
+	default:
+		m.propose(n, m.command(k, n))
+	}
+}
+
+// command is one of those that need no open attempt.
+func (m *model) command(k, n int) flight.Command {
+	key, generation, version := testKey(n), uint32(1), flight.Version{}
+	if f := m.flights[n]; f != nil {
+		generation, version = f.Generation, f.Version
+	}
+	switch k {
+	case 6:
+		return &flight.Cancel{Key: key, Generation: generation}
+	case 7:
+		return &flight.Free{Key: key, Generation: generation}
+	case 8:
+		return &flight.Retry{Key: key, Generation: generation}
+	case 9:
+		return &flight.Redact{Key: key, Generation: generation}
+	case 10:
+		return &flight.Import{Key: key, Input: m.body(), Outcome: flight.Succeeded, ExternalID: "x", Body: m.body(), Retention: time.Minute}
+	case 11:
+		return &flight.Count{Key: key, Telling: flight.Telling{Source: 1, Number: uint64(m.number)}, Tally: flight.Tally{Count: 1, First: 1, Last: 2}}
+	case 12:
+		verb := []flight.Verb{flight.Happened, flight.DidNotHappen}[m.random.IntN(2)]
+		return &flight.Resolve{Key: key, Generation: generation, Version: version, Verb: verb, Body: m.body()}
+	}
+	header := m.s.Header()
+	return &flight.Open{
+		Key: key, Submission: flight.Submission{Input: m.body(), Policy: flight.Policy{Retention: time.Minute, AttemptTimeout: 30 * time.Second}},
+		Claim: flight.Claim{Epoch: header.LeaseEpoch, Revision: int64(m.number), Session: "s"}, Nonce: nonce(m.number),
+		NotAfter: m.s.Now().Add(10 * time.Second), StoreEpoch: header.StoreEpoch,
+	}
+}
+
+func (m *model) propose(n int, c flight.Command) {
+	reply, err := m.s.Propose(context.Background(), c)
+	require.NoError(m.t, err)
+	m.say("%T %d: %v, changed %v", c, n, reply.Decision, reply.Changed)
+	m.took(n, reply)
+}
+
+// report ends an open attempt, by either way in.
+func (m *model) report(n int) {
+	f := m.flights[n]
+	if f == nil || f.OpenAttempt() == nil {
+		return
+	}
+	outcomes := []flight.Outcome{flight.Succeeded, flight.Succeeded, flight.Refused, flight.NotDone, flight.Unknown}
+	r := &flight.Report{Key: f.Key, Generation: f.Generation, Token: f.OpenAttempt().Token(), Outcome: outcomes[m.random.IntN(len(outcomes))], Body: m.body()}
+	if m.random.IntN(2) == 0 {
+		m.propose(n, r)
+		return
+	}
+	reply, err := m.s.Report(context.Background(), r)
+	require.NoError(m.t, err)
+	m.say("report %d of %v: %v", n, r.Outcome, reply.Decision)
+	m.took(n, reply)
+}
+
+// took takes note of an answer. A tombstone has no history.
+func (m *model) took(n int, reply flight.Reply) {
+	was := m.flights[n]
+	if reply.Changed && reply.Flight.State == flight.Expired && (was == nil || was.State != flight.Expired) {
+		m.history[n] = nil
+	} else {
+		for _, e := range reply.Events {
+			m.history[n] = append(m.history[n], e.Kind)
+		}
+	}
+	if reply.Flight != nil {
+		m.flights[n] = reply.Flight
+	}
+}
+
+// disk is something that a store does with its files, or a crash.
+func (m *model) disk() {
+	ctx := context.Background()
+	switch k := m.random.IntN(9); k {
+	case 0, 1:
+		m.say("flush")
+		m.s.machine.flush()
+	case 2:
+		m.say("flush into a table")
+		m.s.machine.flush()
+		require.NoError(m.t, m.s.state.db.Flush())
+	case 3:
+		m.say("compact")
+		require.NoError(m.t, m.s.state.db.Compact(ctx, []byte{0}, []byte{255}, false))
+	case 4:
+		m.say("snapshot")
+		require.NoError(m.t, m.s.takeSnapshot())
+	case 5:
+		m.say("scrub")
+		_, err := m.s.Scrub(ctx)
+		require.NoError(m.t, err)
+	default:
+		m.crash(k == 8)
+	}
+}
+
+// crash keeps what was synced, and some of what was not.
+func (m *model) crash(withoutState bool) {
+	percent := m.random.IntN(101)
+	m.say("crash, %d %% of what was not synced is there", percent)
+	crashed := m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: m.random})
+	require.NoError(m.t, m.s.Close(context.Background()))
+	m.fs = crashed
+	if withoutState {
+		name, err := readFile(m.fs, "ledger/"+currentFile)
+		require.NoError(m.t, err)
+		m.say("its state is lost: %s", name)
+		require.NoError(m.t, m.fs.RemoveAll("ledger/"+string(bytes.TrimSpace(name))))
+	}
+	m.open()
+	m.check()
+}
+
+// check compares everything.
+func (m *model) check() {
+	bodies := 0
+	for n, want := range m.flights {
+		got, err := m.s.Flight(testKey(n).FlightID())
+		require.NoError(m.t, err)
+		if want == nil {
+			require.Nil(m.t, got)
+			continue
+		}
+		require.NotNil(m.t, got)
+		if !bytes.Equal(m.encoded(want), m.encoded(got)) {
+			require.Equal(m.t, *want, *got, "flight %d", n)
+		}
+		bodies += m.checkBody(got, got.Generation, Input, got.Input)
+		bodies += m.checkReceipt(got, got.Generation, got.Receipt)
+		for _, past := range got.Past {
+			bodies += m.checkReceipt(got, past.Generation, past.Receipt)
+		}
+		history, err := m.s.History(got.ID)
+		require.NoError(m.t, err)
+		var kinds []flight.EventKind
+		for _, e := range history {
+			kinds = append(kinds, e.Kind)
+		}
+		require.Equal(m.t, m.history[n], kinds, "history of %d", n)
+	}
+	requireConsistent(m.t, m.s)
+	require.Equal(m.t, bodies, m.keptBodies(), "as many bodies are kept as are spoken of")
+}
+
+func (m *model) encoded(f *flight.Flight) []byte {
+	b, err := flight.EncodeRecord(f)
+	require.NoError(m.t, err)
+	return b
+}
+
+func (m *model) checkReceipt(f *flight.Flight, generation uint32, r *flight.Receipt) (kept int) {
+	if r == nil {
+		return m.checkBody(f, generation, Receipt, flight.Blob{})
+	}
+	return m.checkBody(f, generation, Receipt, r.Body)
+}
+
+// checkBody reads a body that the flight speaks of, and counts it.
+func (m *model) checkBody(f *flight.Flight, generation uint32, p Part, b flight.Blob) (kept int) {
+	body, err := m.s.Body(f.ID, generation, p)
+	if b.Kept == 0 {
+		require.Empty(m.t, body, "%s has no body %d of generation %d", f.Key, p, generation)
+		return 0
+	}
+	require.NoError(m.t, err, "%s, body %d of generation %d", f.Key, p, generation)
+	require.Equal(m.t, b.Digest, flight.NewBlob("text/plain", body, flight.MaxReceiptBody).Digest)
+	return 1
+}
+
+// keptBodies counts those in the state, short and long.
+func (m *model) keptBodies() (kept int) {
+	for key, row := range dump(m.t, m.s) {
+		if key[0] != flightRows {
+			continue
+		}
+		switch key[ownKind] {
+		case bodyRow:
+			kept++
+		case recordRow:
+			r, err := decodeRecord([]byte(row))
+			require.NoError(m.t, err)
+			kept += len(r.bodies)
+		}
+	}
+	return kept
+}
