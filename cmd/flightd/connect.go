@@ -113,7 +113,7 @@ func classOf(err error) (word string, code int, hint string) {
 	case errors.As(err, &unapproved):
 		return string(wire.ApprovalPending), exitBusy, ""
 	case errors.As(err, &expired):
-		return string(wire.Expired), exitFailed, ""
+		return string(wire.Expired), exitFailed, fmt.Sprintf("a new intent needs a key of its own; flightd flights free %s gives this one away, and then its effect can happen again", expired.Key)
 	case errors.As(err, &failed):
 		return string(wire.FlightFailed), exitFailed, fmt.Sprintf("flightd flights retry %s lets it run again", failed.Key)
 	case errors.As(err, &fenced):

@@ -21,7 +21,8 @@ func (a *app) flightsCommand() *cobra.Command {
 		a.flightsList(), a.flightsGet(), a.flightsWatch(),
 		a.operate("cancel", "Ask that the effect should not happen any more", (*client.Client).Cancel),
 		a.operate("retry", "Let a flight that ended without a receipt run again", (*client.Client).Retry),
-		a.operate("redact", "Erase the input and the receipt's body of a finished flight; the key stays guarded", (*client.Client).Redact))
+		a.operate("redact", "Erase the input and the receipt's body of a finished flight; the key stays guarded", (*client.Client).Redact),
+		a.operate("free", "Give a finished flight's key away: the next call with it acts, though the effect may have happened", (*client.Client).Free))
 }
 
 func (a *app) flightsList() *cobra.Command {
@@ -130,18 +131,22 @@ func (a *app) flightsGet() *cobra.Command {
 	}
 }
 
-// find reads the flight that a person means.
+// find reads the flight that a person means. A tombstone does not know its key; the person may.
 func (a *app) find(ctx context.Context, c *client.Client, word string) (*client.Flight, error) {
-	ids, err := a.flightIDs(word)
+	all, err := a.meant(word)
 	if err != nil {
 		return nil, err
 	}
-	for _, id := range ids {
-		f, err := c.Flight(ctx, id)
+	for _, one := range all {
+		f, err := c.Flight(ctx, one.id)
 		var missing *effect.Missing
-		if !errors.As(err, &missing) {
-			return f, err
+		if errors.As(err, &missing) {
+			continue
 		}
+		if err == nil && f.Key == "" {
+			f.Key = one.key
+		}
+		return f, err
 	}
 	return nil, &coded{code: exitFailed, err: fmt.Errorf("not_found: no flight was ever made for %s in namespace %s, or it was freed", word, a.namespace)}
 }
@@ -243,7 +248,7 @@ func (a *app) operate(verb, short string, do operator) *cobra.Command {
 				if err := a.confirm("%s %s?", verb, keyOf(f)); err != nil {
 					return err
 				}
-				if f, err = do(c, cmd.Context(), id, f.Version, client.OperatorRequest{Reason: orWord(reason, noReason)}); err != nil {
+				if f, err = do(c, cmd.Context(), id, f.Version, client.OperatorRequest{Key: f.Key, Reason: orWord(reason, noReason)}); err != nil {
 					return err
 				}
 				a.say("%s is %s", keyOf(f), f.State)

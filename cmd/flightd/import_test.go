@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // receipts writes a file of so many receipts, and gives its path.
@@ -131,6 +132,31 @@ func TestRedact_WhoAsksAgainIsTold(t *testing.T) {
 	}
 	if r := s.flightd("exec", "--key", "charge/o-1", "--", "echo", "ran"); r.code != 0 || r.out != "" || !strings.Contains(r.err, "its 12 bytes are erased") {
 		t.Errorf("got %v", r)
+	}
+}
+
+// TestFree_TheKeyActsAgain: also where nothing but a tombstone guards it, as the hint to that answer says.
+func TestFree_TheKeyActsAgain(t *testing.T) {
+	s := startServer(t)
+	buried := written(t, `{"key":"default/exec/order","outcome":"succeeded","retention":"1s"}`)
+	if r := s.flightd("import", buried); r.code != 0 {
+		t.Fatal(r)
+	}
+	run := []string{"exec", "--key", "order", "--fingerprint", "none", "--", "echo", "ran"}
+	eventually(t, "its retention ends", 30*time.Second, func() bool { return s.flight("exec/order").State == "expired" })
+	if r := s.flightd(run...); r.out != "" || !strings.Contains(r.err, "flights free") {
+		t.Fatalf("behind its tombstone: %v", r)
+	}
+	for range 2 { // a tombstone, then a receipt
+		if r := s.flightd("flights", "free", "exec/order", "--reason", "another order of that number", "--as", "ann"); r.code != 0 {
+			t.Fatalf("free: %v", r)
+		}
+		if r := s.flightd(run...); r.code != 0 || r.out != "ran\n" || strings.Contains(r.err, "nothing was run") {
+			t.Fatalf("it did not run: %v", r)
+		}
+	}
+	if r := s.flightd("why", "exec/order"); !strings.Contains(r.out, "ann") || !strings.Contains(r.out, "another order of that number") {
+		t.Errorf("why: %v", r)
 	}
 }
 

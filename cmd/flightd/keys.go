@@ -27,25 +27,31 @@ func (a *app) newKey(s string) (flight.Key, error) {
 	return key, nil
 }
 
-// flightIDs reads what a person calls an existing flight: an id, a full key, NAME/ID or ID. It gives the flights that
-// may be meant, the likeliest first.
-func (a *app) flightIDs(s string) ([]flight.ID, error) {
+// meant is a flight that a person may mean, with its key where that was said.
+type meant struct {
+	id  flight.ID
+	key string
+}
+
+// meant reads what a person calls an existing flight: an id, a full key, NAME/ID or ID. It gives the flights that may be
+// meant, the likeliest first.
+func (a *app) meant(s string) ([]meant, error) {
 	if strings.HasPrefix(s, "fl_") {
 		if id, err := flight.ParseID(s); err == nil {
-			return []flight.ID{id}, nil
+			return []meant{{id: id}}, nil
 		}
 	}
-	var ids []flight.ID
+	var all []meant
 	add := func(k flight.Key, err error) {
 		if err == nil {
-			ids = append(ids, k.FlightID())
+			all = append(all, meant{id: k.FlightID(), key: k.String()})
 		}
 	}
 	add(flight.ParseKey(s))
 	add(flight.ParseKey(a.namespace + "/" + s))
 	add(flight.ParseKey(a.namespace + "/" + execName + "/" + s))
-	if len(ids) == 0 {
+	if len(all) == 0 {
 		return nil, &coded{code: exitUsage, err: fmt.Errorf("%q is neither a key nor the id of a flight", s)}
 	}
-	return ids, nil
+	return all, nil
 }

@@ -40,6 +40,10 @@ func dataCommands() map[string]func(s *server, run string) (args []string) {
 			s.flightd("exec", "--key", "charge/"+run, "--", "sh", "-c", "exit 75")
 			return []string{"flights", "cancel", "charge/" + run}
 		},
+		"flights free": func(s *server, run string) []string {
+			s.flightd("doubt", "resolve", doubtful(s, run), "--fail")
+			return []string{"flights", "free", "charge/" + run, "--reason", "a new order of that number"}
+		},
 		"flights redact": func(s *server, run string) []string {
 			s.flightd("doubt", "resolve", doubtful(s, run), "--fail")
 			return []string{"flights", "redact", "charge/" + run, "--reason", "asked for"}
@@ -83,7 +87,7 @@ func TestOutput_EveryCommandTakesEveryFormat(t *testing.T) {
 	s.flightd("exec", "--key", "pay-7", "--", "true")
 	s.flightd("exec", "--key", "order-42", "--", "sh", "-c", "exit 3")
 	for path, prepare := range data {
-		changes := strings.Contains("doubt resolve, flights cancel, flights retry, flights redact", path)
+		changes := strings.Contains("doubt resolve, flights cancel, flights free, flights retry, flights redact", path)
 		for _, format := range formats() {
 			name := path + " -o " + format
 			r := s.flightd(append(prepare(s, strings.ReplaceAll(path, " ", "-")+"-"+format), "-o", format)...)

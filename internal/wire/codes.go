@@ -86,7 +86,7 @@ var classes = []Class{
 		"start no effect under it; what was started may finish and be reported; open with a new session",
 		"The session was not renewed in time, was closed, or never existed."},
 	{Expired, http.StatusGone, false, "The receipt is no longer kept",
-		"this intent was carried out before; for a new one use a new id; an operator may free the key",
+		"this intent was carried out before; for a new one use a new id; flightd flights free gives the key away, and then its effect can happen again",
 		"The flight ended and the retention of its receipt is over. A tombstone still guards the key: the effect is not run again."},
 	{PreconditionFailed, http.StatusPreconditionFailed, false, "The flight is not in that state",
 		"read the flight again, look whether your decision still stands, and send its new ETag",
