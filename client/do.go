@@ -96,7 +96,7 @@ func check(call *effect.Call, h effect.Handler) error {
 	case input.Size > flight.MaxInput:
 		return &flight.InvalidError{Field: "input", Detail: "it is longer than 256 KiB"}
 	}
-	return nil
+	return p.Check()
 }
 
 // fly is one trip: open, act, report, as often as the answers say. Its waiting ends when nobody is interested any more;

@@ -127,6 +127,7 @@ func TestDoRefusesWhatCannotTravel(t *testing.T) {
 		{},
 		call(`1`, flight.Policy{Recovery: flight.Verify}),
 		call(`1`, flight.Policy{Approval: true}),
+		call(`1`, flight.Policy{AttemptTimeout: -1}),
 		call(`1`, flight.Policy{Retry: flight.RetryPolicy{Attempts: 2}}),
 		{Key: key, Submission: flight.Submission{Input: flight.NewBlob("text/plain", []byte("x"), 10)}},
 	} {

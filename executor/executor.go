@@ -278,6 +278,9 @@ func check(call *effect.Call, h effect.Handler) error {
 	case call.Submission.Policy.CanLookUp() && call.LookUp == nil:
 		return &flight.InvalidError{Field: "look_up", Detail: "recovery verify needs a look-up"}
 	}
+	if err := call.Submission.Policy.Check(); err != nil {
+		return err
+	}
 	return checkInput(&call.Submission)
 }
 

@@ -237,9 +237,10 @@ func TestWhatADoCannotBe(t *testing.T) {
 			call effect.Call
 			h    effect.Handler
 		}{
-			"key":     {effect.Call{}, never(t)},
-			"handler": {good, nil},
-			"look_up": {callOf("1", `{}`, flight.Policy{Recovery: flight.Verify}), never(t)},
+			"key":      {effect.Call{}, never(t)},
+			"handler":  {good, nil},
+			"look_up":  {callOf("1", `{}`, flight.Policy{Recovery: flight.Verify}), never(t)},
+			"recovery": {callOf("1", `{}`, flight.Policy{Recovery: flight.Verify + 1}), never(t)},
 			"input": {effect.Call{Key: good.Key, Submission: flight.Submission{
 				Input: flight.NewBlob("", make([]byte, flight.MaxInput+1), flight.MaxInput+1)}}, never(t)},
 		} {

@@ -1,0 +1,39 @@
+package flight_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// TestPolicy_WhatCannotBeMeantIsRefused: the ledger would keep it for ever.
+func TestPolicy_WhatCannotBeMeantIsRefused(t *testing.T) {
+	for field, p := range map[string]flight.Policy{
+		"recovery":          {Recovery: flight.Verify + 1},
+		"look_tries":        {LookTries: -1},
+		"retry.attempts":    {Retry: flight.RetryPolicy{Attempts: -1}},
+		"attempt_timeout":   {AttemptTimeout: -time.Second},
+		"settle_delay":      {SettleDelay: -1},
+		"provider_window":   {ProviderWindow: flight.MaxPolicyTime + 1},
+		"retention":         {Retention: -time.Hour},
+		"run_after":         {RunAfter: 1 << 62},
+		"retry.min_backoff": {Retry: flight.RetryPolicy{Attempts: 1, MinBackoff: -1}},
+		"retry.max_backoff": {Retry: flight.RetryPolicy{Attempts: 1, MaxBackoff: -1}},
+		"retry.within":      {Retry: flight.RetryPolicy{Attempts: 1, Within: -1}},
+	} {
+		var invalid *flight.InvalidError
+		if err := p.Check(); !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	for _, p := range []flight.Policy{
+		{}, {Recovery: flight.Verify, AttemptTimeout: time.Second, SettleDelay: time.Minute, LookTries: 3, Retention: flight.MaxPolicyTime},
+		{Retry: flight.RetryPolicy{Attempts: 8, MinBackoff: time.Second, MaxBackoff: time.Minute, Within: time.Hour}, RunAfter: time.Hour, Approval: true},
+	} {
+		if err := p.Check(); err != nil {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+}
