@@ -8,6 +8,7 @@
 //	ledger          with etcd, side by side: neither knows of the other, and they take the longest
 //	etcd            embedded; it listens nowhere, this process calls it directly
 //	leases          need both: etcd to claim in, and the ledger's word about etcd's past to hold it against
+//	witness         lets etcd remember how far the ledger is (past.go)
 //	executor        needs ledger and leases; its sweeper notices dead holders though nobody asks
 //	compactor       keeps etcd's history short
 //	retention       ends retentions that are over
@@ -25,6 +26,7 @@
 //	before the ledger was open             finds everything as it was
 //	before etcd answered for the first     makes it anew: nothing was ever claimed there (birth.go)
 //	time
+//	while the lease epoch is raised        finds it raised, and etcd accepted, or is refused again and told why again
 //	between the start of a lease session   waits for nobody: that session's etcd lease ends by itself, and its boot id
 //	and its first claim                    is never taken for this one's
 //	with attempts open in this process     finds their holders gone, and their recovery policies decide

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
@@ -87,8 +88,16 @@ func TestHazard20_ALostEtcdIsAcceptedByAPersonAlone(t *testing.T) {
 			if status, body := again(t, in, "paid"); status != http.StatusOK || !strings.Contains(body, `"`+string(wire.DecisionReplay)+`"`) {
 				t.Errorf("%s: the receipt: %d %s", loss.name, status, body)
 			}
-			if status, body := again(t, in, "aloft"); status == http.StatusCreated {
-				t.Errorf("%s: an attempt in the air was taken over: %s", loss.name, body)
+			status, body := again(t, in, "aloft")
+			if err := in.exec.Sweep(t.Context()); err != nil {
+				t.Error(err)
+			}
+			id, err := flight.ParseID(aloft.FlightID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f, err := in.store.Flight(id); err != nil || f.OpenAttempt() == nil || f.AttemptNumber() != 1 || status == http.StatusCreated {
+				t.Errorf("%s: an attempt in the air was taken over: %v, %d %s", loss.name, err, status, body)
 			}
 			if err := in.end(); err != nil {
 				t.Fatal(err)

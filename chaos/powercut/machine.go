@@ -134,15 +134,12 @@ func (s *site) wipe(ctx context.Context) error {
 
 // machine is one that runs.
 type machine struct {
-	cmd  *exec.Cmd
-	log  *os.File
-	port int
+	cmd *exec.Cmd
+	log *os.File
 }
 
-func (m *machine) url() string { return fmt.Sprintf("http://127.0.0.1:%d", m.port) }
-
-// port is where machines answer, the same for all: their callers live longer than they do.
-const port = 17421
+// address is where machines answer, the same for all: their callers live longer than they do.
+const address = "127.0.0.1:17421"
 
 // boot starts a machine. Its disk bypasses this host's cache: what its kernel synced is there, and nothing else need be.
 func (s *site) boot(options string) (*machine, error) {
@@ -151,11 +148,11 @@ func (s *site) boot(options string) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{log: log, port: port}
+	m := &machine{log: log}
 	m.cmd = exec.Command("qemu-system-x86_64", "-accel", s.accel, "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot",
 		"-kernel", s.path(kernel), "-initrd", s.path(initrd), "-append", "root=/dev/vda rw console=ttyS0 quiet panic=1 "+options,
 		"-drive", "file="+s.path(disk)+",format=raw,if=virtio,cache=none", "-drive", "file="+s.path(cargo)+",format=raw,if=virtio,readonly=on",
-		"-netdev", fmt.Sprintf("user,id=n0,hostfwd=tcp:127.0.0.1:%d-:7421", port), "-device", "virtio-net-pci,netdev=n0")
+		"-netdev", "user,id=n0,hostfwd=tcp:"+address+"-:7421", "-device", "virtio-net-pci,netdev=n0")
 	m.cmd.Stdout, m.cmd.Stderr = log, log
 	if err := m.cmd.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())
@@ -164,13 +161,13 @@ func (s *site) boot(options string) (*machine, error) {
 }
 
 // powerOn starts a machine and waits until flightd is ready in it.
-func (s *site) powerOn(ctx context.Context, options string) (*machine, error) {
-	if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+func (s *site) powerOn(ctx context.Context) (*machine, error) {
+	if l, err := net.Listen("tcp", address); err != nil {
 		return nil, err
 	} else if err := l.Close(); err != nil {
 		return nil, err
 	}
-	m, err := s.boot(options)
+	m, err := s.boot("")
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +175,7 @@ func (s *site) powerOn(ctx context.Context, options string) (*machine, error) {
 	defer cancel()
 	ask := http.Client{Timeout: 2 * time.Second}
 	for {
-		if answer, err := ask.Get(m.url() + "/readyz"); err == nil {
+		if answer, err := ask.Get("http://" + address + "/readyz"); err == nil {
 			_ = answer.Body.Close()
 			if answer.StatusCode == http.StatusOK {
 				return m, nil
@@ -212,9 +209,10 @@ func (s *site) cutItself(ctx context.Context, after time.Duration) error {
 	return errors.Join(err, m.log.Close())
 }
 
-// cut takes the power away. What the machine had not written to its disk is gone.
+// cut takes the power away; of no machine, or one that has none any more, nothing. What had not been written to the disk
+// is gone.
 func (m *machine) cut() {
-	if m.cmd.ProcessState == nil {
+	if m != nil && m.cmd.ProcessState == nil {
 		_ = m.cmd.Process.Kill()
 		_ = m.cmd.Wait()
 		_ = m.log.Close()

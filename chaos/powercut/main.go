@@ -58,12 +58,12 @@ func (s *site) cutUnderLoad(ctx context.Context, rounds int) error {
 	if err := s.wipe(ctx); err != nil {
 		return err
 	}
-	m, err := s.powerOn(ctx, "")
+	m, err := s.powerOn(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { m.cut() }()
-	c, err := s.connect(ctx, m)
+	c, err := s.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (s *site) cutUnderLoad(ctx context.Context, rounds int) error {
 		m.cut()
 		tried := work()
 		began := time.Now()
-		if m, err = s.powerOn(ctx, ""); err != nil {
+		if m, err = s.powerOn(ctx); err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
 		verdict := j.judge(ctx, tried)
@@ -100,11 +100,11 @@ func (s *site) cutFirstStarts(ctx context.Context, rounds int) error {
 		if err := s.cutItself(ctx, after); err != nil {
 			return err
 		}
-		m, err := s.powerOn(ctx, "")
+		m, err := s.powerOn(ctx)
 		if err != nil {
 			return fmt.Errorf("round %d, cut %v after the first file: %w", round, after, err)
 		}
-		c, err := s.connect(ctx, m)
+		c, err := s.connect(ctx)
 		if err != nil {
 			m.cut()
 			return err
@@ -123,12 +123,12 @@ func (s *site) cutFirstStarts(ctx context.Context, rounds int) error {
 }
 
 // connect makes a client without a past.
-func (s *site) connect(ctx context.Context, m *machine) (*client.Client, error) {
+func (s *site) connect(ctx context.Context) (*client.Client, error) {
 	spool := s.path("spool")
 	if err := os.RemoveAll(spool); err != nil {
 		return nil, err
 	}
-	return client.Connect(ctx, m.url(), client.WithSpool(spool), client.WithLogger(slog.New(slog.DiscardHandler)))
+	return client.Connect(ctx, address, client.WithSpool(spool), client.WithLogger(slog.New(slog.DiscardHandler)))
 }
 
 // rest waits for d, and reports whether ctx still lives then.

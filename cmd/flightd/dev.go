@@ -166,7 +166,7 @@ func devError(err error) error {
 		return &coded{code: exitConfig, err: err}
 	case errors.Is(err, lease.ErrRegressed):
 		return &coded{code: exitConfig, err: err, hint: "put back the etcd directory that was there; where it is gone for good, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
-	case errors.As(err, &forgot):
+	case errors.As(err, &forgot), errors.Is(err, lease.ErrForeign):
 		return &coded{code: exitConfig, err: err, hint: "put back the ledger directory that was there, or start with another --data, which then knows of nothing that was done"}
 	case errors.As(err, &network) && network.Op == "listen":
 		return &coded{code: exitUnreachable, err: err, hint: listenHint(err)}

@@ -39,6 +39,7 @@ func TestDevSaysTheWayOut(t *testing.T) {
 		"newer":            {fmt.Errorf("%w: format 9", clusterstore.ErrNewer), exitConfig, "wrote it"},
 		"older":            {fmt.Errorf("%w: format 0", clusterstore.ErrOlder), exitConfig, "wrote it"},
 		"etcd forgot":      {&lease.RegressedError{}, exitConfig, "--raise-lease-epoch"},
+		"foreign etcd":     {fmt.Errorf("%w: x", lease.ErrForeign), exitConfig, "put back the ledger"},
 		"no ledger":        {&node.LedgerLostError{}, exitConfig, "put back the ledger"},
 		"another's":        {fmt.Errorf("%w: x", clusterstore.ErrForeign), exitConfig, "put back"},
 	} {
