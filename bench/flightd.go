@@ -145,11 +145,19 @@ func line(ctx context.Context, o options, dir string) (all []contestant, closeAl
 		return nil, nil, err
 	}
 	closers = append([]func(){rooms.close}, closers...)
+	nothing, err := openEmpty()
+	if err != nil {
+		closeAll()
+		return nil, nil, err
+	}
+	closers = append(closers, nothing.close)
 	all = []contestant{
 		{name: rawUnbatched, once: raw.unbatched, tidy: raw.tidy},
 		{name: rawBatched, once: raw.batched, tidy: raw.tidy},
 		{name: "claims alone", once: rooms.claim, tidy: raw.tidy},
 		{name: "open and report alone", once: rooms.record},
+		{name: "claim, open and report, nothing else", note: "new", once: rooms.inTurn, tidy: raw.tidy},
+		{name: "two empty requests over HTTP", once: nothing.twice},
 		{name: "executor.Do, new keys", note: "new", once: fd.fresh(fd.local)},
 		{name: "caller-run over HTTP, new keys", note: "new", once: fd.fresh(fd.remote)},
 		{name: "replays, in process", once: fd.replay(fd.local)},

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/flightd/flightd/clusterstore"
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
@@ -56,7 +57,7 @@ func (p *parts) close() {
 
 // claim is one claim, let go in the background.
 func (p *parts) claim(ctx context.Context, n uint64) error {
-	right, err := p.session.TryAcquire(ctx, flight.MustKey(fmt.Sprintf("bench/claim/order-%d", n)))
+	right, err := p.session.TryAcquire(ctx, orderKey("claim", n))
 	if err != nil {
 		return err
 	}
@@ -66,11 +67,18 @@ func (p *parts) claim(ctx context.Context, n uint64) error {
 
 // record is one Open and one Report.
 func (p *parts) record(ctx context.Context, n uint64) error {
-	c := call(flight.MustKey(fmt.Sprintf("bench/record/order-%d", n)))
-	header := p.store.Header()
+	return p.fly(ctx, call(orderKey("record", n)), flight.Claim{Epoch: p.store.Header().LeaseEpoch, Revision: int64(n), Session: "bench"})
+}
+
+func orderKey(name string, n uint64) flight.Key {
+	return flight.MustKey(fmt.Sprintf("bench/%s/order-%d", name, n))
+}
+
+// fly opens the call's flight under a claim and reports it.
+func (p *parts) fly(ctx context.Context, c effect.Call, claim flight.Claim) error {
 	open := &flight.Open{
-		Key: c.Key, Submission: c.Submission, Claim: flight.Claim{Epoch: header.LeaseEpoch, Revision: int64(n), Session: "bench"},
-		Nonce: flight.Nonce{1}, NotAfter: p.store.Now().Add(flight.MaxOpenLife / 2), Owner: "bench", StoreEpoch: header.StoreEpoch,
+		Key: c.Key, Submission: c.Submission, Claim: claim,
+		Nonce: flight.Nonce{1}, NotAfter: p.store.Now().Add(flight.MaxOpenLife / 2), Owner: "bench", StoreEpoch: p.store.Header().StoreEpoch,
 	}
 	reply, err := p.store.Propose(ctx, open)
 	if err != nil || reply.Decision != flight.Proceed {
