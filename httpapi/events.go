@@ -322,7 +322,7 @@ func eventKinds(list string) (kinds []flight.EventKind, bad *wire.Invalid) {
 	for word := range strings.SplitSeq(list, ",") {
 		var names []string
 		found := false
-		for k := flight.EventSubmitted; k <= flight.EventDuplicates && !found; k++ {
+		for k := flight.EventSubmitted; k.String() != "invalid" && !found; k++ {
 			names = append(names, k.String())
 			if found = k.String() == word; found {
 				kinds = append(kinds, k)
@@ -339,8 +339,7 @@ func eventKinds(list string) (kinds []flight.EventKind, bad *wire.Invalid) {
 func wantsStream(accept []string) bool {
 	for _, line := range accept {
 		for kind := range strings.SplitSeq(line, ",") {
-			name, weight, _ := strings.Cut(kind, ";")
-			if strings.EqualFold(strings.TrimSpace(name), wire.TypeEvents) && strings.ReplaceAll(weight, " ", "") != "q=0" {
+			if name, weight := mediaRange(kind); name == wire.TypeEvents && weight > 0 {
 				return true
 			}
 		}
