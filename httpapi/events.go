@@ -282,8 +282,8 @@ func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.In
 	if q.stream && q.resumed {
 		q.since = 0 // it was about where the stream began; whoever was away for longer misses nothing
 	}
-	q.wait, bad = preferredWait(r)
-	return q, bad
+	q.wait = preferredWait(r)
+	return q, nil
 }
 
 func (q *eventQuery) parameter(name string, values []string) (bad *wire.Invalid) {
