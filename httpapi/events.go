@@ -222,7 +222,7 @@ func (a *api) failFeed(w http.ResponseWriter, r *http.Request, err error) {
 		a.fail(w, r, flight.Key{}, err)
 		return
 	}
-	writeProblem(w, r, p)
+	a.answer(w, r, p, err)
 }
 
 // feedEvent shows one event of any flight.

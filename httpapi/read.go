@@ -220,6 +220,7 @@ func noReceipt(f *flight.Flight) *wire.Problem {
 	}
 	p := about(wire.NotFound, f.Key, 0)
 	p.Detail = "the flight has no receipt yet: it is " + f.State.String()
+	p.Hint = "a receipt is there once the flight has ended; If-None-Match with Prefer: wait=N on the flight waits for a change"
 	return p
 }
 
