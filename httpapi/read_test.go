@@ -183,7 +183,9 @@ func TestHazard_0_14_Paths(t *testing.T) {
 	r := d.get("/v1/flights:open")
 	requireProblem(t, r, http.StatusMethodNotAllowed, wire.MethodNotAllowed)
 	require.Equal(t, "POST", r.header.Get("Allow"))
-	requireProblem(t, d.send(http.MethodDelete, "/v1/flights", ""), http.StatusMethodNotAllowed, wire.MethodNotAllowed)
+	r = d.send(http.MethodDelete, "/v1/flights", "")
+	requireProblem(t, r, http.StatusMethodNotAllowed, wire.MethodNotAllowed)
+	require.Equal(t, "GET, HEAD", r.header.Get("Allow"))
 	requireProblem(t, d.get("/v1/flights/notanid"), http.StatusNotFound, wire.NotFound)
 }
 
@@ -206,6 +208,10 @@ func TestDevGuard(t *testing.T) {
 		require.Equal(t, header[0], p.Errors[0].Header)
 	}
 	requireProblem(t, d.get("/v1/flights", "Host", "evil.example"), http.StatusForbidden, wire.Forbidden)
+	requireProblem(t, d.send(http.MethodOptions, "/v1/flights:open", "", "Origin", "https://evil.example"), http.StatusForbidden, wire.Forbidden)
+	r := d.send(http.MethodOptions, "/v1/flights:open", "") // it writes nothing, and needs no content type
+	requireProblem(t, r, http.StatusMethodNotAllowed, wire.MethodNotAllowed)
+	require.Equal(t, "POST", r.header.Get("Allow"))
 	require.Equal(t, before, d.world.Snapshot())
 	host := strings.TrimPrefix(d.url, "http://")
 	require.Equal(t, http.StatusCreated, d.post("/v1/flights:open", open, "Origin", d.url, "Sec-Fetch-Site", "same-origin").status)
