@@ -36,7 +36,7 @@ func answerHeaders() map[string]header {
 
 func callerHeaders() map[string]header {
 	return map[string]header{
-		wire.HeaderNamespace: {Description: "the namespace part of the key; `default` where it is not there", Schema: &Schema{Type: "string",
+		wire.HeaderNamespace: {Description: "the namespace part of the key; `default` where it is not there. What is listed is of this namespace, and without it of all", Schema: &Schema{Type: "string",
 			Pattern: `^[A-Za-z0-9._-]+$`, MaxLength: 255}},
 		wire.HeaderActor:     {Description: "who decides; the field `as` says the same", Schema: text("")},
 		"Traceparent":        {Description: "the trace that the request belongs to, as of W3C Trace Context; it stands in problems and in the log", Schema: text("")},
