@@ -118,6 +118,28 @@ func TestFreeATombstone(t *testing.T) {
 	d.proceed(`{"action":"charge","id":"1"}`)
 }
 
+// TestAnOldDecisionIsNotARepeat: who freed a key and gave the same reason once before has decided about another
+// generation. What was decided on a version that is gone is not done, and must not look as if it were.
+func TestAnOldDecisionIsNotARepeat(t *testing.T) {
+	d := newDoor(t)
+	land := func() (path, etag string) {
+		a := d.proceed(`{"action":"charge","id":"1"}`)
+		r := d.report(a, `"outcome":"succeeded","external_id":"ch_1"`)
+		require.Equal(t, http.StatusOK, r.status)
+		return "/v1/flights/" + a.FlightID, r.header.Get("ETag")
+	}
+	free := func(path, etag string) reply { return d.post(path+"/free", `{"reason":"again","as":"ann"}`, "If-Match", etag) }
+	path, first := land()
+	freed := free(path, first)
+	require.Equal(t, http.StatusOK, freed.status, "%s", freed.body)
+	require.Equal(t, string(freed.body), string(free(path, first).body), "a repeat")
+
+	_, second := land()
+	require.Equal(t, http.StatusOK, d.post(path+"/redact", `{"reason":"asked for"}`, "If-Match", second).status)
+	requireProblem(t, free(path, second), http.StatusPreconditionFailed, wire.PreconditionFailed)
+	require.Equal(t, "succeeded", into[wire.Flight](t, d.get(path)).State)
+}
+
 // TestProblemsNameTheFlightOfThePath: whatever is wrong with a request about a flight, the answer says which one it is
 // and where it stands, also when its record does not know its key any more.
 func TestProblemsNameTheFlightOfThePath(t *testing.T) {
