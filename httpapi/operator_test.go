@@ -128,7 +128,9 @@ func TestAnOldDecisionIsNotARepeat(t *testing.T) {
 		require.Equal(t, http.StatusOK, r.status)
 		return "/v1/flights/" + a.FlightID, r.header.Get("ETag")
 	}
-	free := func(path, etag string) reply { return d.post(path+"/free", `{"reason":"again","as":"ann"}`, "If-Match", etag) }
+	free := func(path, etag string) reply {
+		return d.post(path+"/free", `{"reason":"again","as":"ann"}`, "If-Match", etag)
+	}
 	path, first := land()
 	freed := free(path, first)
 	require.Equal(t, http.StatusOK, freed.status, "%s", freed.body)
