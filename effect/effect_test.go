@@ -58,6 +58,15 @@ func TestClassify(t *testing.T) {
 }
 
 // An attempt that nobody's lease stands behind, as in a test of a handler alone, loses none.
+// A conflict names the fields that differ where they are known; of a tombstone, or of a ready fingerprint, they are not.
+func TestConflictNamesWhatItKnows(t *testing.T) {
+	e := &Conflict{Key: flight.MustKey("default/charge/1"), Fields: []string{"/amount", "/currency"}}
+	require.Contains(t, e.Error(), "(fields that differ: [/amount /currency])")
+	e.Fields = nil
+	require.NotContains(t, e.Error(), "differ: []")
+	require.Contains(t, e.Error(), "default/charge/1 was first used with another input; if")
+}
+
 func TestAnAttemptWithoutALease(t *testing.T) {
 	require.Nil(t, attempt(nil).LeaseLost())
 }

@@ -101,7 +101,11 @@ type Conflict struct {
 }
 
 func (e *Conflict) Error() string {
-	return fmt.Sprintf("%s was first used with another input (fields that differ: %v); if they are generated, leave them out of the fingerprint; if the intent differs, use another id", e.Key, e.Fields)
+	which := ""
+	if len(e.Fields) > 0 {
+		which = fmt.Sprintf(" (fields that differ: %v)", e.Fields)
+	}
+	return fmt.Sprintf("%s was first used with another input%s; if the fields that differ are generated, leave them out of the fingerprint; if the intent differs, use another id", e.Key, which)
 }
 
 // Busy says that somebody else is at it, and that the wait was over before they were. Asking again is safe.

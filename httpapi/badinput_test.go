@@ -146,10 +146,6 @@ func TestBadInput(t *testing.T) {
 	r = d.report(queued, `"outcome":"succeeded","external_id":"other"`)
 	requireProblem(t, r, http.StatusConflict, wire.Fenced)
 
-	for _, prefer := range []string{"wait=x", "wait=-1", "wait=56", "respond-async, wait=99"} {
-		p := requireProblem(t, d.get("/v1/flights/"+open.FlightID, "Prefer", prefer), http.StatusBadRequest, wire.InputInvalid)
-		require.Equal(t, "Prefer", p.Errors[0].Header)
-	}
 	p := requireProblem(t, d.get("/v1/flights/"+open.FlightID, "If-None-Match", "x"), http.StatusBadRequest, wire.InputInvalid)
 	require.Equal(t, "If-None-Match", p.Errors[0].Header)
 }

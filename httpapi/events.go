@@ -222,7 +222,7 @@ func (a *api) failFeed(w http.ResponseWriter, r *http.Request, err error) {
 		a.fail(w, r, flight.Key{}, err)
 		return
 	}
-	writeProblem(w, r, p)
+	a.answer(w, r, p, err)
 }
 
 // feedEvent shows one event of any flight.
@@ -282,8 +282,8 @@ func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.In
 	if q.stream && q.resumed {
 		q.since = 0 // it was about where the stream began; whoever was away for longer misses nothing
 	}
-	q.wait, bad = preferredWait(r)
-	return q, bad
+	q.wait = preferredWait(r)
+	return q, nil
 }
 
 func (q *eventQuery) parameter(name string, values []string) (bad *wire.Invalid) {
@@ -322,7 +322,7 @@ func eventKinds(list string) (kinds []flight.EventKind, bad *wire.Invalid) {
 	for word := range strings.SplitSeq(list, ",") {
 		var names []string
 		found := false
-		for k := flight.EventSubmitted; k <= flight.EventDuplicates && !found; k++ {
+		for k := flight.EventSubmitted; k.String() != "invalid" && !found; k++ {
 			names = append(names, k.String())
 			if found = k.String() == word; found {
 				kinds = append(kinds, k)
@@ -339,8 +339,7 @@ func eventKinds(list string) (kinds []flight.EventKind, bad *wire.Invalid) {
 func wantsStream(accept []string) bool {
 	for _, line := range accept {
 		for kind := range strings.SplitSeq(line, ",") {
-			name, weight, _ := strings.Cut(kind, ";")
-			if strings.EqualFold(strings.TrimSpace(name), wire.TypeEvents) && strings.ReplaceAll(weight, " ", "") != "q=0" {
+			if name, weight := mediaRange(kind); name == wire.TypeEvents && weight > 0 {
 				return true
 			}
 		}

@@ -143,6 +143,42 @@ func TestFeedAsPages(t *testing.T) {
 	requireProblem(t, d.get("/v1/flights/"+all.Events[0].FlightID+"/events?kind=opened"), http.StatusBadRequest, wire.InputInvalid)
 }
 
+// TestFeedByKind: what an event may be is what may be asked for.
+func TestFeedByKind(t *testing.T) {
+	d := newDoor(t)
+	for k := flight.EventSubmitted; k.String() != "invalid"; k++ {
+		r := d.get("/v1/events?kind=" + k.String())
+		require.Equal(t, http.StatusOK, r.status, "%s: %s", k, r.body)
+	}
+	require.Equal(t, http.StatusOK, d.bring("", `{"key":"default/charge/1","outcome":"succeeded"}`).status)
+	imported := into[wire.EventPage](t, d.get("/v1/events?kind=imported")).Events
+	require.Len(t, imported, 1)
+	require.Equal(t, "imported", imported[0].Kind)
+	p := requireProblem(t, d.get("/v1/events?kind=nothing"), http.StatusBadRequest, wire.InputInvalid)
+	require.Contains(t, p.Errors[0].Detail, "duplicates, redacted, imported")
+}
+
+// TestEventsByAccept: a stream is for whoever wants one.
+func TestEventsByAccept(t *testing.T) {
+	d := newDoor(t)
+	kind := func(accept string) string {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.url+"/v1/events", nil)
+		require.NoError(t, err)
+		req.Header.Set("Accept", accept)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close(), "a stream would not end by itself")
+		return resp.Header.Get("Content-Type")
+	}
+	for _, accept := range []string{"*/*", "application/json", "text/event-stream;q=0", "text/event-stream; q=0.0",
+		"application/json, text/event-stream; charset=utf-8; q=0.000", "text/event-stream-of-another-kind"} {
+		require.Equal(t, "application/json", kind(accept), accept)
+	}
+	for _, accept := range []string{"text/event-stream", "application/json, Text/Event-Stream;q=0.5"} {
+		require.Equal(t, "text/event-stream", kind(accept), accept)
+	}
+}
+
 // TestFeedAsStream: events come as they happen; whoever comes back with the last id gets what came after it.
 func TestFeedAsStream(t *testing.T) {
 	d := newDoor(t)

@@ -41,7 +41,8 @@ func foreign(r *http.Request) *wire.Invalid {
 	default:
 		return forbidden("Sec-Fetch-Site", "a development server takes no requests from web pages of other origins", "the request comes from another site")
 	}
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
 		return nil
 	}
 	if kind := r.Header.Get("Content-Type"); !wire.IsJSONType(kind) && !wire.IsNDJSONType(kind) && !isYAML(kind) {

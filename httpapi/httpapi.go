@@ -119,7 +119,7 @@ func hasDots(path string) bool {
 func (a *api) lost(mux *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var allowed []string
-		for _, method := range [...]string{http.MethodGet, http.MethodPost} {
+		for _, method := range [...]string{http.MethodGet, http.MethodHead, http.MethodPost} {
 			other := &http.Request{Method: method, URL: r.URL, Host: r.Host}
 			if _, pattern := mux.Handler(other); pattern != "/" && pattern != "" {
 				allowed = append(allowed, method)

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -34,25 +35,32 @@ func (a *api) cancel(w http.ResponseWriter, r *http.Request) {
 // retry serves POST /v1/flights/{id}/retry.
 func (a *api) retry(w http.ResponseWriter, r *http.Request) {
 	a.operate(w, r, func(d *decision) (flight.Command, bool) {
-		return &flight.Retry{Key: d.key, Generation: d.flight.Generation, Who: d.who, Why: d.why}, d.endedLast()
+		return &flight.Retry{Key: d.key, Generation: d.flight.Generation, Who: d.who, Why: d.why}, a.endedLast(d)
 	})
 }
 
 // free serves POST /v1/flights/{id}/free.
 func (a *api) free(w http.ResponseWriter, r *http.Request) {
 	a.operate(w, r, func(d *decision) (flight.Command, bool) {
-		return &flight.Free{Key: d.key, Generation: d.flight.Generation, Who: d.who, Why: d.why}, d.endedLast()
+		return &flight.Free{Key: d.key, Generation: d.flight.Generation, Who: d.who, Why: d.why}, a.endedLast(d)
 	})
 }
 
-// endedLast reports whether this very decision ended the generation before: then the request is a repeat.
-func (d *decision) endedLast() bool {
+// endedLast reports whether this very decision, made on a version that is gone, ended the generation before: then the
+// request is a repeat. The same words on a later version are another decision, so the history must show that they came
+// behind the version that was looked at.
+func (a *api) endedLast(d *decision) bool {
 	past := d.flight.Past
-	if len(past) == 0 {
+	if d.seen == nil || *d.seen == d.flight.Version || len(past) == 0 {
 		return false
 	}
-	m := past[len(past)-1].EndedBy
-	return m.Who == d.who && m.Why == d.why
+	if m := past[len(past)-1].EndedBy; m.Who != d.who || m.Why != d.why {
+		return false
+	}
+	history, err := a.cfg.Ledger.History(d.flight.ID)
+	return err == nil && slices.ContainsFunc(history, func(e Event) bool {
+		return (e.Kind == flight.EventFreed || e.Kind == flight.EventRetried) && e.Version.Later(*d.seen)
+	})
 }
 
 // operate carries out a decision that is bound to a generation. command also says whether the flight shows that just

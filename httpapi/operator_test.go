@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -115,6 +116,65 @@ func TestFreeATombstone(t *testing.T) {
 	requireProblem(t, d.post(path, `{"reason":"x","key":"default"}`, "If-Match", etag), http.StatusBadRequest, wire.KeyInvalid)
 	require.Equal(t, http.StatusOK, d.post(path, `{"reason":"x","key":"default/charge/1"}`, "If-Match", etag).status)
 	d.proceed(`{"action":"charge","id":"1"}`)
+}
+
+// TestAnOldDecisionIsNotARepeat: who freed a key and gave the same reason once before has decided about another
+// generation. What was decided on a version that is gone is not done, and must not look as if it were.
+func TestAnOldDecisionIsNotARepeat(t *testing.T) {
+	d := newDoor(t)
+	land := func() (path, etag string) {
+		a := d.proceed(`{"action":"charge","id":"1"}`)
+		r := d.report(a, `"outcome":"succeeded","external_id":"ch_1"`)
+		require.Equal(t, http.StatusOK, r.status)
+		return "/v1/flights/" + a.FlightID, r.header.Get("ETag")
+	}
+	free := func(path, etag string) reply {
+		return d.post(path+"/free", `{"reason":"again","as":"ann"}`, "If-Match", etag)
+	}
+	path, first := land()
+	freed := free(path, first)
+	require.Equal(t, http.StatusOK, freed.status, "%s", freed.body)
+	require.Equal(t, string(freed.body), string(free(path, first).body), "a repeat")
+
+	_, second := land()
+	require.Equal(t, http.StatusOK, d.post(path+"/redact", `{"reason":"asked for"}`, "If-Match", second).status)
+	requireProblem(t, free(path, second), http.StatusPreconditionFailed, wire.PreconditionFailed)
+	require.Equal(t, "succeeded", into[wire.Flight](t, d.get(path)).State)
+}
+
+// TestProblemsNameTheFlightOfThePath: whatever is wrong with a request about a flight, the answer says which one it is
+// and where it stands, also when its record does not know its key any more.
+func TestProblemsNameTheFlightOfThePath(t *testing.T) {
+	j, log := logged(slog.LevelDebug)
+	d := newDoor(t, log)
+	a := d.proceed(`{"action":"charge","id":"1","retention":"1s"}`)
+	path := "/v1/flights/" + a.FlightID
+	about := func(r reply, status int, code wire.Code, state string) wire.Problem {
+		t.Helper()
+		p := requireProblem(t, r, status, code)
+		require.Equal(t, []string{a.FlightID, a.FlightID}, []string{p.FlightID, r.header.Get("Flight-Id")})
+		require.Equal(t, []string{state, state}, []string{p.State, r.header.Get("Flightd-State")})
+		return p
+	}
+	about(d.post(path+"/report", `{}`), http.StatusBadRequest, wire.InputInvalid, "running")
+	about(d.post(path+"/cancel", `{}`), http.StatusPreconditionRequired, wire.PreconditionRequired, "running")
+	p := about(d.get(path+"/receipt"), http.StatusNotFound, wire.NotFound, "running")
+	require.NotContains(t, p.Hint, "check the path", "the path is right")
+	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","external_id":"ch_1"`).status)
+	d.world.Pass(3e9)
+	d.world.Do(&flight.Expire{Key: flight.MustKey("default/charge/1"), Generation: 1})
+
+	about(d.report(a, `"outcome":"succeeded","external_id":"ch_2"`), http.StatusConflict, wire.Fenced, "expired")
+	about(d.post(path+"/free", `{"reason":"x"}`, "If-Match", "*"), http.StatusBadRequest, wire.KeyRequired, "expired")
+	j.lines(t)
+	about(d.get(path+"/events", "Accept", "text/event-stream"), http.StatusGone, wire.Expired, "expired")
+	about(d.get(path+"/events?after=999999.0"), http.StatusGone, wire.Expired, "expired")
+	require.Len(t, j.lines(t), 2, "every problem is in the log")
+
+	r := d.get("/v1/flights/" + flight.MustKey("a/b/c").FlightID().String() + "/events?colour=red")
+	requireProblem(t, r, http.StatusBadRequest, wire.InputInvalid)
+	require.Equal(t, "absent", r.header.Get("Flightd-State"))
+	require.Empty(t, d.post("/v1/sessions/ses_1/renew", `[]`).header.Get("Flight-Id"))
 }
 
 // A name in a header may be bytes of any kind; what is kept of it is text.

@@ -161,14 +161,18 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, key flight.Key, err e
 	if p.FlightID == "" && !key.IsZero() {
 		p.Key, p.FlightID = key.String(), key.FlightID().String()
 	}
-	if p.State == "" {
-		p.State = a.stateOf(p.FlightID)
-	}
 	a.answer(w, r, p, err)
 }
 
 // answer writes a problem and says so in the log; why is what made it one, where that is more than the problem tells.
+// A problem that does not say which flight it is about is about the one that the path names.
 func (a *api) answer(w http.ResponseWriter, r *http.Request, p *wire.Problem, why error) {
+	if id, bad := flightID(r); bad == nil && p.FlightID == "" {
+		p.FlightID = id.String()
+	}
+	if p.State == "" {
+		p.State = a.stateOf(p.FlightID)
+	}
 	writeProblem(w, r, p)
 	a.note(r, p, why)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -28,7 +29,7 @@ func (a *api) flight(w http.ResponseWriter, r *http.Request) {
 
 // one answers with one flight; with If-None-Match only when it has another version, waiting for that as Prefer says.
 func (a *api) one(w http.ResponseWriter, r *http.Request, id flight.ID) {
-	seen, wait, bad := conditions(r)
+	seen, bad := readTags(r.Header["If-None-Match"])
 	if bad != nil {
 		a.refuse(w, r, bad)
 		return
@@ -38,7 +39,7 @@ func (a *api) one(w http.ResponseWriter, r *http.Request, id flight.ID) {
 		return
 	}
 	same := seen.has(f.Version)
-	if same && wait > 0 {
+	if wait := preferredWait(r); same && wait > 0 {
 		w.Header().Set(wire.HeaderApplied, "wait="+strconv.Itoa(int(wait/time.Second)))
 		ctx, cancel := context.WithTimeout(r.Context(), wait)
 		defer cancel()
@@ -69,15 +70,6 @@ func (a *api) find(w http.ResponseWriter, r *http.Request, id flight.ID) (*fligh
 		return nil, false
 	}
 	return f, true
-}
-
-// conditions reads If-None-Match and Prefer.
-func conditions(r *http.Request) (seen seenTags, wait time.Duration, bad *wire.Invalid) {
-	if seen, bad = readTags(r.Header["If-None-Match"]); bad != nil {
-		return seen, 0, bad
-	}
-	wait, bad = preferredWait(r)
-	return seen, wait, bad
 }
 
 // seenTags are the versions that a caller has already.
@@ -117,22 +109,44 @@ func parseETag(header, tag string) (flight.Version, *wire.Invalid) {
 	return v, nil
 }
 
-// preferredWait reads wait=N, in seconds, of Prefer (RFC 7240). Preferences that are not known are no error.
-func preferredWait(r *http.Request) (time.Duration, *wire.Invalid) {
+// preferredWait reads wait=N, in seconds, of Prefer (RFC 7240). A preference that is not known or cannot be heeded is
+// passed over, as the standard wants it; Preference-Applied says which was heeded.
+func preferredWait(r *http.Request) time.Duration {
 	for _, line := range r.Header[wire.HeaderPrefer] {
-		for preference := range strings.SplitSeq(line, ",") {
-			name, value, found := strings.Cut(strings.TrimSpace(preference), "=")
-			if !found || !strings.EqualFold(strings.TrimSpace(name), "wait") {
-				continue
+		for preference, rest := cutUnquoted(line, ','); preference != "" || rest != ""; preference, rest = cutUnquoted(rest, ',') {
+			word, _ := cutUnquoted(preference, ';')
+			name, value, _ := strings.Cut(word, "=")
+			if strings.EqualFold(strings.TrimSpace(name), "wait") { // the first one counts
+				return waitOf(strings.Trim(strings.TrimSpace(value), `"`))
 			}
-			seconds, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`))
-			if err != nil || seconds < 0 || seconds > wire.MaxWaitMS/1000 {
-				return 0, wire.BadHeader(wire.HeaderPrefer, "wait is a number of seconds from 0 to %d", wire.MaxWaitMS/1000)
-			}
-			return time.Duration(seconds) * time.Second, nil
 		}
 	}
-	return 0, nil
+	return 0
+}
+
+// waitOf is how long to wait for a caller that wants so many seconds; 0 where that is no number.
+func waitOf(seconds string) time.Duration {
+	n, err := strconv.ParseUint(seconds, 10, 32)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return 0
+	}
+	return min(time.Duration(n)*time.Second, wire.MaxWaitMS*time.Millisecond)
+}
+
+// cutUnquoted cuts a header's value at the first separator that stands outside quotes.
+func cutUnquoted(s string, separator byte) (before, after string) {
+	quoted := false
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '\\' && quoted:
+			i++
+		case c == '"':
+			quoted = !quoted
+		case c == separator && !quoted:
+			return s[:i], s[i+1:]
+		}
+	}
+	return s, ""
 }
 
 // receipt serves GET /v1/flights/{id}/receipt: the exact bytes.
@@ -206,6 +220,7 @@ func noReceipt(f *flight.Flight) *wire.Problem {
 	}
 	p := about(wire.NotFound, f.Key, 0)
 	p.Detail = "the flight has no receipt yet: it is " + f.State.String()
+	p.Hint = "a receipt is there once the flight has ended; If-None-Match with Prefer: wait=N on the flight waits for a change"
 	return p
 }
 

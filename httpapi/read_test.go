@@ -65,6 +65,23 @@ func TestLongPoll(t *testing.T) {
 	require.Equal(t, http.StatusNotModified, r.status)
 }
 
+// TestPrefer: RFC 7240 wants a preference that cannot be heeded to be passed over, and the first of several to count.
+func TestPrefer(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	for prefer, applied := range map[string]string{
+		"wait=7": "wait=7", `wait="7"`: "wait=7", "Wait = 7": "wait=7", "respond-async, wait=7": "wait=7", "wait=7, wait=8": "wait=7",
+		"wait=7; foo=bar": "wait=7", "respond-async; wait=9, wait=7": "wait=7", `foo="a, wait=9", wait=7`: "wait=7",
+		`foo="\", wait=9", wait=7`: "wait=7", "wait=56": "wait=55", "wait=99999999999999999999": "wait=55", "wait=0": "",
+		"wait": "", "wait=": "", "wait=x": "", "wait=-1": "", "wait=+7": "", "wait=1.5": "", "waiting=7": "", `"wait=7`: "",
+	} {
+		r := d.get("/v1/events", "Prefer", prefer)
+		require.Equal(t, http.StatusOK, r.status, prefer)
+		require.Equal(t, applied, r.header.Get("Preference-Applied"), prefer)
+		require.Equal(t, http.StatusOK, d.get("/v1/flights/"+a.FlightID, "Prefer", prefer).status, prefer)
+	}
+}
+
 func TestByKey(t *testing.T) {
 	d := newDoor(t)
 	r := d.post("/v1/flights:open", `{"action":"charge","id":"a/b%20c"}`, "Flightd-Namespace", "billing")
@@ -166,7 +183,9 @@ func TestHazard_0_14_Paths(t *testing.T) {
 	r := d.get("/v1/flights:open")
 	requireProblem(t, r, http.StatusMethodNotAllowed, wire.MethodNotAllowed)
 	require.Equal(t, "POST", r.header.Get("Allow"))
-	requireProblem(t, d.send(http.MethodDelete, "/v1/flights", ""), http.StatusMethodNotAllowed, wire.MethodNotAllowed)
+	r = d.send(http.MethodDelete, "/v1/flights", "")
+	requireProblem(t, r, http.StatusMethodNotAllowed, wire.MethodNotAllowed)
+	require.Equal(t, "GET, HEAD", r.header.Get("Allow"))
 	requireProblem(t, d.get("/v1/flights/notanid"), http.StatusNotFound, wire.NotFound)
 }
 
@@ -189,6 +208,10 @@ func TestDevGuard(t *testing.T) {
 		require.Equal(t, header[0], p.Errors[0].Header)
 	}
 	requireProblem(t, d.get("/v1/flights", "Host", "evil.example"), http.StatusForbidden, wire.Forbidden)
+	requireProblem(t, d.send(http.MethodOptions, "/v1/flights:open", "", "Origin", "https://evil.example"), http.StatusForbidden, wire.Forbidden)
+	r := d.send(http.MethodOptions, "/v1/flights:open", "") // it writes nothing, and needs no content type
+	requireProblem(t, r, http.StatusMethodNotAllowed, wire.MethodNotAllowed)
+	require.Equal(t, "POST", r.header.Get("Allow"))
 	require.Equal(t, before, d.world.Snapshot())
 	host := strings.TrimPrefix(d.url, "http://")
 	require.Equal(t, http.StatusCreated, d.post("/v1/flights:open", open, "Origin", d.url, "Sec-Fetch-Site", "same-origin").status)

@@ -38,7 +38,7 @@ func (a *api) openStream(w http.ResponseWriter, r *http.Request) *stream {
 		a.tails.Add(-1)
 		p := newProblem(wire.RateLimited)
 		p.Detail = "too many streams are open at this node"
-		writeProblem(w, r, p)
+		a.answer(w, r, p, nil)
 		return nil
 	}
 	s := &stream{w: w, ctrl: http.NewResponseController(w)}
@@ -215,7 +215,7 @@ func (a *api) streamFlight(w http.ResponseWriter, r *http.Request, f *flight.Fli
 		p := noReceipt(f)
 		p.Title, p.Detail = "The history is no longer kept", "the flight's retention is over, and its history ended with it"
 		describe(w.Header(), f)
-		writeProblem(w, r, p)
+		a.answer(w, r, p, nil)
 		return
 	}
 	s := a.openStream(w, r)
