@@ -35,11 +35,15 @@ func (ex *Executor) act(t *trip, reply flight.Reply) (step, effect.Result, error
 	}
 	t.setbacks = 0
 	t.start()
-	defer t.stop()
 	ex.cfg.Crash(beforeSend)
 	// From here on the effect may have happened. If the process dies before the report is committed or spooled, the
-	// recovery policy decides what becomes of that.
-	end := ex.perform(t, reply, input)
+	// recovery policy decides what becomes of that. A handler may end this goroutine: then another one goes on from here.
+	return ex.conclude(t, reply, ex.perform(t, reply, input))
+}
+
+// conclude reports an attempt whose handler has ended.
+func (ex *Executor) conclude(t *trip, reply flight.Reply, end ending) (step, effect.Result, error) {
+	defer t.stop()
 	ex.cfg.Crash(beforeReport)
 	// 7. The outcome is on its way into the ledger, and survives this process if it can be written anywhere at all.
 	return ex.land(t, reply, end)
@@ -79,17 +83,16 @@ func (ex *Executor) perform(t *trip, reply flight.Reply, input flight.Blob) endi
 		LeaseLost: lost(t.right), MayStart: mayStart(s.ctx, t.right),
 	})
 	if f.Policy.AttemptTimeout <= 0 {
-		defer s.stop()
-		return ex.handle(s.ctx, at, t.handler)
+		return ex.performHere(t, reply, s, at)
 	}
 	done := make(chan ending, 1)
 	ex.crew.enterMore() // the trip itself is aboard, so this one is let in
 	go func() {
 		defer ex.crew.leave()
-		end := ending{outcome: flight.Unknown, err: errGone}
+		var end ending
 		defer func() { done <- end }() // also when the handler ends this goroutine
 		defer s.stop()
-		end = ex.handle(s.ctx, at, t.handler)
+		ex.handle(s.ctx, at, t.handler, &end)
 	}()
 	hung := time.NewTimer(f.Policy.AttemptTimeout + ex.cfg.HungAfter)
 	defer hung.Stop()
@@ -100,6 +103,27 @@ func (ex *Executor) perform(t *trip, reply flight.Reply, input flight.Blob) endi
 		ex.reportLate(reply, done)
 		return ending{outcome: flight.Unknown, err: errHung}
 	}
+}
+
+// performHere runs the handler on the goroutine that flies the trip. When the handler ends that goroutine, it leaves the
+// rest of the trip to another one.
+func (ex *Executor) performHere(t *trip, reply flight.Reply, s *span, at *effect.Attempt) (end ending) {
+	here := false
+	defer func() {
+		s.stop()
+		if !here {
+			t.left = &legacy{opened: reply, end: end}
+		}
+	}()
+	ex.handle(s.ctx, at, t.handler, &end)
+	here = true
+	return end
+}
+
+// legacy is what a trip's goroutine leaves to the next one when the handler ends it.
+type legacy struct {
+	opened flight.Reply
+	end    ending
 }
 
 // mayStart is asked right before an effect leaves. An attempt that is over may start none, whatever its handler still
@@ -116,8 +140,10 @@ func mayStart(ctx context.Context, right lease.Lease) func() error {
 	}
 }
 
-// handle calls the handler. A panic in it is an error like any other: the effect may have happened.
-func (ex *Executor) handle(ctx context.Context, at *effect.Attempt, h effect.Handler) (end ending) {
+// handle calls the handler and notes how it ended. A panic in it is an error like any other: the effect may have happened.
+// So is the end of the goroutine, after which handle does not return.
+func (ex *Executor) handle(ctx context.Context, at *effect.Attempt, h effect.Handler, end *ending) {
+	end.err = errGone
 	defer func() {
 		if p := recover(); p != nil {
 			end.err = fmt.Errorf("the handler panicked: %v", p)
@@ -125,11 +151,11 @@ func (ex *Executor) handle(ctx context.Context, at *effect.Attempt, h effect.Han
 		end.outcome = effect.Classify(end.err, at)
 		ex.cfg.Crash(afterEffect)
 	}()
-	end.answer, end.err = h(ctx, at)
-	if end.err != nil {
-		_ = end.err.Error() // one that panics, such as a nil pointer, does so here and not on the way to the ledger
+	answer, err := h(ctx, at)
+	if err != nil {
+		_ = err.Error() // one that panics, such as a nil pointer, does so here and not on the way to the ledger
 	}
-	return end
+	end.answer, end.err = answer, err
 }
 
 // span is the time of an attempt: its context, and what may end it.

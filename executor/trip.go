@@ -33,6 +33,7 @@ type trip struct {
 	// Of the goroutine that flies it.
 	right    lease.Lease // nil: none
 	setbacks int         // how often in a row a claim came to nothing
+	left     *legacy     // what it must go on with: of the one before it, which the handler ended; nil: nothing
 }
 
 const shards = 64
