@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	errGone      = errors.New("executor: the handler ended its goroutine instead of returning")
+	errGone      = errors.New("executor: the goroutine of this call was ended, not by its handler")
 	errUntrusted = errors.New("claims are made, but lost before they can be used")
 	errRefused   = errors.New("the ledger refuses every fresh claim: it is of another epoch, or the ledger's time runs away from ours")
 )
