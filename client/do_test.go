@@ -414,7 +414,9 @@ func TestLookUpThatHangs(t *testing.T) {
 			<-home
 			return flight.Happened, effect.Answer{}, nil
 		}
-		_, err = c.Do(t.Context(), verify, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err = c.Do(ctx, verify, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 			return effect.Answer{}, errors.New("connection lost")
 		})
 		var doubt *effect.InDoubt
