@@ -177,6 +177,57 @@ func TestHazard_0_11_HangUp(t *testing.T) {
 	require.Equal(t, flight.Unknown, Classify(err, at))
 }
 
+// stubborn is a RoundTripper that sends a request again when there was no answer.
+type stubborn struct{ base http.RoundTripper }
+
+func (s stubborn) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := s.base.RoundTrip(req.Clone(req.Context()))
+	if err != nil {
+		return s.base.RoundTrip(req)
+	}
+	return resp, err
+}
+
+// A program may put what it likes in the place of http.DefaultTransport; the effect goes out once all the same, and what
+// was not sent is known not to be.
+func TestTransportWithAForeignDefault(t *testing.T) {
+	original := http.DefaultTransport
+	for name, replaced := range map[string]http.RoundTripper{
+		"none": nil, "a nil pointer": (*http.Transport)(nil), "of another kind": stubborn{original},
+	} {
+		t.Run(name, func(t *testing.T) {
+			transport := func(at *Attempt) http.RoundTripper {
+				http.DefaultTransport = replaced
+				defer func() { http.DefaultTransport = original }()
+				return at.Transport(nil)
+			}
+			var acted atomic.Int32
+			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if acted.Add(1); r.Header.Get(HeaderIdempotencyKey) != "the key" {
+					t.Error("the effect goes out without its key")
+				}
+				panic(http.ErrAbortHandler)
+			}))
+			defer server.Close()
+			for _, method := range []string{http.MethodPost, http.MethodDelete} {
+				acted.Store(0)
+				at := attempt(nil)
+				req, err := http.NewRequest(method, server.URL, nil)
+				require.NoError(t, err)
+				_, err = (&http.Client{Transport: transport(at)}).Do(req)
+				require.Error(t, err)
+				require.EqualValues(t, 1, acted.Load())
+				require.Equal(t, flight.Unknown, Classify(err, at))
+			}
+			server.Close()
+			at := attempt(nil)
+			_, err := (&http.Client{Transport: transport(at)}).Post(server.URL, "", nil)
+			require.Error(t, err)
+			require.Equal(t, flight.NotDone, Classify(err, at), "nobody is there")
+		})
+	}
+}
+
 func get(t *testing.T, client *http.Client, url string) {
 	t.Helper()
 	resp, err := client.Get(url)
