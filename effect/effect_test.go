@@ -2,6 +2,7 @@ package effect
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -271,6 +272,36 @@ func TestTransportConnectionRefused(t *testing.T) {
 	_, err = (&http.Client{Transport: at.Transport(nil)}).Post("http://"+listener.Addr().String(), "", nil)
 	require.Error(t, err)
 	require.Equal(t, flight.NotDone, Classify(err, at))
+}
+
+// Also the older ways to say how connections are made are those of the base.
+func TestTransportDialsAsItsBase(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		url, client, acted := provider(t, secure)
+		plain := client.Transport.(*http.Transport)
+		for name, base := range map[string]*http.Transport{
+			"Dial": {Dial: func(network, address string) (net.Conn, error) {
+				return net.Dial(network, strings.Replace(address, "away.example.com", "127.0.0.1", 1))
+			}, TLSClientConfig: plain.TLSClientConfig},
+			"DialTLS": {DialTLS: func(network, address string) (net.Conn, error) {
+				return tls.Dial(network, strings.Replace(address, "away.example.com", "127.0.0.1", 1), plain.TLSClientConfig)
+			}},
+		} {
+			if name == "DialTLS" && !secure {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s tls=%t", name, secure), func(t *testing.T) {
+				acted.Store(0)
+				at := attempt(nil)
+				away := strings.Replace(url, "127.0.0.1", "away.example.com", 1)
+				resp, err := (&http.Client{Transport: at.Transport(base)}).Post(away, "", nil)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.EqualValues(t, 1, acted.Load())
+				require.True(t, at.Sent())
+			})
+		}
+	}
 }
 
 func TestFromHTTP(t *testing.T) {

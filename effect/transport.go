@@ -134,16 +134,26 @@ type dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 // dialer is how base makes connections.
 func dialer(base *http.Transport) dial {
-	if base.DialContext != nil {
+	//lint:ignore SA1019 a base may still say it so, and net/http goes by it
+	old := base.Dial
+	switch {
+	case base.DialContext != nil:
 		return base.DialContext
+	case old != nil:
+		return func(_ context.Context, network, address string) (net.Conn, error) { return old(network, address) }
 	}
 	return new(net.Dialer).DialContext
 }
 
 // tlsDialer is how base makes connections for https, the handshake included.
 func tlsDialer(base *http.Transport) dial {
-	if base.DialTLSContext != nil {
+	//lint:ignore SA1019 a base may still say it so, and net/http goes by it
+	old := base.DialTLS
+	switch {
+	case base.DialTLSContext != nil:
 		return base.DialTLSContext
+	case old != nil:
+		return func(_ context.Context, network, address string) (net.Conn, error) { return old(network, address) }
 	}
 	plain := dialer(base)
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
