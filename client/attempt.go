@@ -19,6 +19,8 @@ var errCancelled = errors.New("client: cancellation was requested")
 type attempt struct {
 	key    flight.Key
 	cancel context.CancelCauseFunc
+	report string // its name in the spool, once the effect is over and no server has taken that
+	since  time.Time
 }
 
 // act performs the effect of the attempt that was opened, and reports it.
@@ -42,7 +44,7 @@ func (l *leg) act(a OpenAnswer) (again bool, result effect.Result, err error) {
 // decline gives back an attempt whose trust was over before anything was started.
 func (l *leg) decline(a OpenAnswer) (again bool, result effect.Result, err error) {
 	end := caller.Ending{Outcome: flight.NotDone, Err: errors.New("the right to start was lost before the effect was sent")}
-	_, err = l.client.record(l.trip.values, l.trip.call.Key, reportOf(a, end), &effect.Result{})
+	_, _, err = l.client.record(l.trip.values, l.trip.call.Key, reportOf(a, end), &effect.Result{})
 	l.drop(false)
 	l.session.lose()
 	var unrecorded *effect.Unrecorded
@@ -144,7 +146,7 @@ func (l *leg) reportLate(a OpenAnswer, late <-chan caller.Ending) {
 	go func() {
 		defer c.work.Done()
 		end := <-late
-		_, _ = c.record(values, key, reportOf(a, end), &effect.Result{})
+		_, _, _ = c.record(values, key, reportOf(a, end), &effect.Result{})
 	}()
 }
 
@@ -155,7 +157,11 @@ func (l *leg) land(a OpenAnswer, end caller.Ending, returned bool) (again bool, 
 		Key: key, FlightID: key.FlightID(), Outcome: end.Outcome, Source: effect.Executed, Attempt: a.Attempt,
 		Answer: end.Answer, Size: len(end.Answer.Body),
 	}
-	f, err := l.client.record(l.trip.values, key, reportOf(a, end), &provisional)
+	f, waits, err := l.client.record(l.trip.values, key, reportOf(a, end), &provisional)
+	if waits != "" {
+		l.session.outlast(l.nonce, waits)
+		return false, effect.Result{}, err
+	}
 	l.drop(false)
 	switch {
 	case isFenced(err):
