@@ -28,7 +28,7 @@ type attempt struct {
 // If the process dies before the handler starts, nothing happened; from its first byte to the answer to the report, the
 // recovery policy decides; after that the receipt stands.
 func (l *leg) act(a OpenAnswer) (again bool, result effect.Result, err error) {
-	if l.session.mayStart() != nil {
+	if l.session.mayStart() != nil || l.client.ending.Err() != nil {
 		return l.decline(a)
 	}
 	policy := effectivePolicy(&l.trip.call, a)
@@ -41,11 +41,14 @@ func (l *leg) act(a OpenAnswer) (again bool, result effect.Result, err error) {
 	return l.land(a, end, late == nil)
 }
 
-// decline gives back an attempt whose trust was over before anything was started.
+// decline gives back an attempt whose trust was over before anything was started, or that Close came before.
 func (l *leg) decline(a OpenAnswer) (again bool, result effect.Result, err error) {
 	end := caller.Ending{Outcome: flight.NotDone, Err: errors.New("the right to start was lost before the effect was sent")}
 	_, _, err = l.client.record(l.trip.values, l.trip.call.Key, reportOf(a, end), &effect.Result{})
 	l.drop(false)
+	if l.client.ending.Err() != nil {
+		return false, effect.Result{}, effect.ErrClosed
+	}
 	l.session.lose()
 	var unrecorded *effect.Unrecorded
 	if errors.As(err, &unrecorded) {
@@ -140,14 +143,9 @@ func previous(a *wire.Attempt) *flight.Attempt {
 // reportLate reports a hung handler once it returns after all.
 func (l *leg) reportLate(a OpenAnswer, late <-chan caller.Ending) {
 	c, key, values := l.client, l.trip.call.Key, l.trip.values
-	if !c.gate.enter(&c.work) {
-		return
-	}
-	go func() {
-		defer c.work.Done()
-		end := <-late
-		_, _, _ = c.record(values, key, reportOf(a, end), &effect.Result{})
-	}()
+	c.work.Go(func() { // the trip itself is counted, so that this one may be
+		_, _, _ = c.record(values, key, reportOf(a, <-late), &effect.Result{})
+	})
 }
 
 // land reports how the effect ended, and does what the ledger makes of it.

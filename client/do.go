@@ -47,6 +47,7 @@ func (c *Client) lead(ctx context.Context, t *trip, call effect.Call, h effect.H
 	}
 	go func() {
 		defer c.work.Done()
+		defer context.AfterFunc(c.ending, func() { t.drop(effect.ErrClosed) })()
 		t.end(c.fly(t, h))
 	}()
 	return t.await(ctx, call, effect.Executed)
@@ -136,10 +137,11 @@ func (c *Client) fly(t *trip, h effect.Handler) (effect.Result, error) {
 	}
 }
 
-// because says of what the trip's end is a consequence: of nobody waiting any more, where that is so.
+// because says of what the trip's end is a consequence: of nobody waiting any more, or of Close, where that is so.
 func (t *trip) because(err error) error {
-	if err != nil && t.interest.Err() != nil && errors.Is(err, context.Canceled) {
-		return context.Cause(t.interest)
+	cause := context.Cause(t.interest)
+	if err != nil && cause != nil && (errors.Is(err, context.Canceled) || errors.Is(err, cause)) {
+		return cause
 	}
 	return err
 }

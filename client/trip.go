@@ -15,7 +15,7 @@ import (
 type trip struct {
 	call     effect.Call
 	values   context.Context // of the first caller, for what it carries; its end is nobody else's
-	interest context.Context // ends when the last caller has gone
+	interest context.Context // ends when the last caller has gone, or when Close begins
 	drop     context.CancelCauseFunc
 	owner    *trips
 	callers  int  // guarded by the owner's mutex
