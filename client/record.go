@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -54,6 +55,7 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 		c.spool.release(name)
 	}
 	provisional.Outcome, _ = flight.ParseOutcome(r.Outcome)
+	provisional.Answer.Body = bytes.Clone(provisional.Answer.Body) // they belong to whoever gave them
 	return nil, name, &effect.Unrecorded{Result: *provisional, Cause: errors.Join(err, spoolErr)}
 }
 

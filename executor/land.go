@@ -157,9 +157,11 @@ func previous(f *flight.Flight) *flight.Attempt {
 	return &before
 }
 
-// provisional is the result of an effect whose outcome is not recorded yet.
+// provisional is the result of an effect whose outcome is not recorded yet, with a copy of the bytes, which belong to whoever
+// gave them.
 func provisional(opened flight.Reply, end caller.Ending) effect.Result {
 	f := opened.Flight
+	end.Answer.Body = bytes.Clone(end.Answer.Body)
 	return effect.Result{
 		Key: f.Key, FlightID: f.ID, Outcome: end.Outcome, Source: effect.Executed, Attempt: opened.Token.Number,
 		Answer: end.Answer, Size: len(end.Answer.Body),

@@ -1,6 +1,7 @@
 package caller
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -64,5 +65,6 @@ func (l Look) once(ctx context.Context, at *effect.Attempt) finding {
 	if err != nil || verb != flight.Happened && verb != flight.DidNotHappen {
 		return finding{}
 	}
+	answer.Body = bytes.Clone(answer.Body) // its verdict may have to be brought again, and the bytes are the look-up's
 	return finding{verb, answer}
 }

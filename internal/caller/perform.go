@@ -31,7 +31,16 @@ func Perform(ctx context.Context, at *effect.Attempt, h effect.Handler, end *End
 	}()
 	answer, err := h(ctx, at)
 	if err != nil {
-		_ = err.Error() // one that panics, such as a nil pointer, does so here and not on the way to the ledger
+		lookInto(err)
 	}
 	end.Answer, end.Err = answer, err
+}
+
+// lookInto does with an error what is done with it on the way to the ledger. One that panics, such as a nil pointer, does so
+// here and not there.
+func lookInto(err error) {
+	_ = err.Error()
+	_ = errors.Is(err, ErrGone)
+	var nothing interface{ isNothing() }
+	_ = errors.As(err, &nothing)
 }
