@@ -15,7 +15,8 @@ import (
 
 // Do runs h once for the call's key, or gives the receipt of whoever did. It implements effect.Doer; its errors are
 // those of package effect, of ctx, and *flight.InvalidError. The retries, approvals and delays of a policy are not for
-// callers who perform effects themselves, and are refused.
+// callers who perform effects themselves, and are refused; so the pause that a handler asks for by effect.RetryAfter delays
+// nothing, and is found by effect.AskedPause in the *Unsettled.
 func (c *Client) Do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
 	if err := check(&call, h); err != nil {
 		return effect.Result{}, err

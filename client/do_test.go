@@ -123,6 +123,16 @@ func TestDoErrors(t *testing.T) {
 	require.Equal(t, effect.Replayed, declined.Result.Source)
 }
 
+// A pause that the provider asks for is the caller's to keep.
+func TestRetryAfterIsTold(t *testing.T) {
+	_, err := newRig(t).connect().Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		return effect.Answer{}, effect.RetryAfter(client.NotDone(errors.New("too many")), time.Minute)
+	})
+	var unsettled *client.Unsettled
+	require.ErrorAs(t, err, &unsettled)
+	require.Equal(t, time.Minute, effect.AskedPause(err))
+}
+
 func TestDoRefusesWhatCannotTravel(t *testing.T) {
 	c := newRig(t).connect()
 	for _, bad := range []effect.Call{

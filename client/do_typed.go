@@ -28,7 +28,8 @@ func Refused(err error) error { return effect.Refused(err) }
 // NotDone marks an error as harmless: the effect surely did not happen this time.
 func NotDone(err error) error { return effect.NotDone(err) }
 
-// FromHTTP turns a provider's HTTP answer into what a handler returns.
+// FromHTTP turns a provider's HTTP answer into what a handler returns: see effect.FromHTTP. Of the pause that a Retry-After
+// asks for the caller is told: see Client.Do.
 func FromHTTP(resp *http.Response, err error) (effect.Answer, error) {
 	return effect.FromHTTP(resp, err)
 }

@@ -304,6 +304,18 @@ func TestTransportDialsAsItsBase(t *testing.T) {
 	}
 }
 
+// A look-up through a client has no token: a provider that checks tokens is not sent an empty one.
+func TestTransportWithoutAToken(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if _, sent := r.Header[HeaderFencingToken]; sent || r.Header.Get(HeaderIdempotencyKey) != "the key" {
+			t.Errorf("it goes out with %v", r.Header)
+		}
+	}))
+	defer server.Close()
+	at := NewAttempt(Spec{Key: flight.MustKey("ns/charge/1"), IdempotencyKey: "the key"})
+	get(t, &http.Client{Transport: at.Transport(nil)}, server.URL)
+}
+
 func TestFromHTTP(t *testing.T) {
 	want := map[int]flight.Outcome{200: flight.Succeeded, 201: flight.Succeeded, 204: flight.Succeeded, 302: flight.NotDone,
 		400: flight.Refused, 401: flight.NotDone, 402: flight.Refused, 404: flight.NotDone, 408: flight.Unknown,

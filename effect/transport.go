@@ -82,7 +82,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { used, _ = got.Conn.(*guardedConn) }}
 	out := req.Clone(httptrace.WithClientTrace(req.Context(), trace))
 	out.Header.Set(HeaderIdempotencyKey, t.at.IdempotencyKey())
-	out.Header.Set(HeaderFencingToken, t.at.FencingToken())
+	if token := t.at.FencingToken(); token != "" {
+		out.Header.Set(HeaderFencingToken, token)
+	}
 	if tp := t.traceparent(req); tp != "" {
 		out.Header.Set(HeaderTraceparent, tp)
 	}
