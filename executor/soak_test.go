@@ -20,7 +20,8 @@ import (
 )
 
 // soak is a world in which everything goes wrong by chance: nodes lose etcd and come back, the ledger stalls and loses
-// answers, handlers are slow, fail, panic and end their goroutines before and after they acted, and callers leave.
+// answers, one node is stopped, handlers are slow, fail, panic and end their goroutines before and after they acted, and callers
+// leave.
 type soak struct {
 	t     *testing.T
 	rnd   *rand.Rand
@@ -61,6 +62,12 @@ func soakOnce(t *testing.T, seed uint64) {
 		nodes: []*flightdtest.Flightd{first, first.Restart(t, flightdtest.Options{}), first.Restart(t, flightdtest.Options{})}}
 	var callers, trouble sync.WaitGroup
 	trouble.Go(s.trouble)
+	trouble.Go(func() { // one of them is stopped, as for a deploy, in the middle of it
+		time.Sleep(s.nap(time.Minute))
+		ctx, cancel := context.WithTimeout(context.Background(), s.nap(time.Minute))
+		defer cancel()
+		_ = s.nodes[2].Close(ctx) // with effects that do not heed their context it says so
+	})
 	for i := range 30 {
 		call := callOf(fmt.Sprint(i), `{}`, flight.Policy{Recovery: recoveries[i%3], AttemptTimeout: time.Duration(i%2) * 20 * time.Second,
 			Retry: flight.RetryPolicy{Attempts: 1 + i%4, MinBackoff: time.Second}})
