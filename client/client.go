@@ -117,6 +117,11 @@ func (c *Client) Close(ctx context.Context) error {
 			late = errors.Join(late, errors.New("client: a handler did not return after its context had ended"))
 		}
 	}
+	if ctx.Err() != nil { // a last word keeps what was opened, and not sent, from becoming a doubt
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
+		defer cancel()
+		ctx = grace
+	}
 	c.sessions.close(ctx)
 	c.kill(effect.ErrClosed)
 	c.idle.Wait()

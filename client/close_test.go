@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -65,24 +66,31 @@ func TestCloseEndsWaits(t *testing.T) {
 	}
 }
 
-// Close comes while the answer to an open is on its way: the attempt is given back unflown, and leaves no doubt.
+// Close comes while the answer to an open is on its way: the attempt is given back unflown, and leaves no doubt, also where
+// Close has no time.
 func TestCloseBetweenOpenAndSend(t *testing.T) {
 	for _, warm := range []bool{false, true} {
-		g := newRig(t)
-		c := g.connect()
-		if warm {
-			g.warm(c)
+		for _, patience := range []time.Duration{time.Minute, 0} {
+			t.Run(fmt.Sprintf("client's session=%t patience=%v", warm, patience), func(t *testing.T) {
+				g := newRig(t)
+				c := g.connect()
+				if warm {
+					g.warm(c)
+				}
+				g.once(":open", cutLate)
+				opening := later(context.Background(), c, call(`1`), forbidden(t))
+				<-g.carried
+				require.Equal(t, flight.Running, g.flight(key).State)
+				g.once("/renew", cutBefore)
+				closed := closes(t, c, patience)
+				require.ErrorIs(t, within(t, opening).err, client.ErrClosed)
+				_ = within(t, closed)
+				f := g.flight(key)
+				require.Equal(t, flight.Queued, f.State)
+				require.False(t, f.Tainted())
+				require.Empty(t, g.world.SessionIDs())
+			})
 		}
-		g.once(":open", cutLate)
-		opening := later(context.Background(), c, call(`1`), forbidden(t))
-		<-g.carried
-		require.Equal(t, flight.Running, g.flight(key).State)
-		closed := closes(t, c, time.Minute)
-		require.ErrorIs(t, within(t, opening).err, client.ErrClosed)
-		require.NoError(t, within(t, closed))
-		f := g.flight(key)
-		require.Equal(t, flight.Queued, f.State)
-		require.False(t, f.Tainted())
 	}
 }
 

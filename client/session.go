@@ -177,7 +177,6 @@ func (s *session) end() {
 
 // keep renews the session until it ends.
 func (s *session) keep() {
-	defer s.client.sessions.forget(s)
 	timer := time.NewTimer(s.every)
 	defer timer.Stop()
 	for {
@@ -189,9 +188,12 @@ func (s *session) keep() {
 			if retired && s.client.ending.Err() == nil {
 				s.giveUp(s.client.ending)
 			}
+			if s.client.ending.Err() == nil { // else Close gives it up
+				s.client.sessions.forget(s)
+			}
 			return
 		case <-s.client.life.Done():
-			return
+			return // Close gives it up
 		case <-timer.C:
 		}
 		if s.over() && !s.waiting() {
@@ -217,7 +219,7 @@ func (s *session) giveUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, closePatience)
 	defer cancel()
 	if strays {
-		_, _ = s.client.renew(ctx, s.id, nonces, 0, 1) // what nobody awaited is abandoned, and leaves no doubt
+		_, _ = s.client.renew(ctx, s.id, nonces, 0, 0) // what nobody awaited is abandoned, and leaves no doubt
 	}
 	if !s.waiting() { // else the report may come before the session ends by its time to live
 		_ = s.client.CloseSession(ctx, s.id)

@@ -156,7 +156,7 @@ const closePatience = 2 * time.Second
 func (l *leg) stray() {
 	c, key := l.client, l.trip.call.Key
 	c.work.Go(func() { // the trip itself is counted, so that this one may be
-		ctx, cancel := context.WithTimeout(c.life, strayPatience)
+		ctx, cancel := context.WithTimeout(l.trip.values, strayPatience)
 		defer cancel()
 		r, now := l.openRequest(), int64(0)
 		r.WaitMS = &now
