@@ -8,6 +8,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/caller"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -18,13 +19,8 @@ var errCancelled = errors.New("client: cancellation was requested")
 type attempt struct {
 	key    flight.Key
 	cancel context.CancelCauseFunc
-}
-
-// ending is how a handler ended.
-type ending struct {
-	outcome flight.Outcome
-	answer  effect.Answer
-	err     error
+	report string // its name in the spool, once the effect is over and no server has taken that
+	since  time.Time
 }
 
 // act performs the effect of the attempt that was opened, and reports it.
@@ -32,7 +28,7 @@ type ending struct {
 // If the process dies before the handler starts, nothing happened; from its first byte to the answer to the report, the
 // recovery policy decides; after that the receipt stands.
 func (l *leg) act(a OpenAnswer) (again bool, result effect.Result, err error) {
-	if l.session.mayStart() != nil {
+	if l.session.mayStart() != nil || l.client.ending.Err() != nil {
 		return l.decline(a)
 	}
 	policy := effectivePolicy(&l.trip.call, a)
@@ -45,11 +41,14 @@ func (l *leg) act(a OpenAnswer) (again bool, result effect.Result, err error) {
 	return l.land(a, end, late == nil)
 }
 
-// decline gives back an attempt whose trust was over before anything was started.
+// decline gives back an attempt whose trust was over before anything was started, or that Close came before.
 func (l *leg) decline(a OpenAnswer) (again bool, result effect.Result, err error) {
-	end := ending{outcome: flight.NotDone, err: errors.New("the right to start was lost before the effect was sent")}
-	_, err = l.client.record(l.trip.values, l.trip.call.Key, reportOf(a, end), &effect.Result{})
+	end := caller.Ending{Outcome: flight.NotDone, Err: errors.New("the right to start was lost before the effect was sent")}
+	_, _, err = l.client.record(l.trip.values, l.trip.call.Key, reportOf(a, end), &effect.Result{})
 	l.drop(false)
+	if l.client.ending.Err() != nil {
+		return false, effect.Result{}, effect.ErrClosed
+	}
 	l.session.lose()
 	var unrecorded *effect.Unrecorded
 	if errors.As(err, &unrecorded) {
@@ -81,16 +80,16 @@ func (l *leg) attemptContext(policy flight.Policy) (ctx context.Context, cancel 
 
 // perform runs the handler. One that hangs beyond its time-out is taken to be of unknown outcome; late then gives its
 // end, which counts as long as nothing newer was opened.
-func (l *leg) perform(ctx context.Context, stop func(), a OpenAnswer, policy flight.Policy) (end ending, late <-chan ending) {
+func (l *leg) perform(ctx context.Context, stop func(), a OpenAnswer, policy flight.Policy) (end caller.Ending, late <-chan caller.Ending) {
 	spec := l.spec(a, policy)
 	spec.Context, spec.MayStart = ctx, mayStart(ctx, l.session)
 	at := effect.NewAttempt(spec)
-	done := make(chan ending, 1)
+	done := make(chan caller.Ending, 1)
 	go func() { // reportLate waits for it where nobody else does
-		end := ending{outcome: flight.Unknown, err: errGone}
+		var end caller.Ending
 		defer func() { done <- end }() // also when the handler ends this goroutine
 		defer stop()
-		end = l.handle(ctx, at)
+		caller.Perform(ctx, at, l.handler, &end)
 	}()
 	var hung <-chan time.Time
 	if policy.AttemptTimeout > 0 {
@@ -102,12 +101,9 @@ func (l *leg) perform(ctx context.Context, stop func(), a OpenAnswer, policy fli
 	case end := <-done:
 		return end, nil
 	case <-hung:
-		return ending{outcome: flight.Unknown, err: errors.New("the handler did not return after its time-out")}, done
+		return caller.Ending{Outcome: flight.Unknown, Err: errors.New("the handler did not return after its time-out")}, done
 	}
 }
-
-// errGone is what a handler says that ended its goroutine instead of returning.
-var errGone = errors.New("the handler ended without returning")
 
 // mayStart is asked right before an effect leaves. An attempt whose time is over starts none, whatever its handler still
 // does: another one may be open.
@@ -144,42 +140,26 @@ func previous(a *wire.Attempt) *flight.Attempt {
 	return p
 }
 
-// handle calls the handler. A panic in it is an error like any other: the effect may have happened.
-func (l *leg) handle(ctx context.Context, at *effect.Attempt) (end ending) {
-	defer func() {
-		if p := recover(); p != nil {
-			end = ending{err: fmt.Errorf("the handler panicked: %v", p)}
-			end.outcome = effect.Classify(end.err, at)
-		}
-	}()
-	answer, err := l.handler(ctx, at)
-	if err != nil {
-		_ = err.Error() // one that panics, such as a nil pointer, does so here and not on the way to the ledger
-	}
-	return ending{outcome: effect.Classify(err, at), answer: answer, err: err}
-}
-
 // reportLate reports a hung handler once it returns after all.
-func (l *leg) reportLate(a OpenAnswer, late <-chan ending) {
+func (l *leg) reportLate(a OpenAnswer, late <-chan caller.Ending) {
 	c, key, values := l.client, l.trip.call.Key, l.trip.values
-	if !c.gate.enter(&c.work) {
-		return
-	}
-	go func() {
-		defer c.work.Done()
-		end := <-late
-		_, _ = c.record(values, key, reportOf(a, end), &effect.Result{})
-	}()
+	c.work.Go(func() { // the trip itself is counted, so that this one may be
+		_, _, _ = c.record(values, key, reportOf(a, <-late), &effect.Result{})
+	})
 }
 
 // land reports how the effect ended, and does what the ledger makes of it.
-func (l *leg) land(a OpenAnswer, end ending, returned bool) (again bool, result effect.Result, err error) {
+func (l *leg) land(a OpenAnswer, end caller.Ending, returned bool) (again bool, result effect.Result, err error) {
 	key := l.trip.call.Key
 	provisional := effect.Result{
-		Key: key, FlightID: key.FlightID(), Outcome: end.outcome, Source: effect.Executed, Attempt: a.Attempt,
-		Answer: end.answer, Size: len(end.answer.Body),
+		Key: key, FlightID: key.FlightID(), Outcome: end.Outcome, Source: effect.Executed, Attempt: a.Attempt,
+		Answer: end.Answer, Size: len(end.Answer.Body),
 	}
-	f, err := l.client.record(l.trip.values, key, reportOf(a, end), &provisional)
+	f, waits, err := l.client.record(l.trip.values, key, reportOf(a, end), &provisional)
+	if waits != "" {
+		l.session.outlast(l.nonce, waits)
+		return false, effect.Result{}, err
+	}
 	l.drop(false)
 	switch {
 	case isFenced(err):
@@ -194,7 +174,7 @@ func (l *leg) land(a OpenAnswer, end ending, returned bool) (again bool, result 
 	case f.Looking && returned && l.trip.interest.Err() == nil:
 		return true, effect.Result{}, nil
 	}
-	return false, effect.Result{}, &effect.Unsettled{Key: key, Outcome: end.outcome, Err: end.err}
+	return false, effect.Result{}, &effect.Unsettled{Key: key, Outcome: end.Outcome, Err: end.Err}
 }
 
 // afterFence gives what was decided without this attempt, where that is final, else that it was fenced.
@@ -209,18 +189,18 @@ func (l *leg) afterFence(fenced error) (effect.Result, error) {
 	return resultOf(f)
 }
 
-// reportOf is the report of an ending. Too long a body is shortened and marked so; it never makes an attempt fail.
-func reportOf(a OpenAnswer, end ending) ReportRequest {
-	r := ReportRequest{FencingToken: a.FencingToken, Outcome: end.outcome.String()}
-	if end.err != nil {
-		r.Error = flight.Text(end.err.Error())
+// reportOf is the report of an caller.Ending. Too long a body is shortened and marked so; it never makes an attempt fail.
+func reportOf(a OpenAnswer, end caller.Ending) ReportRequest {
+	r := ReportRequest{FencingToken: a.FencingToken, Outcome: end.Outcome.String()}
+	if end.Err != nil {
+		r.Error = flight.Text(end.Err.Error())
 	}
-	if !end.outcome.Final() {
+	if !end.Outcome.Final() {
 		return r
 	}
-	answer := end.answer
-	if end.outcome == flight.Refused && len(answer.Body) == 0 && end.err != nil {
-		answer.ContentType, answer.Body = "text/plain; charset=utf-8", []byte(end.err.Error())
+	answer := end.Answer
+	if end.Outcome == flight.Refused && len(answer.Body) == 0 && end.Err != nil {
+		answer.ContentType, answer.Body = "text/plain; charset=utf-8", []byte(end.Err.Error())
 	}
 	r.Body = wire.BodyOf(flight.Text(answer.ExternalID), answer.ContentType, answer.Body)
 	return r

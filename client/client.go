@@ -102,7 +102,8 @@ func (c *Client) Key(name, id string) (flight.Key, error) {
 func (c *Client) Deployment() string { return c.deployment }
 
 // Close waits for running effects to finish and to report, as long as ctx lives; then their contexts are cancelled with
-// ErrClosed, and what they still have to report goes to the spool. It gives up the session. New calls get ErrClosed.
+// ErrClosed, and what they still have to report goes to the spool. It gives up the session. Whoever waits for somebody else,
+// and every new call, gets ErrClosed.
 func (c *Client) Close(ctx context.Context) error {
 	c.gate.shut()
 	c.end()
@@ -115,6 +116,11 @@ func (c *Client) Close(ctx context.Context) error {
 		if !waitFor(patience, &c.work) {
 			late = errors.Join(late, errors.New("client: a handler did not return after its context had ended"))
 		}
+	}
+	if ctx.Err() != nil { // a last word keeps what was opened, and not sent, from becoming a doubt
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
+		defer cancel()
+		ctx = grace
 	}
 	c.sessions.close(ctx)
 	c.kill(effect.ErrClosed)

@@ -9,12 +9,14 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/caller"
 	"github.com/flightd/flightd/internal/wire"
 )
 
 // Do runs h once for the call's key, or gives the receipt of whoever did. It implements effect.Doer; its errors are
 // those of package effect, of ctx, and *flight.InvalidError. The retries, approvals and delays of a policy are not for
-// callers who perform effects themselves, and are refused.
+// callers who perform effects themselves, and are refused; so the pause that a handler asks for by effect.RetryAfter delays
+// nothing, and is found by effect.AskedPause in the *Unsettled.
 func (c *Client) Do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
 	if err := check(&call, h); err != nil {
 		return effect.Result{}, err
@@ -46,6 +48,7 @@ func (c *Client) lead(ctx context.Context, t *trip, call effect.Call, h effect.H
 	}
 	go func() {
 		defer c.work.Done()
+		defer context.AfterFunc(c.ending, func() { t.drop(effect.ErrClosed) })()
 		t.end(c.fly(t, h))
 	}()
 	return t.await(ctx, call, effect.Executed)
@@ -135,10 +138,11 @@ func (c *Client) fly(t *trip, h effect.Handler) (effect.Result, error) {
 	}
 }
 
-// because says of what the trip's end is a consequence: of nobody waiting any more, where that is so.
+// because says of what the trip's end is a consequence: of nobody waiting any more, or of Close, where that is so.
 func (t *trip) because(err error) error {
-	if err != nil && t.interest.Err() != nil && errors.Is(err, context.Canceled) {
-		return context.Cause(t.interest)
+	cause := context.Cause(t.interest)
+	if err != nil && cause != nil && (errors.Is(err, context.Canceled) || errors.Is(err, cause)) {
+		return cause
 	}
 	return err
 }
@@ -268,9 +272,6 @@ func (l *leg) waitMS() int64 {
 
 func (l *leg) over() bool { return !l.until.IsZero() && time.Until(l.until) < time.Millisecond }
 
-// lookTimeout bounds a look-up whose flight declares no attempt time-out.
-const lookTimeout = 30 * time.Second
-
 // lookUp asks the provider what happened and brings the verdict, which is answered like an open.
 func (l *leg) lookUp(a OpenAnswer) (OpenAnswer, error) {
 	call := &l.trip.call
@@ -292,54 +293,18 @@ func (l *leg) lookUp(a OpenAnswer) (OpenAnswer, error) {
 	return answer, err
 }
 
-// finding is what a look-up found out.
-type finding struct {
-	verb   flight.Verb
-	answer effect.Answer
-}
-
-// askProvider calls the caller's look-up. Whatever goes wrong with it means that it could not find out: an error, a
-// panic, a verb that is none, or that it does not return.
+// askProvider calls the caller's look-up.
 func (l *leg) askProvider(a OpenAnswer) (flight.Verb, effect.Answer) {
 	policy := effectivePolicy(&l.trip.call, a)
-	timeout := policy.AttemptTimeout
-	if timeout <= 0 {
-		timeout = lookTimeout
-	}
-	ctx, cancel := context.WithTimeout(effect.WithTraceparent(l.client.life, effect.Traceparent(l.trip.values)), timeout)
 	spec := l.spec(a, policy)
-	spec.Context, spec.MayStart = ctx, nil
 	if spec.Previous != nil {
 		spec.Number = spec.Previous.Number
 	}
-	found := make(chan finding, 1)
-	l.client.work.Go(func() { // the trip itself is counted, so that this one may be
-		defer cancel()
-		var it finding
-		defer func() { // also when the look-up ends this goroutine
-			if recover() != nil {
-				it = finding{}
-			}
-			found <- it
-		}()
-		it = lookOnce(ctx, l.trip.call.LookUp, effect.NewAttempt(spec))
-	})
-	hung := time.NewTimer(timeout + l.client.opts.hungAfter)
-	defer hung.Stop()
-	select {
-	case it := <-found:
-		return it.verb, it.answer
-	case <-hung.C:
-		return flight.NoVerb, effect.Answer{}
+	look := caller.Look{
+		Up: l.trip.call.LookUp, Spec: spec, Timeout: policy.AttemptTimeout, HungAfter: l.client.opts.hungAfter,
+		Go: l.client.work.Go, // the trip itself is counted, so that this one may be
 	}
-}
-
-func lookOnce(ctx context.Context, look effect.LookUp, at *effect.Attempt) finding {
-	verb, answer, err := look(ctx, at)
-	if err != nil || verb != flight.Happened && verb != flight.DidNotHappen {
-		return finding{}
-	}
-	return finding{verb, answer}
+	return look.Ask(effect.WithTraceparent(l.client.life, effect.Traceparent(l.trip.values)))
 }
 
 // effectivePolicy is the one that stands: the first caller's.

@@ -3,12 +3,14 @@ package client_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -119,6 +121,16 @@ func TestDoErrors(t *testing.T) {
 	_, err = c.Do(t.Context(), call(`1`), forbidden(t))
 	require.ErrorAs(t, err, &declined)
 	require.Equal(t, effect.Replayed, declined.Result.Source)
+}
+
+// A pause that the provider asks for is the caller's to keep.
+func TestRetryAfterIsTold(t *testing.T) {
+	_, err := newRig(t).connect().Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		return effect.Answer{}, effect.RetryAfter(client.NotDone(errors.New("too many")), time.Minute)
+	})
+	var unsettled *client.Unsettled
+	require.ErrorAs(t, err, &unsettled)
+	require.Equal(t, time.Minute, effect.AskedPause(err))
 }
 
 func TestDoRefusesWhatCannotTravel(t *testing.T) {
@@ -312,6 +324,25 @@ func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
 	require.ErrorAs(t, err, &doubt)
 }
 
+// What is known of an error is known of it, too: nothing has left, and nothing may leave any more.
+func TestAHandlerThatEndsItsGoroutineBeforeItSends(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	var left *effect.Attempt
+	_, err := c.Do(t.Context(), call(`1`), func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+		left = at
+		at.Watch()
+		runtime.Goexit()
+		return effect.Answer{}, nil
+	})
+	var unsettled *client.Unsettled
+	require.ErrorAs(t, err, &unsettled)
+	require.Equal(t, flight.NotDone, unsettled.Outcome)
+	require.Error(t, left.Sending())
+	_, err = c.Do(t.Context(), call(`1`), answering(`1`))
+	require.NoError(t, err)
+}
+
 // The first caller's input and policy stand: a resend must send what the first one sent.
 func TestFirstInputStands(t *testing.T) {
 	g := newRig(t)
@@ -376,6 +407,41 @@ func TestLookUpThatDoesNotReturn(t *testing.T) {
 	})
 	var doubt *effect.InDoubt
 	require.ErrorAs(t, err, &doubt)
+}
+
+// One that hangs is given up after its time-out and a grace, and could not find out; Close waits for it.
+func TestLookUpThatHangs(t *testing.T) {
+	g := newRig(t) // its server waits for the network, and so for real time: it stays outside
+	synctest.Test(t, func(t *testing.T) {
+		c, err := client.Connect(t.Context(), g.server.URL, client.WithSpool(g.spool), client.WithLogger(slog.New(slog.NewTextHandler(g, nil))))
+		require.NoError(t, err)
+		verify := call(`1`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond, LookTries: 1})
+		moments, home := make(chan time.Time, 2), make(chan struct{})
+		verify.LookUp = func(ctx context.Context, _ *effect.Attempt) (flight.Verb, effect.Answer, error) {
+			moments <- time.Now()
+			<-ctx.Done()
+			moments <- time.Now()
+			<-home
+			return flight.Happened, effect.Answer{}, nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err = c.Do(ctx, verify, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			return effect.Answer{}, errors.New("connection lost")
+		})
+		var doubt *effect.InDoubt
+		require.ErrorAs(t, err, &doubt)
+		asked, ended := <-moments, <-moments
+		require.Equal(t, 30*time.Second, ended.Sub(asked))
+		require.Equal(t, 45*time.Second, time.Since(asked))
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close(context.Background()) }()
+		synctest.Wait()
+		require.Empty(t, closed, "a look-up is still under way")
+		close(home)
+		require.NoError(t, <-closed)
+		require.Equal(t, flight.InDoubt, g.flight(key).State, "what it found out came too late")
+	})
 }
 
 // A receipt over the limit is shortened on the way and never a failed attempt.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -27,7 +28,8 @@ func Refused(err error) error { return effect.Refused(err) }
 // NotDone marks an error as harmless: the effect surely did not happen this time.
 func NotDone(err error) error { return effect.NotDone(err) }
 
-// FromHTTP turns a provider's HTTP answer into what a handler returns.
+// FromHTTP turns a provider's HTTP answer into what a handler returns: see effect.FromHTTP. Of the pause that a Retry-After
+// asks for the caller is told: see Client.Do.
 func FromHTTP(resp *http.Response, err error) (effect.Answer, error) {
 	return effect.FromHTTP(resp, err)
 }
@@ -62,22 +64,28 @@ func Do[T any](ctx context.Context, doer effect.Doer, key Ref, input any, fn fun
 	if err != nil {
 		return zero, err
 	}
-	var made *T
+	var made atomic.Pointer[madeBy[T]] // a handler that hung may still return, while a later attempt's does
 	result, err := doer.Do(ctx, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		value, err := fn(ctx, at)
 		if err != nil {
 			return effect.Answer{}, err
 		}
-		made = &value
+		made.Store(&madeBy[T]{at.Number(), value})
 		return answerOf(value), nil
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return zero, err
-	case result.Source == effect.Executed && made != nil:
-		return *made, nil
+	}
+	if own := made.Load(); result.Source == effect.Executed && own != nil && own.attempt == result.Attempt {
+		return own.value, nil
 	}
 	return valueOf[T](result)
+}
+
+// madeBy is what a handler made in one attempt.
+type madeBy[T any] struct {
+	attempt uint32
+	value   T
 }
 
 // answerOf is what is kept of a value. One that JSON cannot hold is no reason to call the effect failed: it happened.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 )
@@ -80,6 +81,40 @@ func TestJoinersShareNothing(t *testing.T) {
 			require.Equal(t, "card declined", string(ends[effect.Joined].result.Answer.Body))
 		})
 	}
+}
+
+// An outcome that is not recorded yet is each caller's own, too, and none of the handler's buffer.
+func TestUnrecordedIsEachCallersOwn(t *testing.T) {
+	g := newRig(t)
+	c := g.connect(client.WithReportWait(50 * time.Millisecond))
+	started, finish, body := make(chan struct{}), make(chan struct{}), []byte("paid")
+	first := later(t.Context(), c, call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		close(started)
+		<-finish
+		return effect.Answer{Body: body}, nil
+	})
+	<-started
+	joined, joins := context.WithCancel(t.Context())
+	second := later(seen{Context: t.Context(), asked: joins}, c, call(`1`), forbidden(t))
+	<-joined.Done()
+	g.on(func(r *http.Request) fault {
+		if hasSuffix(r, "/report") {
+			return refused
+		}
+		return none
+	})
+	close(finish)
+	ends := map[effect.Source]*effect.Unrecorded{}
+	for source, end := range map[effect.Source]<-chan ended{effect.Executed: first, effect.Joined: second} {
+		var unrecorded *effect.Unrecorded
+		require.ErrorAs(t, (<-end).err, &unrecorded)
+		require.Equal(t, source, unrecorded.Result.Source)
+		ends[source] = unrecorded
+	}
+	clear(body)
+	require.Equal(t, "paid", string(ends[effect.Executed].Result.Answer.Body))
+	clear(ends[effect.Executed].Result.Answer.Body)
+	require.Equal(t, "paid", string(ends[effect.Joined].Result.Answer.Body))
 }
 
 // seen tells that its end is waited for: then its caller has joined.

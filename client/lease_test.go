@@ -142,8 +142,14 @@ func TestHeldAttemptsSurviveRenewals(t *testing.T) {
 		one := call(`1`)
 		one.Key = flight.MustKey("default/charge/" + strings.ReplaceAll(id, " ", "-"))
 		result, err := c.Do(t.Context(), one, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			patience, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
 			for range 5 {
-				<-renewed
+				select {
+				case <-renewed:
+				case <-patience.Done():
+					require.FailNow(t, "it is not renewed any more")
+				}
 			}
 			return effect.Answer{}, nil
 		})
@@ -280,4 +286,76 @@ func TestCloseLosesPatience(t *testing.T) {
 	var doubt *client.InDoubt
 	require.ErrorAs(t, <-result, &doubt)
 	require.Contains(t, g.flight(key).Newest().Error, "closed")
+}
+
+// An effect whose outcome is not recorded yet is held on, until it is: a renewal that does not list its attempt any more would give it
+// back as one of which nothing was sent, and somebody else would act again.
+func TestWhatIsNotRecordedIsHeld(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		t.Run(fmt.Sprintf("client's session=%t", kept), func(t *testing.T) {
+			g := newRig(t)
+			renewed := make(chan struct{})
+			g.world.Pull(func(l *httpapitest.Levers) {
+				l.RenewEvery = time.Millisecond
+				l.Renewed = func(flight.SessionID, []flight.Nonce) {
+					select {
+					case renewed <- struct{}{}:
+					default: // nobody waits for it
+					}
+				}
+			})
+			c := g.connect(client.WithReportWait(50 * time.Millisecond))
+			if kept {
+				g.warm(c)
+			}
+			g.on(func(r *http.Request) fault {
+				if hasSuffix(r, "/report") {
+					return refused
+				}
+				return none
+			})
+			_, err := c.Do(t.Context(), call(`1`), answering(`{"id": 1}`))
+			var unrecorded *client.Unrecorded
+			require.ErrorAs(t, err, &unrecorded)
+			patience, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			for range 5 {
+				select {
+				case <-renewed:
+				case <-patience.Done():
+					require.FailNow(t, "it is not renewed any more")
+				}
+			}
+			g.neverAbandoned(key)
+			require.Equal(t, flight.Running, g.flight(key).State)
+			g.on(nil)
+			g.connect() // and it reports what is in the spool
+			f := g.until(key, func(f *flight.Flight) bool { return f.State != flight.Running })
+			require.Equal(t, flight.StateSucceeded, f.State)
+			require.EqualValues(t, 1, f.AttemptCount)
+			require.Eventually(t, func() bool { return len(g.world.SessionIDs()) == 0 }, 5*time.Second, time.Millisecond, "its session ends")
+		})
+	}
+}
+
+// The report of an effect can never be taken: its attempt is not given back for that. The session ends, and it is lost.
+func TestWhatIsRefusedIsNotGivenBack(t *testing.T) {
+	g := newRig(t)
+	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = time.Millisecond })
+	c := g.connect(client.WithReportWait(50 * time.Millisecond))
+	g.warm(c)
+	g.world.Pull(func(l *httpapitest.Levers) {
+		l.Before = func(_ context.Context, method string) error {
+			if method == "Report" {
+				return &flight.InvalidError{Field: "body", Detail: "no server takes it"}
+			}
+			return nil
+		}
+	})
+	_, err := c.Do(t.Context(), call(`1`), answering(`{"id": 1}`))
+	var unrecorded *client.Unrecorded
+	require.ErrorAs(t, err, &unrecorded)
+	f := g.until(key, func(f *flight.Flight) bool { return f.State != flight.Running })
+	require.Equal(t, flight.InDoubt, f.State)
+	g.neverAbandoned(key)
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -19,18 +20,20 @@ const firstReport = 2 * time.Second
 // tried on, by this client and by later ones. *Fenced inside the error: it came too late and is kept as evidence.
 func (c *Client) Record(key flight.Key, r ReportRequest) (*Flight, error) {
 	outcome, _ := flight.ParseOutcome(r.Outcome)
-	return c.record(context.Background(), key, r, &effect.Result{Key: key, FlightID: key.FlightID(), Outcome: outcome})
+	f, _, err := c.record(context.Background(), key, r, &effect.Result{Key: key, FlightID: key.FlightID(), Outcome: outcome})
+	return f, err
 }
 
-// record is Record; values are those of the call that it is for, and provisional is what Unrecorded tells.
-func (c *Client) record(values context.Context, key flight.Key, r ReportRequest, provisional *effect.Result) (*Flight, error) {
+// record is Record; values are those of the call that it is for, and provisional is what Unrecorded tells. With that error
+// it gives the report's name in the spool.
+func (c *Client) record(values context.Context, key flight.Key, r ReportRequest, provisional *effect.Result) (f *Flight, name string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(values), c.opts.reportWait)
 	defer cancel()
 	ask := c.reportRequest(key, r.AppendJSON(nil))
 	ask.tries, ask.once, ask.timeout = 1, true, min(firstReport, c.opts.reportWait)
-	f, err := decode[Flight](c.ask(ctx, ask))
+	f, err = decode[Flight](c.ask(ctx, ask))
 	if verdictOn(err) == taken {
-		return f, err
+		return f, "", err
 	}
 	// If the process dies from here on, the next one that connects reports it.
 	name, spoolErr := c.spool.keep(&spooled{Deployment: c.deployment, Key: key.String(), Report: ask.body})
@@ -44,7 +47,7 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 	switch verdictOn(err) {
 	case taken:
 		c.spool.drop(name, key.String())
-		return f, err
+		return f, "", err
 	case refused:
 		c.spool.putAside(name, key.String(), err)
 	case later:
@@ -52,7 +55,8 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 		c.spool.release(name)
 	}
 	provisional.Outcome, _ = flight.ParseOutcome(r.Outcome)
-	return nil, &effect.Unrecorded{Result: *provisional, Cause: errors.Join(err, spoolErr)}
+	provisional.Answer.Body = bytes.Clone(provisional.Answer.Body) // they belong to whoever gave them
+	return nil, name, &effect.Unrecorded{Result: *provisional, Cause: errors.Join(err, spoolErr)}
 }
 
 func (c *Client) reportRequest(key flight.Key, body []byte) request {

@@ -30,6 +30,8 @@ type rig struct {
 	server *httptest.Server
 	spool  string
 
+	carried chan struct{}
+
 	mu    sync.Mutex
 	fault func(r *http.Request) fault
 	seen  []string // paths, in order
@@ -43,16 +45,22 @@ const (
 	none     fault = iota
 	cutAfter       // it is carried out, and the connection cut before the answer
 	cutBefore
+	cutLate // as cutAfter, but the client must hang up; carried tells that it is carried out
 	refused // with a retryable 503
 )
 
 func newRig(t *testing.T) *rig {
-	g := &rig{t: t, world: httpapitest.NewWorld(), spool: t.TempDir()}
+	g := &rig{t: t, world: httpapitest.NewWorld(), spool: t.TempDir(), carried: make(chan struct{}, 1)}
 	api := httpapi.New(g.world.Config())
 	g.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch g.next(r) {
 		case cutAfter:
 			api.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		case cutLate:
+			api.ServeHTTP(httptest.NewRecorder(), r)
+			g.carried <- struct{}{}
+			<-r.Context().Done()
 			panic(http.ErrAbortHandler)
 		case cutBefore:
 			panic(http.ErrAbortHandler)

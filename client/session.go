@@ -78,6 +78,50 @@ func (s *session) drop(nonce string, stray bool) {
 	}
 }
 
+// reportHold bounds how long a session is renewed for a report that is on its way into the ledger.
+const reportHold = 10 * time.Minute
+
+// outlast holds an attempt whose effect is over and whose report waits in the spool. It stays on the list for as long as the
+// session is renewed: one that is not listed is abandoned, as if nothing had been sent, and somebody else would act again. So
+// nothing new is opened under the session, and it ends when it holds nothing but what was reported, or never will be.
+func (s *session) outlast(nonce, report string) {
+	s.mu.Lock()
+	if a := s.held[nonce]; a != nil {
+		a.report, a.since = report, time.Now()
+	}
+	s.mu.Unlock()
+	s.retire()
+}
+
+// waiting reports whether the report of an effect that is over still waits.
+func (s *session) waiting() bool {
+	names := s.client.spool.names()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.held {
+		if a.waits(names) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *attempt) waits(names []string) bool {
+	return a != nil && a.report != "" && time.Since(a.since) < reportHold && slices.Contains(names, a.report)
+}
+
+// over reports whether the session is needed for nothing but attempts that are over.
+func (s *session) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.held {
+		if a == nil || a.report == "" {
+			return false
+		}
+	}
+	return s.retired
+}
+
 // granted takes the trust that an answer to one of the session's requests gave.
 func (s *session) granted(sent time.Time, trustMS int64) {
 	if trustMS > 0 {
@@ -133,7 +177,6 @@ func (s *session) end() {
 
 // keep renews the session until it ends.
 func (s *session) keep() {
-	defer s.client.sessions.forget(s)
 	timer := time.NewTimer(s.every)
 	defer timer.Stop()
 	for {
@@ -145,10 +188,17 @@ func (s *session) keep() {
 			if retired && s.client.ending.Err() == nil {
 				s.giveUp(s.client.ending)
 			}
+			if s.client.ending.Err() == nil { // else Close gives it up
+				s.client.sessions.forget(s)
+			}
 			return
 		case <-s.client.life.Done():
-			return
+			return // Close gives it up
 		case <-timer.C:
+		}
+		if s.over() && !s.waiting() {
+			s.end()
+			continue
 		}
 		next := s.every
 		if !s.renew() {
@@ -169,9 +219,11 @@ func (s *session) giveUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, closePatience)
 	defer cancel()
 	if strays {
-		_, _ = s.client.renew(ctx, s.id, nonces, 0, 1) // what nobody awaited is abandoned, and leaves no doubt
+		_, _ = s.client.renew(ctx, s.id, nonces, 0, 0) // what nobody awaited is abandoned, and leaves no doubt
 	}
-	_ = s.client.CloseSession(ctx, s.id)
+	if !s.waiting() { // else the report may come before the session ends by its time to live
+		_ = s.client.CloseSession(ctx, s.id)
+	}
 }
 
 // renew renews the session once and answers whether that went well.

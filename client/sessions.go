@@ -76,9 +76,13 @@ func (ss *sessions) back(flown bool) {
 	ss.scouting, ss.flown = false, ss.flown || flown
 }
 
-// start makes a session. If its answer is lost, the session ends by its time to live.
+// start makes a session. If its answer is lost, the session ends by its time to live; so it does not end with the trip that
+// wants it, which others may come after.
 func (ss *sessions) start(ctx context.Context) (*session, error) {
 	c := ss.client
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
 	a, err := c.newSession(ctx, c.opts.ttl, c.opts.owner, len(c.servers))
 	if err != nil {
 		return nil, err
@@ -151,12 +155,8 @@ const closePatience = 2 * time.Second
 // attempt back.
 func (l *leg) stray() {
 	c, key := l.client, l.trip.call.Key
-	if !c.gate.enter(&c.work) {
-		return
-	}
-	go func() {
-		defer c.work.Done()
-		ctx, cancel := context.WithTimeout(c.life, strayPatience)
+	c.work.Go(func() { // the trip itself is counted, so that this one may be
+		ctx, cancel := context.WithTimeout(l.trip.values, strayPatience)
 		defer cancel()
 		r, now := l.openRequest(), int64(0)
 		r.WaitMS = &now
@@ -164,7 +164,7 @@ func (l *leg) stray() {
 		if err == nil && answer.Decision == wire.DecisionProceed {
 			_, _ = c.Report(ctx, key, ReportRequest{FencingToken: answer.FencingToken, Outcome: "not_done", Error: "its caller gave up before it was answered"})
 		}
-	}()
+	})
 }
 
 // strayPatience bounds how long an open that was given up is pursued.

@@ -3,19 +3,19 @@ package client
 import (
 	"bytes"
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/caller"
 )
 
 // trip is one Do of this client on its way, shared by all its callers of one key.
 type trip struct {
 	call     effect.Call
 	values   context.Context // of the first caller, for what it carries; its end is nobody else's
-	interest context.Context // ends when the last caller has gone
+	interest context.Context // ends when the last caller has gone, or when Close begins
 	drop     context.CancelCauseFunc
 	owner    *trips
 	callers  int  // guarded by the owner's mutex
@@ -94,22 +94,12 @@ func (t *trip) await(ctx context.Context, call effect.Call, as effect.Source) (e
 	return t.share(as)
 }
 
-// share gives the trip's result to one of its callers: what this trip executed, the others joined. Each has a body of
-// its own.
+// share gives the trip's result to one of its callers.
 func (t *trip) share(as effect.Source) (effect.Result, error) {
 	if !t.joined {
 		return t.result, t.err
 	}
-	result := t.result
-	if as == effect.Joined && result.Source == effect.Executed {
-		result.Source = effect.Joined
-	}
-	result.Answer.Body = bytes.Clone(result.Answer.Body)
-	var declined *effect.Declined
-	if errors.As(t.err, &declined) {
-		return result, &effect.Declined{Result: result}
-	}
-	return result, t.err
+	return caller.Share(t.result, t.err, as)
 }
 
 // leave takes one caller off the trip. The interest ends under the lock, so that nobody joins a trip that has lost it.

@@ -48,7 +48,8 @@ func (a *Attempt) Number() uint32 { return a.spec.Number }
 func (a *Attempt) IdempotencyKey() string { return a.spec.IdempotencyKey }
 
 // FencingToken is an opaque string that sorts by age. A store of your own that remembers the greatest one it saw, and
-// refuses smaller ones, shuts out every attempt that is over.
+// refuses smaller ones, shuts out every attempt that is over. In a look-up it is that of the attempt in doubt; through a
+// client a look-up has none, because a server gives a token only to whoever may act and report under it.
 func (a *Attempt) FencingToken() string { return a.spec.FencingToken }
 
 // Traceparent says which trace the call belongs to, for requests that do not go through Transport; "" when it is none's.

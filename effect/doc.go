@@ -14,7 +14,8 @@
 //	nil                             succeeded         succeeded                      succeeded
 //	Refused(err)                    refused           refused                        refused
 //	NotDone(err)                    not_done          not_done                       not_done
-//	any other error, or a panic     unknown           not_done                       unknown
+//	any other error, a panic, or    unknown           not_done                       unknown
+//	the end of its goroutine
 //
 // From then on Transport and Sending refuse: what a handler left running when it returned starts nothing.
 package effect

@@ -24,7 +24,8 @@ type Call struct {
 type Handler func(ctx context.Context, at *Attempt) (Answer, error)
 
 // LookUp asks the provider whether an effect happened: flight.Happened with its answer, flight.DidNotHappen, or
-// flight.NoVerb when it could not find out; an error counts as the last.
+// flight.NoVerb when it could not find out; an error counts as the last. The attempt that it gets is the one in doubt, by its
+// number and idempotency key; its FencingToken is empty through a client.
 type LookUp func(ctx context.Context, at *Attempt) (flight.Verb, Answer, error)
 
 // Answer is what an effect left behind: the external object's id and the body that every duplicate will get.

@@ -2,6 +2,7 @@ package effect
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -186,6 +187,57 @@ func TestHazard_0_11_HangUp(t *testing.T) {
 	require.Equal(t, flight.Unknown, Classify(err, at))
 }
 
+// stubborn is a RoundTripper that sends a request again when there was no answer.
+type stubborn struct{ base http.RoundTripper }
+
+func (s stubborn) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := s.base.RoundTrip(req.Clone(req.Context()))
+	if err != nil {
+		return s.base.RoundTrip(req)
+	}
+	return resp, err
+}
+
+// A program may put what it likes in the place of http.DefaultTransport; the effect goes out once all the same, and what
+// was not sent is known not to be.
+func TestTransportWithAForeignDefault(t *testing.T) {
+	original := http.DefaultTransport
+	for name, replaced := range map[string]http.RoundTripper{
+		"none": nil, "a nil pointer": (*http.Transport)(nil), "of another kind": stubborn{original},
+	} {
+		t.Run(name, func(t *testing.T) {
+			transport := func(at *Attempt) http.RoundTripper {
+				http.DefaultTransport = replaced
+				defer func() { http.DefaultTransport = original }()
+				return at.Transport(nil)
+			}
+			var acted atomic.Int32
+			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if acted.Add(1); r.Header.Get(HeaderIdempotencyKey) != "the key" {
+					t.Error("the effect goes out without its key")
+				}
+				panic(http.ErrAbortHandler)
+			}))
+			defer server.Close()
+			for _, method := range []string{http.MethodPost, http.MethodDelete} {
+				acted.Store(0)
+				at := attempt(nil)
+				req, err := http.NewRequest(method, server.URL, nil)
+				require.NoError(t, err)
+				_, err = (&http.Client{Transport: transport(at)}).Do(req)
+				require.Error(t, err)
+				require.EqualValues(t, 1, acted.Load())
+				require.Equal(t, flight.Unknown, Classify(err, at))
+			}
+			server.Close()
+			at := attempt(nil)
+			_, err := (&http.Client{Transport: transport(at)}).Post(server.URL, "", nil)
+			require.Error(t, err)
+			require.Equal(t, flight.NotDone, Classify(err, at), "nobody is there")
+		})
+	}
+}
+
 func get(t *testing.T, client *http.Client, url string) {
 	t.Helper()
 	resp, err := client.Get(url)
@@ -229,6 +281,48 @@ func TestTransportConnectionRefused(t *testing.T) {
 	_, err = (&http.Client{Transport: at.Transport(nil)}).Post("http://"+listener.Addr().String(), "", nil)
 	require.Error(t, err)
 	require.Equal(t, flight.NotDone, Classify(err, at))
+}
+
+// Also the older ways to say how connections are made are those of the base.
+func TestTransportDialsAsItsBase(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		url, client, acted := provider(t, secure)
+		plain := client.Transport.(*http.Transport)
+		for name, base := range map[string]*http.Transport{
+			"Dial": {Dial: func(network, address string) (net.Conn, error) {
+				return net.Dial(network, strings.Replace(address, "away.example.com", "127.0.0.1", 1))
+			}, TLSClientConfig: plain.TLSClientConfig},
+			"DialTLS": {DialTLS: func(network, address string) (net.Conn, error) {
+				return tls.Dial(network, strings.Replace(address, "away.example.com", "127.0.0.1", 1), plain.TLSClientConfig)
+			}},
+		} {
+			if name == "DialTLS" && !secure {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s tls=%t", name, secure), func(t *testing.T) {
+				acted.Store(0)
+				at := attempt(nil)
+				away := strings.Replace(url, "127.0.0.1", "away.example.com", 1)
+				resp, err := (&http.Client{Transport: at.Transport(base)}).Post(away, "", nil)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.EqualValues(t, 1, acted.Load())
+				require.True(t, at.Sent())
+			})
+		}
+	}
+}
+
+// A look-up through a client has no token: a provider that checks tokens is not sent an empty one.
+func TestTransportWithoutAToken(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if _, sent := r.Header[HeaderFencingToken]; sent || r.Header.Get(HeaderIdempotencyKey) != "the key" {
+			t.Errorf("it goes out with %v", r.Header)
+		}
+	}))
+	defer server.Close()
+	at := NewAttempt(Spec{Key: flight.MustKey("ns/charge/1"), IdempotencyKey: "the key"})
+	get(t, &http.Client{Transport: at.Transport(nil)}, server.URL)
 }
 
 func TestFromHTTP(t *testing.T) {

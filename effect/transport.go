@@ -23,17 +23,21 @@ const (
 	HeaderFencingToken   = "Flightd-Fencing-Token"
 )
 
-// Transport is an http.RoundTripper for the effect's own request. It adds the idempotency key, the fencing token
-// and the traceparent of the call, notes the first byte that is written, and refuses to write it when the lease is lost by then, however long the dialing
-// took. Through a proxy that tunnels, the first byte is that of the request for the tunnel.
+// Transport is an http.RoundTripper for the effect's own request. It adds the idempotency key, the fencing token and the
+// traceparent of the call, notes the first byte that is written, and refuses to write it when the lease is lost by then,
+// however long the dialing took. Through a proxy that tunnels, the first byte is that of the request for the tunnel.
 //
 // It sends one request at most: Go's own client repeats a request that carries an Idempotency-Key when a reused
 // connection dies, and so acts twice in one attempt. So each effect goes out with a body that cannot be rewound, on a
-// connection of its own, over HTTP/1.1. A nil base means the rules of http.DefaultTransport.
+// connection of its own, over HTTP/1.1.
+//
+// A nil base means the rules of http.DefaultTransport. Where a program has put something else in its place than an
+// *http.Transport, that is passed by, because nobody knows how often it sends, and the rules are those that net/http comes
+// with. What is to see the request, as for traces, goes around the outside: otelhttp.NewTransport(at.Transport(nil)).
 func (a *Attempt) Transport(base *http.Transport) http.RoundTripper {
 	a.Watch()
 	if base == nil {
-		base = http.DefaultTransport.(*http.Transport)
+		base = defaultTransport()
 	}
 	own := base.Clone()
 	own.ForceAttemptHTTP2 = false
@@ -44,6 +48,19 @@ func (a *Attempt) Transport(base *http.Transport) http.RoundTripper {
 	own.DialContext = a.guarded(dialer(base))
 	own.DialTLSContext = a.guarded(tlsDialer(base))
 	return &transport{at: a, base: own}
+}
+
+// defaultTransport has the rules of http.DefaultTransport, or of the one that net/http comes with.
+func defaultTransport() *http.Transport {
+	if known, ok := http.DefaultTransport.(*http.Transport); ok && known != nil {
+		return known
+	}
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: time.Second,
+	}
 }
 
 type transport struct {
@@ -65,7 +82,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { used, _ = got.Conn.(*guardedConn) }}
 	out := req.Clone(httptrace.WithClientTrace(req.Context(), trace))
 	out.Header.Set(HeaderIdempotencyKey, t.at.IdempotencyKey())
-	out.Header.Set(HeaderFencingToken, t.at.FencingToken())
+	if token := t.at.FencingToken(); token != "" {
+		out.Header.Set(HeaderFencingToken, token)
+	}
 	if tp := t.traceparent(req); tp != "" {
 		out.Header.Set(HeaderTraceparent, tp)
 	}
@@ -117,16 +136,26 @@ type dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 // dialer is how base makes connections.
 func dialer(base *http.Transport) dial {
-	if base.DialContext != nil {
+	//lint:ignore SA1019 a base may still say it so, and net/http goes by it
+	old := base.Dial
+	switch {
+	case base.DialContext != nil:
 		return base.DialContext
+	case old != nil:
+		return func(_ context.Context, network, address string) (net.Conn, error) { return old(network, address) }
 	}
 	return new(net.Dialer).DialContext
 }
 
 // tlsDialer is how base makes connections for https, the handshake included.
 func tlsDialer(base *http.Transport) dial {
-	if base.DialTLSContext != nil {
+	//lint:ignore SA1019 a base may still say it so, and net/http goes by it
+	old := base.DialTLS
+	switch {
+	case base.DialTLSContext != nil:
 		return base.DialTLSContext
+	case old != nil:
+		return func(_ context.Context, network, address string) (net.Conn, error) { return old(network, address) }
 	}
 	plain := dialer(base)
 	return func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/caller"
 	"github.com/flightd/flightd/lease"
 )
 
@@ -35,11 +36,15 @@ func (ex *Executor) act(t *trip, reply flight.Reply) (step, effect.Result, error
 	}
 	t.setbacks = 0
 	t.start()
-	defer t.stop()
 	ex.cfg.Crash(beforeSend)
 	// From here on the effect may have happened. If the process dies before the report is committed or spooled, the
-	// recovery policy decides what becomes of that.
-	end := ex.perform(t, reply, input)
+	// recovery policy decides what becomes of that. A handler may end this goroutine: then another one goes on from here.
+	return ex.conclude(t, reply, ex.perform(t, reply, input))
+}
+
+// conclude reports an attempt whose handler has ended.
+func (ex *Executor) conclude(t *trip, reply flight.Reply, end caller.Ending) (step, effect.Result, error) {
+	defer t.stop()
 	ex.cfg.Crash(beforeReport)
 	// 7. The outcome is on its way into the ledger, and survives this process if it can be written anywhere at all.
 	return ex.land(t, reply, end)
@@ -61,16 +66,9 @@ func (ex *Executor) turnBack(t *trip, reply flight.Reply, inputErr error) (step,
 	return claimAnew, effect.Result{}, ex.setBack(t, errUntrusted)
 }
 
-// ending is how a handler ended.
-type ending struct {
-	outcome flight.Outcome
-	answer  effect.Answer
-	err     error
-}
-
 // perform runs the handler under the attempt's own context. A handler that hangs beyond its time-out is taken to be
 // of unknown outcome; what it reports later counts as long as nothing newer was opened.
-func (ex *Executor) perform(t *trip, reply flight.Reply, input flight.Blob) ending {
+func (ex *Executor) perform(t *trip, reply flight.Reply, input flight.Blob) caller.Ending {
 	f := reply.Flight
 	s := ex.span(t, f)
 	at := effect.NewAttempt(effect.Spec{
@@ -79,17 +77,16 @@ func (ex *Executor) perform(t *trip, reply flight.Reply, input flight.Blob) endi
 		LeaseLost: lost(t.right), MayStart: mayStart(s.ctx, t.right),
 	})
 	if f.Policy.AttemptTimeout <= 0 {
-		defer s.stop()
-		return ex.handle(s.ctx, at, t.handler)
+		return ex.performHere(t, reply, s, at)
 	}
-	done := make(chan ending, 1)
+	done := make(chan caller.Ending, 1)
 	ex.crew.enterMore() // the trip itself is aboard, so this one is let in
 	go func() {
 		defer ex.crew.leave()
-		end := ending{outcome: flight.Unknown, err: errGone}
+		var end caller.Ending
 		defer func() { done <- end }() // also when the handler ends this goroutine
 		defer s.stop()
-		end = ex.handle(s.ctx, at, t.handler)
+		ex.handle(s.ctx, at, t.handler, &end)
 	}()
 	hung := time.NewTimer(f.Policy.AttemptTimeout + ex.cfg.HungAfter)
 	defer hung.Stop()
@@ -98,8 +95,29 @@ func (ex *Executor) perform(t *trip, reply flight.Reply, input flight.Blob) endi
 		return end
 	case <-hung.C:
 		ex.reportLate(reply, done)
-		return ending{outcome: flight.Unknown, err: errHung}
+		return caller.Ending{Outcome: flight.Unknown, Err: errHung}
 	}
+}
+
+// performHere runs the handler on the goroutine that flies the trip. When the handler ends that goroutine, it leaves the
+// rest of the trip to another one.
+func (ex *Executor) performHere(t *trip, reply flight.Reply, s *span, at *effect.Attempt) (end caller.Ending) {
+	here := false
+	defer func() {
+		s.stop()
+		if !here {
+			t.left = &legacy{opened: reply, end: end}
+		}
+	}()
+	ex.handle(s.ctx, at, t.handler, &end)
+	here = true
+	return end
+}
+
+// legacy is what a trip's goroutine leaves to the next one when the handler ends it.
+type legacy struct {
+	opened flight.Reply
+	end    caller.Ending
 }
 
 // mayStart is asked right before an effect leaves. An attempt that is over may start none, whatever its handler still
@@ -116,20 +134,10 @@ func mayStart(ctx context.Context, right lease.Lease) func() error {
 	}
 }
 
-// handle calls the handler. A panic in it is an error like any other: the effect may have happened.
-func (ex *Executor) handle(ctx context.Context, at *effect.Attempt, h effect.Handler) (end ending) {
-	defer func() {
-		if p := recover(); p != nil {
-			end.err = fmt.Errorf("the handler panicked: %v", p)
-		}
-		end.outcome = effect.Classify(end.err, at)
-		ex.cfg.Crash(afterEffect)
-	}()
-	end.answer, end.err = h(ctx, at)
-	if end.err != nil {
-		_ = end.err.Error() // one that panics, such as a nil pointer, does so here and not on the way to the ledger
-	}
-	return end
+// handle calls the handler and notes how it ended, also when it does not return.
+func (ex *Executor) handle(ctx context.Context, at *effect.Attempt, h effect.Handler, end *caller.Ending) {
+	defer ex.cfg.Crash(afterEffect)
+	caller.Perform(ctx, at, h, end)
 }
 
 // span is the time of an attempt: its context, and what may end it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -110,22 +109,6 @@ func TestPanicsAreOfUnknownOutcome(t *testing.T) {
 				panic("boom")
 			})
 			require.Equal(t, flight.NotDone, requireAs[*effect.Unsettled](t, err).Outcome)
-		})
-	}
-}
-
-// A handler that ends its goroutine, as a failed require in a test does, leaves nobody waiting.
-func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Minute} {
-		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-			call := callOf("1", `{}`, flight.Policy{AttemptTimeout: timeout})
-			_, err := fd.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
-				runtime.Goexit()
-				return effect.Answer{}, nil
-			})
-			require.Error(t, err)
-			asleep(t, time.Minute)
-			require.Equal(t, flight.InDoubt, fd.Flight(call.Key).State)
 		})
 	}
 }

@@ -34,6 +34,15 @@ func (c *crew) enterMore() bool {
 	return true
 }
 
+// more runs what belongs to something under way on a goroutine of its own.
+func (c *crew) more(f func()) {
+	c.enterMore() // whoever asks is aboard, so this one is let in
+	go func() {
+		defer c.leave()
+		f()
+	}()
+}
+
 func (c *crew) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,7 +27,8 @@
 //	              who is under way, on which goroutine, and for how long
 //
 // Goroutines: a trip flies on one of the runners, a handler with a time-out on one more; work in the background belongs
-// to the crew. Close waits for all of them, and for none longer than its context and Config.HungAfter allow.
+// to the crew. A handler that ends its runner, as a failed require in a test does, leaves the trip to another one. Close
+// waits for all of them, and for none longer than its context and Config.HungAfter allow.
 //
 // # What is true if the process dies on this line
 //

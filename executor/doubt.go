@@ -7,11 +7,8 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/internal/caller"
 )
-
-// lookTimeout bounds a look-up whose flight declares no attempt time-out.
-const lookTimeout = 30 * time.Second
 
 // lookUp asks the provider what happened and brings the verdict.
 func (ex *Executor) lookUp(t *trip, reply flight.Reply) (step, effect.Result, error) {
@@ -45,66 +42,21 @@ func (ex *Executor) lookUp(t *trip, reply flight.Reply) (step, effect.Result, er
 	return openAgain, effect.Result{}, nil
 }
 
-// finding is what a look-up found out.
-type finding struct {
-	verb   flight.Verb
-	answer effect.Answer
-}
-
-// ask calls the caller's look-up. Whatever goes wrong with it means that it could not find out: an error, a panic, a
-// verb that is none, or that it does not return.
+// ask calls the caller's look-up.
 func (ex *Executor) ask(t *trip, f *flight.Flight) (flight.Verb, effect.Answer) {
-	call := &t.call
-	timeout := f.Policy.AttemptTimeout
-	if timeout <= 0 {
-		timeout = lookTimeout
-	}
-	input, err := ex.input(&call.Submission, f)
+	input, err := ex.input(&t.call.Submission, f)
 	if err != nil {
 		return flight.NoVerb, effect.Answer{}
 	}
-	right := t.right
-	ctx, cancel := context.WithTimeout(effect.WithTraceparent(ex.life, t.trace), timeout)
-	found := make(chan finding, 1)
-	ex.crew.enterMore() // the trip itself is aboard, so this one is let in
-	go func() {
-		defer ex.crew.leave()
-		defer cancel()
-		var it finding
-		defer func() { // also when the look-up ends this goroutine
-			if recover() != nil {
-				it = finding{}
-			}
-			found <- it
-		}()
-		it = lookOnce(ctx, call.LookUp, ex.looker(ctx, f, input, right))
-	}()
-	hung := time.NewTimer(timeout + ex.cfg.HungAfter)
-	defer hung.Stop()
-	select {
-	case it := <-found:
-		return it.verb, it.answer
-	case <-hung.C:
-		return flight.NoVerb, effect.Answer{}
-	}
-}
-
-// looker is the attempt in doubt, as a look-up sees it.
-func (ex *Executor) looker(ctx context.Context, f *flight.Flight, input flight.Blob, right lease.Lease) *effect.Attempt {
 	newest := *f.Newest()
-	return effect.NewAttempt(effect.Spec{
-		Key: f.Key, Number: newest.Number, Input: input, Recovery: f.Policy.Recovery, Previous: &newest, Context: ctx,
-		IdempotencyKey: ex.idempotencyKey(f), FencingToken: ex.seal(f, newest.Token()),
-		LeaseLost: lost(right),
-	})
-}
-
-func lookOnce(ctx context.Context, look effect.LookUp, at *effect.Attempt) finding {
-	verb, answer, err := look(ctx, at)
-	if err != nil || verb != flight.Happened && verb != flight.DidNotHappen {
-		return finding{}
+	look := caller.Look{
+		Up: t.call.LookUp, Timeout: f.Policy.AttemptTimeout, HungAfter: ex.cfg.HungAfter, Go: ex.crew.more,
+		Spec: effect.Spec{
+			Key: f.Key, Number: newest.Number, Input: input, Recovery: f.Policy.Recovery, Previous: &newest,
+			IdempotencyKey: ex.idempotencyKey(f), FencingToken: ex.seal(f, newest.Token()), LeaseLost: lost(t.right),
+		},
 	}
-	return finding{verb, answer}
+	return look.Ask(effect.WithTraceparent(ex.life, t.trace))
 }
 
 // pause waits as long as the ledger said that it is not worth asking again, or for a change of the flight.

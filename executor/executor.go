@@ -154,7 +154,12 @@ func (ex *Executor) do(ctx context.Context, call effect.Call, h effect.Handler) 
 func (ex *Executor) run(t *trip) {
 	defer ex.crew.leave()
 	result, err := effect.Result{}, errGone
-	defer func() { // also when a handler ends this goroutine
+	defer func() {
+		if t.left != nil { // the handler ends this goroutine
+			ex.crew.enterMore() // for the next one: this one is aboard, so it is let in
+			ex.runners.run(t, ex.run)
+			return
+		}
 		ex.trips.leave(t)
 		t.end(result, err)
 	}()
@@ -165,6 +170,12 @@ func (ex *Executor) run(t *trip) {
 // an effect that has started is not bothered by that.
 func (ex *Executor) fly(t *trip) (effect.Result, error) {
 	defer ex.letGo(t)
+	if left := t.left; left != nil { // by a handler that ended the goroutine before this one
+		t.left = nil
+		if next, result, err := ex.conclude(t, left.opened, left.end); next == landed || err != nil {
+			return result, err
+		}
+	}
 	for {
 		// 4. The right to fly.
 		if t.right == nil || t.right.Trust() <= 0 {

@@ -8,10 +8,11 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/caller"
 )
 
 // land reports how the effect ended, and does what the ledger makes of it.
-func (ex *Executor) land(t *trip, opened flight.Reply, end ending) (step, effect.Result, error) {
+func (ex *Executor) land(t *trip, opened flight.Reply, end caller.Ending) (step, effect.Result, error) {
 	r := reportOf(opened, end)
 	reply, err := ex.report(opened, r)
 	ex.cfg.Crash(afterReport)
@@ -28,7 +29,7 @@ func (ex *Executor) land(t *trip, opened flight.Reply, end ending) (step, effect
 		return landed, effect.Result{}, &effect.Fenced{Key: t.call.Key}
 	}
 	switch {
-	case end.outcome.Final() && f.Receipt != nil && f.Receipt.Body.Digest == r.Body.Digest:
+	case end.Outcome.Final() && f.Receipt != nil && f.Receipt.Body.Digest == r.Body.Digest:
 		result, err := ex.receipt(f, r.Body.Data, effect.Executed) // the bytes are at hand
 		return landed, result, err
 	case isSettled(f):
@@ -41,19 +42,19 @@ func (ex *Executor) land(t *trip, opened flight.Reply, end ending) (step, effect
 		wait := max(0, f.NotBefore.Until(ex.cfg.Memory.Now()))
 		return openAgain, effect.Result{}, ex.pause(t, flight.Reply{Flight: f, Wait: wait})
 	}
-	return landed, effect.Result{}, &effect.Unsettled{Key: f.Key, Outcome: end.outcome, Err: end.err}
+	return landed, effect.Result{}, &effect.Unsettled{Key: f.Key, Outcome: end.Outcome, Err: end.Err}
 }
 
 // reportOf is what the ledger is told about the end of an attempt.
-func reportOf(opened flight.Reply, end ending) *flight.Report {
+func reportOf(opened flight.Reply, end caller.Ending) *flight.Report {
 	f := opened.Flight
 	r := &flight.Report{
-		Key: f.Key, Generation: f.Generation, Token: opened.Token, Outcome: end.outcome,
-		ExternalID: flight.Text(end.answer.ExternalID), Body: bodyOf(end),
+		Key: f.Key, Generation: f.Generation, Token: opened.Token, Outcome: end.Outcome,
+		ExternalID: flight.Text(end.Answer.ExternalID), Body: bodyOf(end),
 	}
-	if end.err != nil {
-		r.Error = flight.Text(end.err.Error())
-		r.RetryAfter = effect.AskedPause(end.err)
+	if end.Err != nil {
+		r.Error = flight.Text(end.Err.Error())
+		r.RetryAfter = effect.AskedPause(end.Err)
 	}
 	return r
 }
@@ -68,7 +69,7 @@ func (ex *Executor) report(opened flight.Reply, r *flight.Report) (flight.Reply,
 }
 
 // reportLate reports a hung handler once it returns after all.
-func (ex *Executor) reportLate(reply flight.Reply, done <-chan ending) {
+func (ex *Executor) reportLate(reply flight.Reply, done <-chan caller.Ending) {
 	if !ex.crew.enterMore() {
 		return
 	}
@@ -113,15 +114,15 @@ func (ex *Executor) outlast(t *trip, opened flight.Reply, r *flight.Report, why 
 
 // bodyOf is what is kept of an answer: a copy, because the bytes belong to whoever gave them. Too long a body is shortened
 // and marked so; it never makes an attempt fail.
-func bodyOf(end ending) flight.Blob {
-	if !end.outcome.Final() {
+func bodyOf(end caller.Ending) flight.Blob {
+	if !end.Outcome.Final() {
 		return flight.Blob{}
 	}
-	body := end.answer.Body
-	if end.outcome == flight.Refused && len(body) == 0 && end.err != nil {
-		return flight.NewBlob("text/plain; charset=utf-8", []byte(end.err.Error()), flight.MaxReceiptBody)
+	body := end.Answer.Body
+	if end.Outcome == flight.Refused && len(body) == 0 && end.Err != nil {
+		return flight.NewBlob("text/plain; charset=utf-8", []byte(end.Err.Error()), flight.MaxReceiptBody)
 	}
-	return flight.NewBlob(flight.Text(end.answer.ContentType), bytes.Clone(body), flight.MaxReceiptBody)
+	return flight.NewBlob(flight.Text(end.Answer.ContentType), bytes.Clone(body), flight.MaxReceiptBody)
 }
 
 // input is what must be sent: the first caller's, which a later caller's need not be to the letter.
@@ -156,11 +157,13 @@ func previous(f *flight.Flight) *flight.Attempt {
 	return &before
 }
 
-// provisional is the result of an effect whose outcome is not recorded yet.
-func provisional(opened flight.Reply, end ending) effect.Result {
+// provisional is the result of an effect whose outcome is not recorded yet, with a copy of the bytes, which belong to whoever
+// gave them.
+func provisional(opened flight.Reply, end caller.Ending) effect.Result {
 	f := opened.Flight
+	end.Answer.Body = bytes.Clone(end.Answer.Body)
 	return effect.Result{
-		Key: f.Key, FlightID: f.ID, Outcome: end.outcome, Source: effect.Executed, Attempt: opened.Token.Number,
-		Answer: end.answer, Size: len(end.answer.Body),
+		Key: f.Key, FlightID: f.ID, Outcome: end.Outcome, Source: effect.Executed, Attempt: opened.Token.Number,
+		Answer: end.Answer, Size: len(end.Answer.Body),
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	errGone      = errors.New("executor: the handler ended its goroutine, so that nobody knows what it did")
+	errGone      = errors.New("executor: the goroutine of this call was ended, not by its handler")
 	errUntrusted = errors.New("claims are made, but lost before they can be used")
 	errRefused   = errors.New("the ledger refuses every fresh claim: it is of another epoch, or the ledger's time runs away from ours")
 )
@@ -158,9 +158,9 @@ func (ex *Executor) background(most time.Duration, f func(ctx context.Context), 
 	}()
 }
 
-// letGo gives up the trip's claim.
+// letGo gives up the trip's claim, unless another goroutine goes on with it.
 func (ex *Executor) letGo(t *trip) {
-	if t.right == nil {
+	if t.right == nil || t.left != nil {
 		return
 	}
 	ex.cfg.Crash(beforeRelease)

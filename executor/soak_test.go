@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,7 +20,8 @@ import (
 )
 
 // soak is a world in which everything goes wrong by chance: nodes lose etcd and come back, the ledger stalls and loses
-// answers, handlers are slow, fail before and after they acted, and callers leave.
+// answers, one node is stopped, handlers are slow, fail, panic and end their goroutines before and after they acted, and callers
+// leave.
 type soak struct {
 	t     *testing.T
 	rnd   *rand.Rand
@@ -60,8 +62,14 @@ func soakOnce(t *testing.T, seed uint64) {
 		nodes: []*flightdtest.Flightd{first, first.Restart(t, flightdtest.Options{}), first.Restart(t, flightdtest.Options{})}}
 	var callers, trouble sync.WaitGroup
 	trouble.Go(s.trouble)
+	trouble.Go(func() { // one of them is stopped, as for a deploy, in the middle of it
+		time.Sleep(s.nap(time.Minute))
+		ctx, cancel := context.WithTimeout(context.Background(), s.nap(time.Minute))
+		defer cancel()
+		_ = s.nodes[2].Close(ctx) // with effects that do not heed their context it says so
+	})
 	for i := range 30 {
-		call := callOf(fmt.Sprint(i), `{}`, flight.Policy{Recovery: recoveries[i%3], AttemptTimeout: 20 * time.Second,
+		call := callOf(fmt.Sprint(i), `{}`, flight.Policy{Recovery: recoveries[i%3], AttemptTimeout: time.Duration(i%2) * 20 * time.Second,
 			Retry: flight.RetryPolicy{Attempts: 1 + i%4, MinBackoff: time.Second}})
 		p := &provider{say: func(string, ...any) {}, honours: i%3 == int(flight.Resend)}
 		s.effects[call.Key] = p
@@ -132,19 +140,29 @@ func (s *soak) handler(p *provider) effect.Handler {
 		if err := at.Sending(); err != nil {
 			return effect.Answer{}, err
 		}
-		switch s.n(5) {
-		case 0:
+		if s.n(5) == 0 {
 			return effect.Answer{}, effect.NotDone(errors.New("connection refused"))
-		case 1:
-			return effect.Answer{}, errReset // and it did not happen
+		}
+		if err := s.end(); err != nil { // and it did not happen
+			return effect.Answer{}, err
 		}
 		answer := p.act(at)
 		time.Sleep(s.nap(30 * time.Second))
-		if s.n(4) == 0 {
-			return effect.Answer{}, errReset // and it happened
-		}
-		return answer, nil
+		return answer, s.end() // and it happened
 	}
+}
+
+// end is how a handler ends that cannot say what happened; nil: it can.
+func (s *soak) end() error {
+	switch s.n(9) {
+	case 0:
+		return errReset
+	case 1:
+		runtime.Goexit()
+	case 2:
+		panic("boom")
+	}
+	return nil
 }
 
 // judge holds one flight against the table of promises.

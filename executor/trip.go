@@ -3,13 +3,13 @@ package executor
 import (
 	"bytes"
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/caller"
 	"github.com/flightd/flightd/lease"
 )
 
@@ -33,6 +33,7 @@ type trip struct {
 	// Of the goroutine that flies it.
 	right    lease.Lease // nil: none
 	setbacks int         // how often in a row a claim came to nothing
+	left     *legacy     // what it must go on with: of the one before it, which the handler ended; nil: nothing
 }
 
 const shards = 64
@@ -172,22 +173,12 @@ func (t *trip) await(ctx context.Context, patience time.Duration, as effect.Sour
 	}
 }
 
-// share gives the trip's result to one of its callers: what this trip executed, the others joined. Each has a body of
-// its own.
+// share gives the trip's result to one of its callers.
 func (t *trip) share(as effect.Source) (effect.Result, error) {
 	if !t.joined {
 		return t.result, t.err
 	}
-	result := t.result
-	if as == effect.Joined && result.Source == effect.Executed {
-		result.Source = effect.Joined
-	}
-	result.Answer.Body = bytes.Clone(result.Answer.Body)
-	var declined *effect.Declined
-	if errors.As(t.err, &declined) {
-		return result, &effect.Declined{Result: result}
-	}
-	return result, t.err
+	return caller.Share(t.result, t.err, as)
 }
 
 // forget takes one caller off the trip. The interest ends under the lock, so that nobody joins a trip that has lost it.

@@ -20,6 +20,7 @@ func rooms() []room {
 		{"internal/gate", 0},
 		{"internal/horizon", 0},
 		{"effect", 1},
+		{"internal/caller", 2},
 		{"lease", 2},
 		{"clusterstore", 2},
 		{"executor", 3},
@@ -64,7 +65,9 @@ func fences() []fence {
 
 // light are the packages that a client's program is made of: nothing that they import, however far away, may be one of
 // the heavy libraries.
-func light() []string { return []string{"client", "effect", "flight", "internal/wire"} }
+func light() []string {
+	return []string{"client", "effect", "flight", "internal/caller", "internal/wire"}
+}
 
 // heavy are the libraries that a client does not carry.
 func heavy() []string {

@@ -1,0 +1,121 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+)
+
+// closes starts a Close, and gives its end.
+func closes(t *testing.T, c *client.Client, patience time.Duration) <-chan error {
+	closed := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		closed <- c.Close(ctx)
+	}()
+	return closed
+}
+
+// within gives what comes within five seconds.
+func within[T any](t *testing.T, c <-chan T) (v T) {
+	t.Helper()
+	patience := time.NewTimer(5 * time.Second)
+	defer patience.Stop()
+	select {
+	case v = <-c:
+	case <-patience.C:
+		require.FailNow(t, "it does not come")
+	}
+	return v
+}
+
+// Close does not wait for what others do: whoever waits for them is told, under a session and without one.
+func TestCloseEndsWaits(t *testing.T) {
+	for _, warm := range []bool{false, true} {
+		g := newRig(t)
+		started, finish := make(chan struct{}), make(chan struct{})
+		holder := later(t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			close(started)
+			<-finish
+			return effect.Answer{}, nil
+		})
+		<-started
+		c := g.connect()
+		if warm {
+			g.warm(c)
+		}
+		asked := make(chan struct{}, 1)
+		g.on(askedFor(asked))
+		waiting := later(context.Background(), c, call(`1`), forbidden(t))
+		<-asked
+		closed := closes(t, c, time.Minute)
+		require.ErrorIs(t, within(t, waiting).err, client.ErrClosed)
+		require.NoError(t, within(t, closed))
+		close(finish)
+		require.NoError(t, (<-holder).err)
+	}
+}
+
+// Close comes while the answer to an open is on its way: the attempt is given back unflown, and leaves no doubt, also where
+// Close has no time.
+func TestCloseBetweenOpenAndSend(t *testing.T) {
+	for _, warm := range []bool{false, true} {
+		for _, patience := range []time.Duration{time.Minute, 0} {
+			t.Run(fmt.Sprintf("client's session=%t patience=%v", warm, patience), func(t *testing.T) {
+				g := newRig(t)
+				c := g.connect()
+				if warm {
+					g.warm(c)
+				}
+				g.once(":open", cutLate)
+				opening := later(context.Background(), c, call(`1`), forbidden(t))
+				<-g.carried
+				require.Equal(t, flight.Running, g.flight(key).State)
+				g.once("/renew", cutBefore)
+				closed := closes(t, c, patience)
+				require.ErrorIs(t, within(t, opening).err, client.ErrClosed)
+				_ = within(t, closed)
+				f := g.flight(key)
+				require.Equal(t, flight.Queued, f.State)
+				require.False(t, f.Tainted())
+				require.Empty(t, g.world.SessionIDs())
+			})
+		}
+	}
+}
+
+// What a handler that hung says after all counts while nothing newer was opened, also when Close has begun; and Close waits
+// for it.
+func TestCloseWaitsForALateReport(t *testing.T) {
+	g := newRig(t) // its server waits for the network, and so for real time: it stays outside
+	synctest.Test(t, func(t *testing.T) {
+		c, err := client.Connect(t.Context(), g.server.URL, client.WithSpool(g.spool), client.WithLogger(slog.New(slog.NewTextHandler(g, nil))))
+		require.NoError(t, err)
+		started, finish := make(chan struct{}), make(chan struct{})
+		end := later(t.Context(), c, call(`1`, flight.Policy{AttemptTimeout: time.Second}), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			close(started)
+			<-finish
+			return effect.Answer{ExternalID: "ch_1"}, nil
+		})
+		<-started
+		closed := closes(t, c, time.Hour)
+		synctest.Wait()
+		var doubt *effect.InDoubt
+		require.ErrorAs(t, (<-end).err, &doubt)
+		synctest.Wait()
+		require.Empty(t, closed)
+		close(finish)
+		require.NoError(t, <-closed)
+		require.Equal(t, flight.StateSucceeded, g.flight(key).State, "it settles its own doubt")
+	})
+}

@@ -1,0 +1,155 @@
+package executor_test
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+)
+
+// leaving is a handler that ends its goroutine, as a failed require in a test does, in its first n attempts.
+func leaving(n uint32, then effect.Handler) effect.Handler {
+	return func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		if at.Number() <= n {
+			runtime.Goexit()
+		}
+		return then(ctx, at)
+	}
+}
+
+// timeouts are those under which the handler runs on the trip's own goroutine, and on one of its own.
+var timeouts = [...]time.Duration{0, time.Minute}
+
+// A handler that ends its goroutine is of unknown outcome at once, whatever goroutine that is: everybody who waits is told,
+// and the key is let go.
+func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
+	for _, timeout := range timeouts {
+		synctest.Test(t, func(t *testing.T) {
+			fd := flightdtest.Open(t, flightdtest.Options{NoSweeper: true})
+			call, in, out := callOf("1", `{}`, flight.Policy{AttemptTimeout: timeout}), make(chan struct{}), make(chan struct{})
+			first := do(t.Context(), fd, call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+				close(in)
+				<-out
+				runtime.Goexit()
+				return effect.Answer{}, nil
+			})
+			<-in
+			second := do(t.Context(), fd, call, never(t))
+			synctest.Wait()
+			began := time.Now()
+			close(out)
+			for _, done := range []<-chan told{first, second} {
+				requireAs[*effect.InDoubt](t, (<-done).err)
+			}
+			require.Zero(t, time.Since(began))
+			f := fd.Flight(call.Key)
+			require.Equal(t, flight.Unknown, f.Newest().Outcome)
+			require.False(t, f.Newest().Lost, "it was reported, and not found out")
+			require.Contains(t, f.Newest().Error, "ended its goroutine")
+			released(t)
+			claims, err := fd.Leases.Claims(t.Context())
+			require.NoError(t, err)
+			require.Empty(t, claims)
+		})
+	}
+}
+
+// What is known of an error is known of it, too: nothing has left, and nothing may leave any more.
+func TestAHandlerThatEndsItsGoroutineBeforeItSends(t *testing.T) {
+	for _, timeout := range timeouts {
+		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+			call := callOf("1", `{}`, flight.Policy{AttemptTimeout: timeout})
+			var left *effect.Attempt
+			_, err := fd.Do(t.Context(), call, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+				left = at
+				at.Watch()
+				runtime.Goexit()
+				return effect.Answer{}, nil
+			})
+			require.Equal(t, flight.NotDone, requireAs[*effect.Unsettled](t, err).Outcome)
+			require.Error(t, left.Sending())
+			_, err = fd.Do(t.Context(), call, (&counted{}).handle)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// The trip goes on by its policy, as often as that says, under the claim that it has.
+func TestATripOutlivesItsGoroutine(t *testing.T) {
+	for _, timeout := range timeouts {
+		for _, recovery := range recoveries {
+			t.Run(recovery.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					fd := flightdtest.Open(t, flightdtest.Options{NoSweeper: true})
+					p := flight.Policy{Recovery: recovery, AttemptTimeout: timeout, Retry: flight.RetryPolicy{Attempts: 5, MinBackoff: time.Second}}
+					call, c := callOf("1", `{}`, p), new(counted)
+					call.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+						return flight.DidNotHappen, effect.Answer{}, nil
+					}
+					result, err := fd.Do(t.Context(), call, leaving(3, c.handle))
+					if recovery == flight.Hold {
+						requireAs[*effect.InDoubt](t, err)
+						return
+					}
+					require.NoError(t, err)
+					require.Equal(t, effect.Executed, result.Source)
+					require.EqualValues(t, 4, result.Attempt)
+					require.EqualValues(t, 1, c.n.Load())
+					again, err := fd.Do(t.Context(), call, never(t))
+					require.NoError(t, err)
+					require.Equal(t, result.Answer, again.Answer)
+				})
+			})
+		}
+	}
+}
+
+// Close waits for what the handler left to do, here for a ledger that does not answer, and every goroutine ends.
+func TestCloseWithAHandlerThatEndsItsGoroutine(t *testing.T) {
+	for _, timeout := range timeouts {
+		synctest.Test(t, func(t *testing.T) {
+			fd := flightdtest.Open(t, flightdtest.Options{NoSweeper: true})
+			call := callOf("1", `{}`, flight.Policy{AttemptTimeout: timeout})
+			done := do(t.Context(), fd, call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+				fd.Ledger.Stall()
+				runtime.Goexit()
+				return effect.Answer{}, nil
+			})
+			synctest.Wait()
+			closed := closing(fd, time.Hour)
+			asleep(t, time.Second)
+			select {
+			case err := <-closed:
+				require.FailNow(t, "closed before the report", err)
+			default:
+			}
+			fd.Ledger.Heal()
+			requireAs[*effect.InDoubt](t, (<-done).err)
+			require.NoError(t, <-closed)
+		})
+	}
+}
+
+// Close loses its patience, and the handler ends its goroutine with its context: that is reported, too.
+func TestAHandlerThatEndsItsGoroutineWithItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, in := callOf("1", `{}`, flight.Policy{}), make(chan struct{})
+		done := do(t.Context(), fd, call, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
+			close(in)
+			<-ctx.Done()
+			runtime.Goexit()
+			return effect.Answer{}, nil
+		})
+		<-in
+		require.NoError(t, <-closing(fd, 3*time.Second))
+		requireAs[*effect.InDoubt](t, (<-done).err)
+		require.Equal(t, flight.InDoubt, fd.Flight(call.Key).State)
+	})
+}

@@ -1,0 +1,123 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+)
+
+// An outcome that is not recorded yet is each caller's own, too, and none of the handler's buffer.
+func TestUnrecordedIsEachCallersOwn(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, body := callOf("1", `{}`, flight.Policy{}), []byte("paid")
+		in, out := make(chan struct{}), make(chan struct{})
+		first := do(t.Context(), fd, call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			close(in)
+			<-out
+			fd.Ledger.Cut()
+			return effect.Answer{Body: body}, nil
+		})
+		<-in
+		second := do(t.Context(), fd, call, never(t))
+		synctest.Wait()
+		close(out)
+		ends := map[effect.Source]*effect.Unrecorded{}
+		for source, done := range map[effect.Source]<-chan told{effect.Executed: first, effect.Joined: second} {
+			ends[source] = requireAs[*effect.Unrecorded](t, (<-done).err)
+			require.Equal(t, source, ends[source].Result.Source)
+		}
+		clear(body)
+		require.Equal(t, "paid", string(ends[effect.Executed].Result.Answer.Body))
+		clear(ends[effect.Executed].Result.Answer.Body)
+		require.Equal(t, "paid", string(ends[effect.Joined].Result.Answer.Body))
+		fd.Ledger.Heal()
+	})
+}
+
+// What a look-up found is kept as it was when it returned, however long its verdict takes to come into the ledger.
+func TestVerdictKeepsACopy(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call, found := callOf("1", `{}`, policyOf(flight.Verify)), []byte("paid")
+		call.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+			return flight.Happened, effect.Answer{ExternalID: "ch_1", Body: found}, nil
+		}
+		fd.Ledger.Before(func(c flight.Command) {
+			if _, ok := c.(*flight.Verdict); ok {
+				fd.Ledger.Before(nil)
+				fd.Ledger.Cut()
+				clear(found)
+				time.AfterFunc(time.Second, fd.Ledger.Heal)
+			}
+		})
+		result, err := fd.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) { return effect.Answer{}, errReset })
+		require.NoError(t, err)
+		require.Equal(t, "paid", string(result.Answer.Body))
+		require.Equal(t, flight.NewBlob("", result.Answer.Body, len("paid")).Digest, result.Digest)
+	})
+}
+
+// closed is an error that can be told, and not looked into.
+type closed struct{ inner error }
+
+func (e *closed) Error() string { return "closed" }
+func (e *closed) Unwrap() error { return e.inner }
+
+// An error that cannot be looked into is no reason to die between the effect and its report.
+func TestErrorsThatCannotBeLookedInto(t *testing.T) {
+	for _, timeout := range timeouts {
+		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+			call := callOf("1", `{}`, flight.Policy{AttemptTimeout: timeout})
+			_, err := fd.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+				return effect.Answer{}, (*closed)(nil)
+			})
+			require.Error(t, err)
+			require.False(t, errors.Is(err, errReset), "and callers may look into theirs")
+			require.Equal(t, flight.InDoubt, fd.Flight(call.Key).State)
+		})
+	}
+}
+
+// followed is a Doer after whose Do something happens.
+type followed struct {
+	effect.Doer
+	by func()
+}
+
+func (f followed) Do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
+	defer f.by()
+	return f.Doer.Do(ctx, call, h)
+}
+
+// A handler that hung in one attempt and returns while the next one is over gives its callers nothing: what they get is
+// what the receipt says.
+func TestTypedResultsAreOfTheirAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		p := flight.Policy{Recovery: flight.Resend, AttemptTimeout: 10 * time.Second, Retry: flight.RetryPolicy{Attempts: 3}}
+		hung, gone := make(chan struct{}), make(chan struct{})
+		late := func() {
+			close(hung)
+			<-gone
+			synctest.Wait()
+		}
+		got, err := client.Do(t.Context(), followed{fd, late}, client.Key("charge", "1"), map[string]int{"cents": 42},
+			func(_ context.Context, at client.Attempt) (string, error) {
+				if at.Number() == 1 {
+					defer close(gone)
+					<-hung
+					return "first", nil
+				}
+				return "second", nil
+			}, client.WithPolicy(p))
+		require.NoError(t, err)
+		require.Equal(t, "second", got)
+	})
+}
