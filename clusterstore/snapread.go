@@ -2,7 +2,6 @@ package clusterstore
 
 import (
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -15,7 +14,7 @@ func (s *snapshots) streamCheckpoint(name string) (io.ReadCloser, int64, error) 
 	o.ReadOnly = true
 	db, err := pebble.Open(s.path(name, checkpointDir), o)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w: snapshot %s cannot be opened: %w", ErrDamaged, name, err)
+		return nil, 0, storageError("snapshot "+name+" cannot be opened", err)
 	}
 	var size counter
 	if err := s.writeRows(&size, db); err != nil {
@@ -38,7 +37,7 @@ func (s *snapshots) writeRows(w io.Writer, db *pebble.DB) (err error) {
 	var m meta
 	value, closer, err := db.Get(singleRow(metaRow))
 	if err != nil {
-		return fmt.Errorf("%w: a snapshot without its meta row: %w", ErrDamaged, err)
+		return storageError("read a snapshot's meta row", err)
 	}
 	if err := errors.Join(decodeMeta(value, &m), closer.Close()); err != nil {
 		return err
@@ -49,20 +48,20 @@ func (s *snapshots) writeRows(w io.Writer, db *pebble.DB) (err error) {
 	}
 	it, err := db.NewIter(nil)
 	if err != nil {
-		return fmt.Errorf("clusterstore: read a snapshot: %w", err)
+		return storageError("read a snapshot", err)
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	for valid := it.First(); valid; valid = it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return fmt.Errorf("clusterstore: read a snapshot: %w", err)
+			return storageError("read a snapshot", err)
 		}
 		if err := rows.row(it.Key(), value); err != nil {
 			return err
 		}
 	}
 	if err := it.Error(); err != nil {
-		return fmt.Errorf("clusterstore: read a snapshot: %w", err)
+		return storageError("read a snapshot", err)
 	}
 	return rows.end()
 }

@@ -172,6 +172,12 @@ func devError(err error) error {
 		return &coded{code: exitUnreachable, err: err, hint: listenHint(err)}
 	case errors.Is(err, syscall.ENOSPC): // before what it was taken for
 		return &coded{code: exitFailed, err: err, hint: "make room on the disk of the data directory; nothing is lost"}
+	case anyOf(err, syscall.EMFILE, syscall.ENFILE): // likewise
+		return &coded{code: exitFailed, err: err, hint: "allow more open files (ulimit -n, or LimitNOFILE= of its unit) and start again; nothing is lost"}
+	case errors.Is(err, syscall.EIO):
+		return &coded{code: exitFailed, err: err, hint: "the disk of the data directory fails: look at its health (dmesg), and copy the whole directory to another one before anything else"}
+	case errors.Is(err, clusterstore.ErrLocked):
+		return &coded{code: exitConfig, err: err, hint: "one data directory has one flightd: stop that one, or give this one another --data"}
 	case anyOf(err, fs.ErrPermission, syscall.EROFS, syscall.ENOTDIR):
 		return &coded{code: exitConfig, err: err, hint: "the data directory must be one that this user can write: name another one with --data or FLIGHTD_DATA, or make it yours"}
 	case anyOf(err, clusterstore.ErrNewer, clusterstore.ErrOlder):
