@@ -143,3 +143,27 @@ func TestNewerPebbleIsNewer(t *testing.T) {
 		})
 	}
 }
+
+// A directory of which anything is left but the mark of whose it is was somebody's: as a new ledger it would know no key.
+func TestWhateverIsLeftIsNoNewLedger(t *testing.T) {
+	for _, left := range []string{logDir, stateName(1), snapshotDir, spoolDir, currentFile, scrubbedFile} {
+		t.Run(left, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fs, _ := compacted(t)
+				require.NoError(t, writeFile(fs, "ledger", scrubbedFile, []byte("7\n")))
+				names, err := fs.List("ledger")
+				require.NoError(t, err)
+				for _, name := range names {
+					if name != left {
+						require.NoError(t, fs.RemoveAll(fs.PathJoin("ledger", name)))
+					}
+				}
+				for range 2 {
+					_, err = Open(context.Background(), memConfig(fs))
+					require.ErrorIs(t, err, ErrDamaged)
+					require.ErrorContains(t, err, left)
+				}
+			})
+		})
+	}
+}
