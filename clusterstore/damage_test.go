@@ -2,6 +2,7 @@ package clusterstore
 
 import (
 	"context"
+	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -166,4 +167,47 @@ func TestWhateverIsLeftIsNoNewLedger(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A snapshot that is retired while somebody begins to read it stays until the reading is over.
+func TestASnapshotStaysWhileItIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := vfs.NewMem()
+		var retire func() // in the middle of a read
+		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if f := retire; f != nil && op.Kind == errorfs.OpOpen && strings.Contains(op.Path, checkpointDir) && strings.Contains(op.Path, "MANIFEST") {
+				retire = nil
+				f()
+			}
+			return nil
+		}))
+		s := openStore(t, memConfig(fs))
+		for n := range 50 {
+			fly(t, s, n)
+		}
+		s.machine.flush()
+		require.NoError(t, s.state.db.Flush()) // so that there are tables to be linked
+		require.NoError(t, s.takeSnapshot())
+		list, err := s.snaps.List()
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		retire = func() { require.NoError(t, s.snaps.retire("another")) }
+		_, stream, err := s.snaps.Open(list[0].ID)
+		require.NoError(t, err)
+		require.NoError(t, s.snaps.retire("another"))
+		rows, _, err := newRowReader(stream)
+		for err == nil {
+			_, _, err = rows.next()
+		}
+		require.ErrorIs(t, err, io.EOF)
+		require.NoError(t, stream.Close())
+		require.NoError(t, s.snaps.retire("another"))
+		left, err := s.snaps.List()
+		require.NoError(t, err)
+		require.Empty(t, left)
+
+		_, _, err = s.snaps.Open(list[0].ID)
+		require.ErrorIs(t, err, ErrDamaged)
+		require.Empty(t, s.snaps.reading, "nobody reads what could not be opened")
+	})
 }

@@ -8,7 +8,8 @@ import (
 )
 
 // streamCheckpoint reads a snapshot that is a checkpoint as a stream of rows. Raft must know its length beforehand, so
-// the rows are read twice; nobody asks for it but a node that lost its state, one that joins, and a backup.
+// the rows are read twice; nobody asks for it but a node that lost its state, one that joins, and a backup. The caller
+// holds the snapshot; the stream releases it.
 func (s *snapshots) streamCheckpoint(name string) (io.ReadCloser, int64, error) {
 	o := s.options()
 	o.ReadOnly = true
@@ -20,9 +21,6 @@ func (s *snapshots) streamCheckpoint(name string) (io.ReadCloser, int64, error) 
 	if err := s.writeRows(&size, db); err != nil {
 		return nil, 0, errors.Join(err, db.Close())
 	}
-	s.mu.Lock()
-	s.reading[name]++
-	s.mu.Unlock()
 	r, w := io.Pipe()
 	stream := &checkpointStream{PipeReader: r, snaps: s, name: name, db: db, ended: make(chan struct{})}
 	go func() {
@@ -79,12 +77,9 @@ type checkpointStream struct {
 func (c *checkpointStream) Close() error {
 	err := c.PipeReader.Close()
 	<-c.ended
-	c.snaps.mu.Lock()
-	if c.snaps.reading[c.name]--; c.snaps.reading[c.name] == 0 {
-		delete(c.snaps.reading, c.name)
-	}
-	c.snaps.mu.Unlock()
-	return errors.Join(err, c.db.Close())
+	err = errors.Join(err, c.db.Close())
+	c.snaps.release(c.name)
+	return err
 }
 
 // counter is a writer that only counts.

@@ -185,11 +185,13 @@ func (s *snapshots) failure() error {
 	return s.failed
 }
 
-// Open gives a snapshot as a stream of rows of known length.
+// Open gives a snapshot as a stream of rows of known length. It stays until the stream is closed.
 func (s *snapshots) Open(name string) (_ *raft.SnapshotMeta, _ io.ReadCloser, err error) {
+	s.hold(name) // before the first look at it
 	defer func() {
 		if err != nil {
 			s.fail(err)
+			s.release(name)
 		}
 	}()
 	m, err := s.readMeta(name)
@@ -203,6 +205,7 @@ func (s *snapshots) Open(name string) (_ *raft.SnapshotMeta, _ io.ReadCloser, er
 			return nil, nil, fmt.Errorf("clusterstore: open snapshot %s: %w", name, err)
 		}
 		out.Size = info.Size()
+		s.release(name) // an open file outlives its name
 		return out, f, nil
 	}
 	r, size, err := s.streamCheckpoint(name)
@@ -211,6 +214,21 @@ func (s *snapshots) Open(name string) (_ *raft.SnapshotMeta, _ io.ReadCloser, er
 	}
 	out.Size = size
 	return out, r, nil
+}
+
+// hold keeps a snapshot from being removed until it is released.
+func (s *snapshots) hold(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reading[name]++
+}
+
+func (s *snapshots) release(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reading[name]--; s.reading[name] == 0 {
+		delete(s.reading, name)
+	}
 }
 
 // retire removes all snapshots but the one named and those that somebody reads. A crash does not bring them back: what
