@@ -159,6 +159,7 @@ func devError(err error) error {
 	var forgot *node.LedgerLostError
 	var invalid *flight.InvalidError
 	var network *net.OpError
+	var etcd *node.EtcdError
 	switch {
 	case err == nil:
 		return nil
@@ -184,6 +185,9 @@ func devError(err error) error {
 		return &coded{code: exitConfig, err: err, hint: "start the flightd that wrote it, or give this one another --data, which then knows of nothing that was done"}
 	case anyOf(err, clusterstore.ErrForeign, clusterstore.ErrDamaged):
 		return &coded{code: exitConfig, err: err, hint: "put back what was there, the whole directory of one time, or give another --data, which then knows of nothing that was done"}
+	case errors.As(err, &etcd):
+		return &coded{code: exitConfig, err: err, hint: "no receipt is lost, they are in the ledger: put back the etcd directory that was there; where there is none, move " +
+			etcd.Dir + " away and start once with --raise-lease-epoch 'REASON'"}
 	}
 	return &coded{code: exitFailed, err: err}
 }
