@@ -63,6 +63,8 @@ func (a *app) dev(ctx context.Context, f devFlags) error {
 		a.tellSupervisor("READY=1\nSTATUS=answers at " + r.URL)
 	}
 	node.Tune()
+	ctx, unheed := until(ctx, syscall.SIGHUP) // its terminal was closed
+	defer unheed()
 	told := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(told)
