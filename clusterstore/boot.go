@@ -6,6 +6,7 @@ import "fmt"
 type standing struct {
 	Applied, AppliedTerm uint64 // of the state; 0: it is empty
 	Snapshot             uint64 // index of the newest one; 0: there is none
+	Unread               error  // why another one, that may be whole, cannot be read now; nil: there is none such
 	First, Last          uint64 // of the log; 0: it is empty
 	Termed               bool   // raft's term is known: the log's database was not lost
 	TermAtApplied        uint64 // of the log's entry at Applied; 0: the log does not hold it
@@ -18,6 +19,8 @@ func plan(s standing) (restore bool, err error) {
 	switch {
 	case base > 0 && !s.Termed:
 		return false, fmt.Errorf("%w: the raft log is gone while a state up to entry %d is there: this node has forgotten its votes; remove the whole directory and let it join as a new node, or restore a backup", ErrDamaged, base)
+	case s.Unread != nil && (base == 0 || s.First > base+1):
+		return false, fmt.Errorf("clusterstore: what stands behind entry %d is in a snapshot that cannot be read now: %w", base, s.Unread)
 	case s.First > base+1:
 		return false, fmt.Errorf("%w: entries %d to %d are neither in the state, nor in a readable snapshot, nor in the log", ErrDamaged, base+1, s.First-1)
 	case s.Last < s.Applied && s.Snapshot < s.Applied:

@@ -69,6 +69,7 @@
 //	damage in the log before its end            refused, because a later record proves that it was synced.
 //	log shorter than what the state applied     refused: entries that were durable are gone, nobody knows which else.
 //	log directory gone                          refused: this node forgot its votes, and could vote twice.
+//	IDENTITY gone, anything else there          refused: as a new ledger it would know no key.
 //	a roll that does not name every flight      refused: it would deny a key that was used.
 //	a spooled report without its checksum       put aside for a person, and told.
 //	one of a flight that the ledger lost        put aside as well, once the ledger has said so.
@@ -76,6 +77,8 @@
 //	newer version
 //	a block without its checksum                refused where a start needs it; the state machine dies of it; a reader
 //	                                            gets an error.
+//	a permission, a file descriptor, room or a  refused with the system's own error, which is no damage: the next start
+//	sector that the system refuses              may get it.
 //	another node's or cluster's directory, one  refused.
 //	that is in use, of a newer version, or of
 //	one from before the first release

@@ -70,8 +70,8 @@ func newIdentity(cfg *Config) (identity, error) {
 		return id, fmt.Errorf("clusterstore: list %s: %w", cfg.Dir, err)
 	}
 	for _, name := range names {
-		if name == logDir || strings.HasPrefix(name, statePrefix) {
-			return id, fmt.Errorf("%w: %s holds a ledger, but its file %s is gone", ErrDamaged, cfg.Dir, identityFile)
+		if ofLedger(name) {
+			return id, fmt.Errorf("%w: %s holds %s of a ledger, but its file %s is gone; as a new ledger it would know of nothing that was done", ErrDamaged, cfg.Dir, name, identityFile)
 		}
 	}
 	if id.Node == "" {
@@ -85,6 +85,15 @@ func newIdentity(cfg *Config) (identity, error) {
 		return id, fmt.Errorf("clusterstore: encode %s: %w", identityFile, err)
 	}
 	return id, writeFile(cfg.FS, cfg.Dir, identityFile, append(b, '\n'))
+}
+
+// ofLedger reports whether a name is one that a ledger puts into its directory, and only after its identity.
+func ofLedger(name string) bool {
+	switch name {
+	case logDir, snapshotDir, spoolDir, currentFile, scrubbedFile:
+		return true
+	}
+	return strings.HasPrefix(name, statePrefix)
 }
 
 // lockDir makes sure that no other process has the directory open.

@@ -66,7 +66,7 @@ func (s *Store) openFiles() error {
 	s.cfg.NodeID, s.cfg.ClusterID = id.Node, id.Cluster
 	s.blocks = pebble.NewCache(s.cfg.Memory.cache())
 	if s.log, err = pebblelog.Open(s.cfg.FS.PathJoin(s.cfg.Dir, logDir), pebblelog.Options(s.pebbleOptions())); err != nil {
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
+		return storageError("the raft log cannot be opened", err)
 	}
 	stateOpts := func() *pebble.Options { return stateOptions(s.pebbleOptions()) }
 	if s.state, err = openState(&s.cfg, stateOpts); err != nil {
@@ -84,7 +84,7 @@ func (s *Store) openFiles() error {
 	s.machine = newMachine(&s.cfg, s.state, s.snaps)
 	head, r, err := s.state.load()
 	if err != nil {
-		return err
+		return storageError("the state cannot be read", err)
 	}
 	s.machine.takeOver(head, r)
 	return s.claimState()
@@ -136,7 +136,7 @@ func (s *Store) examine() (restore bool, err error) {
 	}
 	base := max(found.Applied, found.Snapshot)
 	if err := s.log.Scan(base+1, func(*raft.Log) error { return nil }); err != nil {
-		return false, fmt.Errorf("%w: the raft log behind entry %d: %w", ErrDamaged, base, err)
+		return false, storageError(fmt.Sprintf("the raft log behind entry %d", base), err)
 	}
 	return restore, nil
 }
@@ -151,10 +151,11 @@ func (s *Store) standing() (standing, error) {
 	if len(list) > 0 {
 		found.Snapshot = list[0].Index
 	}
+	found.Unread = s.snaps.failure()
 	found.First, _ = s.log.FirstIndex() // it has no error
 	found.Last, _ = s.log.LastIndex()   // it has no error
 	found.Termed, err = s.log.Termed()
-	if err != nil || m.Applied < found.First || m.Applied > found.Last || m.Applied == 0 {
+	if err = storageError("the raft log", err); err != nil || m.Applied < found.First || m.Applied > found.Last || m.Applied == 0 {
 		return found, err
 	}
 	var entry raft.Log
@@ -163,10 +164,7 @@ func (s *Store) standing() (standing, error) {
 	if errors.Is(err, raft.ErrLogNotFound) {
 		return found, nil // a hole that a restore left
 	}
-	if err != nil {
-		return found, fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	return found, nil
+	return found, storageError("the raft log", err)
 }
 
 // bootReplay is how many entries raft may read again at a start though their effects are in the state.
@@ -225,7 +223,10 @@ func (s *Store) startRaft(restore bool) error {
 	conf := s.raftConfig(restore)
 	r, err := raft.NewRaft(conf, s.machine, guarded, s.log, s.snaps, transport)
 	if err != nil {
-		return fmt.Errorf("%w: raft cannot start: %w", ErrDamaged, err)
+		if why := s.snaps.failure(); why != nil {
+			err = fmt.Errorf("%w: %w", err, why)
+		}
+		return storageError("raft cannot start", err)
 	}
 	s.raft = r
 	s.packer = &packer{raft: r, now: s.clock.read, pending: s.machine.pending}

@@ -2,28 +2,25 @@ package clusterstore
 
 import (
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/cockroachdb/pebble/v2"
 )
 
 // streamCheckpoint reads a snapshot that is a checkpoint as a stream of rows. Raft must know its length beforehand, so
-// the rows are read twice; nobody asks for it but a node that lost its state, one that joins, and a backup.
+// the rows are read twice; nobody asks for it but a node that lost its state, one that joins, and a backup. The caller
+// holds the snapshot; the stream releases it.
 func (s *snapshots) streamCheckpoint(name string) (io.ReadCloser, int64, error) {
 	o := s.options()
 	o.ReadOnly = true
 	db, err := pebble.Open(s.path(name, checkpointDir), o)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w: snapshot %s cannot be opened: %w", ErrDamaged, name, err)
+		return nil, 0, storageError("snapshot "+name+" cannot be opened", err)
 	}
 	var size counter
 	if err := s.writeRows(&size, db); err != nil {
 		return nil, 0, errors.Join(err, db.Close())
 	}
-	s.mu.Lock()
-	s.reading[name]++
-	s.mu.Unlock()
 	r, w := io.Pipe()
 	stream := &checkpointStream{PipeReader: r, snaps: s, name: name, db: db, ended: make(chan struct{})}
 	go func() {
@@ -38,7 +35,7 @@ func (s *snapshots) writeRows(w io.Writer, db *pebble.DB) (err error) {
 	var m meta
 	value, closer, err := db.Get(singleRow(metaRow))
 	if err != nil {
-		return fmt.Errorf("%w: a snapshot without its meta row: %w", ErrDamaged, err)
+		return storageError("read a snapshot's meta row", err)
 	}
 	if err := errors.Join(decodeMeta(value, &m), closer.Close()); err != nil {
 		return err
@@ -49,20 +46,20 @@ func (s *snapshots) writeRows(w io.Writer, db *pebble.DB) (err error) {
 	}
 	it, err := db.NewIter(nil)
 	if err != nil {
-		return fmt.Errorf("clusterstore: read a snapshot: %w", err)
+		return storageError("read a snapshot", err)
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	for valid := it.First(); valid; valid = it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return fmt.Errorf("clusterstore: read a snapshot: %w", err)
+			return storageError("read a snapshot", err)
 		}
 		if err := rows.row(it.Key(), value); err != nil {
 			return err
 		}
 	}
 	if err := it.Error(); err != nil {
-		return fmt.Errorf("clusterstore: read a snapshot: %w", err)
+		return storageError("read a snapshot", err)
 	}
 	return rows.end()
 }
@@ -80,12 +77,9 @@ type checkpointStream struct {
 func (c *checkpointStream) Close() error {
 	err := c.PipeReader.Close()
 	<-c.ended
-	c.snaps.mu.Lock()
-	if c.snaps.reading[c.name]--; c.snaps.reading[c.name] == 0 {
-		delete(c.snaps.reading, c.name)
-	}
-	c.snaps.mu.Unlock()
-	return errors.Join(err, c.db.Close())
+	err = errors.Join(err, c.db.Close())
+	c.snaps.release(c.name)
+	return err
 }
 
 // counter is a writer that only counts.

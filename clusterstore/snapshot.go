@@ -57,7 +57,12 @@ func (c *checkpoint) Release() {
 //
 // If the process dies before CURRENT is renamed, the old state is there and raft restores again. After it the new one
 // is; what is left of the other is removed at the next start.
-func (m *machine) Restore(from io.ReadCloser) error {
+func (m *machine) Restore(from io.ReadCloser) (err error) {
+	defer func() {
+		if err != nil {
+			m.snaps.fail(err)
+		}
+	}()
 	m.flush() // so that nobody writes into the old state any more
 	name := stateName(stateNumber(m.state.name) + 1)
 	db, err := m.build(name, from)

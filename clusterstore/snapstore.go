@@ -72,6 +72,7 @@ type snapshots struct {
 	mu      sync.Mutex
 	serial  int
 	reading map[string]int // snapshots that somebody reads: they stay until the next one
+	failed  error          // why one could not be read: raft keeps that to itself
 }
 
 func openSnapshots(cfg *Config, cluster string, options func() *pebble.Options) (*snapshots, error) {
@@ -128,6 +129,7 @@ func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
 	}
 	slices.Sort(names)
 	slices.Reverse(names)
+	s.fail(nil)
 	var all []*raft.SnapshotMeta
 	for _, name := range names {
 		if strings.HasPrefix(name, tempPrefix) {
@@ -139,6 +141,9 @@ func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
 		}
 		if err != nil {
 			s.cfg.Logger.Error("clusterstore: a snapshot cannot be read", "snapshot", name, "error", err)
+			if !errors.Is(err, ErrDamaged) {
+				s.fail(err)
+			}
 			continue
 		}
 		all = append(all, m.raft(name))
@@ -149,7 +154,7 @@ func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
 func (s *snapshots) readMeta(name string) (m snapshotMeta, err error) {
 	b, err := readFile(s.cfg.FS, s.path(name, snapshotMetaFile))
 	if err != nil {
-		return m, fmt.Errorf("clusterstore: read snapshot %s: %w", name, err)
+		return m, storageError("read snapshot "+name, err)
 	}
 	if err := json.Unmarshal(b, &m); err != nil {
 		return m, fmt.Errorf("%w: snapshot %s: %w", ErrDamaged, name, err)
@@ -166,8 +171,29 @@ func (s *snapshots) readMeta(name string) (m snapshotMeta, err error) {
 	return m, nil
 }
 
-// Open gives a snapshot as a stream of rows of known length.
-func (s *snapshots) Open(name string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+// fail notes why a snapshot cannot be read, for who may ask for it.
+func (s *snapshots) fail(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = why
+}
+
+// failure is why a snapshot could not be read since the last List; of List itself only what may be over at the next start.
+func (s *snapshots) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
+// Open gives a snapshot as a stream of rows of known length. It stays until the stream is closed.
+func (s *snapshots) Open(name string) (_ *raft.SnapshotMeta, _ io.ReadCloser, err error) {
+	s.hold(name) // before the first look at it
+	defer func() {
+		if err != nil {
+			s.fail(err)
+			s.release(name)
+		}
+	}()
 	m, err := s.readMeta(name)
 	if err != nil {
 		return nil, nil, err
@@ -179,6 +205,7 @@ func (s *snapshots) Open(name string) (*raft.SnapshotMeta, io.ReadCloser, error)
 			return nil, nil, fmt.Errorf("clusterstore: open snapshot %s: %w", name, err)
 		}
 		out.Size = info.Size()
+		s.release(name) // an open file outlives its name
 		return out, f, nil
 	}
 	r, size, err := s.streamCheckpoint(name)
@@ -187,6 +214,21 @@ func (s *snapshots) Open(name string) (*raft.SnapshotMeta, io.ReadCloser, error)
 	}
 	out.Size = size
 	return out, r, nil
+}
+
+// hold keeps a snapshot from being removed until it is released.
+func (s *snapshots) hold(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reading[name]++
+}
+
+func (s *snapshots) release(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reading[name]--; s.reading[name] == 0 {
+		delete(s.reading, name)
+	}
 }
 
 // retire removes all snapshots but the one named and those that somebody reads. A crash does not bring them back: what

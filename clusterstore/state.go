@@ -68,7 +68,7 @@ func openState(cfg *Config, options func() *pebble.Options) (*state, error) {
 	s.name = name
 	s.db, err = pebble.Open(cfg.FS.PathJoin(cfg.Dir, name), options())
 	if err != nil {
-		return nil, fmt.Errorf("%w: the state cannot be opened: %w", ErrDamaged, err)
+		return nil, storageError("the state cannot be opened", err)
 	}
 	return s, nil
 }

@@ -89,7 +89,7 @@ func newRowReader(in io.Reader) (*rowReader, streamHead, error) {
 	var head streamHead
 	line, err := r.in.ReadBytes('\n')
 	if err != nil {
-		return nil, head, fmt.Errorf("%w: a stream of rows without its first line: %w", ErrDamaged, err)
+		return nil, head, cutOff(err)
 	}
 	r.sum.Write(line)
 	if err := json.Unmarshal(line, &head); err != nil || head.Magic != streamMagic {
@@ -152,6 +152,10 @@ func (r *rowReader) length() (uint64, error) {
 	return n, nil
 }
 
+// cutOff is a stream that ends too early, or that its sender or its file cannot give now.
 func cutOff(err error) error {
-	return fmt.Errorf("%w: a stream of rows is cut off: %w", ErrDamaged, err)
+	if anyOf(err, io.EOF, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: a stream of rows is cut off: %w", ErrDamaged, err)
+	}
+	return storageError("read a stream of rows", err)
 }

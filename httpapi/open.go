@@ -107,24 +107,32 @@ func (a *api) clear(w http.ResponseWriter, r *http.Request, status int, decision
 
 // replay gives the stored outcome. One that is no success is a 424, so that no client takes it for one.
 func (a *api) replay(w http.ResponseWriter, r *http.Request, o executor.OpenAnswer) {
-	shown, err := a.shown(o.Flight)
+	f, body, err := a.whole(o.Flight)
+	if f.State == flight.Absent { // it was freed since the desk answered: the next open is its first one
+		err = &effect.Busy{Key: o.Flight.Key, State: f.State}
+	}
 	if err != nil {
-		a.fail(w, r, o.Flight.Key, err)
+		a.fail(w, r, f.Key, err)
 		return
 	}
 	h := w.Header()
-	describe(h, o.Flight)
+	describe(h, f)
+	if f.State == flight.Expired { // since the desk answered
+		a.answer(w, r, noReceipt(f), nil)
+		return
+	}
+	shown := wire.FlightOf(f, body, true)
 	shown.Source, h[wire.HeaderReplayed] = effect.Replayed.String(), yes
 	if o.Joined {
 		shown.Source, h[wire.HeaderReplayed] = effect.Joined.String(), no
 	}
-	if o.Flight.State == flight.StateSucceeded {
+	if f.State == flight.StateSucceeded {
 		out := wire.OpenAnswer{Decision: wire.DecisionReplay, Flight: shown, PolicyDiffers: o.PolicyDiffers}
 		send(w, r, http.StatusOK, typeJSON, out.AppendJSON)
 		return
 	}
-	p := about(wire.FlightFailed, o.Flight.Key, 0)
-	p.State, p.Detail, p.Decision, p.Flight = shown.State, failure(o.Flight), wire.DecisionReplay, shown
+	p := about(wire.FlightFailed, f.Key, 0)
+	p.State, p.Detail, p.Decision, p.Flight = shown.State, failure(f), wire.DecisionReplay, shown
 	a.answer(w, r, p, nil)
 }
 
@@ -199,23 +207,14 @@ func (a *api) report(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, a.keyOf(req.ID), err)
 		return
 	}
-	shown, err := a.reported(f, &req)
-	if err != nil {
-		a.fail(w, r, f.Key, err)
+	if rec := f.Receipt; rec == nil || rec.Body.Digest != req.Body.Digest || rec.Body.Kept != len(req.Body.Data) {
+		a.show(w, r, f)
 		return
 	}
+	shown := wire.FlightOf(f, req.Body.Data, true) // the body is this report's and at hand; it need not be read again
+	shown.Source = effect.Executed.String()
 	describe(w.Header(), f)
 	send(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
-}
-
-// reported is the flight after a report. The body is at hand, where it is this report's; it need not be read again.
-func (a *api) reported(f *flight.Flight, req *executor.ReportRequest) (*wire.Flight, error) {
-	if rec := f.Receipt; rec != nil && rec.Body.Digest == req.Body.Digest && rec.Body.Kept == len(req.Body.Data) {
-		shown := wire.FlightOf(f, req.Body.Data, true)
-		shown.Source = effect.Executed.String()
-		return shown, nil
-	}
-	return a.shown(f)
 }
 
 func reportRequest(w http.ResponseWriter, r *http.Request) (req executor.ReportRequest, bad *wire.Invalid) {

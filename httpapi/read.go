@@ -160,15 +160,15 @@ func (a *api) receipt(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	f, body, err := a.whole(f)
+	if err != nil {
+		a.fail(w, r, f.Key, err)
+		return
+	}
 	if p := noReceipt(f); p != nil {
 		describe(w.Header(), f)
 		p.State = f.State.String()
 		a.answer(w, r, p, nil)
-		return
-	}
-	body, err := a.cfg.Ledger.ReceiptBody(f)
-	if err != nil {
-		a.fail(w, r, f.Key, err)
 		return
 	}
 	describe(w.Header(), f)

@@ -3,9 +3,11 @@ package httpapi_test
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -33,6 +35,81 @@ func TestReceiptBytes(t *testing.T) {
 	require.Equal(t, flight.Digest(sum).String(), r.header.Get("Flightd-Digest"))
 	require.Equal(t, "succeeded", r.header.Get("Flightd-Outcome"))
 	require.Equal(t, "%C3%A9%201", r.header.Get("Flightd-External-Id"))
+}
+
+// vanishing is a ledger in which something happens to a flight between the look at it and the look at its bytes, which
+// are gone then.
+type vanishing struct {
+	httpapi.Ledger
+	happens func() // once
+}
+
+func (v *vanishing) ReceiptBody(f *flight.Flight) ([]byte, error) {
+	if v.happens == nil {
+		return v.Ledger.ReceiptBody(f)
+	}
+	v.happens()
+	v.happens = nil
+	return nil, errors.New("no such body")
+}
+
+// A flight that ends its retention, is erased or is freed while it is read is shown as it was or as it is, never as an
+// error of the server.
+func TestReceiptGoesWhileItIsRead(t *testing.T) {
+	key := flight.MustKey("default/charge/1")
+	for name, end := range map[string]struct {
+		command                  flight.Command
+		shown, receipt, replayed int
+	}{
+		"expired": {&flight.Expire{Key: key, Generation: 1}, http.StatusOK, http.StatusGone, http.StatusGone},
+		"erased":  {&flight.Redact{Key: key, Generation: 1, Who: "eve", Why: "asked for"}, http.StatusOK, http.StatusGone, http.StatusOK},
+		"freed":   {&flight.Free{Key: key, Generation: 1, Who: "eve", Why: "again"}, http.StatusNotFound, http.StatusNotFound, http.StatusConflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, way := range []string{"id", "key", "receipt", "open"} {
+				var ledger vanishing
+				d := newDoor(t, func(cfg *httpapi.Config) {
+					ledger.Ledger = cfg.Ledger
+					cfg.Ledger = &ledger
+				})
+				open := `{"action":"charge","id":"1","retention":"1s"}`
+				a := d.proceed(open)
+				require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","body":{"n":1}`).status)
+				d.world.Pass(3 * time.Second)
+				ledger.happens = func() { require.Equal(t, flight.Accepted, d.world.Do(end.command).Decision) }
+				var r reply
+				want := end.shown
+				switch way {
+				case "id":
+					r = d.get("/v1/flights/" + a.FlightID)
+				case "key":
+					r = d.get("/v1/flights?key=default/charge/1")
+				case "receipt":
+					r, want = d.get("/v1/flights/"+a.FlightID+"/receipt"), end.receipt
+				case "open":
+					r, want = d.post("/v1/flights:open", open), end.replayed
+				}
+				require.Equal(t, want, r.status, "by %s: %s", way, r.body)
+				require.Nil(t, ledger.happens)
+				if name == "expired" {
+					require.Equal(t, "expired", r.header.Get("Flightd-State"), way)
+				}
+			}
+		})
+	}
+}
+
+// Bytes that are gone while nothing happened to their flight are an error, as they were.
+func TestReceiptGoneForNoReason(t *testing.T) {
+	var ledger vanishing
+	d := newDoor(t, func(cfg *httpapi.Config) {
+		ledger.Ledger = cfg.Ledger
+		cfg.Ledger = &ledger
+	})
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","body":{"n":1}`).status)
+	ledger.happens = func() {}
+	requireProblem(t, d.get("/v1/flights/"+a.FlightID), http.StatusInternalServerError, wire.Internal)
 }
 
 func TestReceiptOfAFlightThatHasNone(t *testing.T) {

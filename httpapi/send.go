@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 )
@@ -97,26 +98,35 @@ func etag(v flight.Version) string { return `"` + v.String() + `"` }
 
 // show answers with a flight and its receipt.
 func (a *api) show(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
-	shown, err := a.shown(f)
+	f, body, err := a.whole(f)
 	if err != nil {
 		a.fail(w, r, f.Key, err)
 		return
 	}
 	describe(w.Header(), f)
-	send(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
+	send(w, r, http.StatusOK, typeJSON, wire.FlightOf(f, body, true).AppendJSON)
 }
 
-// shown is a flight with the body of its receipt.
-func (a *api) shown(f *flight.Flight) (*wire.Flight, error) {
-	var body []byte
-	if f.Receipt != nil && f.State != flight.Expired {
-		body = f.Receipt.Body.Data
-		if body == nil && f.Receipt.Body.Kept > 0 {
-			var err error
-			if body, err = a.cfg.Ledger.ReceiptBody(f); err != nil {
-				return nil, err
-			}
+// whole gives a flight and the bytes of its receipt. Where these are gone because the flight went on since it was read (its
+// retention ended, it was erased or freed), it gives the flight as it is now.
+func (a *api) whole(f *flight.Flight) (*flight.Flight, []byte, error) {
+	for {
+		if f.Receipt == nil || f.State == flight.Expired || f.Receipt.Body.Kept == 0 {
+			return f, nil, nil
+		}
+		if body := f.Receipt.Body.Data; body != nil {
+			return f, body, nil
+		}
+		body, err := a.cfg.Ledger.ReceiptBody(f)
+		if err == nil {
+			return f, body, nil
+		}
+		now, unread := a.cfg.Ledger.Flight(f.ID)
+		if unread != nil || now == nil || now.Version == f.Version {
+			return f, nil, err
+		}
+		if f = now; f.State == flight.Absent {
+			return f, nil, &effect.Missing{ID: f.ID}
 		}
 	}
-	return wire.FlightOf(f, body, true), nil
 }

@@ -168,7 +168,18 @@ func (d *Desk) Remove(ctx context.Context, key flight.Key, claim flight.Claim) e
 	return d.remove(ctx, key, claim)
 }
 
+// remove deletes a claim by the revision at which it was made, which names it in the etcd of its epoch alone: another one
+// begins again. What is there of an older epoch is of this etcd, so that it may be looked at first.
 func (d *Desk) remove(ctx context.Context, key flight.Key, claim flight.Claim) error {
+	if claim.Epoch != d.cfg.Guard.Epoch() {
+		found, err := d.look(ctx, []string{key.String()})
+		if err != nil {
+			return err
+		}
+		if h, err := found[key.String()].held(); err != nil || h.Claim.Epoch != claim.Epoch {
+			return nil
+		}
+	}
 	o := &op{key: key, done: make(chan struct{}, 1)}
 	o.Op = Op{Kind: OpRelease, Key: key.String(), Revision: claim.Revision}
 	return d.commitOne(ctx, o)

@@ -30,27 +30,46 @@ type etcd struct {
 	client *clientv3.Client
 }
 
+// EtcdError says that the embedded etcd did not start on its directory. The ledger is not concerned.
+type EtcdError struct {
+	Dir   string
+	Cause error
+}
+
+func (e *EtcdError) Error() string {
+	return fmt.Sprintf("start the embedded etcd in %s: %v", e.Dir, e.Cause)
+}
+
+func (e *EtcdError) Unwrap() error { return e.Cause }
+
 // startEtcd starts the member and returns when it answers. Writes of its log are synced: a claim that was answered
 // outlives the process.
 func startEtcd(ctx context.Context, cfg *embed.Config) (e *etcd, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("start the embedded etcd in %s: %w", cfg.Dir, err)
+			err = &EtcdError{Dir: cfg.Dir, Cause: err}
 		}
 	}()
 	if err := conceive(cfg.Dir); err != nil {
 		return nil, err
 	}
-	member, err := embedEtcd(cfg)
+	if err := checkEtcd(cfg.Dir); err != nil {
+		return nil, err
+	}
+	birth := newEtcdBirth()
+	member, err := birth.attend(cfg)
 	if err != nil {
 		return nil, err
 	}
 	e = &etcd{member: member}
 	select {
 	case <-member.Server.ReadyNotify():
+		birth.over()
 		err = born(cfg.Dir)
 	case <-member.Server.StopNotify():
 		err = errors.New("it stopped before it was ready")
+	case err = <-birth.died:
+		return nil, err // what is left of it cannot be closed
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -60,21 +79,6 @@ func startEtcd(ctx context.Context, cfg *embed.Config) (e *etcd, err error) {
 	}
 	e.client = v3client.New(member.Server)
 	return e, nil
-}
-
-// embedEtcd is embed.StartEtcd without its panics: where it cannot make its log, as on a disk that is full, it tells its
-// logger why and panics with a word. What it had opened by then stays open as long as the process.
-func embedEtcd(cfg *embed.Config) (_ *embed.Etcd, err error) {
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case string:
-			err = errors.New(p)
-		default:
-			panic(p)
-		}
-	}()
-	return embed.StartEtcd(cfg)
 }
 
 func etcdConfig(dir string, quota int64, log *slog.Logger) *embed.Config {

@@ -13,7 +13,8 @@ import (
 func (n *node) keepHouse() {
 	n.parts.start("compactor", func(ctx context.Context) error {
 		compactor := etcdlease.Compactor{
-			Client: n.etcd.client, Quota: n.cfg.tuning.etcdQuota, Settings: n.cfg.tuning.compactor, Events: n.metrics.Compactor(n.compactorEvents()),
+			Client: n.etcd.client, Member: n.etcd.member.Server, Quota: n.cfg.tuning.etcdQuota,
+			Settings: n.cfg.tuning.compactor, Events: n.metrics.Compactor(n.compactorEvents()),
 		}
 		compactor.Run(ctx)
 		return nil

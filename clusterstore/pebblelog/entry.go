@@ -2,7 +2,6 @@ package pebblelog
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
@@ -15,7 +14,7 @@ const (
 	entryFixed   = 1 + 1 + 8 + 8 + 4
 )
 
-var errShort = errors.New("pebblelog: an entry is shorter than it can be")
+var errShort = fmt.Errorf("%w: an entry is shorter than it can be", ErrDamaged)
 
 func logKey(index uint64) []byte {
 	key := make([]byte, 9)

@@ -50,7 +50,7 @@ func (s *Store) GetUint64(key []byte) (uint64, error) {
 		return 0, err
 	}
 	if len(value) != 8 {
-		return 0, fmt.Errorf("pebblelog: get %s: it has %d bytes, a number has 8", key, len(value))
+		return 0, fmt.Errorf("%w: %s has %d bytes, a number has 8", ErrDamaged, key, len(value))
 	}
 	return binary.BigEndian.Uint64(value), nil
 }

@@ -21,6 +21,9 @@ var errNotFound = errors.New("not found")
 // ErrNewer is returned for an entry that a newer version of this store wrote.
 var ErrNewer = errors.New("pebblelog: entry written by a newer version")
 
+// ErrDamaged is returned for what was not written so.
+var ErrDamaged = errors.New("pebblelog: damaged")
+
 // ErrClosed is returned by everything that is asked of a closed store.
 var ErrClosed = errors.New("pebblelog: the store is closed")
 
@@ -153,7 +156,7 @@ func (s *Store) Scan(from uint64, visit func(*raft.Log) error) (err error) {
 	for valid := it.First(); valid; valid = it.Next() {
 		index := binary.BigEndian.Uint64(it.Key()[1:])
 		if index != want {
-			return fmt.Errorf("pebblelog: entry %d is missing, the next one is %d", want, index)
+			return fmt.Errorf("%w: entry %d is missing, the next one is %d", ErrDamaged, want, index)
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {

@@ -63,6 +63,8 @@ func (a *app) dev(ctx context.Context, f devFlags) error {
 		a.tellSupervisor("READY=1\nSTATUS=answers at " + r.URL)
 	}
 	node.Tune()
+	ctx, unheed := until(ctx, syscall.SIGHUP) // its terminal was closed
+	defer unheed()
 	told := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(told)
@@ -159,6 +161,7 @@ func devError(err error) error {
 	var forgot *node.LedgerLostError
 	var invalid *flight.InvalidError
 	var network *net.OpError
+	var etcd *node.EtcdError
 	switch {
 	case err == nil:
 		return nil
@@ -172,12 +175,21 @@ func devError(err error) error {
 		return &coded{code: exitUnreachable, err: err, hint: listenHint(err)}
 	case errors.Is(err, syscall.ENOSPC): // before what it was taken for
 		return &coded{code: exitFailed, err: err, hint: "make room on the disk of the data directory; nothing is lost"}
+	case anyOf(err, syscall.EMFILE, syscall.ENFILE): // likewise
+		return &coded{code: exitFailed, err: err, hint: "allow more open files (ulimit -n, or LimitNOFILE= of its unit) and start again; nothing is lost"}
+	case errors.Is(err, syscall.EIO):
+		return &coded{code: exitFailed, err: err, hint: "the disk of the data directory fails: look at its health (dmesg), and copy the whole directory to another one before anything else"}
+	case errors.Is(err, clusterstore.ErrLocked):
+		return &coded{code: exitConfig, err: err, hint: "one data directory has one flightd: stop that one, or give this one another --data"}
 	case anyOf(err, fs.ErrPermission, syscall.EROFS, syscall.ENOTDIR):
 		return &coded{code: exitConfig, err: err, hint: "the data directory must be one that this user can write: name another one with --data or FLIGHTD_DATA, or make it yours"}
 	case anyOf(err, clusterstore.ErrNewer, clusterstore.ErrOlder):
 		return &coded{code: exitConfig, err: err, hint: "start the flightd that wrote it, or give this one another --data, which then knows of nothing that was done"}
 	case anyOf(err, clusterstore.ErrForeign, clusterstore.ErrDamaged):
 		return &coded{code: exitConfig, err: err, hint: "put back what was there, the whole directory of one time, or give another --data, which then knows of nothing that was done"}
+	case errors.As(err, &etcd):
+		return &coded{code: exitConfig, err: err, hint: "no receipt is lost, they are in the ledger: put back the etcd directory that was there; where there is none, move " +
+			etcd.Dir + " away and start once with --raise-lease-epoch 'REASON'"}
 	}
 	return &coded{code: exitFailed, err: err}
 }

@@ -63,6 +63,29 @@ func TestDev_StopsOnSIGTERM(t *testing.T) {
 	}
 }
 
+// TestDev_StopsWhenItsTerminalCloses: in good order, as on SIGTERM. Under nohup it stays.
+func TestDev_StopsWhenItsTerminalCloses(t *testing.T) {
+	s := startServer(t)
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v\n%s", err, s.log)
+	}
+	s.cmd = nil
+
+	i := s.beginCommand("/bin/sh", "-c", `trap "" HUP; exec "$0" "$@"`, program, "dev", "--data", s.data, "--listen", s.address)
+	eventually(t, "it is ready", 10*time.Second, func() bool { return s.flightd("flights", "ls").code == 0 })
+	i.signal(syscall.SIGHUP)
+	if r := s.flightd("exec", "--key", "pay", "--", "echo", "paid"); r.code != 0 {
+		t.Errorf("after a SIGHUP that it was to ignore: %v", r)
+	}
+	i.signal(syscall.SIGTERM)
+	if r := i.wait(); r.code != 0 {
+		t.Errorf("it ended: %v", r)
+	}
+}
+
 // batch runs exec many times at once.
 func (s *server) batch(n int, args ...string) []result {
 	s.t.Helper()

@@ -9,13 +9,18 @@ import (
 )
 
 func main() {
-	ctx, stop := context.Background(), func() {}
-	if ends := heeded(os.Interrupt, syscall.SIGTERM); len(ends) > 0 { // none would mean all
-		ctx, stop = signal.NotifyContext(ctx, ends...)
-	}
+	ctx, stop := until(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, terminal{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv}, os.Args[1:])
 	stop()
 	os.Exit(code)
+}
+
+// until is ctx, which ends with the first of the signals that are heeded.
+func until(ctx context.Context, signals ...os.Signal) (context.Context, context.CancelFunc) {
+	if ends := heeded(signals...); len(ends) > 0 { // none would mean all
+		return signal.NotifyContext(ctx, ends...)
+	}
+	return ctx, func() {}
 }
 
 // heeded are those of the signals that whoever started this program did not have it ignore, as nohup and a shell's & do.

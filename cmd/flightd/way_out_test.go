@@ -32,16 +32,21 @@ func TestDevSaysTheWayOut(t *testing.T) {
 		code int
 		hint string
 	}{
-		"of somebody else": {&fs.PathError{Op: "open", Path: "/d/LOCK", Err: syscall.EACCES}, exitConfig, "--data"},
-		"read only":        {&fs.PathError{Op: "mkdir", Path: "/d", Err: syscall.EROFS}, exitConfig, "--data"},
-		"a file":           {&fs.PathError{Op: "mkdir", Path: "/d", Err: syscall.ENOTDIR}, exitConfig, "--data"},
-		"full":             {&fs.PathError{Op: "write", Path: "/d/LOCK", Err: syscall.ENOSPC}, exitFailed, "make room"},
-		"newer":            {fmt.Errorf("%w: format 9", clusterstore.ErrNewer), exitConfig, "wrote it"},
-		"older":            {fmt.Errorf("%w: format 0", clusterstore.ErrOlder), exitConfig, "wrote it"},
-		"etcd forgot":      {&lease.RegressedError{}, exitConfig, "--raise-lease-epoch"},
-		"foreign etcd":     {fmt.Errorf("%w: x", lease.ErrForeign), exitConfig, "put back the ledger"},
-		"no ledger":        {&node.LedgerLostError{}, exitConfig, "put back the ledger"},
-		"another's":        {fmt.Errorf("%w: x", clusterstore.ErrForeign), exitConfig, "put back"},
+		"of somebody else":    {&fs.PathError{Op: "open", Path: "/d/LOCK", Err: syscall.EACCES}, exitConfig, "--data"},
+		"read only":           {&fs.PathError{Op: "mkdir", Path: "/d", Err: syscall.EROFS}, exitConfig, "--data"},
+		"a file":              {&fs.PathError{Op: "mkdir", Path: "/d", Err: syscall.ENOTDIR}, exitConfig, "--data"},
+		"full":                {&fs.PathError{Op: "write", Path: "/d/LOCK", Err: syscall.ENOSPC}, exitFailed, "make room"},
+		"too few files":       {&fs.PathError{Op: "open", Path: "/d/ledger", Err: syscall.EMFILE}, exitFailed, "ulimit"},
+		"a sick disk":         {&fs.PathError{Op: "read", Path: "/d/ledger", Err: syscall.EIO}, exitFailed, "dmesg"},
+		"in use":              {fmt.Errorf("%w: /d", clusterstore.ErrLocked), exitConfig, "stop that one"},
+		"newer":               {fmt.Errorf("%w: format 9", clusterstore.ErrNewer), exitConfig, "wrote it"},
+		"older":               {fmt.Errorf("%w: format 0", clusterstore.ErrOlder), exitConfig, "wrote it"},
+		"etcd forgot":         {&lease.RegressedError{}, exitConfig, "--raise-lease-epoch"},
+		"broken etcd":         {&node.EtcdError{Dir: "/d/etcd", Cause: errors.New("its log is gone")}, exitConfig, "move /d/etcd away"},
+		"etcd on a full disk": {&node.EtcdError{Dir: "/d/etcd", Cause: syscall.ENOSPC}, exitFailed, "make room"},
+		"foreign etcd":        {fmt.Errorf("%w: x", lease.ErrForeign), exitConfig, "put back the ledger"},
+		"no ledger":           {&node.LedgerLostError{}, exitConfig, "put back the ledger"},
+		"another's":           {fmt.Errorf("%w: x", clusterstore.ErrForeign), exitConfig, "put back"},
 	} {
 		code, _, hint := explain(devError(test.err))
 		if code != test.code || !strings.Contains(hint, test.hint) {

@@ -53,6 +53,7 @@ func fences() []fence {
 	return []fence{
 		{"go.etcd.io/etcd/server", []string{"lease/etcdlease/etcdtest", "node", "bench"}, []string{"lease/etcdlease"}},
 		{"go.etcd.io/etcd", []string{"lease/etcdlease", "node", "bench"}, nil},
+		{"go.etcd.io/bbolt", []string{"node"}, nil},
 		{"github.com/hashicorp/raft", []string{"clusterstore", "bench"}, nil},
 		{"github.com/cockroachdb/pebble", []string{"clusterstore", "bench"}, nil},
 		{"github.com/prometheus", []string{"metrics"}, nil},

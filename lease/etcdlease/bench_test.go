@@ -122,7 +122,7 @@ func benchSteady(b *testing.B, tuned bool) {
 	admin := server.InProcess(b)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { defer close(ended); (&etcdlease.Compactor{Client: admin}).Run(ctx) }()
+	go func() { defer close(ended); (&etcdlease.Compactor{Client: admin, Member: server.Member()}).Run(ctx) }()
 	session, err := desk.NewSession(ctx, lease.Spec{Owner: "bench:1", Kept: true})
 	if err != nil {
 		b.Fatal(err)

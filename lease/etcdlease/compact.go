@@ -15,16 +15,21 @@ import (
 // claim adds to it: left alone, a million claims cost 0.6 GB of memory.
 type Compactor struct {
 	Client   *clientv3.Client // of the member in this process
+	Member   Member           // the member itself
 	Quota    int64            // its quota in bytes; 0: as the server says
 	Settings CompactorSettings
 	Events   CompactorEvents
 
-	last    mark // the newest compaction
-	seen    mark // a moment at least one Look ago
-	defrag  time.Time
-	near    bool
-	noSpace bool
+	last   mark // the newest compaction
+	seen   mark // a moment at least one Look ago
+	defrag time.Time
+	near   bool
+	full   time.Time // since when etcd refuses to write; zero: it writes
 }
+
+// Member is the server of the member. A client in the same process cannot ask it for this: the call ends in a nil
+// pointer of etcd's own.
+type Member interface{ Defragment() error }
 
 // mark is a revision and when it was current.
 type mark struct {
@@ -155,16 +160,28 @@ func dueDefrag(size, inUse, worth int64) bool {
 	return size >= worth && size-inUse > size/2
 }
 
+// dueRescue: a member that is full takes no claims, so its pause costs nothing. It is worth it where a tenth of the quota
+// can be had back and room is left then. What is in use was counted at the last write, and there may be none any more: so
+// once it is defragmented on trust, when its history had time to go.
+func (c *Compactor) dueRescue(size, inUse, quota int64) bool {
+	if c.full.IsZero() {
+		return false
+	}
+	return size-inUse > quota/10 && inUse < quota*8/10 ||
+		c.defrag.Before(c.full) && time.Since(c.full) >= 2*c.Settings.Every || time.Since(c.defrag) >= c.Settings.DefragRest
+}
+
 func (c *Compactor) maybeDefrag(ctx context.Context, status *clientv3.StatusResponse) error {
 	worth := c.Settings.DefragSize
 	if worth == 0 {
 		worth = max(c.quota(status)/4, 64<<20)
 	}
-	if !dueDefrag(status.DbSize, status.DbSizeInUse, worth) || time.Since(c.defrag) < c.Settings.DefragRest && !c.noSpace {
+	due := dueDefrag(status.DbSize, status.DbSizeInUse, worth) && time.Since(c.defrag) >= c.Settings.DefragRest
+	if !due && !c.dueRescue(status.DbSize, status.DbSizeInUse, c.quota(status)) {
 		return nil
 	}
 	c.defrag = time.Now()
-	if _, err := c.Client.Defragment(ctx, ""); err != nil {
+	if err := c.Member.Defragment(); err != nil {
 		return err
 	}
 	after, err := c.Client.Status(ctx, "")
@@ -180,11 +197,16 @@ func (c *Compactor) watchAlarm(ctx context.Context, status *clientv3.StatusRespo
 	for _, e := range status.Errors {
 		full = full || strings.Contains(e, pb.AlarmType_NOSPACE.String())
 	}
-	if full != c.noSpace && c.Events.NoSpace != nil {
-		c.Events.NoSpace(full)
+	if was := !c.full.IsZero(); full != was {
+		c.full = time.Time{}
+		if full {
+			c.full = time.Now()
+		}
+		if c.Events.NoSpace != nil {
+			c.Events.NoSpace(full)
+		}
 	}
-	c.noSpace = full
-	if quota := c.quota(status); full && quota > 0 && status.DbSize < quota*6/10 {
+	if quota := c.quota(status); full && quota > 0 && status.DbSize < quota*9/10 {
 		_, err := c.Client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: status.Header.MemberId, Alarm: pb.AlarmType_NOSPACE})
 		return err
 	}

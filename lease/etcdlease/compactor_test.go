@@ -3,12 +3,15 @@ package etcdlease_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
@@ -28,7 +31,7 @@ func TestCompactorShortensTheHistory(t *testing.T) {
 	compacted, near, defragged := make(chan int64, 100), make(chan bool, 10), make(chan int64, 10)
 	var size, used, quota atomic.Int64
 	c := etcdlease.Compactor{
-		Client: server.InProcess(t), Quota: 1000,
+		Client: server.InProcess(t), Member: server.Member(), Quota: 1000,
 		Settings: etcdlease.CompactorSettings{Look: 20 * time.Millisecond, Every: 50 * time.Millisecond, DefragSize: 1},
 		Events: etcdlease.CompactorEvents{
 			Compacted:    func(revision int64, _ time.Duration) { compacted <- revision },
@@ -38,9 +41,7 @@ func TestCompactorShortensTheHistory(t *testing.T) {
 			Failed:       func(err error) { t.Error(err) },
 		},
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); c.Run(ctx) }()
+	stop := run(t, &c)
 	for revision := int64(0); revision <= first; {
 		acquire(t, s, key("2")).Release()
 		select {
@@ -52,7 +53,6 @@ func TestCompactorShortensTheHistory(t *testing.T) {
 		t.Error("far from the quota")
 	}
 	stop()
-	<-ended
 	if size.Load() < used.Load() || used.Load() <= 0 || quota.Load() != 1000 {
 		t.Errorf("a file of %d bytes, %d in use, quota %d", size.Load(), used.Load(), quota.Load())
 	}
@@ -99,5 +99,103 @@ func TestNewDoesNotNeedEtcd(t *testing.T) {
 	}
 	if err := desk.Close(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCompactorDefragments: a file that is mostly free pages is written anew, and the member goes on.
+func TestCompactorDefragments(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := server.InProcess(t)
+	for range 100 { // history: 5 MB, of which 50 KB are needed
+		if _, err := admin.Put(t.Context(), "k", strings.Repeat("v", 50_000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defragged := make(chan [2]int64, 10)
+	c := etcdlease.Compactor{
+		Client: server.InProcess(t), Member: server.Member(),
+		Settings: etcdlease.CompactorSettings{Look: 20 * time.Millisecond, Every: 50 * time.Millisecond, DefragSize: 2 << 20},
+		Events: etcdlease.CompactorEvents{
+			Defragmented: func(before, after int64, _ time.Duration) { defragged <- [2]int64{before, after} },
+			Failed:       func(err error) { t.Error(err) },
+		},
+	}
+	defer run(t, &c)()
+	for n := 0; ; n++ { // pages are free only when something was written since
+		if _, err := admin.Put(t.Context(), "other", fmt.Sprint(n)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case size := <-defragged:
+			if size[1] >= size[0]/2 {
+				t.Errorf("the file had %d bytes and has %d", size[0], size[1])
+			}
+			return
+		case <-t.Context().Done():
+			t.Fatal("it was never defragmented")
+		default:
+		}
+	}
+}
+
+// run lets a compactor work until the function that it gives is called.
+func run(t *testing.T, c *etcdlease.Compactor) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); c.Run(ctx) }()
+	return func() { cancel(); <-ended }
+}
+
+// TestCompactorBringsAFullMemberBack: at its quota with more than half of it in use, too. What claims and sessions hold is
+// given up only by those who hold it, so the room must be what is free in the file.
+func TestCompactorBringsAFullMemberBack(t *testing.T) {
+	t.Parallel()
+	const quota = 8 << 20
+	server := etcdtest.StartTuned(t, func(cfg *embed.Config) { cfg.QuotaBackendBytes = quota })
+	admin := server.InProcess(t)
+	put := func(n int) error {
+		_, err := admin.Put(t.Context(), fmt.Sprint("k", n), strings.Repeat("v", 50_000))
+		return err
+	}
+	for n := range 100 { // 5 MB of the 8
+		if err := put(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	for n := 0; err == nil; n++ { // and history
+		err = put(n % 5)
+	}
+	if !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	full, defragged := make(chan bool, 10), make(chan int64, 10)
+	c := etcdlease.Compactor{
+		Client: server.InProcess(t), Member: server.Member(), Quota: quota,
+		Settings: etcdlease.CompactorSettings{Look: 20 * time.Millisecond, Every: 100 * time.Millisecond, DefragRest: time.Second},
+		Events: etcdlease.CompactorEvents{
+			NoSpace:      func(is bool) { full <- is },
+			Defragmented: func(_, after int64, _ time.Duration) { defragged <- after },
+			Failed:       func(err error) { t.Error(err) },
+		},
+	}
+	defer run(t, &c)()
+	for _, want := range []bool{true, false} {
+		select {
+		case is := <-full:
+			if is != want {
+				t.Fatalf("full: %v", is)
+			}
+		case <-time.After(10 * time.Second):
+			status, err := admin.Status(t.Context(), "")
+			t.Fatalf("it is never full: %v; %+v, %v", want, status, err)
+		}
+	}
+	if err := put(0); err != nil {
+		t.Error(err)
+	}
+	if after := <-defragged; after < quota/2 {
+		t.Errorf("no more than %d bytes were in use, which is not the case that was to be tried", after)
 	}
 }

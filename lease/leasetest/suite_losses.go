@@ -222,6 +222,21 @@ var guardCases = []testCase{
 		_, err = remote.TryAcquire(x.ctx, key("4"))
 		x.wants(err, lease.ErrLost)
 	}},
+	{name: "Hazard21_ARemovalMeansAClaimOfItsEpoch", run: func(x *exam) {
+		n := x.node(Options{})
+		remote := x.remote(n, 60*time.Second)
+		old := x.take(remote, key("1"))
+		x.Ledger().RaiseEpoch()
+		s := x.kept(n, "a:1")
+		now := x.take(s, key("2"))
+		// Revisions begin again in the etcd of another epoch, so the claim that is there now may have an older one's.
+		then := now.Claim()
+		then.Epoch = 1
+		x.ok(n.Remove(x.ctx, key("2"), then))
+		x.held(x.kept(x.node(Options{}), "b:1"), key("2"), now.Claim())
+		x.ok(n.Remove(x.ctx, key("1"), old.Claim())) // what an older one left there can be taken away
+		x.free(s, key("1"))
+	}},
 	{name: "NodeBehindTheEpochWaits", run: func(x *exam) {
 		behind := NewLedger()
 		slow := x.node(Options{Guard: behind})

@@ -100,6 +100,9 @@ func (s *Server) InProcess(t testing.TB) *clientv3.Client {
 // Transactor is the server itself, as etcdlease.Config.Server wants it beside an InProcess client.
 func (s *Server) Transactor() etcdlease.Transactor { return s.etcd.Server }
 
+// Member is the server itself, as etcdlease.Compactor wants it.
+func (s *Server) Member() etcdlease.Member { return s.etcd.Server }
+
 // Dial is a client over the socket. It ends with the test.
 func (s *Server) Dial(t testing.TB) *clientv3.Client { return DialSocket(t, s.Socket()) }
 

@@ -1,0 +1,213 @@
+package clusterstore
+
+import (
+	"context"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/cockroachdb/errors/oserror"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/stretchr/testify/require"
+)
+
+// refusing is a file system that answers with an error when a file, whose path has all of the parts, is opened.
+func refusing(fs vfs.FS, why error, parts ...string) vfs.FS {
+	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind != errorfs.OpOpen {
+			return nil
+		}
+		for _, part := range parts {
+			if !strings.Contains(op.Path, part) {
+				return nil
+			}
+		}
+		return &os.PathError{Op: "open", Path: op.Path, Err: why}
+	}))
+}
+
+// Who reads of damage may throw a ledger away. What the system refuses now, it may give at the next start.
+func TestWhatStandsInTheWayIsNoDamage(t *testing.T) {
+	for name, c := range map[string]struct {
+		parts     []string
+		stateGone bool // the snapshot is needed
+	}{
+		"manifest of the log":     {parts: []string{"ledger/log/", "MANIFEST"}},
+		"entries of the log":      {parts: []string{"ledger/log/", ".log"}},
+		"manifest of the state":   {parts: []string{"ledger/" + stateName(1), "MANIFEST"}},
+		"tables of the state":     {parts: []string{"ledger/" + stateName(1), ".sst"}},
+		"a snapshot's small file": {parts: []string{snapshotMetaFile}, stateGone: true},
+		"a snapshot's manifest":   {parts: []string{checkpointDir, "MANIFEST"}, stateGone: true},
+		"a snapshot's tables":     {parts: []string{checkpointDir, ".sst"}, stateGone: true},
+	} {
+		for _, why := range []syscall.Errno{syscall.EMFILE, syscall.EACCES, syscall.EIO} {
+			t.Run(name+": "+why.Error(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					fs, known := compacted(t)
+					if c.stateGone {
+						require.NoError(t, fs.RemoveAll("ledger/"+stateName(1)))
+					}
+					_, err := Open(context.Background(), memConfig(refusing(fs, why, c.parts...)))
+					require.ErrorIs(t, err, why)
+					require.NotErrorIs(t, err, ErrDamaged)
+					requireFlew(t, openStore(t, memConfig(fs)), known)
+				})
+			})
+		}
+	}
+}
+
+// What is gone or changed is damage, whatever Pebble calls it.
+func TestWhatIsGoneOrChangedIsDamage(t *testing.T) {
+	for name, damage := range map[string]func(*testing.T, vfs.FS, string){
+		"a table gone": func(t *testing.T, fs vfs.FS, dir string) {
+			require.NoError(t, fs.Remove(newestIn(t, fs, dir, ".sst")))
+		},
+		"a table cut": func(t *testing.T, fs vfs.FS, dir string) {
+			name := newestIn(t, fs, dir, ".sst")
+			b, err := readFile(fs, name)
+			require.NoError(t, err)
+			require.NoError(t, writeSynced(fs, name, b[:len(b)/2]))
+		},
+		"a table changed": func(t *testing.T, fs vfs.FS, dir string) { spoil(t, fs, newestIn(t, fs, dir, ".sst")) },
+		"the manifest gone": func(t *testing.T, fs vfs.FS, dir string) {
+			require.NoError(t, fs.Remove(manifestIn(t, fs, dir)))
+		},
+		"the manifest changed": func(t *testing.T, fs vfs.FS, dir string) { spoil(t, fs, manifestIn(t, fs, dir)) },
+		"the mark of the format gone": func(t *testing.T, fs vfs.FS, dir string) {
+			names, err := fs.List(dir)
+			require.NoError(t, err)
+			for _, name := range names {
+				if strings.HasPrefix(name, "marker.format-version") {
+					require.NoError(t, fs.Remove(fs.PathJoin(dir, name)))
+				}
+			}
+		},
+	} {
+		for _, part := range []string{logDir, stateName(1)} {
+			t.Run(name+" of "+part, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					fs, _ := compacted(t)
+					for range 2 { // a start writes what the log holds to tables
+						s, err := Open(context.Background(), memConfig(fs))
+						require.NoError(t, err)
+						require.NoError(t, s.Close(context.Background()))
+					}
+					damage(t, fs, "ledger/"+part)
+					s, err := Open(context.Background(), memConfig(fs))
+					if err == nil {
+						err = s.Close(context.Background())
+					}
+					require.ErrorIs(t, err, ErrDamaged)
+				})
+			})
+		}
+	}
+}
+
+func manifestIn(t *testing.T, fs vfs.FS, dir string) string {
+	t.Helper()
+	names, err := fs.List(dir)
+	require.NoError(t, err)
+	newest := ""
+	for _, name := range names {
+		if strings.HasPrefix(name, "MANIFEST") {
+			newest = max(newest, name)
+		}
+	}
+	require.NotEmpty(t, newest)
+	return fs.PathJoin(dir, newest)
+}
+
+// A database that a newer Pebble wrote is a newer version's, not a damaged one.
+func TestNewerPebbleIsNewer(t *testing.T) {
+	for _, part := range []string{logDir, stateName(1)} {
+		synctest.Test(t, func(t *testing.T) {
+			fs := vfs.NewMem()
+			ended(t, memConfig(fs), 3)
+			dir := "ledger/" + part
+			names, err := fs.List(dir)
+			require.NoError(t, err)
+			for _, name := range names {
+				if strings.HasPrefix(name, "marker.format-version") {
+					require.NoError(t, fs.Rename(fs.PathJoin(dir, name), fs.PathJoin(dir, "marker.format-version.000900.900")))
+				}
+			}
+			_, err = Open(context.Background(), memConfig(fs))
+			require.ErrorIs(t, err, ErrNewer)
+			require.NotErrorIs(t, err, ErrDamaged)
+			require.False(t, oserror.IsNotExist(err))
+		})
+	}
+}
+
+// A directory of which anything is left but the mark of whose it is was somebody's: as a new ledger it would know no key.
+func TestWhateverIsLeftIsNoNewLedger(t *testing.T) {
+	for _, left := range []string{logDir, stateName(1), snapshotDir, spoolDir, currentFile, scrubbedFile} {
+		t.Run(left, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fs, _ := compacted(t)
+				require.NoError(t, writeFile(fs, "ledger", scrubbedFile, []byte("7\n")))
+				names, err := fs.List("ledger")
+				require.NoError(t, err)
+				for _, name := range names {
+					if name != left {
+						require.NoError(t, fs.RemoveAll(fs.PathJoin("ledger", name)))
+					}
+				}
+				for range 2 {
+					_, err = Open(context.Background(), memConfig(fs))
+					require.ErrorIs(t, err, ErrDamaged)
+					require.ErrorContains(t, err, left)
+				}
+			})
+		})
+	}
+}
+
+// A snapshot that is retired while somebody begins to read it stays until the reading is over.
+func TestASnapshotStaysWhileItIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := vfs.NewMem()
+		var retire func() // in the middle of a read
+		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if f := retire; f != nil && op.Kind == errorfs.OpOpen && strings.Contains(op.Path, checkpointDir) && strings.Contains(op.Path, "MANIFEST") {
+				retire = nil
+				f()
+			}
+			return nil
+		}))
+		s := openStore(t, memConfig(fs))
+		for n := range 50 {
+			fly(t, s, n)
+		}
+		s.machine.flush()
+		require.NoError(t, s.state.db.Flush()) // so that there are tables to be linked
+		require.NoError(t, s.takeSnapshot())
+		list, err := s.snaps.List()
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		retire = func() { require.NoError(t, s.snaps.retire("another")) }
+		_, stream, err := s.snaps.Open(list[0].ID)
+		require.NoError(t, err)
+		require.NoError(t, s.snaps.retire("another"))
+		rows, _, err := newRowReader(stream)
+		for err == nil {
+			_, _, err = rows.next()
+		}
+		require.ErrorIs(t, err, io.EOF)
+		require.NoError(t, stream.Close())
+		require.NoError(t, s.snaps.retire("another"))
+		left, err := s.snaps.List()
+		require.NoError(t, err)
+		require.Empty(t, left)
+
+		_, _, err = s.snaps.Open(list[0].ID)
+		require.ErrorIs(t, err, ErrDamaged)
+		require.Empty(t, s.snaps.reading, "nobody reads what could not be opened")
+	})
+}

@@ -1,0 +1,149 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// lived gives the directory of a member that answered, wrote some entries, and was closed.
+func lived(t *testing.T, snapshotEvery uint64) string {
+	t.Helper()
+	dir := t.TempDir()
+	cfg := etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler))
+	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = snapshotEvery, 1
+	e, err := startEtcd(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 20 {
+		if _, err := e.client.Put(t.Context(), fmt.Sprint("k", n), strings.Repeat("v", 500)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.close()
+	return dir
+}
+
+// overwrite puts garbage into a file from an offset on.
+func overwrite(t *testing.T, name string, offset int64, length int) {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt([]byte(strings.Repeat("\xa7\x5c\xf1", length/3)), offset)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEtcdOnADamagedDirectoryIsAnError: each of these made the start hang, or ended the process with a trace.
+func TestEtcdOnADamagedDirectoryIsAnError(t *testing.T) {
+	cut := func(size int64) func(*testing.T, string, string) {
+		return func(t *testing.T, wal, _ string) {
+			if err := os.Truncate(wal, size); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		damage func(t *testing.T, wal, db string)
+		says   string
+	}{
+		"log empty":           {cut(0), "its log"},
+		"log without entries": {cut(200), "its log ends with entry 0, and its database holds entry"},
+		"log cut":             {cut(1500), "and its database holds entry"},
+		"log's head spoiled":  {func(t *testing.T, wal, _ string) { overwrite(t, wal, 0, 300) }, "its log"},
+		"log spoiled":         {func(t *testing.T, wal, _ string) { overwrite(t, wal, 2000, 300) }, "its log"},
+		"log gone":            {func(t *testing.T, wal, _ string) { _ = os.Remove(wal) }, "its log"},
+		"all of the log gone": {func(t *testing.T, wal, _ string) { _ = os.RemoveAll(filepath.Dir(wal)) }, "its log"},
+		"database's head":     {func(t *testing.T, _, db string) { overwrite(t, db, 0, 8192) }, "its database"},
+		"database's pages":    {func(t *testing.T, _, db string) { overwrite(t, db, 2*4096, 20*4096) }, "its database"},
+		"database cut": {func(t *testing.T, _, db string) {
+			if err := os.Truncate(db, 10_000); err != nil {
+				t.Fatal(err)
+			}
+		}, "its database"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := lived(t, 10_000)
+			logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
+			if err != nil || len(logs) != 1 {
+				t.Fatal(logs, err)
+			}
+			test.damage(t, logs[0], filepath.Join(dir, "member", "snap", "db"))
+			e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)))
+			if err == nil {
+				e.close()
+				t.Fatal("it started")
+			}
+			var refused *EtcdError
+			if !errors.As(err, &refused) || refused.Dir != dir || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}
+
+// TestEtcdThatIsWholeIsNotRefused: behind snapshots, and without a database as long as the log has its beginning.
+func TestEtcdThatIsWholeIsNotRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		every  uint64
+		change func(db string) error
+	}{
+		"as it was":        {10_000, func(string) error { return nil }},
+		"with snapshots":   {5, func(string) error { return nil }},
+		"database gone":    {10_000, os.Remove},
+		"database of zero": {10_000, func(db string) error { return os.Truncate(db, 0) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := lived(t, test.every)
+			if err := test.change(filepath.Join(dir, "member", "snap", "db")); err != nil {
+				t.Fatal(err)
+			}
+			e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.close()
+			got, err := e.client.Get(t.Context(), "k19")
+			if err != nil || len(got.Kvs) != 1 {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestEtcdThatTellsItsLoggerThatItEndsIsAnError: it does so in a goroutine of its own, too, and then it is nobody's to
+// recover. What it had opened it never gives back, so this happens in a process of its own.
+func TestEtcdThatTellsItsLoggerThatItEndsIsAnError(t *testing.T) {
+	const alone = "FLIGHTD_TEST_DIR"
+	dir := os.Getenv(alone)
+	if dir == "" {
+		dir = lived(t, 5) // so that the log does not reach back to its beginning
+		if err := os.Remove(filepath.Join(dir, "member", "snap", "db")); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), alone+"="+dir)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)))
+	if err == nil {
+		e.close()
+		t.Fatal("it started")
+	}
+	var refused *EtcdError
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "failed to recover v3 backend from snapshot: ") {
+		t.Errorf("the error is %v", err)
+	}
+}
