@@ -189,7 +189,7 @@ func (l *leg) afterFence(fenced error) (effect.Result, error) {
 	return resultOf(f)
 }
 
-// reportOf is the report of an caller.Ending. Too long a body is shortened and marked so; it never makes an attempt fail.
+// reportOf is the report of an ending. Too long a body is shortened and marked so; it never makes an attempt fail.
 func reportOf(a OpenAnswer, end caller.Ending) ReportRequest {
 	r := ReportRequest{FencingToken: a.FencingToken, Outcome: end.Outcome.String()}
 	if end.Err != nil {

@@ -198,42 +198,23 @@ func (s stubborn) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// A program may put what it likes in the place of http.DefaultTransport; the effect goes out once all the same, and what
-// was not sent is known not to be.
+// A program may put what it likes in the place of http.DefaultTransport, such as one that sends again or a test's double.
+// Nothing goes out then, neither through it nor past it, and that is known.
 func TestTransportWithAForeignDefault(t *testing.T) {
 	original := http.DefaultTransport
 	for name, replaced := range map[string]http.RoundTripper{
 		"none": nil, "a nil pointer": (*http.Transport)(nil), "of another kind": stubborn{original},
 	} {
 		t.Run(name, func(t *testing.T) {
-			transport := func(at *Attempt) http.RoundTripper {
-				http.DefaultTransport = replaced
-				defer func() { http.DefaultTransport = original }()
-				return at.Transport(nil)
-			}
-			var acted atomic.Int32
-			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				if acted.Add(1); r.Header.Get(HeaderIdempotencyKey) != "the key" {
-					t.Error("the effect goes out without its key")
-				}
-				panic(http.ErrAbortHandler)
-			}))
-			defer server.Close()
-			for _, method := range []string{http.MethodPost, http.MethodDelete} {
-				acted.Store(0)
-				at := attempt(nil)
-				req, err := http.NewRequest(method, server.URL, nil)
-				require.NoError(t, err)
-				_, err = (&http.Client{Transport: transport(at)}).Do(req)
-				require.Error(t, err)
-				require.EqualValues(t, 1, acted.Load())
-				require.Equal(t, flight.Unknown, Classify(err, at))
-			}
-			server.Close()
+			url, _, acted := provider(t, false)
 			at := attempt(nil)
-			_, err := (&http.Client{Transport: transport(at)}).Post(server.URL, "", nil)
-			require.Error(t, err)
-			require.Equal(t, flight.NotDone, Classify(err, at), "nobody is there")
+			http.DefaultTransport = replaced
+			transport := at.Transport(nil)
+			http.DefaultTransport = original
+			_, err := (&http.Client{Transport: transport}).Post(url, "text/plain", strings.NewReader("x"))
+			require.ErrorContains(t, err, "give at.Transport an *http.Transport of your own")
+			require.Zero(t, acted.Load())
+			require.Equal(t, flight.NotDone, Classify(err, at))
 		})
 	}
 }

@@ -31,13 +31,18 @@ const (
 // connection dies, and so acts twice in one attempt. So each effect goes out with a body that cannot be rewound, on a
 // connection of its own, over HTTP/1.1.
 //
-// A nil base means the rules of http.DefaultTransport. Where a program has put something else in its place than an
-// *http.Transport, that is passed by, because nobody knows how often it sends, and the rules are those that net/http comes
-// with. What is to see the request, as for traces, goes around the outside: otelhttp.NewTransport(at.Transport(nil)).
+// A nil base means http.DefaultTransport. Where a program has put something else in its place than an *http.Transport,
+// nothing is sent: nobody knows how often that would send, and to pass it by would reach past a test's double to the real
+// provider. What is to see the request, as for traces, goes around the outside:
+// otelhttp.NewTransport(at.Transport(&http.Transport{})).
 func (a *Attempt) Transport(base *http.Transport) http.RoundTripper {
 	a.Watch()
 	if base == nil {
-		base = defaultTransport()
+		known, ok := http.DefaultTransport.(*http.Transport)
+		if !ok || known == nil {
+			return foreign{http.DefaultTransport}
+		}
+		base = known
 	}
 	own := base.Clone()
 	own.ForceAttemptHTTP2 = false
@@ -50,17 +55,12 @@ func (a *Attempt) Transport(base *http.Transport) http.RoundTripper {
 	return &transport{at: a, base: own}
 }
 
-// defaultTransport has the rules of http.DefaultTransport, or of the one that net/http comes with.
-func defaultTransport() *http.Transport {
-	if known, ok := http.DefaultTransport.(*http.Transport); ok && known != nil {
-		return known
-	}
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ExpectContinueTimeout: time.Second,
-	}
+// foreign stands for an http.DefaultTransport that is not net/http's own.
+type foreign struct{ http.RoundTripper }
+
+func (f foreign) RoundTrip(req *http.Request) (*http.Response, error) {
+	closeBody(req)
+	return nil, fmt.Errorf("effect: http.DefaultTransport is a %T here, of which nobody knows how often it sends: give at.Transport an *http.Transport of your own", f.RoundTripper)
 }
 
 type transport struct {
