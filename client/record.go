@@ -27,8 +27,7 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(values), c.opts.reportWait)
 	defer cancel()
 	ask := c.reportRequest(key, r.AppendJSON(nil))
-	ask.tries, ask.once, ask.timeout = 1, true, min(firstReport, c.opts.reportWait)
-	f, err := decode[Flight](c.ask(ctx, ask))
+	f, err := c.firstReport(ctx, ask)
 	if verdictOn(err) == taken {
 		return f, err
 	}
@@ -38,7 +37,11 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 		c.opts.logger.Error("flightd: a report could not be kept on disk", "key", key.String(), "error", spoolErr)
 	}
 	if verdictOn(err) == later {
-		ask.tries, ask.once, ask.timeout = 0, false, reportTry
+		if spoolErr == nil { // only what is on disk may be left to whoever connects next
+			var stop func()
+			ctx, stop = c.untilKilled(ctx)
+			defer stop()
+		}
 		f, err = decode[Flight](c.ask(ctx, ask))
 	}
 	switch verdictOn(err) {
@@ -53,6 +56,25 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 	}
 	provisional.Outcome, _ = flight.ParseOutcome(r.Outcome)
 	return nil, &effect.Unrecorded{Result: *provisional, Cause: errors.Join(err, spoolErr)}
+}
+
+// firstReport tries once. A Close that loses its patience meanwhile ends it; what a handler reports that was ended by such
+// a Close still gets its try.
+func (c *Client) firstReport(ctx context.Context, ask request) (*Flight, error) {
+	ask.tries, ask.once, ask.timeout = 1, true, min(firstReport, c.opts.reportWait)
+	if c.life.Err() == nil {
+		var stop func()
+		ctx, stop = c.untilKilled(ctx)
+		defer stop()
+	}
+	return decode[Flight](c.ask(ctx, ask))
+}
+
+// untilKilled is ctx until Close loses its patience.
+func (c *Client) untilKilled(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	off := context.AfterFunc(c.life, func() { cancel(effect.ErrClosed) })
+	return ctx, func() { off(); cancel(nil) }
 }
 
 func (c *Client) reportRequest(key flight.Key, body []byte) request {
