@@ -2,8 +2,8 @@ package client_test
 
 import (
 	"context"
-	"io"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"

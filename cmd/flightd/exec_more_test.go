@@ -299,6 +299,46 @@ func TestExec_ReportIsSpooledAndDrainedByTheNextCommand(t *testing.T) {
 	}
 }
 
+// TestExec_SignalsWhileItReports: a first one is told what it waits for, a second one ends it, and nothing is lost.
+func TestExec_SignalsWhileItReports(t *testing.T) {
+	for name, twice := range map[string]bool{"one": false, "two": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			shop := newShop(t, true)
+			args := []string{"exec", "--key", "late", "--report-wait", "40s", "--", shop.path("pay.sh")}
+			i := s.begin(args...)
+			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+			s.kill()
+			shop.goOn()
+			eventually(t, "its outcome is on disk", 10*time.Second, func() bool {
+				spooled, err := filepath.Glob(filepath.Join(s.state, "flightd", "reports", "*.report"))
+				return err == nil && len(spooled) == 1
+			})
+			began := time.Now()
+			i.signal(syscall.SIGINT)
+			if twice {
+				i.signal(syscall.SIGTERM)
+			} else {
+				s.start()
+			}
+			r := i.wait()
+			if r.code != 0 || !strings.Contains(r.err, "its outcome is on its way") || strings.Contains(r.err, "not recorded yet") != twice {
+				t.Errorf("%v", r)
+			}
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if twice {
+				s.start()
+			}
+			if again := s.flightd(args...); again.code != 0 || again.out != r.out || len(shop.pids("started")) != 1 {
+				t.Errorf("the next one: %v", again)
+			}
+		})
+	}
+}
+
 func TestExec_LeaseLostKillsWhereThatIsWanted(t *testing.T) {
 	s := startServer(t)
 	shop := newShop(t, true)

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/signal"
 	"sync"
 	"syscall"
 	"time"
@@ -28,11 +27,16 @@ type execution struct {
 	capture *capture
 
 	mu       sync.Mutex
-	child    *child    // set while it may run
-	called   os.Signal // a signal that came before it started: it must not start any more
-	end      *childEnd // set when it ran to its end
-	cut      bool      // it was made to end before its time
-	startErr error     // set when it could not be started
+	client   *client.Client          // set when there is one
+	at       *effect.Attempt         // of the command
+	kill     context.CancelCauseFunc // makes the command end
+	child    *child                  // set while it may run
+	called   os.Signal               // a signal that came before it started: it must not start any more
+	end      *childEnd               // set when it ran to its end
+	cut      bool                    // it was made to end before its time
+	startErr error                   // set when it could not be started
+	told     bool                    // somebody who wanted this to end was told what it still waits for
+	landed   bool                    // the outcome is reported, or on disk
 }
 
 // exec runs a command once, or replays what it did.
@@ -49,7 +53,9 @@ func (a *app) exec(ctx context.Context, f execFlags, argv []string) error {
 	if err != nil {
 		return err
 	}
+	e.connected(c)
 	result, err := c.Do(ctx, call, e.handle)
+	e.reported()
 	done, stop := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer stop()
 	_ = c.Close(done) // what could not be reported stays on disk
@@ -69,12 +75,11 @@ func (e *execution) handle(ctx context.Context, at *effect.Attempt) (effect.Answ
 	if stdin := input.stdin(); stdin != nil {
 		spec.stdin = bytes.NewReader(stdin)
 	}
-	if err := at.Sending(); err != nil {
-		return effect.Answer{}, err
-	}
-	c, err := e.start(spec)
+	ctx, kill := context.WithCancelCause(ctx)
+	defer kill(nil)
+	c, err := e.start(at, kill, spec)
 	if err != nil {
-		return effect.Answer{}, effect.NotDone(err)
+		return effect.Answer{}, err
 	}
 	told, end := e.watch(ctx, at, c)
 	return effect.Answer{ContentType: receiptType, Body: encodeReceipt(end.code, e.capture)}, e.classify(end, told)
@@ -91,26 +96,30 @@ func (e *execution) environment(at *effect.Attempt) []string {
 	)
 }
 
-func (e *execution) start(spec childSpec) (*child, error) {
+func (e *execution) start(at *effect.Attempt, kill context.CancelCauseFunc, spec childSpec) (*child, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.called != nil {
-		return nil, fmt.Errorf("%v came before the command was started", e.called)
+		return nil, effect.NotDone(fmt.Errorf("%v came before the command was started", e.called))
 	}
-	e.child, e.startErr = startChild(spec)
-	return e.child, e.startErr
+	if err := at.Sending(); err != nil {
+		return nil, err
+	}
+	e.at, e.kill = at, kill
+	if e.child, e.startErr = startChild(spec); e.startErr != nil {
+		return nil, effect.NotDone(e.startErr)
+	}
+	return e.child, nil
 }
 
 // watch waits for the command. told says that it was made to end before its time.
 func (e *execution) watch(ctx context.Context, at *effect.Attempt, c *child) (told bool, end childEnd) {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	lost := make(chan struct{})
 	go func() {
 		defer close(lost)
 		select {
 		case <-at.LeaseLost():
-			e.leaseLost(stop)
+			e.leaseLost()
 		case <-c.done:
 		}
 	}()
@@ -128,9 +137,9 @@ func (e *execution) watch(ctx context.Context, at *effect.Attempt, c *child) (to
 
 var errLeaseLost = errors.New("the claim on the key was lost (--on-lease-lost kill)")
 
-func (e *execution) leaseLost(kill context.CancelCauseFunc) {
+func (e *execution) leaseLost() {
 	if e.flags.leaseLost.value == "kill" {
-		kill(errLeaseLost)
+		e.kill(errLeaseLost)
 		return
 	}
 	e.app.say("the claim on the key is lost; the command goes on, and its outcome is reported late")
@@ -156,49 +165,6 @@ func (e *execution) classify(end childEnd, told bool) error {
 		return effect.Refused(what)
 	}
 	return what
-}
-
-// passSignals hands this process's signals to the command while it runs. Before that they end the wait. Those that are
-// ignored stay ignored: a command under nohup is not to be ended in mid-effect because somebody logs out. Nobody
-// reading our output any more is no reason to die in mid-effect.
-func (e *execution) passSignals(cancel context.CancelCauseFunc) (stop func()) {
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGPIPE)
-	if passed := heeded(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2); len(passed) > 0 {
-		signal.Notify(signals, passed...)
-	}
-	quit, home := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(home)
-		for {
-			select {
-			case s := <-signals:
-				e.pass(s, cancel)
-			case <-quit:
-				return
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(signals)
-		close(quit)
-		<-home
-	}
-}
-
-func (e *execution) pass(s os.Signal, cancel context.CancelCauseFunc) {
-	number, ok := s.(syscall.Signal)
-	if !ok || s == syscall.SIGPIPE {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.child != nil {
-		e.child.send(number)
-		return
-	}
-	e.called = s
-	cancel(&coded{code: signalBase + int(number), err: fmt.Errorf("%v: gave up waiting; nothing was started here", s)})
 }
 
 // conclude turns what Do answered into what a person sees and the exit code.
