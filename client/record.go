@@ -103,9 +103,19 @@ func verdictOn(err error) taking {
 	return refused
 }
 
+// AwaitSpool waits until each report that lay in the spool when the client connected was sent once, or ctx ends. Who asks how
+// a flight stands then is told what is so with the outcomes that wait on this machine's disk.
+func (c *Client) AwaitSpool(ctx context.Context) {
+	select {
+	case <-c.drained:
+	case <-ctx.Done():
+	}
+}
+
 // startDrain reports what is in the spool, now and whenever something comes to lie there. Close waits for the first
 // round, so that a command that is short still does its share.
 func (c *Client) startDrain() {
+	c.drained = make(chan struct{})
 	if !c.gate.enter(&c.work) {
 		return
 	}
@@ -113,6 +123,7 @@ func (c *Client) startDrain() {
 	c.idle.Go(func() {
 		func() {
 			defer c.work.Done()
+			defer close(c.drained)
 			c.drain(c.life, first)
 		}()
 		pause := drainEvery

@@ -2,12 +2,15 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
@@ -109,5 +112,44 @@ func TestFind_AFreedKeyHadAFlight(t *testing.T) {
 	r := cli(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "why", "charge/1")
 	if r.code != exitFailed || !strings.Contains(r.err, "or it was freed") {
 		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)
+	}
+}
+
+// TestReportsThatWaitGoFirst: what a command tells is what is so when the outcomes on this machine's disk are counted in.
+func TestReportsThatWaitGoFirst(t *testing.T) {
+	const waiting = 100
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	world := httpapitest.NewWorld()
+	submitted(world, 1)
+	api := httpapi.New(world.Config())
+	var outage atomic.Bool
+	var sent, early atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch report := strings.HasSuffix(r.URL.Path, "/report"); {
+		case report && outage.Load():
+			http.Error(w, `{"code":"no_leader","retryable":true}`, http.StatusServiceUnavailable)
+			return
+		case report:
+			sent.Add(1)
+		case strings.HasPrefix(r.URL.Path, "/v1/") && sent.Load() < waiting:
+			early.Add(1)
+		}
+		api.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	outage.Store(true)
+	c, err := client.Connect(t.Context(), server.URL, client.WithReportWait(time.Millisecond), client.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range waiting {
+		_, _ = c.Record(flight.MustKey(fmt.Sprintf("default/charge/%d", n)), client.ReportRequest{FencingToken: "x", Outcome: "succeeded"})
+	}
+	if err := c.Close(t.Context()); err != nil || c.Spooled() != waiting {
+		t.Fatalf("the spool holds %d reports; %v", c.Spooled(), err)
+	}
+	outage.Store(false)
+	if r := cli(map[string]string{"FLIGHTD_ADDR": server.URL}, "flights", "get", "charge/1"); r.code != 0 || sent.Load() != waiting || early.Load() != 0 {
+		t.Errorf("%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
 	}
 }
