@@ -118,5 +118,7 @@ func (a *api) shown(f *flight.Flight) (*wire.Flight, error) {
 			}
 		}
 	}
-	return wire.FlightOf(f, body, true), nil
+	shown := wire.FlightOf(f, body, true)
+	shown.HeldUntil = wire.HoldOf(f, a.cfg.Ledger.Header())
+	return shown, nil
 }

@@ -199,6 +199,12 @@ func details(f *client.Flight) (rows [][]string) {
 	if m := f.Redacted; m != nil {
 		add("redacted", "input and receipt erased %s by %s: %s", moment(m.At.Time), m.Who, m.Why)
 	}
+	if m := f.CancelRequested; m != nil {
+		add("cancel asked", "%s by %s: %s", moment(m.At.Time), m.Who, m.Why)
+	}
+	if !f.HeldUntil.IsZero() {
+		add("held", "%s", held(f))
+	}
 	if s := f.Settled; s != nil {
 		add("settled", "%s by %s: %s", s.Result, s.Who, s.Why)
 	}

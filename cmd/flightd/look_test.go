@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
@@ -113,6 +114,34 @@ func TestFind_AFreedKeyHadAFlight(t *testing.T) {
 	if r.code != exitFailed || !strings.Contains(r.err, "or it was freed") {
 		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)
 	}
+}
+
+// TestALookSaysWhatARunningFlightWaitsFor: that somebody wants it cancelled, and that a raise of the lease epoch keeps
+// others from it.
+func TestALookSaysWhatARunningFlightWaitsFor(t *testing.T) {
+	world := httpapitest.NewWorld()
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	env := map[string]string{"FLIGHTD_ADDR": server.URL}
+	key := flight.MustKey("default/charge/1")
+	if _, err := world.Open(t.Context(), executor.OpenRequest{Key: key, Nonce: flight.Nonce{1}, Owner: "host:1"}); err != nil {
+		t.Fatal(err)
+	}
+	says := func(wanted bool, words ...string) {
+		t.Helper()
+		for _, word := range words {
+			for _, look := range [][]string{{"flights", "get", "charge/1"}, {"why", "charge/1"}} {
+				if r := cli(env, look...); r.code != 0 || strings.Contains(r.out[max(0, strings.LastIndex(r.out, "now: ")):], word) != wanted {
+					t.Errorf("%v says %q: %v is wanted\n%s%s", look, word, wanted, r.out, r.err)
+				}
+			}
+		}
+	}
+	says(false, "cancel", "nobody takes it over")
+	world.Do(&flight.Cancel{Key: key, Generation: 1, Who: "ada", Why: "the customer called"})
+	says(true, "ada", "the customer called")
+	world.Do(&flight.RaiseEpoch{From: 1, Hold: time.Hour})
+	says(true, "nobody takes it over before "+moment(world.Header().EpochHold.At()))
 }
 
 // TestReportsThatWaitGoFirst: what a command tells is what is so when the outcomes on this machine's disk are counted in.

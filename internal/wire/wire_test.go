@@ -18,7 +18,7 @@ func moment(n int64) Time { return Time{time.UnixMilli(1_700_000_000_000 + n).UT
 func fullFlight() *Flight {
 	return &Flight{
 		ID: "fl_x", Key: "a/b/c", State: "succeeded", Source: "joined", Version: "8.1", Generation: 2, Attempts: 3, Recovery: "hold",
-		Fingerprint: "none", Cause: "\"why\"\n\x01é", Tainted: true, Looking: true, Overlap: true, CreatedAt: moment(1), NotBefore: moment(2),
+		Fingerprint: "none", Cause: "\"why\"\n\x01é", Tainted: true, Looking: true, Overlap: true, CreatedAt: moment(1), NotBefore: moment(2), HeldUntil: moment(13),
 		FinishedAt: moment(3), ExpiresAt: moment(4), CancelRequested: &Mark{Who: "me", Why: "so", At: moment(5)},
 		Settled:     &Settled{Result: "fail", Mark: Mark{Who: "you", At: moment(6)}},
 		LastAttempt: &Attempt{Attempt: 3, Outcome: "unknown", Error: "e", Owner: "o", Lost: true, OpenedAt: moment(7), ClosedAt: moment(8)},
