@@ -123,10 +123,7 @@ const (
 
 // VerbWord is the word of the API for a verb.
 func VerbWord(v flight.Verb) string {
-	switch v {
-	case flight.DidNotHappen:
-		return ResultNotHappened
-	case flight.NoVerb:
+	if v == flight.NoVerb {
 		return ResultUnknown
 	}
 	return v.String()

@@ -65,6 +65,14 @@ func TestAnswersAreJSON(t *testing.T) {
 	require.JSONEq(t, string(byJSON), string(s.AppendJSON(nil)))
 }
 
+// One thing has one word: what a request says of an effect is what the history tells of it.
+func TestAVerdictHasOneWord(t *testing.T) {
+	for verb, word := range map[flight.Verb]string{flight.Happened: ResultHappened, flight.DidNotHappen: ResultNotHappened, flight.Fail: ResultFail} {
+		require.Equal(t, word, verb.String())
+		require.Equal(t, word, VerbWord(verb))
+	}
+}
+
 // Answers of later versions, with more in them, are read all the same; broken ones are not.
 func TestAnswersAreReadLeniently(t *testing.T) {
 	var f Flight
