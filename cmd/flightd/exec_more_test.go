@@ -86,6 +86,13 @@ func TestExec_NotStartedLeavesTheKeyFree(t *testing.T) {
 	if err := os.Chmod(script, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	bare := filepath.Join(t.TempDir(), "bare.sh")
+	if err := os.WriteFile(bare, []byte("echo paid\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.flightd("exec", "--key", "c", "--", bare); r.code != 126 || !strings.Contains(r.err, "#!/bin/sh") {
+		t.Errorf("a script that does not say what runs it: %v", r)
+	}
 	for _, key := range []string{"a", "b"} {
 		if r := s.flightd("exec", "--key", key, "--fingerprint", "none", "--", script); r.code != 0 || r.out != "paid\n" {
 			t.Errorf("%s afterwards: %v", key, r)
@@ -215,7 +222,7 @@ func TestExec_WaitsAsLongAsItIsTold(t *testing.T) {
 	shop := newShop(t, true)
 	first := s.begin("exec", "--key", "w", "--", shop.path("pay.sh"))
 	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
-	if r := s.flightd("exec", "--key", "w", "--wait", "0", "--", shop.path("pay.sh")); r.code != exitBusy || !strings.Contains(r.err, "idempotency_in_flight") {
+	if r := s.flightd("exec", "--key", "w", "--wait", "0", "--", shop.path("pay.sh")); r.code != exitBusy || !strings.Contains(r.err, "idempotency_in_flight") || !strings.Contains(r.err, "flightd why default/exec/w") {
 		t.Errorf("--wait 0: %v", r)
 	}
 	waiter := s.begin("exec", "--key", "w", "--wait", "forever", "--", shop.path("pay.sh"))
@@ -251,7 +258,7 @@ func connected(t *testing.T, pid int) bool {
 func TestExec_WithoutAServerNothingStarts(t *testing.T) {
 	s := &server{t: t, address: freeAddress(t), state: t.TempDir()}
 	shop := newShop(t, false)
-	if r := s.flightd("exec", "--key", "x", "--", shop.path("pay.sh")); r.code != exitUnreachable || len(shop.pids("started")) != 0 {
+	if r := s.flightd("exec", "--key", "x", "--", shop.path("pay.sh")); r.code != exitUnreachable || len(shop.pids("started")) != 0 || strings.Count(r.err, "\n") != 2 {
 		t.Errorf("%v", r)
 	}
 	if r := s.flightd("flights", "ls"); r.code != exitUnreachable {

@@ -192,11 +192,14 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 
 // notStarted ends with the codes that shells use for it. The key is as free as before.
 func notStarted(program string, err error) error {
-	code := 126
+	code, hint := 126, "nothing was done; the key is free for this command line, and with --fingerprint none for another one"
+	if errors.Is(err, syscall.ENOEXEC) {
+		hint = "a script says in its first line what runs it, as in #!/bin/sh; " + hint
+	}
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		code = 127
 	}
-	return &coded{code: code, err: fmt.Errorf("%s could not be started: %w", program, err), hint: "nothing was done; the key is free for this command line, and with --fingerprint none for another one"}
+	return &coded{code: code, err: fmt.Errorf("%s could not be started: %w", program, err), hint: hint}
 }
 
 // afterRun ends as the command did, and says what that means for its key.

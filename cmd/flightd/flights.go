@@ -61,6 +61,9 @@ func (a *app) list(ctx context.Context, q client.Query, show func(io.Writer, []c
 		if err != nil {
 			return err
 		}
+		if next != "" && (a.format == "table" || a.format == "id") {
+			a.say("there may be more; --limit says how many are shown")
+		}
 		switch a.format {
 		case "id":
 			for _, f := range flights {
