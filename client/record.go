@@ -51,7 +51,11 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 	case refused:
 		c.spool.putAside(name, key.String(), err)
 	case later:
-		c.opts.logger.Warn("flightd: an outcome is not recorded yet; its report waits on disk", "key", key.String(), "spool", c.opts.spool, "error", err)
+		where := "; its report waits on disk"
+		if spoolErr != nil {
+			where = ", and its report is not on disk"
+		}
+		c.opts.logger.Warn("flightd: an outcome is not recorded yet"+where, "key", key.String(), "spool", c.opts.spool, "error", err)
 		c.spool.release(name)
 	}
 	provisional.Outcome, _ = flight.ParseOutcome(r.Outcome)

@@ -306,6 +306,26 @@ func TestExec_ReportIsSpooledAndDrainedByTheNextCommand(t *testing.T) {
 	}
 }
 
+// TestExec_AnOutcomeThatNoDiskTookIsNotSaidToWait: whoever reads that it is safe does not write it down.
+func TestExec_AnOutcomeThatNoDiskTookIsNotSaidToWait(t *testing.T) {
+	s := startServer(t)
+	shop := newShop(t, true)
+	first := s.begin("exec", "--key", "lost", "--report-wait", "100ms", "--", shop.path("pay.sh"))
+	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	s.kill()
+	reports := filepath.Join(s.state, "flightd", "reports")
+	if err := os.RemoveAll(reports); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(reports, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	shop.goOn()
+	if r := first.wait(); r.code != 0 || strings.Contains(r.err, "waits on disk") || strings.Contains(r.err, "stays on disk") || !strings.Contains(r.err, "lost with this process") {
+		t.Errorf("%v", r)
+	}
+}
+
 // TestExec_SignalsWhileItReports: a first one is told what it waits for, a second one ends it, and nothing is lost.
 func TestExec_SignalsWhileItReports(t *testing.T) {
 	for name, twice := range map[string]bool{"one": false, "two": true} {

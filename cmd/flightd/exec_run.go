@@ -225,7 +225,7 @@ func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result
 			"  settle it:  flightd doubt resolve %s --happened --receipt @FILE | --did-not-happen | --fail\n"+
 			"  next time:  exit 75 when nothing was done, or %s--recovery resend where a repeat does no harm", key, code, key, e.failureHint(end))
 	case errors.As(err, &unrecorded):
-		e.app.say("%s: it ran, but its outcome is not recorded yet; it stays on disk and is reported by the next flightd command that reaches a server", key)
+		e.app.say("%s: it ran, but its outcome is not recorded yet; %s", key, whereabouts(unrecorded, code))
 	case err == nil || superseded(err):
 		e.app.say("%s: this run came too late: another one or a decision has taken its place; its outcome is kept as evidence; see flightd why %s", key, key)
 		code = exitInDoubt
@@ -236,6 +236,19 @@ func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result
 		return nil
 	}
 	return silent(code)
+}
+
+// whereabouts says what becomes of an outcome that is not recorded.
+func whereabouts(u *effect.Unrecorded, code int) string {
+	word := client.CodeOf(u.Cause)
+	class, known := word.Class()
+	switch {
+	case errors.Is(u.Cause, client.ErrNotKept):
+		return fmt.Sprintf("no disk has taken it either, so it is lost with this process: note that the command ended with exit %d, for whoever settles the doubt", code)
+	case word != "" && !(known && class.Retryable):
+		return fmt.Sprintf("the server refused it (%s), and it is put aside beside the reports that wait", word)
+	}
+	return "it stays on disk and is reported by the next flightd command that reaches a server"
 }
 
 // failureHint is the part of --failure in what to do next time. Of a command that was killed it says nothing: see classify.
