@@ -322,7 +322,7 @@ func eventKinds(list string) (kinds []flight.EventKind, bad *wire.Invalid) {
 	for word := range strings.SplitSeq(list, ",") {
 		var names []string
 		found := false
-		for k := flight.EventSubmitted; k <= flight.EventDuplicates && !found; k++ {
+		for k := flight.EventSubmitted; k <= flight.EventImported && !found; k++ {
 			names = append(names, k.String())
 			if found = k.String() == word; found {
 				kinds = append(kinds, k)

@@ -141,7 +141,7 @@ func TestExec_TimeoutKillsAndLeavesADoubt(t *testing.T) {
 	s := startServer(t)
 	start := time.Now()
 	r := s.flightd(sh("slow", []string{"--timeout", "300ms", "--failure", "not_done"}, "echo begun; exec sleep 600")...)
-	if r.code != signalBase+int(syscall.SIGTERM) || r.out != "begun\n" || !strings.Contains(r.err, "made to end") {
+	if r.code != signalBase+int(syscall.SIGTERM) || r.out != "begun\n" || !strings.Contains(r.err, "made to end: its time is over (--timeout)") {
 		t.Errorf("%v", r)
 	}
 	if took := time.Since(start); took > 20*time.Second {

@@ -127,7 +127,11 @@ func (e *execution) watch(ctx context.Context, at *effect.Attempt, c *child) (to
 	<-lost
 	told = ctx.Err() != nil
 	if told {
-		e.app.say("the command was made to end: %v", context.Cause(ctx))
+		why := context.Cause(ctx)
+		if errors.Is(why, context.DeadlineExceeded) {
+			why = errors.New("its time is over (--timeout)")
+		}
+		e.app.say("the command was made to end: %v", why)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
