@@ -13,7 +13,7 @@ import (
 )
 
 // errCancelled is the cause of an attempt's context when somebody asked for the flight's cancellation.
-var errCancelled = errors.New("client: cancellation was requested")
+var errCancelled = errors.New("somebody asked for its cancellation")
 
 // attempt is one that is open for this client.
 type attempt struct {

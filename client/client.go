@@ -27,6 +27,7 @@ type Client struct {
 	trips    trips
 	sessions sessions
 	spool    *spool
+	drained  chan struct{} // closed when the first round through the spool is over
 
 	life   context.Context // of handlers and of work in the background; ends when Close loses its patience
 	kill   context.CancelCauseFunc

@@ -136,7 +136,7 @@ func mayHaveArrived(err error) bool {
 func unavailable(ctx context.Context, err error) error {
 	var e *Error
 	if ctx.Err() != nil {
-		err = errors.Join(context.Cause(ctx), err)
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	} else if errors.As(err, &e) {
 		return err
 	}

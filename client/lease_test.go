@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -358,4 +359,41 @@ func TestWhatIsRefusedIsNotGivenBack(t *testing.T) {
 	f := g.until(key, func(f *flight.Flight) bool { return f.State != flight.Running })
 	require.Equal(t, flight.InDoubt, f.State)
 	g.neverAbandoned(key)
+}
+
+// Close that loses its patience leaves what cannot be reported now to the spool, whether the first try of the report is
+// on its way or a later one.
+func TestCloseLeavesReportsToTheSpool(t *testing.T) {
+	for name, onItsWay := range map[string]int{"the first try": 1, "a later one": 3} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			c := g.connect(client.WithReportWait(time.Hour))
+			tries, arrived := 0, make(chan struct{})
+			g.on(func(r *http.Request) fault {
+				if !hasSuffix(r, "/report") {
+					return none
+				}
+				if tries++; tries == onItsWay {
+					_, _ = io.Copy(io.Discard, r.Body) // so that the server sees the client go
+					close(arrived)
+					<-r.Context().Done()
+				}
+				return cutBefore
+			})
+			result := make(chan error, 1)
+			go func() {
+				_, err := c.Do(context.Background(), call(`1`), answering(`1`))
+				result <- err
+			}()
+			<-arrived
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			began := time.Now()
+			require.Equal(t, context.Canceled, c.Close(ctx))
+			require.Less(t, time.Since(began), 2*time.Second, "it waits for nothing")
+			var unrecorded *client.Unrecorded
+			require.ErrorAs(t, <-result, &unrecorded)
+			require.Equal(t, 1, c.Spooled())
+		})
+	}
 }

@@ -30,8 +30,7 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(values), c.opts.reportWait)
 	defer cancel()
 	ask := c.reportRequest(key, r.AppendJSON(nil))
-	ask.tries, ask.once, ask.timeout = 1, true, min(firstReport, c.opts.reportWait)
-	f, err = decode[Flight](c.ask(ctx, ask))
+	f, err = c.firstReport(ctx, ask)
 	if verdictOn(err) == taken {
 		return f, "", err
 	}
@@ -41,7 +40,11 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 		c.opts.logger.Error("flightd: a report could not be kept on disk", "key", key.String(), "error", spoolErr)
 	}
 	if verdictOn(err) == later {
-		ask.tries, ask.once, ask.timeout = 0, false, reportTry
+		if spoolErr == nil { // only what is on disk may be left to whoever connects next
+			var stop func()
+			ctx, stop = c.untilKilled(ctx)
+			defer stop()
+		}
 		f, err = decode[Flight](c.ask(ctx, ask))
 	}
 	switch verdictOn(err) {
@@ -51,12 +54,35 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 	case refused:
 		c.spool.putAside(name, key.String(), err)
 	case later:
-		c.opts.logger.Warn("flightd: an outcome is not recorded yet; its report waits on disk", "key", key.String(), "spool", c.opts.spool, "error", err)
+		where := "; its report waits on disk"
+		if spoolErr != nil {
+			where = ", and its report is not on disk"
+		}
+		c.opts.logger.Warn("flightd: an outcome is not recorded yet"+where, "key", key.String(), "spool", c.opts.spool, "error", err)
 		c.spool.release(name)
 	}
 	provisional.Outcome, _ = flight.ParseOutcome(r.Outcome)
 	provisional.Answer.Body = bytes.Clone(provisional.Answer.Body) // they belong to whoever gave them
 	return nil, name, &effect.Unrecorded{Result: *provisional, Cause: errors.Join(err, spoolErr)}
+}
+
+// firstReport tries once. A Close that loses its patience meanwhile ends it; what a handler reports that was ended by such
+// a Close still gets its try.
+func (c *Client) firstReport(ctx context.Context, ask request) (*Flight, error) {
+	ask.tries, ask.once, ask.timeout = 1, true, min(firstReport, c.opts.reportWait)
+	if c.life.Err() == nil {
+		var stop func()
+		ctx, stop = c.untilKilled(ctx)
+		defer stop()
+	}
+	return decode[Flight](c.ask(ctx, ask))
+}
+
+// untilKilled is ctx until Close loses its patience.
+func (c *Client) untilKilled(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	off := context.AfterFunc(c.life, func() { cancel(effect.ErrClosed) })
+	return ctx, func() { off(); cancel(nil) }
 }
 
 func (c *Client) reportRequest(key flight.Key, body []byte) request {
@@ -85,9 +111,19 @@ func verdictOn(err error) taking {
 	return refused
 }
 
+// AwaitSpool waits until each report that lay in the spool when the client connected was sent once, or ctx ends. Who asks how
+// a flight stands then is told what is so with the outcomes that wait on this machine's disk.
+func (c *Client) AwaitSpool(ctx context.Context) {
+	select {
+	case <-c.drained:
+	case <-ctx.Done():
+	}
+}
+
 // startDrain reports what is in the spool, now and whenever something comes to lie there. Close waits for the first
 // round, so that a command that is short still does its share.
 func (c *Client) startDrain() {
+	c.drained = make(chan struct{})
 	if !c.gate.enter(&c.work) {
 		return
 	}
@@ -95,6 +131,7 @@ func (c *Client) startDrain() {
 	c.idle.Go(func() {
 		func() {
 			defer c.work.Done()
+			defer close(c.drained)
 			c.drain(c.life, first)
 		}()
 		pause := drainEvery

@@ -37,7 +37,7 @@ func resultOf(f *Flight) (effect.Result, error) {
 		return effect.Result{}, &effect.Unapproved{Key: key}
 	case flight.StateSucceeded, flight.StateFailed, flight.StateCancelled:
 		if f.Receipt == nil {
-			return effect.Result{}, &effect.Failed{Key: key, State: state, Cause: f.Cause}
+			return effect.Result{}, &effect.Failed{Key: key, State: state, Cause: f.Cause, Redacted: f.Redacted != nil}
 		}
 		return receiptResult(f, key)
 	}

@@ -38,6 +38,9 @@ type spooled struct {
 	Report     json.RawMessage `json:"report"` // the body of the request
 }
 
+// ErrNotKept is inside the cause of *Unrecorded when no disk has the report: it is lost with this process.
+var ErrNotKept = errors.New("the report is not on disk")
+
 const (
 	spoolMagic   = "FDC1"
 	spoolHead    = len(spoolMagic) + 4
@@ -107,7 +110,7 @@ func (p *spool) keep(s *spooled) (name string, err error) {
 		p.mu.Lock()
 		p.held[name] = s
 		p.mu.Unlock()
-		return name, fmt.Errorf("keep a report: %w", err)
+		return name, fmt.Errorf("%w: %w", ErrNotKept, err)
 	}
 	return name, nil
 }

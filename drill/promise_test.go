@@ -111,7 +111,7 @@ func without(events []client.Event, kind string) []client.Event {
 
 func TestUntrueVerdictIsNoSuccess(t *testing.T) {
 	f := lookedUp()
-	f.History[3].Note = "did_not_happen"
+	f.History[3].Note = "not_happened"
 	require.Contains(t, Check(killed("verify"), f), "the history has 0 successes")
 }
 

@@ -74,9 +74,10 @@ func (e *Declined) Error() string {
 // Failed says that the flight ended without a receipt: its retries are spent, or it was cancelled. A person may let it
 // run again with `flightd flights retry`.
 type Failed struct {
-	Key   flight.Key
-	State flight.State // failed or cancelled
-	Cause string
+	Key      flight.Key
+	State    flight.State // failed or cancelled
+	Cause    string
+	Redacted bool // its input was erased: nobody may let it run again
 }
 
 func (e *Failed) Error() string { return fmt.Sprintf("%s is %s: %s", e.Key, e.State, e.Cause) }

@@ -77,7 +77,7 @@ func (ex *Executor) standing(f *flight.Flight, key flight.Key, s *flight.Submiss
 		return &effect.Unapproved{Key: key}
 	case flight.StateSucceeded, flight.StateFailed, flight.StateCancelled:
 		if f.Receipt == nil {
-			return &effect.Failed{Key: key, State: f.State, Cause: f.Cause}
+			return &effect.Failed{Key: key, State: f.State, Cause: f.Cause, Redacted: f.Redacted != nil}
 		}
 		return nil
 	}

@@ -256,7 +256,7 @@ const (
 	Rejected
 )
 
-var verbNames = [...]string{"", "happened", "did_not_happen", "fail", "approved", "rejected"}
+var verbNames = [...]string{"", "happened", "not_happened", "fail", "approved", "rejected"}
 
 func (v Verb) String() string {
 	if int(v) < len(verbNames) {

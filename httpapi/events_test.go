@@ -384,3 +384,15 @@ func TestIfNoneMatch(t *testing.T) {
 		requireProblem(t, d.get(path, "If-None-Match", bad), http.StatusBadRequest, wire.InputInvalid)
 	}
 }
+
+// TestEveryKindOfEventCanBeAskedFor: also those that came last.
+func TestEveryKindOfEventCanBeAskedFor(t *testing.T) {
+	d := newDoor(t)
+	asked := 0
+	for k := flight.EventSubmitted; k.String() != flight.EventKind(255).String(); k++ {
+		r := d.get("/v1/events?kind=" + k.String())
+		require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+		asked++
+	}
+	require.Greater(t, asked, int(flight.EventDuplicates))
+}

@@ -131,9 +131,19 @@ func (a *api) replay(w http.ResponseWriter, r *http.Request, o executor.OpenAnsw
 		send(w, r, http.StatusOK, typeJSON, out.AppendJSON)
 		return
 	}
-	p := about(wire.FlightFailed, f.Key, 0)
-	p.State, p.Detail, p.Decision, p.Flight = shown.State, failure(f), wire.DecisionReplay, shown
+	p := failed(f, shown)
+	p.Decision = wire.DecisionReplay
 	a.answer(w, r, p, nil)
+}
+
+// failed is the problem that a flight is which ended, and is no success.
+func failed(f *flight.Flight, shown *wire.Flight) *wire.Problem {
+	p := about(wire.FlightFailed, f.Key, 0)
+	p.State, p.Detail, p.Flight = f.State.String(), failure(f), shown
+	if !f.Reopenable() {
+		p.Hint = "the answer is final and every repeat gets it; another try is a new intent with an id of its own"
+	}
+	return p
 }
 
 // failure says in a few words why a flight is no success.

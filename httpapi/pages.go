@@ -137,9 +137,7 @@ func sample(code wire.Code) *wire.Problem {
 		return p
 	case wire.FlightFailed:
 		f := &flight.Flight{Key: key, ID: key.FlightID(), State: flight.StateCancelled, Version: sampleVersion(), Generation: 1, AttemptCount: 1}
-		p := about(code, key, 0)
-		p.State, p.Detail, p.Flight = f.State.String(), failure(f), wire.FlightOf(f, nil, true)
-		return p
+		return failed(f, wire.FlightOf(f, nil, true))
 	}
 	return about(code, flight.Key{}, 0)
 }

@@ -133,3 +133,23 @@ func TestImport_MistypedParameter(t *testing.T) {
 	}
 	require.Equal(t, before, d.world.Snapshot())
 }
+
+// TestAHintOffersNoRetryThatIsRefused: neither where there is a receipt, nor where the input is erased.
+func TestAHintOffersNoRetryThatIsRefused(t *testing.T) {
+	d := newDoor(t)
+	a, etag := d.doubtful("1")
+	hint := func() string {
+		return requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"1","wait_ms":0}`), http.StatusFailedDependency, wire.FlightFailed).Hint
+	}
+	r := d.post("/v1/flights/"+a.FlightID+"/resolve", `{"result":"fail","reason":"gone"}`, "If-Match", etag)
+	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+	require.Contains(t, hint(), "flights retry")
+	r = d.post("/v1/flights/"+a.FlightID+"/redact", `{"reason":"asked for"}`, "If-Match", r.header.Get("ETag"))
+	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+	require.NotContains(t, hint(), "retry")
+
+	refused := d.proceed(`{"action":"charge","id":"2"}`)
+	d.report(refused, `"outcome":"refused"`)
+	p := requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"2"}`), http.StatusFailedDependency, wire.FlightFailed)
+	require.NotContains(t, p.Hint, "retry")
+}

@@ -30,6 +30,7 @@ type Sessions interface {
 
 // Ledger is what is read of the memory of flights, as this node has it.
 type Ledger interface {
+	Header() flight.Header
 	// Flight is nil when the key was never used.
 	Flight(id flight.ID) (*flight.Flight, error)
 	// Wait waits until the flight has another version than the one seen.

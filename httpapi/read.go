@@ -214,9 +214,7 @@ func noReceipt(f *flight.Flight) *wire.Problem {
 	case f.Receipt != nil:
 		return nil
 	case f.State.Terminal():
-		p := about(wire.FlightFailed, f.Key, 0)
-		p.Detail, p.Flight = failure(f), wire.FlightOf(f, nil, true)
-		return p
+		return failed(f, wire.FlightOf(f, nil, true))
 	}
 	p := about(wire.NotFound, f.Key, 0)
 	p.Detail = "the flight has no receipt yet: it is " + f.State.String()

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -295,4 +296,22 @@ func TestDevGuard(t *testing.T) {
 	for _, h := range []string{"localhost", "LOCALHOST:7420", "[::1]:7420", "127.9.9.9", host} {
 		require.Equal(t, http.StatusOK, d.get("/v1/flights", "Host", h).status, h)
 	}
+}
+
+// TestAFlightThatARaiseHolds: an attempt whose claim etcd has lost is nobody's for a time, and the flight says until when.
+func TestAFlightThatARaiseHolds(t *testing.T) {
+	d := newDoor(t)
+	a, over := d.proceed(`{"action":"charge","id":"1"}`), d.proceed(`{"action":"charge","id":"2"}`)
+	require.Equal(t, http.StatusOK, d.report(over, `"outcome":"succeeded"`).status)
+	held := func(id string) time.Time {
+		var f wire.Flight
+		require.NoError(t, json.Unmarshal(d.get("/v1/flights/"+id).body, &f))
+		return f.HeldUntil.Time
+	}
+	require.Zero(t, held(a.FlightID))
+	d.world.Do(&flight.RaiseEpoch{From: 1, Hold: time.Minute})
+	require.Equal(t, d.world.Header().EpochHold.At(), held(a.FlightID))
+	require.Zero(t, held(over.FlightID), "nothing of it is open")
+	d.world.Pass(time.Minute)
+	require.Zero(t, held(a.FlightID))
 }

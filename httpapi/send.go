@@ -104,7 +104,9 @@ func (a *api) show(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
 		return
 	}
 	describe(w.Header(), f)
-	send(w, r, http.StatusOK, typeJSON, wire.FlightOf(f, body, true).AppendJSON)
+	shown := wire.FlightOf(f, body, true)
+	shown.HeldUntil = wire.HoldOf(f, a.cfg.Ledger.Header())
+	send(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
 }
 
 // whole gives a flight and the bytes of its receipt. Where these are gone because the flight went on since it was read (its

@@ -246,7 +246,7 @@ func TestAgeOfTheOldestDoubt(t *testing.T) {
 	}
 	doubtful := func(created, closed flight.Time) *flight.Flight {
 		return &flight.Flight{State: flight.InDoubt, CreatedAt: created, Attempts: []flight.Attempt{
-			{Number: 1, ClosedAt: closed - 10, Outcome: flight.NotDone}, {Number: 2, ClosedAt: closed, Outcome: flight.Unknown, Doubt: true},
+			{Number: 1, ClosedAt: closed - 10, Outcome: flight.Unknown, Doubt: true}, {Number: 2, ClosedAt: closed, Outcome: flight.Unknown, Doubt: true},
 		}}
 	}
 	s.live = append(s.live, doubtful(3000, 900_000), doubtful(3001, 700_000), &flight.Flight{State: flight.Running, CreatedAt: 3002})

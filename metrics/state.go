@@ -57,7 +57,7 @@ func figures() []figure {
 	return []figure{
 		f("in_doubt", "Flights that wait for a person; it is the same on every node.",
 			func(r *reading) float64 { return float64(r.Flights[flight.InDoubt]) }),
-		f("in_doubt_oldest_age_seconds", "How long ago the attempt ended that the oldest doubt is about; 0: there is no doubt.",
+		f("in_doubt_oldest_age_seconds", "For how long the oldest doubt has been one, counted from the end of its newest attempt; 0: there is no doubt.",
 			func(r *reading) float64 { return r.doubtAge }),
 		f("receipts_stored", "Flights that ended succeeded or failed and are kept and replayed; it is the same on every node.",
 			func(r *reading) float64 {
@@ -140,16 +140,11 @@ func (s *states) oldestDoubt(doubts int64) float64 {
 	return now.At().Sub(oldest.At()).Seconds()
 }
 
-// doubtSince is when the attempt ended of which nobody knows what it did.
+// doubtSince is when the newest attempt ended, as in flightd doubt ls: there the flight came to be in doubt, unless look-ups
+// tried to find out first.
 func doubtSince(f *flight.Flight) flight.Time {
-	since := f.CreatedAt
-	for i := range f.Attempts {
-		if a := &f.Attempts[i]; a.Doubt && a.ClosedAt > 0 {
-			return a.ClosedAt
-		}
-	}
 	if a := f.Newest(); a != nil && a.ClosedAt > 0 {
-		since = a.ClosedAt
+		return a.ClosedAt
 	}
-	return since
+	return f.CreatedAt
 }

@@ -147,6 +147,16 @@ func (c *child) sendLocked(s syscall.Signal) {
 	}
 }
 
+// tell tells the command to end, once.
+func (c *child) tell() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.told.IsZero() {
+		c.told = time.Now()
+		c.sendLocked(syscall.SIGTERM)
+	}
+}
+
 // grace is how long a command that was told to end may take before it is killed.
 const grace = 5 * time.Second
 
@@ -157,10 +167,7 @@ func (c *child) wait(ctx context.Context) childEnd {
 		return c.end
 	case <-ctx.Done():
 	}
-	c.mu.Lock()
-	c.told = time.Now()
-	c.sendLocked(syscall.SIGTERM)
-	c.mu.Unlock()
+	c.tell()
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {

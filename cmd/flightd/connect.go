@@ -22,22 +22,30 @@ const lookPatience = 3 * time.Second
 // farewell is how long a command stays to report what earlier ones left in the spool.
 const farewell = 2 * time.Second
 
+// spoolPatience is how long a command waits until what earlier ones left in the spool is sent: what it asks for may depend
+// on it.
+const spoolPatience = 2 * time.Second
+
 // connectPatience is how long a server may take to answer at all before a command gives up: enough for one that is
 // just being restarted.
 const connectPatience = 5 * time.Second
 
-// connect finds a server. Connecting drains the report spool, whatever the command is for.
+// connect finds a server. Connecting drains the report spool, whatever the command is for, and before it asks for anything:
+// the outcome of a flight may lie there.
 func (a *app) connect(ctx context.Context, opts ...client.Option) (*client.Client, error) {
 	all := append([]client.Option{
 		client.WithNamespace(a.namespace),
 		client.WithLogger(slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))),
 	}, opts...)
-	ctx, cancel := context.WithTimeout(ctx, connectPatience)
+	patience, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()
-	c, err := client.Connect(ctx, strings.Join(a.servers, ","), all...)
+	c, err := client.Connect(patience, strings.Join(a.servers, ","), all...)
 	var homeless *fs.PathError
 	switch _, nowhere := client.DefaultSpool(); {
 	case err == nil:
+		patience, cancel := context.WithTimeout(ctx, spoolPatience)
+		defer cancel()
+		c.AwaitSpool(patience)
 		return c, nil
 	case nowhere != nil, errors.As(err, &homeless):
 		return nil, &coded{code: exitConfig, err: err, hint: "set HOME, or XDG_STATE_HOME to a folder of your own: outcomes that no server has taken yet wait there"}
@@ -107,7 +115,7 @@ func classOf(err error) (word string, code int, hint string) {
 	case errors.As(err, &conflict):
 		return string(wire.Conflict), exitUsage, "where it is the same intent by another command line, --fingerprint none lets it through"
 	case errors.As(err, &busy):
-		return string(wire.InFlight), exitBusy, ""
+		return string(wire.InFlight), exitBusy, fmt.Sprintf("flightd why %s tells who is at it", busy.Key)
 	case errors.As(err, &doubt):
 		return string(wire.InDoubt), exitInDoubt, ""
 	case errors.As(err, &unapproved):
@@ -115,7 +123,11 @@ func classOf(err error) (word string, code int, hint string) {
 	case errors.As(err, &expired):
 		return string(wire.Expired), exitFailed, fmt.Sprintf("a new intent needs a key of its own; flightd flights free %s gives this one away, and then its effect can happen again", expired.Key)
 	case errors.As(err, &failed):
-		return string(wire.FlightFailed), exitFailed, fmt.Sprintf("flightd flights retry %s lets it run again", failed.Key)
+		hint = fmt.Sprintf("flightd flights retry %s lets it run again", failed.Key)
+		if failed.Redacted {
+			hint = "its input is erased; another try is a new intent with an id of its own"
+		}
+		return string(wire.FlightFailed), exitFailed, hint
 	case errors.As(err, &fenced):
 		return string(wire.Fenced), exitInDoubt, ""
 	case errors.As(err, &missing):

@@ -48,7 +48,13 @@ byte, and its exit code.
 
 Exit 0 of the command means that it happened, 75 that it surely did not (the key stays free). Any other is what
 --failure says, by default unknown: a script can fail after it has charged the card. What becomes of an unknown
-outcome is what --recovery says: hold waits for a person (flightd doubt resolve), resend runs the command again.`,
+outcome is what --recovery says: hold waits for a person (flightd doubt resolve), resend runs the command again.
+
+The command finds IDEMPOTENCY_KEY, FLIGHTD_KEY, FLIGHTD_FLIGHT_ID, FLIGHTD_FENCING_TOKEN and FLIGHTD_ATTEMPT in its
+environment: pass the first on to a provider that honours such a key. Its standard input is empty, or what --input names.
+
+Signals go to the command. While the outcome of one that has ended is reported, a first signal is told so, and a second
+one leaves the report on disk for the next flightd command. Ctrl-Z stops both, and the claim on the key is lost within --ttl.`,
 		Example: `  flightd exec --key charge/order-42 -- ./charge.sh 42
   flightd exec --key nightly/2026-03-01 --timeout 1h --recovery resend -- ./report.sh
   flightd exec --key mail/case-17 --input letter.json -- ./send.sh`,

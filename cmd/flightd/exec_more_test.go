@@ -86,6 +86,13 @@ func TestExec_NotStartedLeavesTheKeyFree(t *testing.T) {
 	if err := os.Chmod(script, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	bare := filepath.Join(t.TempDir(), "bare.sh")
+	if err := os.WriteFile(bare, []byte("echo paid\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.flightd("exec", "--key", "c", "--", bare); r.code != 126 || !strings.Contains(r.err, "#!/bin/sh") {
+		t.Errorf("a script that does not say what runs it: %v", r)
+	}
 	for _, key := range []string{"a", "b"} {
 		if r := s.flightd("exec", "--key", key, "--fingerprint", "none", "--", script); r.code != 0 || r.out != "paid\n" {
 			t.Errorf("%s afterwards: %v", key, r)
@@ -134,7 +141,7 @@ func TestExec_TimeoutKillsAndLeavesADoubt(t *testing.T) {
 	s := startServer(t)
 	start := time.Now()
 	r := s.flightd(sh("slow", []string{"--timeout", "300ms", "--failure", "not_done"}, "echo begun; exec sleep 600")...)
-	if r.code != signalBase+int(syscall.SIGTERM) || r.out != "begun\n" || !strings.Contains(r.err, "made to end") {
+	if r.code != signalBase+int(syscall.SIGTERM) || r.out != "begun\n" || !strings.Contains(r.err, "made to end: its time is over (--timeout)") {
 		t.Errorf("%v", r)
 	}
 	if took := time.Since(start); took > 20*time.Second {
@@ -215,7 +222,7 @@ func TestExec_WaitsAsLongAsItIsTold(t *testing.T) {
 	shop := newShop(t, true)
 	first := s.begin("exec", "--key", "w", "--", shop.path("pay.sh"))
 	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
-	if r := s.flightd("exec", "--key", "w", "--wait", "0", "--", shop.path("pay.sh")); r.code != exitBusy || !strings.Contains(r.err, "idempotency_in_flight") {
+	if r := s.flightd("exec", "--key", "w", "--wait", "0", "--", shop.path("pay.sh")); r.code != exitBusy || !strings.Contains(r.err, "idempotency_in_flight") || !strings.Contains(r.err, "flightd why default/exec/w") {
 		t.Errorf("--wait 0: %v", r)
 	}
 	waiter := s.begin("exec", "--key", "w", "--wait", "forever", "--", shop.path("pay.sh"))
@@ -251,7 +258,7 @@ func connected(t *testing.T, pid int) bool {
 func TestExec_WithoutAServerNothingStarts(t *testing.T) {
 	s := &server{t: t, address: freeAddress(t), state: t.TempDir()}
 	shop := newShop(t, false)
-	if r := s.flightd("exec", "--key", "x", "--", shop.path("pay.sh")); r.code != exitUnreachable || len(shop.pids("started")) != 0 {
+	if r := s.flightd("exec", "--key", "x", "--", shop.path("pay.sh")); r.code != exitUnreachable || len(shop.pids("started")) != 0 || strings.Count(r.err, "\n") != 2 {
 		t.Errorf("%v", r)
 	}
 	if r := s.flightd("flights", "ls"); r.code != exitUnreachable {
@@ -296,6 +303,66 @@ func TestExec_ReportIsSpooledAndDrainedByTheNextCommand(t *testing.T) {
 	}
 	if again := s.flightd(args...); again.out != r.out || again.code != 0 || len(shop.pids("started")) != 1 {
 		t.Errorf("the next one: %v", again)
+	}
+}
+
+// TestExec_AnOutcomeThatNoDiskTookIsNotSaidToWait: whoever reads that it is safe does not write it down.
+func TestExec_AnOutcomeThatNoDiskTookIsNotSaidToWait(t *testing.T) {
+	s := startServer(t)
+	shop := newShop(t, true)
+	first := s.begin("exec", "--key", "lost", "--report-wait", "100ms", "--", shop.path("pay.sh"))
+	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	s.kill()
+	reports := filepath.Join(s.state, "flightd", "reports")
+	if err := os.RemoveAll(reports); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(reports, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	shop.goOn()
+	if r := first.wait(); r.code != 0 || strings.Contains(r.err, "waits on disk") || strings.Contains(r.err, "stays on disk") || !strings.Contains(r.err, "lost with this process") {
+		t.Errorf("%v", r)
+	}
+}
+
+// TestExec_SignalsWhileItReports: a first one is told what it waits for, a second one ends it, and nothing is lost.
+func TestExec_SignalsWhileItReports(t *testing.T) {
+	for name, twice := range map[string]bool{"one": false, "two": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			shop := newShop(t, true)
+			args := []string{"exec", "--key", "late", "--report-wait", "40s", "--", shop.path("pay.sh")}
+			i := s.begin(args...)
+			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+			s.kill()
+			shop.goOn()
+			eventually(t, "its outcome is on disk", 10*time.Second, func() bool {
+				spooled, err := filepath.Glob(filepath.Join(s.state, "flightd", "reports", "*.report"))
+				return err == nil && len(spooled) == 1
+			})
+			began := time.Now()
+			i.signal(syscall.SIGINT)
+			if twice {
+				i.signal(syscall.SIGTERM)
+			} else {
+				s.start()
+			}
+			r := i.wait()
+			if r.code != 0 || !strings.Contains(r.err, "its outcome is on its way") || strings.Contains(r.err, "not recorded yet") != twice {
+				t.Errorf("%v", r)
+			}
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if twice {
+				s.start()
+			}
+			if again := s.flightd(args...); again.code != 0 || again.out != r.out || len(shop.pids("started")) != 1 {
+				t.Errorf("the next one: %v", again)
+			}
+		})
 	}
 }
 

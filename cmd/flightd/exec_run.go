@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/signal"
 	"sync"
 	"syscall"
 	"time"
@@ -28,11 +27,16 @@ type execution struct {
 	capture *capture
 
 	mu       sync.Mutex
-	child    *child    // set while it may run
-	called   os.Signal // a signal that came before it started: it must not start any more
-	end      *childEnd // set when it ran to its end
-	cut      bool      // it was made to end before its time
-	startErr error     // set when it could not be started
+	client   *client.Client          // set when there is one
+	at       *effect.Attempt         // of the command
+	kill     context.CancelCauseFunc // makes the command end
+	child    *child                  // set while it may run
+	called   os.Signal               // a signal that came before it started: it must not start any more
+	end      *childEnd               // set when it ran to its end
+	cut      bool                    // it was made to end before its time
+	startErr error                   // set when it could not be started
+	told     bool                    // somebody who wanted this to end was told what it still waits for
+	landed   bool                    // the outcome is reported, or on disk
 }
 
 // exec runs a command once, or replays what it did.
@@ -49,7 +53,9 @@ func (a *app) exec(ctx context.Context, f execFlags, argv []string) error {
 	if err != nil {
 		return err
 	}
+	e.connected(c)
 	result, err := c.Do(ctx, call, e.handle)
+	e.reported()
 	done, stop := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer stop()
 	_ = c.Close(done) // what could not be reported stays on disk
@@ -69,12 +75,11 @@ func (e *execution) handle(ctx context.Context, at *effect.Attempt) (effect.Answ
 	if stdin := input.stdin(); stdin != nil {
 		spec.stdin = bytes.NewReader(stdin)
 	}
-	if err := at.Sending(); err != nil {
-		return effect.Answer{}, err
-	}
-	c, err := e.start(spec)
+	ctx, kill := context.WithCancelCause(ctx)
+	defer kill(nil)
+	c, err := e.start(at, kill, spec)
 	if err != nil {
-		return effect.Answer{}, effect.NotDone(err)
+		return effect.Answer{}, err
 	}
 	told, end := e.watch(ctx, at, c)
 	return effect.Answer{ContentType: receiptType, Body: encodeReceipt(end.code, e.capture)}, e.classify(end, told)
@@ -91,26 +96,30 @@ func (e *execution) environment(at *effect.Attempt) []string {
 	)
 }
 
-func (e *execution) start(spec childSpec) (*child, error) {
+func (e *execution) start(at *effect.Attempt, kill context.CancelCauseFunc, spec childSpec) (*child, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.called != nil {
-		return nil, fmt.Errorf("%v came before the command was started", e.called)
+		return nil, effect.NotDone(fmt.Errorf("%v came before the command was started", e.called))
 	}
-	e.child, e.startErr = startChild(spec)
-	return e.child, e.startErr
+	if err := at.Sending(); err != nil {
+		return nil, err
+	}
+	e.at, e.kill = at, kill
+	if e.child, e.startErr = startChild(spec); e.startErr != nil {
+		return nil, effect.NotDone(e.startErr)
+	}
+	return e.child, nil
 }
 
 // watch waits for the command. told says that it was made to end before its time.
 func (e *execution) watch(ctx context.Context, at *effect.Attempt, c *child) (told bool, end childEnd) {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	lost := make(chan struct{})
 	go func() {
 		defer close(lost)
 		select {
 		case <-at.LeaseLost():
-			e.leaseLost(stop)
+			e.leaseLost()
 		case <-c.done:
 		}
 	}()
@@ -118,7 +127,11 @@ func (e *execution) watch(ctx context.Context, at *effect.Attempt, c *child) (to
 	<-lost
 	told = ctx.Err() != nil
 	if told {
-		e.app.say("the command was made to end: %v", context.Cause(ctx))
+		why := context.Cause(ctx)
+		if errors.Is(why, context.DeadlineExceeded) {
+			why = errors.New("its time is over (--timeout)")
+		}
+		e.app.say("the command was made to end: %v", why)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -128,9 +141,9 @@ func (e *execution) watch(ctx context.Context, at *effect.Attempt, c *child) (to
 
 var errLeaseLost = errors.New("the claim on the key was lost (--on-lease-lost kill)")
 
-func (e *execution) leaseLost(kill context.CancelCauseFunc) {
+func (e *execution) leaseLost() {
 	if e.flags.leaseLost.value == "kill" {
-		kill(errLeaseLost)
+		e.kill(errLeaseLost)
 		return
 	}
 	e.app.say("the claim on the key is lost; the command goes on, and its outcome is reported late")
@@ -158,49 +171,6 @@ func (e *execution) classify(end childEnd, told bool) error {
 	return what
 }
 
-// passSignals hands this process's signals to the command while it runs. Before that they end the wait. Those that are
-// ignored stay ignored: a command under nohup is not to be ended in mid-effect because somebody logs out. Nobody
-// reading our output any more is no reason to die in mid-effect.
-func (e *execution) passSignals(cancel context.CancelCauseFunc) (stop func()) {
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGPIPE)
-	if passed := heeded(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2); len(passed) > 0 {
-		signal.Notify(signals, passed...)
-	}
-	quit, home := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(home)
-		for {
-			select {
-			case s := <-signals:
-				e.pass(s, cancel)
-			case <-quit:
-				return
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(signals)
-		close(quit)
-		<-home
-	}
-}
-
-func (e *execution) pass(s os.Signal, cancel context.CancelCauseFunc) {
-	number, ok := s.(syscall.Signal)
-	if !ok || s == syscall.SIGPIPE {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.child != nil {
-		e.child.send(number)
-		return
-	}
-	e.called = s
-	cancel(&coded{code: signalBase + int(number), err: fmt.Errorf("%v: gave up waiting; nothing was started here", s)})
-}
-
 // conclude turns what Do answered into what a person sees and the exit code.
 func (e *execution) conclude(key flight.Key, result effect.Result, err error) error {
 	e.mu.Lock()
@@ -226,11 +196,14 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 
 // notStarted ends with the codes that shells use for it. The key is as free as before.
 func notStarted(program string, err error) error {
-	code := 126
+	code, hint := 126, "nothing was done; the key is free for this command line, and with --fingerprint none for another one"
+	if errors.Is(err, syscall.ENOEXEC) {
+		hint = "a script says in its first line what runs it, as in #!/bin/sh; " + hint
+	}
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		code = 127
 	}
-	return &coded{code: code, err: fmt.Errorf("%s could not be started: %w", program, err), hint: "nothing was done; the key is free for this command line, and with --fingerprint none for another one"}
+	return &coded{code: code, err: fmt.Errorf("%s could not be started: %w", program, err), hint: hint}
 }
 
 // afterRun ends as the command did, and says what that means for its key.
@@ -256,7 +229,7 @@ func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result
 			"  settle it:  flightd doubt resolve %s --happened --receipt @FILE | --did-not-happen | --fail\n"+
 			"  next time:  exit 75 when nothing was done, or %s--recovery resend where a repeat does no harm", key, code, key, e.failureHint(end))
 	case errors.As(err, &unrecorded):
-		e.app.say("%s: it ran, but its outcome is not recorded yet; it stays on disk and is reported by the next flightd command that reaches a server", key)
+		e.app.say("%s: it ran, but its outcome is not recorded yet; %s", key, whereabouts(unrecorded, code))
 	case err == nil || superseded(err):
 		e.app.say("%s: this run came too late: another one or a decision has taken its place; its outcome is kept as evidence; see flightd why %s", key, key)
 		code = exitInDoubt
@@ -267,6 +240,19 @@ func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result
 		return nil
 	}
 	return silent(code)
+}
+
+// whereabouts says what becomes of an outcome that is not recorded.
+func whereabouts(u *effect.Unrecorded, code int) string {
+	word := client.CodeOf(u.Cause)
+	class, known := word.Class()
+	switch {
+	case errors.Is(u.Cause, client.ErrNotKept):
+		return fmt.Sprintf("no disk has taken it either, so it is lost with this process: note that the command ended with exit %d, for whoever settles the doubt", code)
+	case word != "" && !(known && class.Retryable):
+		return fmt.Sprintf("the server refused it (%s), and it is put aside beside the reports that wait", word)
+	}
+	return "it stays on disk and is reported by the next flightd command that reaches a server"
 }
 
 // failureHint is the part of --failure in what to do next time. Of a command that was killed it says nothing: see classify.

@@ -61,6 +61,9 @@ func (a *app) list(ctx context.Context, q client.Query, show func(io.Writer, []c
 		if err != nil {
 			return err
 		}
+		if next != "" && (a.format == "table" || a.format == "id") {
+			a.say("there may be more; --limit says how many are shown")
+		}
 		switch a.format {
 		case "id":
 			for _, f := range flights {
@@ -198,6 +201,12 @@ func details(f *client.Flight) (rows [][]string) {
 	}
 	if m := f.Redacted; m != nil {
 		add("redacted", "input and receipt erased %s by %s: %s", moment(m.At.Time), m.Who, m.Why)
+	}
+	if m := f.CancelRequested; m != nil {
+		add("cancel asked", "%s by %s: %s", moment(m.At.Time), m.Who, m.Why)
+	}
+	if !f.HeldUntil.IsZero() {
+		add("held", "%s", held(f))
 	}
 	if s := f.Settled; s != nil {
 		add("settled", "%s by %s: %s", s.Result, s.Who, s.Why)

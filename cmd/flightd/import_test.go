@@ -135,6 +135,25 @@ func TestRedact_WhoAsksAgainIsTold(t *testing.T) {
 	}
 }
 
+// TestRedact_NoRetryWithoutAnInput: what is refused is not held out.
+func TestRedact_NoRetryWithoutAnInput(t *testing.T) {
+	s := startServer(t)
+	run := []string{"exec", "--key", "gone", "--", "sh", "-c", "exit 75"}
+	s.flightd(run...)
+	if r := s.flightd("flights", "cancel", "gone"); r.code != 0 {
+		t.Fatal(r)
+	}
+	if r := s.flightd(run...); r.code != exitFailed || !strings.Contains(r.err, "flightd flights retry default/exec/gone lets it run again") {
+		t.Errorf("cancelled: %v", r)
+	}
+	if r := s.flightd("flights", "redact", "gone", "--yes"); r.code != 0 {
+		t.Fatal(r)
+	}
+	if r := s.flightd(run...); r.code != exitFailed || strings.Contains(r.err, "lets it run again") || !strings.Contains(r.err, "an id of its own") {
+		t.Errorf("its input erased: %v", r)
+	}
+}
+
 // TestFree_TheKeyActsAgain: also where nothing but a tombstone guards it, as the hint to that answer says.
 func TestFree_TheKeyActsAgain(t *testing.T) {
 	s := startServer(t)

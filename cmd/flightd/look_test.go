@@ -2,12 +2,16 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
@@ -28,7 +32,7 @@ func TestFlightsList_MoreThanAPage(t *testing.T) {
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	for limit, want := range map[string]int{"501": 501, "1100": 1100, "5000": 1203} {
 		r := cli(env, "flights", "ls", "--limit", limit, "-o", "id")
-		if lines := strings.Count(r.out, "\n"); r.code != 0 || lines != want {
+		if lines := strings.Count(r.out, "\n"); r.code != 0 || lines != want || strings.Contains(r.err, "there may be more") != (want < 1203) {
 			t.Errorf("--limit %s: %d lines, exit %d, %s", limit, lines, r.code, r.err)
 		}
 	}
@@ -109,5 +113,72 @@ func TestFind_AFreedKeyHadAFlight(t *testing.T) {
 	r := cli(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "why", "charge/1")
 	if r.code != exitFailed || !strings.Contains(r.err, "or it was freed") {
 		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)
+	}
+}
+
+// TestALookSaysWhatARunningFlightWaitsFor: that somebody wants it cancelled, and that a raise of the lease epoch keeps
+// others from it.
+func TestALookSaysWhatARunningFlightWaitsFor(t *testing.T) {
+	world := httpapitest.NewWorld()
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	env := map[string]string{"FLIGHTD_ADDR": server.URL}
+	key := flight.MustKey("default/charge/1")
+	if _, err := world.Open(t.Context(), executor.OpenRequest{Key: key, Nonce: flight.Nonce{1}, Owner: "host:1"}); err != nil {
+		t.Fatal(err)
+	}
+	says := func(wanted bool, words ...string) {
+		t.Helper()
+		for _, word := range words {
+			for _, look := range [][]string{{"flights", "get", "charge/1"}, {"why", "charge/1"}} {
+				if r := cli(env, look...); r.code != 0 || strings.Contains(r.out[max(0, strings.LastIndex(r.out, "now: ")):], word) != wanted {
+					t.Errorf("%v says %q: %v is wanted\n%s%s", look, word, wanted, r.out, r.err)
+				}
+			}
+		}
+	}
+	says(false, "cancel", "nobody takes it over")
+	world.Do(&flight.Cancel{Key: key, Generation: 1, Who: "ada", Why: "the customer called"})
+	says(true, "ada", "the customer called")
+	world.Do(&flight.RaiseEpoch{From: 1, Hold: time.Hour})
+	says(true, "nobody takes it over before "+moment(world.Header().EpochHold.At()))
+}
+
+// TestReportsThatWaitGoFirst: what a command tells is what is so when the outcomes on this machine's disk are counted in.
+func TestReportsThatWaitGoFirst(t *testing.T) {
+	const waiting = 100
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	world := httpapitest.NewWorld()
+	submitted(world, 1)
+	api := httpapi.New(world.Config())
+	var outage atomic.Bool
+	var sent, early atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch report := strings.HasSuffix(r.URL.Path, "/report"); {
+		case report && outage.Load():
+			http.Error(w, `{"code":"no_leader","retryable":true}`, http.StatusServiceUnavailable)
+			return
+		case report:
+			sent.Add(1)
+		case strings.HasPrefix(r.URL.Path, "/v1/") && sent.Load() < waiting:
+			early.Add(1)
+		}
+		api.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	outage.Store(true)
+	c, err := client.Connect(t.Context(), server.URL, client.WithReportWait(time.Millisecond), client.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range waiting {
+		_, _ = c.Record(flight.MustKey(fmt.Sprintf("default/charge/%d", n)), client.ReportRequest{FencingToken: "x", Outcome: "succeeded"})
+	}
+	if err := c.Close(t.Context()); err != nil || c.Spooled() != waiting {
+		t.Fatalf("the spool holds %d reports; %v", c.Spooled(), err)
+	}
+	outage.Store(false)
+	if r := cli(map[string]string{"FLIGHTD_ADDR": server.URL}, "flights", "get", "charge/1"); r.code != 0 || sent.Load() != waiting || early.Load() != 0 {
+		t.Errorf("%d of %d reports were sent, and %d questions asked before the last of them; %v", sent.Load(), waiting, early.Load(), r.code)
 	}
 }

@@ -24,7 +24,7 @@ func dataCommands() map[string]func(s *server, run string) (args []string) {
 		return "charge/" + run
 	}
 	return map[string]func(*server, string) []string{
-		"flights ls":  looked("flights", "ls", "--limit", "2"),
+		"flights ls":  looked("flights", "ls", "--limit", "200"),
 		"flights get": looked("flights", "get", "pay-7"),
 		"why":         looked("why", "pay-7"),
 		"doubt ls":    looked("doubt", "ls"),

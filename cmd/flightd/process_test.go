@@ -25,7 +25,7 @@ import (
 var program string
 
 func TestMain(m *testing.M) {
-	if os.Getenv("FLIGHTD_TEST_PARENT") != "" {
+	if os.Getenv("FLIGHTD_TEST_PARENT") != "" || os.Getenv("FLIGHTD_TEST_SHELL") != "" {
 		os.Exit(m.Run()) // the helper of a test, which needs no program and is waited for
 	}
 	dir, err := os.MkdirTemp("", "flightd-test")
@@ -176,7 +176,14 @@ func (s *server) begin(args ...string) *invocation {
 // beginCommand starts another program as such a caller.
 func (s *server) beginCommand(name string, args ...string) *invocation {
 	s.t.Helper()
+	return s.beginWith(nil, name, args...)
+}
+
+// beginWith starts it with attributes of its own.
+func (s *server) beginWith(attributes *syscall.SysProcAttr, name string, args ...string) *invocation {
+	s.t.Helper()
 	i := &invocation{t: s.t, cmd: exec.Command(name, args...)}
+	i.cmd.SysProcAttr = attributes
 	i.cmd.Env = append(os.Environ(), "FLIGHTD_ADDR="+s.url(), "XDG_STATE_HOME="+s.state)
 	i.cmd.Stdout, i.cmd.Stderr = &i.out, &i.err
 	i.cmd.WaitDelay = 5 * time.Second

@@ -227,8 +227,22 @@ func present(f *client.Flight) string {
 	case flight.Expired.String():
 		s = "over; its receipt is no longer kept, and the effect is not run again"
 	}
+	if m := f.CancelRequested; m != nil && !isOver(f.State) {
+		s += "\n     " + orWord(m.Who, "somebody") + " asked to cancel it" + because(m.Why)
+		if f.State == flight.Running.String() && !f.Looking {
+			s += "; whoever runs it learns that by its next renewal, and what it reports decides"
+		}
+	}
+	if !f.HeldUntil.IsZero() {
+		s += "\n     " + held(f)
+	}
 	if f.Overlap {
 		s += "\n     there is evidence of a second effect: see the evidence in flightd flights get " + f.ID + " -o json"
 	}
 	return s
+}
+
+// held says why nobody takes over a flight whose holder may be long dead.
+func held(f *client.Flight) string {
+	return "etcd lost the claim on it, and the lease epoch was raised: nobody takes it over before " + moment(f.HeldUntil.Time) + "; its own report counts at any time"
 }

@@ -149,6 +149,15 @@ func (w *World) Do(c flight.Command) flight.Reply {
 	return w.applyLocked(c)
 }
 
+// Header implements httpapi.Ledger.
+func (w *World) Header() flight.Header {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := w.header
+	h.Now = w.nowLocked()
+	return h
+}
+
 // nowLocked is the ledger's time; it does not go back.
 func (w *World) nowLocked() flight.Time {
 	return max(w.header.Now, flight.Time(time.Now().UnixMilli())+w.skew)

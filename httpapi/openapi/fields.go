@@ -204,6 +204,7 @@ func flightWords() map[string]words {
 		"overlap":            {about: "evidence of a second effect was seen"},
 		"created_at":         {about: "when the key was first used"},
 		"not_before":         {about: "when it may be tried again"},
+		"held_until":         {about: "nobody takes the open attempt over before: etcd lost the claim on it, and a person accepted that"},
 		"finished_at":        {about: "when it ended"},
 		"expires_at":         {about: "when the retention of the receipt is over"},
 		"cancel_requested":   {about: "somebody wants it cancelled; the attempt that runs decides"},

@@ -73,6 +73,7 @@ type Flight struct {
 	Overlap         bool       `json:"overlap,omitempty"` // evidence of a second effect was seen
 	CreatedAt       Time       `json:"created_at,omitzero"`
 	NotBefore       Time       `json:"not_before,omitzero"`
+	HeldUntil       Time       `json:"held_until,omitzero"` // nobody takes the open attempt over before: etcd lost the claim on it
 	FinishedAt      Time       `json:"finished_at,omitzero"`
 	ExpiresAt       Time       `json:"expires_at,omitzero"`
 	CancelRequested *Mark      `json:"cancel_requested,omitempty"`

@@ -226,6 +226,8 @@ func (f *Flight) timeField(s *scanner, name []byte) bool {
 		f.CreatedAt = s.time()
 	case "not_before":
 		f.NotBefore = s.time()
+	case "held_until":
+		f.HeldUntil = s.time()
 	case "finished_at":
 		f.FinishedAt = s.time()
 	case "expires_at":

@@ -98,7 +98,7 @@ var classes = []Class{
 		"if the fields that differ are generated, leave them out of the fingerprint; if the intent differs, use another id",
 		"The key was first used with another input. Nothing was run, and no receipt is given for an input that it does not belong to."},
 	{FlightFailed, http.StatusFailedDependency, false, "The flight ended without success",
-		"the answer is final and every repeat gets it; another try is a new intent with an id of its own, or, where there is no receipt, flightd flights retry",
+		"the answer is final and every repeat gets it; another try is a new intent with an id of its own, or, where there is no receipt and the input is not erased, flightd flights retry",
 		"The provider refused, the retries are spent, or the flight was cancelled. The flight is in the body."},
 	{PreconditionRequired, http.StatusPreconditionRequired, false, "If-Match is required",
 		"read the flight, decide by what you see, and send its ETag in If-Match",

@@ -40,6 +40,16 @@ func FlightOf(f *flight.Flight, body []byte, withBody bool) *Flight {
 	return w
 }
 
+// HoldOf is until when nobody takes over the open attempt of a flight, because etcd lost the claim on it and a person has
+// accepted that; zero where nothing of that kind holds it.
+func HoldOf(f *flight.Flight, h flight.Header) Time {
+	a := f.OpenAttempt()
+	if a == nil || a.Claim.Epoch >= h.LeaseEpoch || h.Now >= h.EpochHold {
+		return Time{}
+	}
+	return at(h.EpochHold)
+}
+
 func at(t flight.Time) Time {
 	if t == 0 {
 		return Time{}
@@ -113,10 +123,7 @@ const (
 
 // VerbWord is the word of the API for a verb.
 func VerbWord(v flight.Verb) string {
-	switch v {
-	case flight.DidNotHappen:
-		return ResultNotHappened
-	case flight.NoVerb:
+	if v == flight.NoVerb {
 		return ResultUnknown
 	}
 	return v.String()

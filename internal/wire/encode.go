@@ -162,6 +162,7 @@ func (f *Flight) fill(w *writer) {
 	w.optBool("overlap", f.Overlap)
 	w.optTime("created_at", f.CreatedAt)
 	w.optTime("not_before", f.NotBefore)
+	w.optTime("held_until", f.HeldUntil)
 	w.optTime("finished_at", f.FinishedAt)
 	w.optTime("expires_at", f.ExpiresAt)
 	if f.CancelRequested != nil {

@@ -18,7 +18,7 @@ func moment(n int64) Time { return Time{time.UnixMilli(1_700_000_000_000 + n).UT
 func fullFlight() *Flight {
 	return &Flight{
 		ID: "fl_x", Key: "a/b/c", State: "succeeded", Source: "joined", Version: "8.1", Generation: 2, Attempts: 3, Recovery: "hold",
-		Fingerprint: "none", Cause: "\"why\"\n\x01é", Tainted: true, Looking: true, Overlap: true, CreatedAt: moment(1), NotBefore: moment(2),
+		Fingerprint: "none", Cause: "\"why\"\n\x01é", Tainted: true, Looking: true, Overlap: true, CreatedAt: moment(1), NotBefore: moment(2), HeldUntil: moment(13),
 		FinishedAt: moment(3), ExpiresAt: moment(4), CancelRequested: &Mark{Who: "me", Why: "so", At: moment(5)},
 		Settled:     &Settled{Result: "fail", Mark: Mark{Who: "you", At: moment(6)}},
 		LastAttempt: &Attempt{Attempt: 3, Outcome: "unknown", Error: "e", Owner: "o", Lost: true, OpenedAt: moment(7), ClosedAt: moment(8)},
@@ -63,6 +63,14 @@ func TestAnswersAreJSON(t *testing.T) {
 	byJSON, err = json.Marshal(s)
 	require.NoError(t, err)
 	require.JSONEq(t, string(byJSON), string(s.AppendJSON(nil)))
+}
+
+// One thing has one word: what a request says of an effect is what the history tells of it.
+func TestAVerdictHasOneWord(t *testing.T) {
+	for verb, word := range map[flight.Verb]string{flight.Happened: ResultHappened, flight.DidNotHappen: ResultNotHappened, flight.Fail: ResultFail} {
+		require.Equal(t, word, verb.String())
+		require.Equal(t, word, VerbWord(verb))
+	}
 }
 
 // Answers of later versions, with more in them, are read all the same; broken ones are not.

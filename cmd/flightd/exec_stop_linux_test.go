@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+)
+
+// TestHelperShell is no test: it is what a shell is to the tests below, the leader of a session whose commands have process
+// groups of their own. It notes the command's process id in the file that is its first argument.
+func TestHelperShell(t *testing.T) {
+	if os.Getenv("FLIGHTD_TEST_SHELL") == "" {
+		return
+	}
+	args := os.Args[len(os.Args)-flagsBehind():]
+	c := exec.Command(args[1], args[2:]...)
+	c.Stdout, c.Stderr = os.Stdout, os.Stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	err := c.Start()
+	if err == nil {
+		err = os.WriteFile(args[0], fmt.Appendf(nil, "%d\n", c.Process.Pid), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err = c.Wait(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	os.Exit(c.ProcessState.ExitCode())
+}
+
+// flagsBehind is how many arguments stand behind --.
+func flagsBehind() int {
+	for i, arg := range os.Args {
+		if arg == "--" {
+			return len(os.Args) - i - 1
+		}
+	}
+	return 0
+}
+
+// job runs the program as the job of a shell.
+func (s *server) job(shop *shop, args ...string) *invocation {
+	s.t.Helper()
+	s.t.Setenv("FLIGHTD_TEST_SHELL", "1")
+	all := append([]string{"-test.run=^TestHelperShell$", "--", shop.path("job"), program}, args...)
+	return s.beginWith(&syscall.SysProcAttr{Setsid: true}, os.Args[0], all...)
+}
+
+// stopped reports whether a process is stopped.
+func stopped(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, _ := bytes.Cut(stat, []byte(") "))
+	return err == nil && bytes.HasPrefix(after, []byte("T"))
+}
+
+// TestExec_StopsWithItsCommand: Ctrl-Z stops both, and what is to be killed when its claim is lost does not go on.
+func TestExec_StopsWithItsCommand(t *testing.T) {
+	for _, test := range []struct {
+		name, onLost string
+		long         bool // until the claim is lost
+		code         int
+		state        string
+	}{
+		{"for a moment", "kill", false, 0, "succeeded"},
+		{"for longer than the claim lasts", "finish", true, 0, "succeeded"},
+		{"for longer, and it is to be killed then", "kill", true, signalBase + int(syscall.SIGTERM), "in_doubt"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := startServer(t)
+			shop := newShop(t, true)
+			i := s.job(shop, "exec", "--key", "stop", "--ttl", ttl.String(), "--on-lease-lost", test.onLost, "--", "/bin/sh", "-c", actsWhenContinued(shop))
+			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 && len(shop.pids("job")) == 1 })
+			runner, command := shop.pids("job")[0], shop.pids("started")[0]
+			if err := syscall.Kill(runner, syscall.SIGTSTP); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "both are stopped", 10*time.Second, func() bool { return stopped(runner) && stopped(command) })
+			if test.long {
+				eventually(t, "the claim is lost", 30*time.Second, func() bool { return s.flight("stop").State == "in_doubt" })
+			}
+			if err := syscall.Kill(runner, syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			r := i.wait()
+			if r.code != test.code || (len(shop.pids("paid")) == 1) != (test.code == 0) || !strings.Contains(r.err, "stopped together with its command") {
+				t.Errorf("%v\npaid by %v", r, shop.pids("paid"))
+			}
+			if f := s.flight("stop"); f.State != test.state || f.Attempts != 1 {
+				t.Errorf("the flight is %+v", f)
+			}
+		})
+	}
+}
+
+// TestExec_WhatIsToBeKilledDoesNotGoOn: a command that was stopped until its claim was lost learns that first.
+func TestExec_WhatIsToBeKilledDoesNotGoOn(t *testing.T) {
+	shop := newShop(t, false)
+	lost := false
+	e, _ := anAttempt(t, []string{"/bin/sh"}, false)
+	e.flags.leaseLost = newChoice("kill", "finish")
+	at := effect.NewAttempt(effect.Spec{MayStart: func() error {
+		if lost {
+			return effect.ErrLeaseLost
+		}
+		return nil
+	}})
+	var killed error
+	c, err := e.start(at, func(err error) { killed = err }, childSpec{argv: []string{"/bin/sh", "-c", actsWhenContinued(shop)}, out: io.Discard, err: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	c.send(syscall.SIGSTOP)
+	eventually(t, "it is stopped", 10*time.Second, func() bool { return stopped(shop.pids("started")[0]) })
+	lost = true
+	e.continueLocked()
+	if end := c.wait(t.Context()); end.signal != syscall.SIGTERM || len(shop.pids("paid")) != 0 || !errors.Is(killed, errLeaseLost) {
+		t.Errorf("it ended with %+v, for %v, paid by %v", end, killed, shop.pids("paid"))
+	}
+}
+
+// actsWhenContinued is a script that notes that it runs, and pays at once when it is continued.
+func actsWhenContinued(shop *shop) string {
+	return fmt.Sprintf("trap 'echo $$ >> %s; exit' CONT; echo $$ >> %s; while :; do :; done", shop.path("paid"), shop.path("started"))
+}
+
+// TestExec_WhereNobodyCouldContinueItNothingStopsIt: a session leader, as in a container, has no shell behind it.
+func TestExec_WhereNobodyCouldContinueItNothingStopsIt(t *testing.T) {
+	s := startServer(t)
+	shop := newShop(t, true)
+	i := s.beginWith(&syscall.SysProcAttr{Setsid: true}, program, "exec", "--key", "alone", "--", shop.path("pay.sh"))
+	eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
+	i.signal(syscall.SIGTSTP)
+	shop.goOn()
+	if r := i.wait(); r.code != 0 || len(shop.pids("paid")) != 1 || strings.Contains(r.err, "stopped") {
+		t.Errorf("%v", r)
+	}
+}
