@@ -151,7 +151,7 @@ func TestSpool_WhatTheLedgerDoesNotKnow(t *testing.T) {
 		name, err := s.spool.keep(report, data)
 		require.NoError(t, err)
 		require.NoError(t, s.Close(t.Context()))
-		for _, lost := range []string{identityFile, currentFile, logDir, stateName(1)} {
+		for _, lost := range []string{currentFile, logDir, stateName(1)} {
 			require.NoError(t, mem.RemoveAll("ledger/"+lost))
 		}
 

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -74,10 +75,9 @@ func TestAFailedFlightIsNoSuccess(t *testing.T) {
 func TestLostAnswerOfAnOpen(t *testing.T) {
 	world := newDoor(t)
 	real := httpapi.New(world.world.Config())
-	cut := true
+	var cut atomic.Bool // the first answer
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if cut && r.URL.Path == "/v1/flights:open" {
-			cut = false
+		if r.URL.Path == "/v1/flights:open" && cut.CompareAndSwap(false, true) {
 			real.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler)
 		}
