@@ -138,10 +138,12 @@ func (c *Client) fly(t *trip, h effect.Handler) (effect.Result, error) {
 	}
 }
 
-// because says of what the trip's end is a consequence: of nobody waiting any more, or of Close, where that is so.
+// because says of what the trip's end is a consequence: of nobody waiting any more, or of Close, where that is so. An effect
+// that happened is no consequence of either.
 func (t *trip) because(err error) error {
+	var unrecorded *effect.Unrecorded
 	cause := context.Cause(t.interest)
-	if err != nil && cause != nil && (errors.Is(err, context.Canceled) || errors.Is(err, cause)) {
+	if err != nil && cause != nil && !errors.As(err, &unrecorded) && (errors.Is(err, context.Canceled) || errors.Is(err, cause)) {
 		return cause
 	}
 	return err

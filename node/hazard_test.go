@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -257,10 +258,10 @@ func TestFullEtcdClaimsNothingAndAnswersReceipts(t *testing.T) {
 	if status, body := report(t, url, done); status != http.StatusOK {
 		t.Fatalf("report: %d %s", status, body)
 	}
-	filler := string(bytes.Repeat([]byte("x"), 1<<20))
+	filler := string(bytes.Repeat([]byte("x"), 1<<16)) // so little that it stays full: with a tenth of room it takes claims again
 	var err error
-	for i := 0; i < 64 && err == nil; i++ {
-		_, err = in.etcd.client.Put(t.Context(), "filler/"+string(rune('a'+i)), filler)
+	for i := 0; i < 256 && err == nil; i++ {
+		_, err = in.etcd.client.Put(t.Context(), "filler/"+strconv.Itoa(i), filler)
 	}
 	if !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Fatalf("filling ended with %v", err)
