@@ -1,5 +1,7 @@
 // Bench measures what a flight costs, in one run and on one machine: the raw path of its three durable writes beside
-// the executor, the HTTP interface and replays, and beside those the ledger that people write by hand on Postgres.
+// the executor, the HTTP interface and replays, and beside those the ledger that people write by hand on Postgres. The
+// rooms below the executor stand beside them, alone and one after the other, and requests that do nothing (floor.go): what
+// a flight cannot cost less than.
 //
 //	go run ./bench                                       the table of docs/performance.md
 //	go run ./bench -postgres 'host=/tmp user=postgres'   with the Postgres ledger in it

@@ -43,13 +43,7 @@ func within[T any](t *testing.T, c <-chan T) (v T) {
 func TestCloseEndsWaits(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		g := newRig(t)
-		started, finish := make(chan struct{}), make(chan struct{})
-		holder := later(t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
-			close(started)
-			<-finish
-			return effect.Answer{}, nil
-		})
-		<-started
+		finish, holder := g.occupied()
 		c := g.connect()
 		if warm {
 			g.warm(c)

@@ -133,13 +133,7 @@ var errLeft, errStayed = errors.New("the first one left"), errors.New("the secon
 // Who joins while the last other caller leaves must not be told of somebody else's end.
 func TestJoiningWhatOthersLeave(t *testing.T) {
 	g := newRig(t)
-	started, finish := make(chan struct{}), make(chan struct{})
-	holder := later(t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
-		close(started)
-		<-finish
-		return effect.Answer{}, nil
-	})
-	<-started
+	finish, holder := g.occupied()
 	c := g.connect()
 	for range 2000 {
 		one, leave := context.WithCancelCause(t.Context())
@@ -157,6 +151,18 @@ func TestJoiningWhatOthersLeave(t *testing.T) {
 	}
 	close(finish)
 	require.NoError(t, (<-holder).err)
+}
+
+// occupied lets another client hold the key of call until finish is closed.
+func (g *rig) occupied() (finish chan struct{}, holder <-chan ended) {
+	started, finish := make(chan struct{}), make(chan struct{})
+	holder = later(g.t.Context(), g.connect(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		close(started)
+		<-finish
+		return effect.Answer{}, nil
+	})
+	<-started
+	return finish, holder
 }
 
 // askedFor is no fault: it tells of the first open from now on.

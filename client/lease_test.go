@@ -130,6 +130,20 @@ func TestRenewalsNeverAbandonWhatRuns(t *testing.T) {
 	}
 }
 
+// awaitRenewals waits for a few more renewals.
+func awaitRenewals(t *testing.T, renewed <-chan struct{}) {
+	t.Helper()
+	patience, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	for range 5 {
+		select {
+		case <-renewed:
+		case <-patience.Done():
+			require.FailNow(t, "it is not renewed any more")
+		}
+	}
+}
+
 // An attempt that is held is on the list of every renewal.
 func TestHeldAttemptsSurviveRenewals(t *testing.T) {
 	g := newRig(t)
@@ -143,15 +157,7 @@ func TestHeldAttemptsSurviveRenewals(t *testing.T) {
 		one := call(`1`)
 		one.Key = flight.MustKey("default/charge/" + strings.ReplaceAll(id, " ", "-"))
 		result, err := c.Do(t.Context(), one, func(context.Context, *effect.Attempt) (effect.Answer, error) {
-			patience, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
-			for range 5 {
-				select {
-				case <-renewed:
-				case <-patience.Done():
-					require.FailNow(t, "it is not renewed any more")
-				}
-			}
+			awaitRenewals(t, renewed)
 			return effect.Answer{}, nil
 		})
 		require.NoError(t, err, id)
@@ -318,15 +324,7 @@ func TestWhatIsNotRecordedIsHeld(t *testing.T) {
 			_, err := c.Do(t.Context(), call(`1`), answering(`{"id": 1}`))
 			var unrecorded *client.Unrecorded
 			require.ErrorAs(t, err, &unrecorded)
-			patience, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
-			for range 5 {
-				select {
-				case <-renewed:
-				case <-patience.Done():
-					require.FailNow(t, "it is not renewed any more")
-				}
-			}
+			awaitRenewals(t, renewed)
 			g.neverAbandoned(key)
 			require.Equal(t, flight.Running, g.flight(key).State)
 			g.on(nil)

@@ -12,7 +12,8 @@
 //	trip.go       callers of one key in this process share one trip; who goes away ends only its own wait
 //	claim.go      the right to fly, and waiting for somebody else's
 //	open.go       asking the ledger until the answer is known; giving up an Open so that it opens nothing later
-//	attempt.go    the handler: its own context, trust right before the send, time-outs, cancellation
+//	attempt.go    the handler: its own context, trust right before the send, time-outs, cancellation; it is called by
+//	              internal/caller, which the client shares
 //	land.go       the report, and what the ledger made of it; a report that is late or pending
 //	doubt.go      look-ups, and settle delays by this process's own clock
 //	sweep.go      dead and hung holders are noticed though nobody asks

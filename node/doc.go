@@ -6,7 +6,8 @@
 //	data directory  nobody else may be in it while anything below is
 //	http            answers from the first moment to the last that the node is starting
 //	ledger          with etcd, side by side: neither knows of the other, and they take the longest
-//	etcd            embedded; it listens nowhere, this process calls it directly
+//	etcd            embedded; it listens nowhere, this process calls it directly. What it left is read first (etcd_check.go),
+//	                because it would wait for ever on a log cut short, or end the process (etcd_birth.go)
 //	leases          need both: etcd to claim in, and the ledger's word about etcd's past to hold it against
 //	witness         lets etcd remember how far the ledger is (past.go)
 //	executor        needs ledger and leases; its sweeper notices dead holders though nobody asks
