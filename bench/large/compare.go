@@ -74,7 +74,16 @@ func figures(took []time.Duration, elapsed time.Duration) map[string]float64 {
 
 // collect hears all that a part of comparisons tells.
 func collect(ctx context.Context, o options, part string, into map[string][]map[string]float64) error {
-	c, err := start(ctx, o, part)
+	return hearAll(ctx, o, func(one said) { into[one.Name] = append(into[one.Name], one.Figures) }, part)
+}
+
+// pass has a part of comparisons run, and tells what it tells.
+func pass(ctx context.Context, o options, tell *teller, part string, more ...string) error {
+	return errors.Join(hearAll(ctx, o, tell.write, part, more...), tell.err)
+}
+
+func hearAll(ctx context.Context, o options, hear func(said), part string, more ...string) error {
+	c, err := start(ctx, o, part, more...)
 	if err != nil {
 		return err
 	}
@@ -86,6 +95,6 @@ func collect(ctx context.Context, o options, part string, into map[string][]map[
 		if one.Name == "done" {
 			return c.end()
 		}
-		into[one.Name] = append(into[one.Name], one.Figures)
+		hear(one)
 	}
 }

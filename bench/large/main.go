@@ -35,6 +35,8 @@ type options struct {
 	empty    bool
 	busy     bool
 	profile  string
+	url      string
+	how      string
 	resume   string
 	from     int
 }
@@ -50,6 +52,8 @@ func parse(args []string) (o options, err error) {
 	flags.StringVar(&o.part, "part", "", "run one part in this process, on the data in -dir; the bench itself uses it")
 	flags.BoolVar(&o.empty, "empty", false, "with -part: on the empty ledger")
 	flags.BoolVar(&o.busy, "busy", false, "with -part: under load")
+	flags.StringVar(&o.url, "url", "", "with -part callers: the node's")
+	flags.StringVar(&o.how, "how", "", "with -part callers: behind the names of what is compared")
 	flags.StringVar(&o.resume, "resume", "", "go on with the data that a killed run left in this directory; it is removed in the end")
 	flags.IntVar(&o.from, "from", 0, "with -resume: receipts before this one are loaded already")
 	flags.StringVar(&o.profile, "cpuprofile", "", "with -part: file for a CPU profile of it")
@@ -81,6 +85,7 @@ func (o *options) place() (string, error) {
 func parts() map[string]func(context.Context, options, *teller) error {
 	return map[string]func(context.Context, options, *teller) error{
 		"load": loadPart, "open": openPart, "ledgers": ledgersPart, "ending": endingPart, "node": nodePart, "nodes": nodesPart,
+		"callers": callersPart,
 	}
 }
 
@@ -94,7 +99,9 @@ func run(ctx context.Context, args []string) error {
 		if part == nil {
 			return fmt.Errorf("-part %s: there is none", o.part)
 		}
-		node.Tune() // as flightd itself does
+		if o.part != "callers" {
+			node.Tune() // as flightd itself does
+		}
 		if o.profile == "" {
 			return part(ctx, o, &teller{out: os.Stdout})
 		}

@@ -23,12 +23,12 @@ const (
 	crowdRandom, crowdHot   = "HTTP, random replay, many callers", "HTTP, hot replay, many callers"
 )
 
-// running is a node in this process, and a client that talks HTTP to it.
+// running is a node in this process.
 type running struct {
-	local  effect.Doer
-	remote *client.Client
-	stop   context.CancelFunc
-	over   chan error
+	local effect.Doer
+	url   string
+	stop  context.CancelFunc
+	over  chan error
 }
 
 func openNode(ctx context.Context, data string) (*running, error) {
@@ -40,11 +40,7 @@ func openNode(ctx context.Context, data string) (*running, error) {
 	}()
 	select {
 	case r := <-ready:
-		n.local = r.Executor
-		var err error
-		if n.remote, err = client.Connect(ctx, r.URL, client.WithNamespace("shop")); err != nil {
-			return nil, errors.Join(err, n.close())
-		}
+		n.local, n.url = r.Executor, r.URL
 		return n, nil
 	case err := <-n.over:
 		stop()
@@ -53,12 +49,8 @@ func openNode(ctx context.Context, data string) (*running, error) {
 }
 
 func (n *running) close() error {
-	var err error
-	if n.remote != nil {
-		err = n.remote.Close(context.Background())
-	}
 	n.stop()
-	return errors.Join(err, <-n.over)
+	return <-n.over
 }
 
 // newKey flies a key that nobody used.
@@ -110,18 +102,31 @@ func nodesPart(ctx context.Context, o options, tell *teller) error {
 	return errors.Join(err, full.close(), empty.close(), tell.err)
 }
 
-// compareReplays compares replays of any key with those of a few, which are at hand.
+// compareReplays compares replays of any key with those of a few, which are at hand: in this process, and over HTTP by
+// callers in a process of their own, as callers over HTTP are.
 func compareReplays(ctx context.Context, o *options, tell *teller, n *running, how string) error {
-	for _, sides := range [][]side{
-		{{replayRandom + how, 1, replay(o, n.local, o.receipts)}, {replayHot + how, 1, replay(o, n.local, hotKeys)}},
-		{{httpRandom + how, 1, replay(o, n.remote, o.receipts)}, {httpHot + how, 1, replay(o, n.remote, hotKeys)}},
-		{{crowdRandom + how, o.callers, replay(o, n.remote, o.receipts)}, {crowdHot + how, o.callers, replay(o, n.remote, hotKeys)}},
-	} {
-		if err := take(ctx, o, tell, sides); err != nil {
-			return err
-		}
+	err := take(ctx, o, tell, []side{
+		{replayRandom + how, 1, replay(o, n.local, o.receipts)}, {replayHot + how, 1, replay(o, n.local, hotKeys)},
+	})
+	if err != nil {
+		return err
 	}
-	return nil
+	return pass(ctx, *o, tell, "callers", "-url", n.url, "-how", how)
+}
+
+// callersPart compares replays over HTTP, of the node that another process runs.
+func callersPart(ctx context.Context, o options, tell *teller) error {
+	remote, err := client.Connect(ctx, o.url, client.WithNamespace("shop"))
+	if err != nil {
+		return err
+	}
+	random, hot := replay(&o, remote, o.receipts), replay(&o, remote, hotKeys)
+	err = take(ctx, &o, tell, []side{{httpRandom + o.how, 1, random}, {httpHot + o.how, 1, hot}})
+	if err == nil {
+		err = take(ctx, &o, tell, []side{{crowdRandom + o.how, o.callers, random}, {crowdHot + o.how, o.callers, hot}})
+	}
+	tell.say("done", 0)
+	return errors.Join(err, remote.Close(context.WithoutCancel(ctx)), tell.err)
 }
 
 // pinned are sides for which the tables of the state are held in the page cache.
