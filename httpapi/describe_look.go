@@ -62,13 +62,13 @@ func lookOperations() []openapi.Operation {
 			Content: []openapi.Content{{Type: wire.TypeJSON, Of: wire.History{}}, asStream()}}},
 		Problems: codes(anyRead, wire.InputInvalid, wire.NotFound, wire.Expired, wire.RateLimited),
 	}, {
-		Pattern: "GET /v1/events", ID: "listEvents", Tag: tagFlights, Summary: "What happens to all flights, as it happens",
+		Pattern: "GET /v1/events", ID: "listEvents", Tag: tagFlights, Summary: "What happens to flights, as it happens",
 		About: "Each event has an id, its place in the ledger's log: go on behind it with `after`, or as a stream with Last-Event-ID, also after a restart, and nothing is missing. " +
 			"A place that the log no longer reaches is answered with `expired`; a stream that goes on by Last-Event-ID has a message `gap` there. With `Prefer: wait=N` a page that would be empty waits.",
 		Parameters: append([]string{wire.HeaderNamespace}, streamed...), Query: append([]openapi.Parameter{behind()}, eventFilters()...),
 		Answers: []openapi.Answer{{Status: http.StatusOK, About: "a page, or a stream", Maybe: []string{"Link", wire.HeaderApplied, "X-Accel-Buffering"},
 			Content: []openapi.Content{{Type: wire.TypeJSON, Of: wire.EventPage{}}, asStream()}}},
-		Problems: codes(anyRead, wire.InputInvalid, wire.NotFound, wire.Expired, wire.RateLimited),
+		Problems: codes(anyRead, wire.InputInvalid, wire.KeyInvalid, wire.NotFound, wire.Expired, wire.RateLimited),
 	}}
 }
 

@@ -315,3 +315,47 @@ func TestAFlightThatARaiseHolds(t *testing.T) {
 	d.world.Pass(time.Minute)
 	require.Zero(t, held(a.FlightID))
 }
+
+// TestListsAreOfOneNamespace: as everywhere a request that names no namespace is about "default", and "*" names all of
+// them, in lists, pages of events and streams alike.
+func TestListsAreOfOneNamespace(t *testing.T) {
+	d := newDoor(t)
+	d.proceed(`{"action":"charge","id":"1"}`)
+	require.Equal(t, http.StatusCreated, d.post("/v1/flights:open", `{"action":"charge","id":"2"}`, "Flightd-Namespace", "billing").status)
+	const here, there = "default/charge/1", "billing/charge/2"
+	for namespace, want := range map[string][]string{"": {here}, "default": {here}, "billing": {there}, "other": nil, "*": {there, here}} {
+		var header []string
+		if namespace != "" {
+			header = []string{"Flightd-Namespace", namespace}
+		}
+		var listed, told, streamed []string
+		for _, f := range into[wire.FlightPage](t, d.get("/v1/flights", header...)).Flights {
+			listed = append(listed, f.Key)
+		}
+		for _, e := range into[wire.EventPage](t, d.get("/v1/events?kind=opened", header...)).Events {
+			told = append(told, e.Key)
+		}
+		s := d.stream("/v1/events?kind=opened&last=10", header...)
+		for range want {
+			streamed = append(streamed, s.data().event(t).Key)
+		}
+		require.ElementsMatch(t, want, listed, "the list of %q", namespace)
+		require.ElementsMatch(t, want, told, "events of %q", namespace)
+		require.ElementsMatch(t, want, streamed, "the stream of %q", namespace)
+	}
+
+	for _, path := range []string{"/v1/flights", "/v1/events"} {
+		p := requireProblem(t, d.get(path, "Flightd-Namespace", "a/b"), http.StatusBadRequest, wire.KeyInvalid)
+		require.Equal(t, "Flightd-Namespace", p.Errors[0].Header)
+		for _, prefix := range []string{"d", "default", "default/ch"} {
+			require.NotContains(t, string(d.get(path+"?key_prefix="+prefix).body), "code", prefix)
+		}
+		for _, prefix := range []string{"b", "billing/charge", "default2/", "charge/"} { // an empty answer would read as if nothing had happened
+			p := requireProblem(t, d.get(path+"?key_prefix="+prefix), http.StatusBadRequest, wire.InputInvalid)
+			require.Equal(t, "key_prefix", p.Errors[0].Parameter)
+			require.Equal(t, http.StatusOK, d.get(path+"?key_prefix="+prefix, "Flightd-Namespace", "*").status)
+		}
+	}
+	p := requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"3"}`, "Flightd-Namespace", "*"), http.StatusBadRequest, wire.KeyInvalid)
+	require.Equal(t, "Flightd-Namespace", p.Errors[0].Header, "an effect is of one namespace")
+}

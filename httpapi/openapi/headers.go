@@ -36,8 +36,8 @@ func answerHeaders() map[string]header {
 
 func callerHeaders() map[string]header {
 	return map[string]header{
-		wire.HeaderNamespace: {Description: "the namespace part of the key; `default` where it is not there. What is listed is of this namespace, and without it of all", Schema: &Schema{Type: "string",
-			Pattern: `^[A-Za-z0-9._-]+$`, MaxLength: 255}},
+		wire.HeaderNamespace: {Description: "the namespace part of the key, and of what is listed; `default` where it is not there. In lists and events `*` is all of them", Schema: &Schema{Type: "string",
+			Pattern: `^(\*|[A-Za-z0-9._-]+)$`, MaxLength: 255}},
 		wire.HeaderActor:     {Description: "who decides; the field `as` says the same", Schema: text("")},
 		"Traceparent":        {Description: "the trace that the request belongs to, as of W3C Trace Context; it stands in problems and in the log", Schema: text("")},
 		wire.HeaderRequestID: {Description: "names the request in the server's log: letters, digits, `.`, `_` and `-`, at most 64; one is made up where there is none", Schema: text("")},
