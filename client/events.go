@@ -50,9 +50,9 @@ func (q *EventQuery) path(count string, after string) string {
 	return "/v1/events?" + v.Encode()
 }
 
-// EventPage reads events that there are already: those behind After, else the last ones. With Last not more than that,
-// else 100 of them. Next of the page is the After of the next one. Where there is nothing behind After it waits, up to
-// the time given. *Error with the code expired: the ledger's log no longer reaches back to After.
+// EventPage reads events that there are already: those behind After, else the last ones. With Last about as many, else
+// 100 of them: what one command did stays together. Next of the page is the After of the next one. Where there is nothing
+// behind After it waits, up to the time given. *Error with the code expired: the ledger's log no longer reaches back to After.
 func (c *Client) EventPage(ctx context.Context, q EventQuery, wait time.Duration) (*EventPage, error) {
 	seconds := min(int(wait/time.Second), wire.MaxWaitMS/1000)
 	r := request{method: http.MethodGet, path: q.path("limit", q.After), timeout: wait + defaultTry, everywhere: q.AllNamespaces}

@@ -93,7 +93,7 @@ func eventFilters() []openapi.Parameter {
 		return s
 	}
 	return []openapi.Parameter{
-		{Name: "last", Schema: count(0, nil), About: "of a stream that begins nowhere in particular: with how many events of the past it begins"},
+		{Name: "last", Schema: count(0, nil), About: "of a stream that begins nowhere in particular: with how many events of the past it begins; what one command did stays together"},
 		{Name: "limit", Schema: count(1, defaultEvents), About: "events on a page; what one command did stays together"},
 		{Name: "since", Schema: word("string"), About: "what happened then or later: a moment, or how long ago it is; of a stream only how far back it begins"},
 		{Name: "action", Schema: word("string"), About: "the name part of the key"},
