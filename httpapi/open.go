@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -40,6 +42,9 @@ func openRequest(r *http.Request, body []byte) (req executor.OpenRequest, bad *w
 	if req.Key, bad = wire.Key(namespace(r), open.Action, open.ID); bad != nil {
 		return req, bad
 	}
+	if bad = sameKey(r.Header[effect.HeaderIdempotencyKey], req.Key); bad != nil {
+		return req, bad
+	}
 	if req.Submission, bad = open.Submission(); bad != nil {
 		return req, bad
 	}
@@ -50,6 +55,21 @@ func openRequest(r *http.Request, body []byte) (req executor.OpenRequest, bad *w
 	req.Nonce = nonceOf(open.Nonce)
 	return req, nil
 }
+
+// sameKey refuses an Idempotency-Key that is not the flight's. Whoever sends another one counts on it, and the key of a
+// flight comes from the body alone. It may be bare, or quoted as a string of RFC 8941.
+func sameKey(given []string, key flight.Key) *wire.Invalid {
+	for _, g := range given {
+		ours := func(word string) bool { return g == word || g == `"`+quoting.Replace(word)+`"` }
+		if !ours(key.BusinessID()) && !ours(key.String()) {
+			return &wire.Invalid{Code: wire.KeyInvalid, Hint: "action and id name the business intent, and no other key counts: leave the header out, or send the id in it",
+				FieldError: wire.FieldError{Header: effect.HeaderIdempotencyKey, Detail: fmt.Sprintf("it is neither the id nor the key of this flight, %s", key)}}
+		}
+	}
+	return nil
+}
+
+var quoting = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 // nonceOf is the caller's nonce; one who sends none cannot repeat itself.
 func nonceOf(s string) (n flight.Nonce) {

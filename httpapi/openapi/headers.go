@@ -1,6 +1,9 @@
 package openapi
 
-import "github.com/flightd/flightd/internal/wire"
+import (
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/internal/wire"
+)
 
 // header is what the document says of a header.
 type header struct {
@@ -38,9 +41,10 @@ func callerHeaders() map[string]header {
 	return map[string]header{
 		wire.HeaderNamespace: {Description: "the namespace part of the key, and of what is listed; `default` where it is not there. In lists and events `*` is all of them", Schema: &Schema{Type: "string",
 			Pattern: `^(\*|[A-Za-z0-9._-]+)$`, MaxLength: 255}},
-		wire.HeaderActor:     {Description: "who decides; the field `as` says the same", Schema: text("")},
-		"Traceparent":        {Description: "the trace that the request belongs to, as of W3C Trace Context; it stands in problems and in the log", Schema: text("")},
-		wire.HeaderRequestID: {Description: "names the request in the server's log: letters, digits, `.`, `_` and `-`, at most 64; one is made up where there is none", Schema: text("")},
+		effect.HeaderIdempotencyKey: {Description: "need not be sent; it must be the id or the full key of the flight then, bare or quoted, or the request is refused", Schema: text("")},
+		wire.HeaderActor:            {Description: "who decides; the field `as` says the same", Schema: text("")},
+		"Traceparent":               {Description: "the trace that the request belongs to, as of W3C Trace Context; it stands in problems and in the log", Schema: text("")},
+		wire.HeaderRequestID:        {Description: "names the request in the server's log: letters, digits, `.`, `_` and `-`, at most 64; one is made up where there is none", Schema: text("")},
 	}
 }
 
