@@ -114,15 +114,21 @@ func (a *api) clear(w http.ResponseWriter, r *http.Request, status int, decision
 	if o.Previous != nil {
 		out.Previous = wire.AttemptOf(o.Previous)
 	}
-	if o.PolicyDiffers {
-		policy := wire.PolicyOf(f.Policy)
-		out.Policy = &policy
-	}
+	out.Policy = standing(f, o.PolicyDiffers)
 	h := w.Header()
 	h[wire.HeaderFlightID] = []string{out.FlightID}
 	h[wire.HeaderState] = []string{f.State.String()}
 	h[wire.HeaderReplayed] = no
 	send(w, r, status, typeJSON, out.AppendJSON)
+}
+
+// standing is the policy of a flight, where that is not its caller's.
+func standing(f *flight.Flight, differs bool) *wire.Policy {
+	if !differs {
+		return nil
+	}
+	policy := wire.PolicyOf(f.Policy)
+	return &policy
 }
 
 // replay gives the stored outcome. One that is no success is a 424, so that no client takes it for one.
@@ -147,7 +153,7 @@ func (a *api) replay(w http.ResponseWriter, r *http.Request, o executor.OpenAnsw
 		shown.Source, h[wire.HeaderReplayed] = effect.Joined.String(), no
 	}
 	if f.State == flight.StateSucceeded {
-		out := wire.OpenAnswer{Decision: wire.DecisionReplay, Flight: shown, PolicyDiffers: o.PolicyDiffers}
+		out := wire.OpenAnswer{Decision: wire.DecisionReplay, Flight: shown, PolicyDiffers: o.PolicyDiffers, Policy: standing(f, o.PolicyDiffers)}
 		send(w, r, http.StatusOK, typeJSON, out.AppendJSON)
 		return
 	}
