@@ -106,7 +106,8 @@ func TestFreeATombstone(t *testing.T) {
 	require.Equal(t, "succeeded", p.Outcome)
 	require.NotEmpty(t, p.Digest)
 	r := d.get("/v1/flights/" + a.FlightID)
-	require.Equal(t, "expired", into[wire.Flight](t, r).State)
+	require.JSONEq(t, `{"id":"`+a.FlightID+`","state":"expired","version":"`+strings.Trim(r.header.Get("ETag"), `"`)+`","generation":1,"fingerprint":"`+
+		into[wire.Flight](t, r).Fingerprint+`","receipt":{"outcome":"succeeded","digest":"`+p.Digest+`"}}`, string(r.body), "what it does not know it does not say")
 	requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/receipt"), http.StatusGone, wire.Expired)
 
 	path := "/v1/flights/" + a.FlightID + "/free"
