@@ -116,7 +116,7 @@ func operatorOperations() []openapi.Operation {
 	const why = `{"reason":"the order was withdrawn","as":"maria"}`
 	return []openapi.Operation{
 		decide("resolve", "resolveFlight", "Settle a doubt",
-			`Look at the provider first. "*" is refused in If-Match: a doubt is settled as it was looked at. The same decision sent again gets the same answer.`,
+			`Look at the provider first. "*" is refused in If-Match: a doubt is settled as it was looked at. The same decision sent again gets the same answer, another one is refused.`,
 			wire.ResolveRequest{}, `{"result":"happened","external_id":"ch_1","body":{"id":"ch_1"},"reason":"found in the provider's log","as":"maria"}`),
 		decide("cancel", "cancelFlight", "Want a flight cancelled",
 			"A flight that is not running is cancelled at once. One that is running is marked: its caller reads that with its next renewal, and what it reports stands.",

@@ -33,7 +33,13 @@ func TestResolve(t *testing.T) {
 	require.Equal(t, "happened", f.Settled.Result)
 	require.Equal(t, "seen at the provider", f.Settled.Why)
 	require.Equal(t, string(r.body), string(d.post(path, body, "If-Match", etag).body), "a repeat gets the same answer")
-	requireProblem(t, d.post(path, `{"result":"fail","reason":"no"}`, "If-Match", etag), http.StatusPreconditionFailed, wire.PreconditionFailed)
+	for _, other := range []string{`{"result":"fail","reason":"no"}`, `{"result":"happened","reason":"no","external_id":"ch_2","body":{"id":"ch_1"}}`,
+		`{"result":"happened","reason":"no","external_id":"ch_1","body":{"id":"ch_2"}}`, `{"result":"happened","reason":"no"}`} {
+		p = requireProblem(t, d.post(path, other, "If-Match", etag), http.StatusPreconditionFailed, wire.PreconditionFailed)
+		require.Equal(t, "the doubt was settled otherwise already: happened, by eve (seen at the provider)", p.Detail)
+	}
+	again := d.post(path, `{"result":"happened","reason":"me too","external_id":"ch_1","body":{"id":"ch_1"}}`, "If-Match", etag)
+	require.Equal(t, "eve", into[wire.Flight](t, again).Settled.Who, "the same decision of somebody else: the first one stands")
 }
 
 func TestResolveNotHappened(t *testing.T) {
