@@ -249,7 +249,9 @@ func TestResolve_ARepeatIsTheSameDecision(t *testing.T) {
 	p.do(happened("x", bodies["y"])).expect(flight.Precluded, flight.StateSucceeded)
 	p.do(happened("x", flight.Blob{})).expect(flight.Precluded, flight.StateSucceeded)
 	p.do(happened("x", text)).expect(flight.Precluded, flight.StateSucceeded)
-	redact := func(*world) flight.Command { return &flight.Redact{Key: soloKey, Generation: 1, Who: "ann", Why: "asked to"} }
+	redact := func(*world) flight.Command {
+		return &flight.Redact{Key: soloKey, Generation: 1, Who: "ann", Why: "asked to"}
+	}
 	p.do(redact, happened("x", bodies["x"])).expect(flight.Accepted, flight.StateSucceeded)
 }
 
