@@ -385,7 +385,7 @@ func TestIfNoneMatch(t *testing.T) {
 		require.Equal(t, http.StatusNotModified, d.get(path, "If-None-Match", same).status, same)
 	}
 	require.Equal(t, http.StatusOK, d.get(path, "If-None-Match", `"1.7"`, "Prefer", "wait=50").status, "it is another one already")
-	for _, bad := range []string{"8123.4", `"x"`, etag + ",", `"1.2`} {
+	for _, bad := range []string{"8123.4", `"1.2`} {
 		requireProblem(t, d.get(path, "If-None-Match", bad), http.StatusBadRequest, wire.InputInvalid)
 	}
 }

@@ -143,6 +143,26 @@ func TestLongPoll(t *testing.T) {
 	require.Equal(t, http.StatusNotModified, r.status)
 }
 
+// TestForeignETags: RFC 9110 lets a caller list whatever it has. What is not a version of ours does not match, and * matches
+// whatever there is; what is no ETag at all is a mistake that a caller wants to hear of.
+func TestForeignETags(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	path := "/v1/flights/" + a.FlightID
+	etag := d.get(path).header.Get("ETag")
+	for _, none := range []string{`"abc"`, `W/"abc"`, `"33a64df5"`, `""`, `"1.7"`, `"abc", W/"def"`, `"a,b"`, `"a\"`, `"01.0"`} {
+		require.Equal(t, http.StatusOK, d.get(path, "If-None-Match", none, "Prefer", "wait=50").status, none)
+	}
+	for _, one := range []string{etag, "W/" + etag, `"abc", ` + etag, `"a,b",W/` + etag + ` , "c"`, `"a\", ` + etag, "*", ", " + etag + ",,"} {
+		require.Equal(t, http.StatusNotModified, d.get(path, "If-None-Match", one).status, one)
+	}
+	for _, bad := range []string{"x", strings.Trim(etag, `"`), `"abc`, `abc"`, `"a" "b"`, `w/"abc"`, "W/*", "'a'", `"a"b`} {
+		p := requireProblem(t, d.get(path, "If-None-Match", bad), http.StatusBadRequest, wire.InputInvalid)
+		require.Equal(t, "If-None-Match", p.Errors[0].Header, bad)
+	}
+	requireProblem(t, d.get("/v1/flights/"+flight.MustKey("a/b/c").FlightID().String(), "If-None-Match", "*"), http.StatusNotFound, wire.NotFound)
+}
+
 // TestPrefer: RFC 7240 wants a preference that cannot be heeded to be passed over, and the first of several to count.
 func TestPrefer(t *testing.T) {
 	d := newDoor(t)

@@ -51,7 +51,7 @@ func callerHeaders() map[string]header {
 func conditionHeaders() map[string]header {
 	return map[string]header{
 		"If-Match":           {Description: "the ETag of the flight that the decision was made on, or `*`", Schema: text(`^(\*|"[0-9]+\.[0-9]+")$`), Required: true},
-		"If-None-Match":      {Description: "the ETag of the flight as it was seen: answer only when it has another version", Schema: text(`^(\*|(W/)?"[0-9]+\.[0-9]+"(\s*,\s*(W/)?"[0-9]+\.[0-9]+")*)$`), example: `"8123.4"`},
+		"If-None-Match":      {Description: "the ETag of the flight as it was seen: answer only when it has another version. Several are a list, `*` is any version, and what is no ETag of ours matches none", Schema: text(`^[\s,]*(\*|(W/)?"[^"]*")(\s*,[\s,]*(\*|(W/)?"[^"]*"))*[\s,]*$`), example: `"8123.4"`},
 		wire.HeaderLastEvent: {Description: "the id of the last event that was seen of a stream: it goes on behind it", Schema: text(versionPattern), example: "8123.4"},
 		wire.HeaderPrefer: {Description: "`wait=N` (RFC 7240): with If-None-Match, wait up to N seconds, at most 55, for another version; Preference-Applied says how many", Schema: text(""),
 			example: "wait=20"},
