@@ -57,10 +57,8 @@ func (a *api) byKey(w http.ResponseWriter, r *http.Request, params url.Values) {
 		a.refuse(w, r, wire.BadParameter("key", "a key names one flight; other parameters have no meaning beside it"))
 		return
 	}
-	key, err := flight.ParseKey(params.Get("key"))
-	if err != nil {
-		bad := wire.BadParameter("key", "%v", err)
-		bad.Code = wire.KeyInvalid
+	key, bad := wire.ParseKey(params.Get("key"), wire.BadParameter("key", ""))
+	if bad != nil {
 		a.refuse(w, r, bad)
 		return
 	}

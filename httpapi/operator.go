@@ -125,10 +125,8 @@ func (a *api) decision(w http.ResponseWriter, r *http.Request) (*decision, bool)
 }
 
 func namedKey(text string, id flight.ID) (flight.Key, *wire.Invalid) {
-	key, err := flight.ParseKey(text)
-	if err != nil {
-		bad := wire.BadField("/key", "%v", err)
-		bad.Code = wire.KeyInvalid
+	key, bad := wire.ParseKey(text, wire.BadField("/key", ""))
+	if bad != nil {
 		return key, bad
 	}
 	if key.FlightID() != id {

@@ -217,7 +217,11 @@ func details(f *client.Flight) (rows [][]string) {
 	}
 	add("attempts", "%d", f.Attempts)
 	if l := f.LastAttempt; l != nil {
-		add("last attempt", "%d by %s: %s %s", l.Attempt, l.Owner, orWord(l.Outcome, "open"), l.Error)
+		why := ""
+		if l.Error != "" {
+			why = " (" + l.Error + ")"
+		}
+		add("last attempt", "%d by %s: %s%s", l.Attempt, orWord(l.Owner, "somebody"), orWord(l.Outcome, "open"), why)
 	}
 	add("created", "%s", moment(f.CreatedAt.Time))
 	add("finished", "%s", moment(f.FinishedAt.Time))

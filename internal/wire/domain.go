@@ -52,6 +52,23 @@ func Listed(namespace, prefix string) (string, *Invalid) {
 	return namespace, nil
 }
 
+// ParseKey reads a full key that stands in a field, or in a parameter of the query: bad is about that.
+func ParseKey(s string, bad *Invalid) (flight.Key, *Invalid) {
+	key, err := flight.ParseKey(s)
+	if err == nil {
+		return key, nil
+	}
+	var e *flight.InvalidError
+	switch bad.Code, bad.Detail = KeyInvalid, err.Error(); {
+	case !errors.As(err, &e):
+	case e.Field == "key": // which the place says already
+		bad.Detail = e.Detail
+	default:
+		bad.Detail = e.Field + ": " + e.Detail
+	}
+	return key, bad
+}
+
 func keyInvalid(err error) *Invalid {
 	bad := &Invalid{Code: KeyInvalid, FieldError: FieldError{Detail: err.Error()}}
 	var e *flight.InvalidError
