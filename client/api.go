@@ -182,6 +182,8 @@ type Query struct {
 	Since     time.Duration // only those made within this time; 0: all
 	Limit     int           // at most so many on a page; 0: the server's default
 	Cursor    string        // FlightPage.Next of the page before
+	// AllNamespaces asks for the flights of all of them; else they are of the client's.
+	AllNamespaces bool
 }
 
 // List reads one page of flights, without the bodies of their receipts.
@@ -202,7 +204,7 @@ func (c *Client) List(ctx context.Context, q Query) (*FlightPage, error) {
 	if len(v) > 0 {
 		path += "?" + v.Encode()
 	}
-	return decode[FlightPage](c.ask(ctx, request{method: http.MethodGet, path: path}))
+	return decode[FlightPage](c.ask(ctx, request{method: http.MethodGet, path: path, everywhere: q.AllNamespaces}))
 }
 
 // ReceiptBody is the body of a receipt as it was reported, byte for byte.

@@ -25,6 +25,8 @@ type EventQuery struct {
 	Action    string        // only of keys with this name
 	KeyPrefix string        // only of full keys that start so
 	Kinds     []string      // only these
+	// AllNamespaces asks for the events of all of them; else they are of the client's.
+	AllNamespaces bool
 	// Lost is told each time that the stream broke; it is taken up again where it was. nil: nobody is told.
 	Lost func(why error)
 }
@@ -48,12 +50,12 @@ func (q *EventQuery) path(count string, after string) string {
 	return "/v1/events?" + v.Encode()
 }
 
-// EventPage reads events that there are already: those behind After, else the last ones. With Last not more than that,
-// else 100 of them. Next of the page is the After of the next one. Where there is nothing behind After it waits, up to
-// the time given. *Error with the code expired: the ledger's log no longer reaches back to After.
+// EventPage reads events that there are already: those behind After, else the last ones. With Last about as many, else
+// 100 of them: what one command did stays together. Next of the page is the After of the next one. Where there is nothing
+// behind After it waits, up to the time given. *Error with the code expired: the ledger's log no longer reaches back to After.
 func (c *Client) EventPage(ctx context.Context, q EventQuery, wait time.Duration) (*EventPage, error) {
 	seconds := min(int(wait/time.Second), wire.MaxWaitMS/1000)
-	r := request{method: http.MethodGet, path: q.path("limit", q.After), timeout: wait + defaultTry}
+	r := request{method: http.MethodGet, path: q.path("limit", q.After), timeout: wait + defaultTry, everywhere: q.AllNamespaces}
 	if seconds > 0 {
 		r.prefer = "wait=" + strconv.Itoa(seconds)
 	}
@@ -113,7 +115,7 @@ type tail struct {
 func (t *tail) follow(ctx context.Context, server string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := request{method: http.MethodGet, path: t.query.path("last", "")}
+	r := request{method: http.MethodGet, path: t.query.path("last", ""), everywhere: t.query.AllNamespaces}
 	resumes := t.place != t.query.After
 	if !resumes {
 		r.path = t.query.path("last", t.place)

@@ -34,6 +34,8 @@ type request struct {
 	headers bool       // those of a good answer are wanted, too
 	has     string     // what a good answer of flightd has; what does not have it is somebody else's
 
+	everywhere bool // it is about all namespaces
+
 	once     bool          // not even again where a connection turned out to be stale
 	timeout  time.Duration // of one try; 0: 10 s
 	patience time.Duration // with tries that are not answered, or not now; 0: the client's
@@ -205,7 +207,9 @@ type header struct{ name, value string }
 func (c *Client) headers(r *request) []header {
 	var list [6]header
 	h := list[:0]
-	if ns := c.opts.namespace; !r.key.IsZero() && r.key.Namespace() != ns {
+	if r.everywhere {
+		h = append(h, header{wire.HeaderNamespace, wire.AllNamespaces})
+	} else if ns := c.opts.namespace; !r.key.IsZero() && r.key.Namespace() != ns {
 		h = append(h, header{wire.HeaderNamespace, r.key.Namespace()})
 	} else if ns != wire.DefaultNamespace {
 		h = append(h, header{wire.HeaderNamespace, ns})

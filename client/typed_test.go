@@ -147,3 +147,37 @@ func (g *rig) connectVersion(c *client.Client) (*client.Version, error) {
 	cancel()
 	return c.Version(ctx)
 }
+
+// TestListsOfAllNamespaces: a client lists what is in its namespace, and all there is only where it is asked to.
+func TestListsOfAllNamespaces(t *testing.T) {
+	g := newRig(t)
+	for _, key := range []string{"default/charge/1", "billing/charge/1"} {
+		g.world.Do(&flight.Submit{Key: flight.MustKey(key)})
+	}
+	for _, c := range []*client.Client{g.connect(), g.connect(client.WithNamespace("billing"))} {
+		for all, want := range map[bool]int{false: 1, true: 2} {
+			flights, err := c.List(t.Context(), client.Query{AllNamespaces: all})
+			require.NoError(t, err)
+			require.Len(t, flights.Flights, want)
+			events, err := c.EventPage(t.Context(), client.EventQuery{AllNamespaces: all}, 0)
+			require.NoError(t, err)
+			require.Len(t, events.Events, want)
+			streamed := 0
+			ctx, cancel := context.WithCancel(t.Context())
+			for e, err := range c.Events(ctx, client.EventQuery{AllNamespaces: all, Last: 10}) {
+				if err != nil {
+					break
+				}
+				require.NotEmpty(t, e.Key)
+				if streamed++; streamed == want {
+					cancel()
+				}
+			}
+			cancel()
+			require.Equal(t, want, streamed)
+		}
+		own, err := c.List(t.Context(), client.Query{KeyPrefix: c.Namespace() + "/"})
+		require.NoError(t, err)
+		require.Equal(t, c.Namespace()+"/charge/1", own.Flights[0].Key)
+	}
+}

@@ -140,7 +140,8 @@ const (
 )
 
 // FeedLast gives the last n events that fit, in their order, as far as they are among the last entries of the log, and
-// the place behind them. It looks no further back than until enough says so; nil: never.
+// the place behind them; it gives more of them where it would begin in the middle of what one command did. It looks no
+// further back than until enough says so; nil: never.
 func (s *Store) FeedLast(n int, fits, enough func(*FeedEvent) bool) (FeedPage, error) {
 	end, err := s.FeedEnd()
 	if err != nil {
@@ -159,13 +160,14 @@ func (s *Store) FeedLast(n int, fits, enough func(*FeedEvent) bool) (FeedPage, e
 		}
 		for i := len(entry.events) - 1; i >= 0 && !done; i-- {
 			e := &entry.events[i]
-			done = len(back) == n || enough != nil && enough(e)
+			whole := len(back) == 0 || back[len(back)-1].Version != e.Version
+			done = len(back) >= n && whole || enough != nil && enough(e)
 			if !done && fits(e) {
 				back = append(back, *e)
 			}
 		}
 		looked += len(entry.events)
-		done = done || len(back) == n || looked >= feedBackEvents
+		done = done || len(back) >= n || looked >= feedBackEvents
 	}
 	page := FeedPage{Next: end, Events: make([]FeedEvent, len(back))}
 	for i := range back {

@@ -111,11 +111,15 @@ func TestFeedLast(t *testing.T) {
 		all := readFeed(t, s, flight.Version{}, 1000)
 		end, err := s.FeedEnd()
 		require.NoError(t, err)
-		for _, n := range []int{0, 1, 5, len(all), len(all) + 10} {
+		for n := range len(all) + 10 {
 			page, err := s.FeedLast(n, allEvents, nil)
 			require.NoError(t, err)
 			require.Equal(t, end, page.Next)
-			want := all[max(0, len(all)-n):]
+			from := max(0, len(all)-n)
+			for n > 0 && from > 0 && all[from-1].Version == all[from].Version {
+				from-- // what one command did stays together
+			}
+			want := all[from:]
 			require.Len(t, page.Events, len(want))
 			require.True(t, slices.Equal(want, page.Events))
 		}

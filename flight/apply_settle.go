@@ -38,7 +38,7 @@ func (t *turn) resolve(c *Resolve) Decision {
 		return Missing
 	case c.Generation != f.Generation:
 		return Precluded
-	case f.Settled != nil && f.Settled.Verb == c.Verb && f.Settled.Version == c.Version:
+	case f.Settled != nil && f.Settled.Verb == c.Verb && f.Settled.Version == c.Version && c.brought(f.Receipt):
 		return Accepted // a repeat
 	case f.State != InDoubt || f.Version != c.Version:
 		return Precluded
@@ -66,6 +66,14 @@ func (t *turn) resolve(c *Resolve) Decision {
 		return Precluded
 	}
 	return Accepted
+}
+
+// brought reports whether a receipt is the one that c attaches; c may attach none.
+func (c *Resolve) brought(r *Receipt) bool {
+	if c.Verb != Happened {
+		return true
+	}
+	return r != nil && r.ExternalID == c.ExternalID && r.Body.Digest == c.Body.Digest && r.Body.ContentType == c.Body.ContentType
 }
 
 func resolution(v Verb, why string) string {

@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // MaxKeyPart is the greatest length in bytes of each of a key's three parts.
@@ -205,7 +206,7 @@ func checkWord(field, s string) error {
 	}
 	for i := range len(s) {
 		if !isWordByte(s[i]) {
-			return &InvalidError{Field: field, Detail: fmt.Sprintf("byte %d is %q; allowed are letters, digits, '.', '_' and '-'", i+1, s[i])}
+			return &InvalidError{Field: field, Detail: stranger(s, i) + "; allowed are letters, digits, '.', '_' and '-'"}
 		}
 	}
 	if s == "." || s == ".." {
@@ -228,7 +229,8 @@ func checkID(s string) error {
 		case c == '#':
 			return &InvalidError{Field: "id", Detail: "'#' is reserved for steps of sagas; write %23"}
 		case c <= ' ' || c > '~':
-			return &InvalidError{Field: "id", Detail: fmt.Sprintf("byte %d is %q; write %%%02X", i+1, c, c)}
+			_, size := utf8.DecodeRuneInString(s[i:])
+			return &InvalidError{Field: "id", Detail: fmt.Sprintf("%s; write %s", stranger(s, i), escaped(s[i:i+size]))}
 		case c == '%':
 			if err := checkEscape(s, i); err != nil {
 				return err
@@ -237,6 +239,24 @@ func checkID(s string) error {
 		}
 	}
 	return nil
+}
+
+// stranger names the first character of s that must not be there; before it all is ASCII, so that it is the i-th byte, too.
+func stranger(s string, i int) string {
+	r, size := utf8.DecodeRuneInString(s[i:])
+	if r == utf8.RuneError && size == 1 {
+		return fmt.Sprintf("byte %d is no UTF-8", i+1)
+	}
+	return fmt.Sprintf("character %d is %q", i+1, r)
+}
+
+// escaped percent-encodes every byte.
+func escaped(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		fmt.Fprintf(&b, "%%%02X", s[i])
+	}
+	return b.String()
 }
 
 // checkEscape holds percent-encoding to its one canonical spelling, so that one intent cannot have two keys.

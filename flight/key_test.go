@@ -57,6 +57,27 @@ func TestKey_BadOnesAreRefusedWithTheirField(t *testing.T) {
 	}
 }
 
+// TestKey_WhatIsWrongIsNamedWhole: a letter of several bytes is named as the letter that it is, with what to write in its place.
+func TestKey_WhatIsWrongIsNamedWhole(t *testing.T) {
+	for key, want := range map[[3]string]string{
+		{"a", "b", "über"}:     "character 1 is 'ü'; write %C3%BC",
+		{"a", "b", "zu €"}:     "character 3 is ' '; write %20",
+		{"a", "b", "c/€5"}:     "character 3 is '€'; write %E2%82%AC",
+		{"a", "b", "c\xff"}:    "byte 2 is no UTF-8; write %FF",
+		{"a", "b", "c\n"}:      `character 2 is '\n'; write %0A`,
+		{"a", "größe", "c"}:    "character 3 is 'ö'; allowed are letters, digits, '.', '_' and '-'",
+		{"a b", "c", "d"}:      "character 2 is ' '; allowed are letters, digits, '.', '_' and '-'",
+		{"a", "b\xc3", "c"}:    "byte 2 is no UTF-8; allowed are letters, digits, '.', '_' and '-'",
+		{"a", "b", "c\uFFFDd"}: "character 2 is '\uFFFD'; write %EF%BF%BD",
+	} {
+		_, err := flight.NewKey(key[0], key[1], key[2])
+		var invalid *flight.InvalidError
+		if !errors.As(err, &invalid) || invalid.Detail != want {
+			t.Errorf("%q: %v, want %s", key, err, want)
+		}
+	}
+}
+
 func FuzzParseKey(f *testing.F) {
 	for _, s := range []string{"a/b/c", "billing/book-trip/order-42#hotel.undo", "a/b/%23/x", "a/b/c#", "", "//", "a/b/%", "ä/ö/ü"} {
 		f.Add(s)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/httpapi/openapi"
 	"github.com/flightd/flightd/internal/wire"
 )
@@ -79,7 +80,7 @@ func callerOperations() []openapi.Operation {
 		Pattern: "POST /v1/flights:open", ID: "openFlight", Tag: tagCaller, Summary: "Ask for the right to act",
 		About: "Namespace, action and id are the key, and name one business intent. Whoever may act is told `proceed`, and nobody else is until the attempt is over; " +
 			"whoever comes later waits for it up to `wait_ms`, and gets its receipt. Trust is counted from the moment the request was sent: when `trust_ms` are over, the effect must not be started.",
-		Parameters: []string{wire.HeaderNamespace}, Request: wire.OpenRequest{},
+		Parameters: []string{wire.HeaderNamespace, effect.HeaderIdempotencyKey}, Request: wire.OpenRequest{},
 		Example: `{"action":"charge","id":"order-42","input":{"amount":1999,"currency":"EUR"},"nonce":"7b1f0c9a52d94e0f","owner":"web-1:4711","recovery":"hold","wait_ms":20000}`,
 		Answers: openAnswers(),
 		Problems: codes(anyBody, wire.KeyRequired, wire.KeyInvalid, wire.InFlight, wire.InDoubt, wire.ApprovalPending, wire.Fenced,

@@ -62,13 +62,13 @@ func lookOperations() []openapi.Operation {
 			Content: []openapi.Content{{Type: wire.TypeJSON, Of: wire.History{}}, asStream()}}},
 		Problems: codes(anyRead, wire.InputInvalid, wire.NotFound, wire.Expired, wire.RateLimited),
 	}, {
-		Pattern: "GET /v1/events", ID: "listEvents", Tag: tagFlights, Summary: "What happens to all flights, as it happens",
+		Pattern: "GET /v1/events", ID: "listEvents", Tag: tagFlights, Summary: "What happens to flights, as it happens",
 		About: "Each event has an id, its place in the ledger's log: go on behind it with `after`, or as a stream with Last-Event-ID, also after a restart, and nothing is missing. " +
 			"A place that the log no longer reaches is answered with `expired`; a stream that goes on by Last-Event-ID has a message `gap` there. With `Prefer: wait=N` a page that would be empty waits.",
 		Parameters: append([]string{wire.HeaderNamespace}, streamed...), Query: append([]openapi.Parameter{behind()}, eventFilters()...),
 		Answers: []openapi.Answer{{Status: http.StatusOK, About: "a page, or a stream", Maybe: []string{"Link", wire.HeaderApplied, "X-Accel-Buffering"},
 			Content: []openapi.Content{{Type: wire.TypeJSON, Of: wire.EventPage{}}, asStream()}}},
-		Problems: codes(anyRead, wire.InputInvalid, wire.NotFound, wire.Expired, wire.RateLimited),
+		Problems: codes(anyRead, wire.InputInvalid, wire.KeyInvalid, wire.NotFound, wire.Expired, wire.RateLimited),
 	}}
 }
 
@@ -93,7 +93,7 @@ func eventFilters() []openapi.Parameter {
 		return s
 	}
 	return []openapi.Parameter{
-		{Name: "last", Schema: count(0, nil), About: "of a stream that begins nowhere in particular: with how many events of the past it begins"},
+		{Name: "last", Schema: count(0, nil), About: "of a stream that begins nowhere in particular: with how many events of the past it begins; what one command did stays together"},
 		{Name: "limit", Schema: count(1, defaultEvents), About: "events on a page; what one command did stays together"},
 		{Name: "since", Schema: word("string"), About: "what happened then or later: a moment, or how long ago it is; of a stream only how far back it begins"},
 		{Name: "action", Schema: word("string"), About: "the name part of the key"},
@@ -116,7 +116,7 @@ func operatorOperations() []openapi.Operation {
 	const why = `{"reason":"the order was withdrawn","as":"maria"}`
 	return []openapi.Operation{
 		decide("resolve", "resolveFlight", "Settle a doubt",
-			`Look at the provider first. "*" is refused in If-Match: a doubt is settled as it was looked at. The same decision sent again gets the same answer.`,
+			`Look at the provider first. "*" is refused in If-Match: a doubt is settled as it was looked at. The same decision sent again gets the same answer, another one is refused.`,
 			wire.ResolveRequest{}, `{"result":"happened","external_id":"ch_1","body":{"id":"ch_1"},"reason":"found in the provider's log","as":"maria"}`),
 		decide("cancel", "cancelFlight", "Want a flight cancelled",
 			"A flight that is not running is cancelled at once. One that is running is marked: its caller reads that with its next renewal, and what it reports stands.",

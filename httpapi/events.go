@@ -93,6 +93,9 @@ func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q, bad := eventsQuery(r, "after", "last", "since", "limit", "action", "key_prefix", "kind")
+	if bad == nil {
+		q.namespace, bad = wire.Listed(namespace(r), q.prefix)
+	}
 	if bad != nil {
 		a.refuse(w, r, bad)
 		return
@@ -274,9 +277,6 @@ func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.In
 			return q, wire.BadHeader(wire.HeaderLastEvent, "it must be the id of an event as it was sent, like 8123.4, not %.100q", id)
 		}
 		q.after, q.resumed = &v, true
-	}
-	if ns := r.Header[wire.HeaderNamespace]; len(ns) > 0 {
-		q.namespace = ns[0]
 	}
 	q.stream = r.Method != http.MethodHead && wantsStream(r.Header["Accept"])
 	if q.stream && q.resumed {

@@ -123,6 +123,11 @@ func TestFeedAsPages(t *testing.T) {
 	last := into[wire.EventPage](t, d.get("/v1/events?limit=2"))
 	require.Equal(t, all.Events[11:], last.Events, "without a place: the last ones")
 	require.Equal(t, all.Next, last.Next)
+	for limit, want := range map[string]int{"1": 2, "3": 4, "4": 4, "5": 5} { // what one command did stays together, at the beginning, too
+		whole := all.Events[len(all.Events)-want:]
+		require.Equal(t, whole, into[wire.EventPage](t, d.get("/v1/events?limit="+limit)).Events, "limit=%s", limit)
+		require.Equal(t, whole[0], d.stream("/v1/events?last="+limit).data().event(t), "last=%s", limit)
+	}
 	doubts := into[wire.EventPage](t, d.get("/v1/events?kind=in_doubt,overlap&key_prefix=default/ch&since=1h"))
 	require.Len(t, doubts.Events, 1)
 	require.Empty(t, into[wire.EventPage](t, d.get("/v1/events?action=mail")).Events)
@@ -184,7 +189,7 @@ func TestFeedAsStream(t *testing.T) {
 	d := newDoor(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	s := d.stream("/v1/events?last=1")
-	require.Equal(t, []string{"opened"}, s.kinds(1))
+	require.Equal(t, []string{"submitted", "opened"}, s.kinds(2), "what one command did stays together")
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","external_id":"T-9"`).status)
 	m := s.data()
 	e := m.event(t)
@@ -380,7 +385,7 @@ func TestIfNoneMatch(t *testing.T) {
 		require.Equal(t, http.StatusNotModified, d.get(path, "If-None-Match", same).status, same)
 	}
 	require.Equal(t, http.StatusOK, d.get(path, "If-None-Match", `"1.7"`, "Prefer", "wait=50").status, "it is another one already")
-	for _, bad := range []string{"8123.4", `"x"`, etag + ",", `"1.2`} {
+	for _, bad := range []string{"8123.4", `"1.2`} {
 		requireProblem(t, d.get(path, "If-None-Match", bad), http.StatusBadRequest, wire.InputInvalid)
 	}
 }

@@ -12,8 +12,8 @@ type Feed interface {
 	// Read gives what happened behind a place: about limit events, never a part of what one command did. It may be
 	// empty though there is more. Errors: *CutError, *AheadError, or that of the read.
 	Read(after flight.Version, limit int) (FeedPage, error)
-	// Last gives the last n events that fit, and the place behind all events. It looks back no further than enough
-	// says; nil: as far as is worth it.
+	// Last gives the last n events that fit, and the place behind all events; it gives more where it would begin in the
+	// middle of what one command did. It looks back no further than enough says; nil: as far as is worth it.
 	Last(n int, fits, enough func(*FeedEvent) bool) (FeedPage, error)
 	// Await returns when there may be something behind the place. Errors: that of ctx, or the ledger is closed.
 	Await(ctx context.Context, after flight.Version) error

@@ -38,6 +38,21 @@ func New(cfg Config) http.Handler {
 	return h
 }
 
+// Apart is a door to a few routes and nothing else, for this machine. What it refuses it refuses as New's does. A nil
+// logger is slog.Default.
+func Apart(routes map[string]http.Handler, logger *slog.Logger) http.Handler {
+	a := &api{log: logger, ids: newRequestIDs()}
+	if a.log == nil {
+		a.log = slog.Default()
+	}
+	mux := http.NewServeMux()
+	for pattern, h := range routes {
+		mux.Handle(pattern, h)
+	}
+	mux.HandleFunc("/", a.lost(mux))
+	return a.first(LoopbackOnly(mux))
+}
+
 // routes are all that this door has. Each is described in operations: a test says which one is not.
 func (a *api) routes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{

@@ -57,10 +57,8 @@ func (a *api) byKey(w http.ResponseWriter, r *http.Request, params url.Values) {
 		a.refuse(w, r, wire.BadParameter("key", "a key names one flight; other parameters have no meaning beside it"))
 		return
 	}
-	key, err := flight.ParseKey(params.Get("key"))
-	if err != nil {
-		bad := wire.BadParameter("key", "%v", err)
-		bad.Code = wire.KeyInvalid
+	key, bad := wire.ParseKey(params.Get("key"), wire.BadParameter("key", ""))
+	if bad != nil {
 		a.refuse(w, r, bad)
 		return
 	}
@@ -70,9 +68,6 @@ func (a *api) byKey(w http.ResponseWriter, r *http.Request, params url.Values) {
 // query reads the filters.
 func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 	q.Limit = defaultPage
-	if ns := r.Header[wire.HeaderNamespace]; len(ns) > 0 {
-		q.Namespace = ns[0]
-	}
 	var begun flight.Time
 	for name, values := range params {
 		value := values[len(values)-1]
@@ -113,7 +108,8 @@ func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 	if begun > 0 && q.Since > 0 {
 		q.Since = begun
 	}
-	return q, nil
+	q.Namespace, bad = wire.Listed(namespace(r), q.Prefix)
+	return q, bad
 }
 
 // since reads a moment, or how long ago it is.

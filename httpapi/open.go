@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -40,6 +42,9 @@ func openRequest(r *http.Request, body []byte) (req executor.OpenRequest, bad *w
 	if req.Key, bad = wire.Key(namespace(r), open.Action, open.ID); bad != nil {
 		return req, bad
 	}
+	if bad = sameKey(r.Header[effect.HeaderIdempotencyKey], req.Key); bad != nil {
+		return req, bad
+	}
 	if req.Submission, bad = open.Submission(); bad != nil {
 		return req, bad
 	}
@@ -50,6 +55,21 @@ func openRequest(r *http.Request, body []byte) (req executor.OpenRequest, bad *w
 	req.Nonce = nonceOf(open.Nonce)
 	return req, nil
 }
+
+// sameKey refuses an Idempotency-Key that is not the flight's. Whoever sends another one counts on it, and the key of a
+// flight comes from the body alone. It may be bare, or quoted as a string of RFC 8941.
+func sameKey(given []string, key flight.Key) *wire.Invalid {
+	for _, g := range given {
+		ours := func(word string) bool { return g == word || g == `"`+quoting.Replace(word)+`"` }
+		if !ours(key.BusinessID()) && !ours(key.String()) {
+			return &wire.Invalid{Code: wire.KeyInvalid, Hint: "action and id name the business intent, and no other key counts: leave the header out, or send the id in it",
+				FieldError: wire.FieldError{Header: effect.HeaderIdempotencyKey, Detail: fmt.Sprintf("it is neither the id nor the key of this flight, %s", key)}}
+		}
+	}
+	return nil
+}
+
+var quoting = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 // nonceOf is the caller's nonce; one who sends none cannot repeat itself.
 func nonceOf(s string) (n flight.Nonce) {
@@ -94,15 +114,21 @@ func (a *api) clear(w http.ResponseWriter, r *http.Request, status int, decision
 	if o.Previous != nil {
 		out.Previous = wire.AttemptOf(o.Previous)
 	}
-	if o.PolicyDiffers {
-		policy := wire.PolicyOf(f.Policy)
-		out.Policy = &policy
-	}
+	out.Policy = standing(f, o.PolicyDiffers)
 	h := w.Header()
 	h[wire.HeaderFlightID] = []string{out.FlightID}
 	h[wire.HeaderState] = []string{f.State.String()}
 	h[wire.HeaderReplayed] = no
 	send(w, r, status, typeJSON, out.AppendJSON)
+}
+
+// standing is the policy of a flight, where that is not its caller's.
+func standing(f *flight.Flight, differs bool) *wire.Policy {
+	if !differs {
+		return nil
+	}
+	policy := wire.PolicyOf(f.Policy)
+	return &policy
 }
 
 // replay gives the stored outcome. One that is no success is a 424, so that no client takes it for one.
@@ -127,7 +153,7 @@ func (a *api) replay(w http.ResponseWriter, r *http.Request, o executor.OpenAnsw
 		shown.Source, h[wire.HeaderReplayed] = effect.Joined.String(), no
 	}
 	if f.State == flight.StateSucceeded {
-		out := wire.OpenAnswer{Decision: wire.DecisionReplay, Flight: shown, PolicyDiffers: o.PolicyDiffers}
+		out := wire.OpenAnswer{Decision: wire.DecisionReplay, Flight: shown, PolicyDiffers: o.PolicyDiffers, Policy: standing(f, o.PolicyDiffers)}
 		send(w, r, http.StatusOK, typeJSON, out.AppendJSON)
 		return
 	}

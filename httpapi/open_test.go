@@ -203,3 +203,25 @@ func TestSessions(t *testing.T) {
 	requireProblem(t, d.post(path+"/renew", `{}`), http.StatusGone, wire.LeaseLost)
 	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"3","session":"`+s.Session+`"}`), http.StatusGone, wire.LeaseLost)
 }
+
+// TestIdempotencyKeyOfAnOpen: action and id name the intent. A header that names another one is a caller's mistake: passed
+// over, it would believe itself to be protected by a key that nobody looks at.
+func TestIdempotencyKeyOfAnOpen(t *testing.T) {
+	d := newDoor(t)
+	const body = `{"action":"charge","id":"order-42","nonce":"n"}`
+	for _, same := range []string{`order-42`, `"order-42"`, ` "order-42" `, `default/charge/order-42`, `"default/charge/order-42"`} {
+		r := d.post("/v1/flights:open", body, "Idempotency-Key", same)
+		require.Equal(t, http.StatusCreated, r.status, "%s: %s", same, r.body)
+	}
+	require.Equal(t, http.StatusCreated, d.post("/v1/flights:open", `{"action":"charge","id":"a\"b\\c"}`, "Idempotency-Key", `"a\"b\\c"`).status)
+	require.Equal(t, http.StatusCreated, d.post("/v1/flights:open", `{"action":"mail","id":"a\"b\\c"}`, "Idempotency-Key", `a"b\c`).status)
+	before := d.world.Snapshot()
+	for _, other := range []string{`order-43`, `"order-43"`, `ORDER-42`, `"order-42`, `order-42"`, `"order-42";v=1`, `'order-42'`, `""`, ``, `billing/charge/order-42`,
+		`"order\-42"`, `8e03978e-40d5-43dd-bc93-6894a57f9324`} {
+		r := d.post("/v1/flights:open", body, "Idempotency-Key", other)
+		p := requireProblem(t, r, http.StatusBadRequest, wire.KeyInvalid)
+		require.Equal(t, "Idempotency-Key", p.Errors[0].Header, other)
+		require.Contains(t, p.Hint, "leave the header out")
+		require.Equal(t, before, d.world.Snapshot())
+	}
+}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -124,10 +125,8 @@ func (a *api) decision(w http.ResponseWriter, r *http.Request) (*decision, bool)
 }
 
 func namedKey(text string, id flight.ID) (flight.Key, *wire.Invalid) {
-	key, err := flight.ParseKey(text)
-	if err != nil {
-		bad := wire.BadField("/key", "%v", err)
-		bad.Code = wire.KeyInvalid
+	key, bad := wire.ParseKey(text, wire.BadField("/key", ""))
+	if bad != nil {
 		return key, bad
 	}
 	if key.FlightID() != id {
@@ -198,7 +197,20 @@ func (a *api) resolve(w http.ResponseWriter, r *http.Request) {
 		a.stale(w, r, f)
 		return
 	}
-	a.propose(w, r, f.Key, c)
+	reply, err := a.cfg.Operator.Propose(r.Context(), c)
+	if now := reply.Flight; err == nil && reply.Decision == flight.Precluded && now.Settled != nil && now.Settled.Version == c.Version {
+		a.settled(w, r, now)
+		return
+	}
+	a.decided(w, r, f.Key, reply, err)
+}
+
+// settled answers that a doubt was settled as it was looked at, but by another decision.
+func (a *api) settled(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
+	p := precluded(f)
+	p.Detail = fmt.Sprintf("the doubt was settled otherwise already: %s, by %s (%s)", wire.VerbWord(f.Settled.Verb), f.Settled.Mark.Who, f.Settled.Mark.Why)
+	p.Hint = "what was decided first stands; the flight tells what it is"
+	a.answer(w, r, p, nil)
 }
 
 // resolution reads a resolve but for its key and generation.
@@ -238,6 +250,11 @@ func resolution(w http.ResponseWriter, r *http.Request) (*flight.Resolve, *wire.
 // propose brings a decision into the ledger and answers with the flight as it stands then.
 func (a *api) propose(w http.ResponseWriter, r *http.Request, key flight.Key, c flight.Command) {
 	reply, err := a.cfg.Operator.Propose(r.Context(), c)
+	a.decided(w, r, key, reply, err)
+}
+
+// decided answers with what the ledger made of a decision.
+func (a *api) decided(w http.ResponseWriter, r *http.Request, key flight.Key, reply flight.Reply, err error) {
 	if err != nil {
 		a.fail(w, r, key, err)
 		return
@@ -254,9 +271,7 @@ func (a *api) propose(w http.ResponseWriter, r *http.Request, key flight.Key, c 
 
 // stale answers that a flight is not, or not any more, as a decision needs it.
 func (a *api) stale(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
-	p := about(wire.PreconditionFailed, f.Key, 0)
-	p.FlightID, p.State, p.Version = f.ID.String(), f.State.String(), version(f.Version)
-	p.Detail = "the flight is " + f.State.String() + " at version " + f.Version.String()
+	p := precluded(f)
 	if f.Redacted != nil {
 		p.Detail += ", and its input is erased"
 	}
@@ -264,4 +279,12 @@ func (a *api) stale(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
 		p.Hint = "this cannot be done to a flight in this state; the flight's history says how it came to it"
 	}
 	a.answer(w, r, p, nil)
+}
+
+// precluded is the problem that a flight is not as a decision needs it.
+func precluded(f *flight.Flight) *wire.Problem {
+	p := about(wire.PreconditionFailed, f.Key, 0)
+	p.FlightID, p.State, p.Version = f.ID.String(), f.State.String(), version(f.Version)
+	p.Detail = "the flight is " + f.State.String() + " at version " + f.Version.String()
+	return p
 }

@@ -33,7 +33,13 @@ func TestResolve(t *testing.T) {
 	require.Equal(t, "happened", f.Settled.Result)
 	require.Equal(t, "seen at the provider", f.Settled.Why)
 	require.Equal(t, string(r.body), string(d.post(path, body, "If-Match", etag).body), "a repeat gets the same answer")
-	requireProblem(t, d.post(path, `{"result":"fail","reason":"no"}`, "If-Match", etag), http.StatusPreconditionFailed, wire.PreconditionFailed)
+	for _, other := range []string{`{"result":"fail","reason":"no"}`, `{"result":"happened","reason":"no","external_id":"ch_2","body":{"id":"ch_1"}}`,
+		`{"result":"happened","reason":"no","external_id":"ch_1","body":{"id":"ch_2"}}`, `{"result":"happened","reason":"no"}`} {
+		p = requireProblem(t, d.post(path, other, "If-Match", etag), http.StatusPreconditionFailed, wire.PreconditionFailed)
+		require.Equal(t, "the doubt was settled otherwise already: happened, by eve (seen at the provider)", p.Detail)
+	}
+	again := d.post(path, `{"result":"happened","reason":"me too","external_id":"ch_1","body":{"id":"ch_1"}}`, "If-Match", etag)
+	require.Equal(t, "eve", into[wire.Flight](t, again).Settled.Who, "the same decision of somebody else: the first one stands")
 }
 
 func TestResolveNotHappened(t *testing.T) {
@@ -106,7 +112,8 @@ func TestFreeATombstone(t *testing.T) {
 	require.Equal(t, "succeeded", p.Outcome)
 	require.NotEmpty(t, p.Digest)
 	r := d.get("/v1/flights/" + a.FlightID)
-	require.Equal(t, "expired", into[wire.Flight](t, r).State)
+	require.JSONEq(t, `{"id":"`+a.FlightID+`","state":"expired","version":"`+strings.Trim(r.header.Get("ETag"), `"`)+`","generation":1,"fingerprint":"`+
+		into[wire.Flight](t, r).Fingerprint+`","receipt":{"outcome":"succeeded","digest":"`+p.Digest+`"}}`, string(r.body), "what it does not know it does not say")
 	requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/receipt"), http.StatusGone, wire.Expired)
 
 	path := "/v1/flights/" + a.FlightID + "/free"

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +123,23 @@ func TestImport_BadLinesRefuseAllOfThem(t *testing.T) {
 	requireProblem(t, d.post("/v1/flights:import", good), http.StatusBadRequest, wire.InputInvalid)
 	requireProblem(t, d.post("/v1/flights:import", good, "Content-Type", "text/plain"), http.StatusForbidden, wire.Forbidden)
 	require.Equal(t, before, d.world.Snapshot(), "nothing was changed")
+}
+
+// TestAKeyThatIsNoneIsCalledThatOnce: wherever a full key may be said.
+func TestAKeyThatIsNoneIsCalledThatOnce(t *testing.T) {
+	d := newDoor(t)
+	_, etag := d.doubtful("1")
+	id := d.flightID("charge/1")
+	for key, want := range map[string]string{"charge/1": "a key reads namespace/name/id", "default/charge/%C3%BC%zz": "id: '%' at byte 7 needs two upper-case hex digits behind it; a percent sign itself is %25"} {
+		for _, r := range []reply{
+			d.bring("", `{"key":"`+key+`","outcome":"succeeded"}`),
+			d.get("/v1/flights?key=" + url.QueryEscape(key)),
+			d.post("/v1/flights/"+id+"/free", `{"key":"`+key+`","reason":"x"}`, "If-Match", etag),
+		} {
+			p := requireProblem(t, r, http.StatusBadRequest, wire.KeyInvalid)
+			require.Equal(t, want, strings.TrimPrefix(p.Errors[0].Detail, "line 1: "))
+		}
+	}
 }
 
 // TestImport_MistypedParameter: whoever meant a dry run must not have imported.

@@ -80,23 +80,41 @@ type seenTags struct {
 
 func (s seenTags) has(v flight.Version) bool { return s.any || slices.Contains(s.list, v) }
 
-// readTags reads If-None-Match: ETags, which may have become weak on their way through a proxy, or a star.
+// readTags reads If-None-Match: ETags, which may have become weak on their way through a proxy, or a star. A tag that is no
+// version of ours is somebody else's, and is like none.
 func readTags(lines []string) (s seenTags, bad *wire.Invalid) {
 	for _, line := range lines {
-		for tag := range strings.SplitSeq(line, ",") {
-			tag = strings.TrimPrefix(strings.TrimSpace(tag), "W/")
+		for rest := line; ; {
+			if rest = strings.TrimLeft(rest, ", \t"); rest == "" {
+				break
+			}
+			var tag string
+			var ok bool
+			if tag, rest, ok = cutTag(rest); !ok {
+				return s, wire.BadHeader("If-None-Match", `it must be ETags, as in "8123.4" with the quotes, or *, not %.100q`, line)
+			}
 			if tag == "*" {
 				s.any = true
-				continue
+			} else if v, err := flight.ParseVersion(tag); err == nil {
+				s.list = append(s.list, v)
 			}
-			v, bad := parseETag("If-None-Match", tag)
-			if bad != nil {
-				return s, bad
-			}
-			s.list = append(s.list, v)
 		}
 	}
 	return s, nil
+}
+
+// cutTag takes the first ETag of a list, without its quotes, or a star.
+func cutTag(list string) (tag, rest string, ok bool) {
+	if tag = "*"; list[0] == '*' {
+		rest = list[1:]
+	} else {
+		opaque, quoted := strings.CutPrefix(strings.TrimPrefix(list, "W/"), `"`)
+		if tag, rest, ok = strings.Cut(opaque, `"`); !quoted || !ok {
+			return "", "", false
+		}
+	}
+	rest = strings.TrimLeft(rest, " \t")
+	return tag, rest, rest == "" || rest[0] == ','
 }
 
 func parseETag(header, tag string) (flight.Version, *wire.Invalid) {

@@ -143,6 +143,26 @@ func TestLongPoll(t *testing.T) {
 	require.Equal(t, http.StatusNotModified, r.status)
 }
 
+// TestForeignETags: RFC 9110 lets a caller list whatever it has. What is not a version of ours does not match, and * matches
+// whatever there is; what is no ETag at all is a mistake that a caller wants to hear of.
+func TestForeignETags(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	path := "/v1/flights/" + a.FlightID
+	etag := d.get(path).header.Get("ETag")
+	for _, none := range []string{`"abc"`, `W/"abc"`, `"33a64df5"`, `""`, `"1.7"`, `"abc", W/"def"`, `"a,b"`, `"a\"`, `"01.0"`} {
+		require.Equal(t, http.StatusOK, d.get(path, "If-None-Match", none, "Prefer", "wait=50").status, none)
+	}
+	for _, one := range []string{etag, "W/" + etag, `"abc", ` + etag, `"a,b",W/` + etag + ` , "c"`, `"a\", ` + etag, "*", ", " + etag + ",,"} {
+		require.Equal(t, http.StatusNotModified, d.get(path, "If-None-Match", one).status, one)
+	}
+	for _, bad := range []string{"x", strings.Trim(etag, `"`), `"abc`, `abc"`, `"a" "b"`, `w/"abc"`, "W/*", "'a'", `"a"b`} {
+		p := requireProblem(t, d.get(path, "If-None-Match", bad), http.StatusBadRequest, wire.InputInvalid)
+		require.Equal(t, "If-None-Match", p.Errors[0].Header, bad)
+	}
+	requireProblem(t, d.get("/v1/flights/"+flight.MustKey("a/b/c").FlightID().String(), "If-None-Match", "*"), http.StatusNotFound, wire.NotFound)
+}
+
 // TestPrefer: RFC 7240 wants a preference that cannot be heeded to be passed over, and the first of several to count.
 func TestPrefer(t *testing.T) {
 	d := newDoor(t)
@@ -314,4 +334,48 @@ func TestAFlightThatARaiseHolds(t *testing.T) {
 	require.Zero(t, held(over.FlightID), "nothing of it is open")
 	d.world.Pass(time.Minute)
 	require.Zero(t, held(a.FlightID))
+}
+
+// TestListsAreOfOneNamespace: as everywhere a request that names no namespace is about "default", and "*" names all of
+// them, in lists, pages of events and streams alike.
+func TestListsAreOfOneNamespace(t *testing.T) {
+	d := newDoor(t)
+	d.proceed(`{"action":"charge","id":"1"}`)
+	require.Equal(t, http.StatusCreated, d.post("/v1/flights:open", `{"action":"charge","id":"2"}`, "Flightd-Namespace", "billing").status)
+	const here, there = "default/charge/1", "billing/charge/2"
+	for namespace, want := range map[string][]string{"": {here}, "default": {here}, "billing": {there}, "other": nil, "*": {there, here}} {
+		var header []string
+		if namespace != "" {
+			header = []string{"Flightd-Namespace", namespace}
+		}
+		var listed, told, streamed []string
+		for _, f := range into[wire.FlightPage](t, d.get("/v1/flights", header...)).Flights {
+			listed = append(listed, f.Key)
+		}
+		for _, e := range into[wire.EventPage](t, d.get("/v1/events?kind=opened", header...)).Events {
+			told = append(told, e.Key)
+		}
+		s := d.stream("/v1/events?kind=opened&last=10", header...)
+		for range want {
+			streamed = append(streamed, s.data().event(t).Key)
+		}
+		require.ElementsMatch(t, want, listed, "the list of %q", namespace)
+		require.ElementsMatch(t, want, told, "events of %q", namespace)
+		require.ElementsMatch(t, want, streamed, "the stream of %q", namespace)
+	}
+
+	for _, path := range []string{"/v1/flights", "/v1/events"} {
+		p := requireProblem(t, d.get(path, "Flightd-Namespace", "a/b"), http.StatusBadRequest, wire.KeyInvalid)
+		require.Equal(t, "Flightd-Namespace", p.Errors[0].Header)
+		for _, prefix := range []string{"d", "default", "default/ch"} {
+			require.NotContains(t, string(d.get(path+"?key_prefix="+prefix).body), "code", prefix)
+		}
+		for _, prefix := range []string{"b", "billing/charge", "default2/", "charge/"} { // an empty answer would read as if nothing had happened
+			p := requireProblem(t, d.get(path+"?key_prefix="+prefix), http.StatusBadRequest, wire.InputInvalid)
+			require.Equal(t, "key_prefix", p.Errors[0].Parameter)
+			require.Equal(t, http.StatusOK, d.get(path+"?key_prefix="+prefix, "Flightd-Namespace", "*").status)
+		}
+	}
+	p := requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"3"}`, "Flightd-Namespace", "*"), http.StatusBadRequest, wire.KeyInvalid)
+	require.Equal(t, "Flightd-Namespace", p.Errors[0].Header, "an effect is of one namespace")
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // watched is a node that has flown one flight, with metrics on an address of their own.
@@ -140,19 +141,31 @@ func TestMetricsOfALivingNode(t *testing.T) {
 // TestMetricsAddressHasNothingElse: who may reach it may look and not touch.
 func TestMetricsAddressHasNothingElse(t *testing.T) {
 	r := watched(t)
-	for _, path := range []string{"/v1/flights", "/v1/sessions", "/", "/metrics/other"} {
-		answer, err := http.Get(r.Metrics + path)
+	ask := func(method, path, host string) (*http.Response, wire.Problem) {
+		req, err := http.NewRequest(method, r.Metrics+path, nil)
 		require.NoError(t, err)
-		_ = answer.Body.Close()
-		require.Equal(t, http.StatusNotFound, answer.StatusCode, path)
+		req.Host = host
+		answer, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		var p wire.Problem
+		require.NoError(t, json.NewDecoder(answer.Body).Decode(&p), "%s %s", method, path)
+		require.Equal(t, wire.TypeProblem, answer.Header.Get("Content-Type"))
+		require.Equal(t, answer.Header.Get("X-Request-Id"), p.RequestID)
+		require.NotEmpty(t, p.RequestID)
+		require.Equal(t, answer.StatusCode, p.Status)
+		require.Contains(t, body(t, r.Metrics+p.Type), string(p.Code), "it leads to a page of the same server")
+		return answer, p
 	}
-	req, err := http.NewRequest(http.MethodGet, r.Metrics+"/metrics", nil)
-	require.NoError(t, err)
-	req.Host = "example.org"
-	answer, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	_ = answer.Body.Close()
-	require.Equal(t, http.StatusForbidden, answer.StatusCode, "a name that was rebound to this machine")
+	for _, path := range []string{"/v1/flights", "/v1/sessions", "/", "/metrics/other", "/metrics/", "//metrics", "/openapi.json"} {
+		_, p := ask(http.MethodGet, path, "")
+		require.Equal(t, wire.NotFound, p.Code, path)
+	}
+	_, p := ask(http.MethodGet, "/metrics", "example.org")
+	require.Equal(t, wire.Forbidden, p.Code, "a name that was rebound to this machine")
+	answer, p := ask(http.MethodOptions, "/metrics", "")
+	require.Equal(t, wire.MethodNotAllowed, p.Code)
+	require.Equal(t, "GET, HEAD", answer.Header.Get("Allow"))
 }
 
 func TestMetricsAddressIsLoopback(t *testing.T) {

@@ -20,15 +20,15 @@ func (n *node) openWatch() error {
 		return err
 	}
 	n.watching = "http://" + listener.Addr().String()
-	mux := http.NewServeMux()
+	routes := map[string]http.Handler{}
 	for _, path := range [...]string{"GET /metrics", "GET /metrics/etcd", "GET /metrics/raft"} {
-		mux.Handle(path, n.metrics.Handler())
+		routes[path] = n.metrics.Handler()
 	}
-	for _, path := range [...]string{"GET /livez", "GET /readyz", "GET /version"} {
-		mux.Handle(path, n.front)
+	for _, path := range [...]string{"GET /livez", "GET /readyz", "GET /version", "GET /problems/{code}"} {
+		routes[path] = n.front
 	}
 	server := &http.Server{
-		Handler: httpapi.LoopbackOnly(mux), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		Handler: httpapi.Apart(routes, n.cfg.Logger), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 32 << 10,
 	}
 	n.parts.start("metrics", func(ctx context.Context) error {

@@ -118,7 +118,7 @@ func (a *app) completeKey(cmd *cobra.Command, args []string, typed string) ([]st
 // keysLike lists the flights whose key begins as typed, in any of the ways in which a person may write a key.
 func (a *app) keysLike(ctx context.Context, c *client.Client, typed string, states []string) (words []string) {
 	for _, way := range a.spellings(typed) {
-		page, err := c.List(ctx, client.Query{States: states, KeyPrefix: way.prefix, Limit: mostCompletions})
+		page, err := c.List(ctx, client.Query{States: states, KeyPrefix: way.prefix, Limit: mostCompletions, AllNamespaces: true})
 		if err != nil {
 			return words
 		}

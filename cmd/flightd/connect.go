@@ -113,7 +113,7 @@ func classOf(err error) (word string, code int, hint string) {
 	case errors.As(err, &invalid):
 		return "", exitUsage, ""
 	case errors.As(err, &conflict):
-		return string(wire.Conflict), exitUsage, "where it is the same intent by another command line, --fingerprint none lets it through"
+		return string(wire.Conflict), exitUsage, ""
 	case errors.As(err, &busy):
 		return string(wire.InFlight), exitBusy, fmt.Sprintf("flightd why %s tells who is at it", busy.Key)
 	case errors.As(err, &doubt):

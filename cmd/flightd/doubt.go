@@ -23,10 +23,11 @@ func (a *app) doubtList() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "ls",
 		Short:   "List the flights that wait for a person",
-		Example: "  flightd doubt ls\n  flightd doubt ls -o id | xargs -n1 flightd doubt show",
+		Example: "  flightd doubt ls\n  flightd doubt ls -A    # in all namespaces\n  flightd doubt ls -o id | xargs -n1 flightd doubt show",
 		Args:    exactly(0, "no arguments"),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.list(cmd.Context(), q, doubtTable) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.list(cmd.Context(), q, "doubts", doubtTable) },
 	}
+	everywhere(c.Flags(), &q.AllNamespaces)
 	c.Flags().IntVar(&q.Limit, "limit", 100, "at most so many")
 	return c
 }

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // execution is one run of exec. Its command runs at most once in it.
@@ -191,7 +193,41 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 	if err == nil || errors.As(err, &declined) {
 		return e.app.replay(result)
 	}
+	var conflict *effect.Conflict
+	if errors.As(err, &conflict) {
+		return otherCommand(conflict)
+	}
 	return callError(err)
+}
+
+// otherCommand says what is another one than when the key was first used, in words of the command line: what is stored of a
+// command is no business of its caller's.
+func otherCommand(c *effect.Conflict) error {
+	var line, input bool
+	var foreign []string
+	for _, field := range c.Fields {
+		switch field {
+		case "/program", "/argv_sha256":
+			line = true
+		case "/stdin", "/stdin_base64":
+			input = true
+		default:
+			foreign = append(foreign, field)
+		}
+	}
+	what := "the command line or the input differs"
+	switch {
+	case foreign != nil:
+		what = "not by exec, its input has other fields: " + strings.Join(foreign, " ")
+	case line && input:
+		what = "the command line and the input differ"
+	case line:
+		what = "the command line differs"
+	case input:
+		what = "the input differs"
+	}
+	return &coded{code: exitUsage, err: fmt.Errorf("%s: %s was first used otherwise: %s; nothing was run", wire.Conflict, c.Key, what),
+		hint: "another intent needs a key of its own; where it is the same one, --fingerprint none lets it through"}
 }
 
 // notStarted ends with the codes that shells use for it. The key is as free as before.

@@ -81,3 +81,21 @@ func TestExec_OutputThatCouldNotBeWrittenIsTold(t *testing.T) {
 		}
 	}
 }
+
+// TestExec_AConflictIsToldInWordsOfTheCommandLine: nobody who runs a command knows what is stored of it.
+func TestExec_AConflictIsToldInWordsOfTheCommandLine(t *testing.T) {
+	for want, fields := range map[string][]string{
+		"the command line differs":                               {"/argv_sha256"},
+		"the command line or the input differs":                  nil,
+		"the input differs":                                      {"/stdin"},
+		"the command line and the input differ":                  {"/argv_sha256", "/program", "/stdin_base64"},
+		"not by exec, its input has other fields: /cents /order": {"/argv_sha256", "/cents", "/order", "/program"},
+	} {
+		e, at := anAttempt(t, []string{"/bin/false"}, false)
+		code, text, hint := explain(e.conclude(at.Key(), effect.Result{}, &effect.Conflict{Key: at.Key(), Fields: fields}))
+		if code != exitUsage || !strings.Contains(text, want) || !strings.Contains(text, "idempotency_conflict: default/exec/unit ") ||
+			strings.Contains(text, "sha256") || strings.Contains(text, "stdin") || !strings.Contains(hint, "--fingerprint none") {
+			t.Errorf("%v: exit %d, %q, %q", fields, code, text, hint)
+		}
+	}
+}

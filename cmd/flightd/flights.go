@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
 )
 
 func (a *app) flightsCommand() *cobra.Command {
@@ -33,15 +35,21 @@ func (a *app) flightsList() *cobra.Command {
 		Example: `  flightd flights ls --state in_doubt,running
   flightd flights ls --action charge --since 1h -o json`,
 		Args: exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.list(cmd.Context(), q, flightTable) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.list(cmd.Context(), q, "flights", flightTable) },
 	}
 	flags := c.Flags()
+	everywhere(flags, &q.AllNamespaces)
 	flags.StringSliceVar(&q.States, "state", nil, "only these states: "+strings.Join(stateWords(), ", "))
 	flags.StringVar(&q.Action, "action", "", "only keys with this name")
 	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys that begin so")
 	flags.DurationVar(&q.Since, "since", 0, "only flights made within this time; 0: all")
 	flags.IntVar(&q.Limit, "limit", 100, "at most so many")
 	return c
+}
+
+// everywhere is the flag of commands that look at what is in a namespace.
+func everywhere(flags *pflag.FlagSet, all *bool) {
+	flags.BoolVarP(all, "all-namespaces", "A", false, "look in all namespaces, whatever --namespace says")
 }
 
 func stateWords() (words []string) {
@@ -51,10 +59,30 @@ func stateWords() (words []string) {
 	return words
 }
 
-// list writes the flights of a query.
-func (a *app) list(ctx context.Context, q client.Query, show func(io.Writer, []client.Flight) error) error {
+// findable refuses a prefix that no key has which is looked for.
+func (a *app) findable(prefix string, everywhere bool) error {
+	if _, bad := wire.Listed(a.namespace, prefix); bad != nil && !everywhere {
+		return usage("--prefix %s: no key of namespace %s begins so; a full key begins with its namespace, -n names another and -A looks in all", prefix, a.namespace)
+	}
+	return nil
+}
+
+// nothing says that there is none of something, so that nobody has to guess it from an empty table.
+func (a *app) nothing(what string, everywhere bool) {
+	if everywhere {
+		a.say("no %s", what)
+		return
+	}
+	a.say("no %s in namespace %s; -A looks in all", what, a.namespace)
+}
+
+// list writes the flights of a query; what says what they are.
+func (a *app) list(ctx context.Context, q client.Query, what string, show func(io.Writer, []client.Flight) error) error {
 	if q.Limit <= 0 {
 		return usage("--limit %d: at least 1", q.Limit)
+	}
+	if err := a.findable(q.KeyPrefix, q.AllNamespaces); err != nil {
+		return err
 	}
 	return a.withClient(ctx, func(c *client.Client) error {
 		flights, next, err := gather(ctx, c, q)
@@ -73,6 +101,9 @@ func (a *app) list(ctx context.Context, q client.Query, show func(io.Writer, []c
 			}
 			return nil
 		case "table":
+			if len(flights) == 0 {
+				a.nothing(what, q.AllNamespaces)
+			}
 			return show(a.out, flights)
 		}
 		return a.print(client.FlightPage{Flights: flights, Next: next})
@@ -186,7 +217,11 @@ func details(f *client.Flight) (rows [][]string) {
 	}
 	add("attempts", "%d", f.Attempts)
 	if l := f.LastAttempt; l != nil {
-		add("last attempt", "%d by %s: %s %s", l.Attempt, l.Owner, orWord(l.Outcome, "open"), l.Error)
+		why := ""
+		if l.Error != "" {
+			why = " (" + l.Error + ")"
+		}
+		add("last attempt", "%d by %s: %s%s", l.Attempt, orWord(l.Owner, "somebody"), orWord(l.Outcome, "open"), why)
 	}
 	add("created", "%s", moment(f.CreatedAt.Time))
 	add("finished", "%s", moment(f.FinishedAt.Time))

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/wire"
 )
 
 func submitted(w *httpapitest.World, n int) {
@@ -98,6 +100,21 @@ func TestGet_ATombstone(t *testing.T) {
 	for _, untrue := range []string{"report", "0 bytes", "attempts"} {
 		if strings.Contains(r.out, untrue) {
 			t.Errorf("it speaks of %q: %s", untrue, r.out)
+		}
+	}
+}
+
+// TestGet_SaysWhoseTheLastAttemptWas: in whole words, also where its caller named no owner.
+func TestGet_SaysWhoseTheLastAttemptWas(t *testing.T) {
+	f := client.Flight{ID: "fl_x", State: "in_doubt"}
+	for want, attempt := range map[string]wire.Attempt{
+		"1 by somebody: succeeded":                    {Attempt: 1, Outcome: "succeeded"},
+		"2 by web-1:47: open":                         {Attempt: 2, Owner: "web-1:47"},
+		"3 by web-1:47: unknown (its holder is gone)": {Attempt: 3, Owner: "web-1:47", Outcome: "unknown", Error: "its holder is gone"},
+	} {
+		f.LastAttempt = &attempt
+		if rows := details(&f); !slices.ContainsFunc(rows, func(r []string) bool { return r[0] == "last attempt" && r[1] == want }) {
+			t.Errorf("want %s, got %v", want, rows)
 		}
 	}
 }

@@ -19,18 +19,22 @@ func (a *app) tailCommand() *cobra.Command {
 	var stop bool
 	c := &cobra.Command{
 		Use:   "tail",
-		Short: "Watch what happens to all flights, as it happens",
-		Long: `Watch what happens to all flights, as it happens.
+		Short: "Watch what happens to flights, as it happens",
+		Long: `Watch what happens to the flights of a namespace, or of all, as it happens.
 
 With -o json every event is one line of JSON. A restart of flightd is waited for, and nothing that happened meanwhile is
 left out. It ends with Ctrl-C.`,
 		Example: `  flightd tail
+  flightd tail -A                                    # in all namespaces
   flightd tail --kind in_doubt,overlap --since 1h
   flightd tail --action charge --last 0 -o json`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if q.Last < 0 {
 				return usage("--last %d: at least 0", q.Last)
+			}
+			if err := a.findable(q.KeyPrefix, q.AllNamespaces); err != nil {
+				return err
 			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
 				if stop {
@@ -41,6 +45,7 @@ left out. It ends with Ctrl-C.`,
 		},
 	}
 	flags := c.Flags()
+	everywhere(flags, &q.AllNamespaces)
 	flags.IntVar(&q.Last, "last", 10, "begin with so many of the events that there are already")
 	flags.DurationVar(&q.Since, "since", 0, "of these only those within this time; 0: all")
 	flags.StringVar(&q.After, "after", "", "begin behind the event with this id instead")
@@ -91,11 +96,12 @@ func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.EventQu
 			return err
 		}
 	}
-	for {
+	for some := false; ; {
 		page, err := c.EventPage(ctx, q, 0)
 		if err != nil {
 			return a.tooOld(err)
 		}
+		some = some || len(page.Events) > 0
 		for _, e := range page.Events {
 			if err := a.writeEvent(e); err != nil {
 				return err
@@ -103,6 +109,9 @@ func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.EventQu
 		}
 		next, err := flight.ParseVersion(page.Next)
 		if q.After == "" || err != nil || !end.Later(next) {
+			if err == nil && !some && a.format == "table" {
+				a.nothing("events", q.AllNamespaces)
+			}
 			return err
 		}
 		q.After = page.Next
@@ -111,7 +120,7 @@ func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.EventQu
 
 // endOfEvents is the place behind all events that there are now: what comes later is not waited for.
 func endOfEvents(ctx context.Context, c *client.Client) (flight.Version, error) {
-	page, err := c.EventPage(ctx, client.EventQuery{Last: 1}, 0)
+	page, err := c.EventPage(ctx, client.EventQuery{Last: 1, AllNamespaces: true}, 0)
 	if err != nil {
 		return flight.Version{}, err
 	}

@@ -40,8 +40,11 @@ func (w *World) Last(n int, fits, enough func(*httpapi.FeedEvent) bool) (httpapi
 	defer w.mu.Unlock()
 	from := len(w.feed)
 	var fit []httpapi.FeedEvent
-	for ; from > 0 && len(fit) < n; from-- {
+	for ; from > 0; from-- {
 		e := w.feed[from-1]
+		if len(fit) >= n && (n == 0 || fit[0].Version != e.Version) {
+			break
+		}
 		if enough != nil && enough(&e) {
 			break
 		}

@@ -1,6 +1,9 @@
 package openapi
 
-import "github.com/flightd/flightd/internal/wire"
+import (
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/internal/wire"
+)
 
 // header is what the document says of a header.
 type header struct {
@@ -36,18 +39,19 @@ func answerHeaders() map[string]header {
 
 func callerHeaders() map[string]header {
 	return map[string]header{
-		wire.HeaderNamespace: {Description: "the namespace part of the key; `default` where it is not there. What is listed is of this namespace, and without it of all", Schema: &Schema{Type: "string",
-			Pattern: `^[A-Za-z0-9._-]+$`, MaxLength: 255}},
-		wire.HeaderActor:     {Description: "who decides; the field `as` says the same", Schema: text("")},
-		"Traceparent":        {Description: "the trace that the request belongs to, as of W3C Trace Context; it stands in problems and in the log", Schema: text("")},
-		wire.HeaderRequestID: {Description: "names the request in the server's log: letters, digits, `.`, `_` and `-`, at most 64; one is made up where there is none", Schema: text("")},
+		wire.HeaderNamespace: {Description: "the namespace part of the key, and of what is listed; `default` where it is not there. In lists and events `*` is all of them", Schema: &Schema{Type: "string",
+			Pattern: `^(\*|[A-Za-z0-9._-]+)$`, MaxLength: 255}},
+		effect.HeaderIdempotencyKey: {Description: "need not be sent; it must be the id or the full key of the flight then, bare or quoted, or the request is refused", Schema: text("")},
+		wire.HeaderActor:            {Description: "who decides; the field `as` says the same", Schema: text("")},
+		"Traceparent":               {Description: "the trace that the request belongs to, as of W3C Trace Context; it stands in problems and in the log", Schema: text("")},
+		wire.HeaderRequestID:        {Description: "names the request in the server's log: letters, digits, `.`, `_` and `-`, at most 64; one is made up where there is none", Schema: text("")},
 	}
 }
 
 func conditionHeaders() map[string]header {
 	return map[string]header{
 		"If-Match":           {Description: "the ETag of the flight that the decision was made on, or `*`", Schema: text(`^(\*|"[0-9]+\.[0-9]+")$`), Required: true},
-		"If-None-Match":      {Description: "the ETag of the flight as it was seen: answer only when it has another version", Schema: text(`^(\*|(W/)?"[0-9]+\.[0-9]+"(\s*,\s*(W/)?"[0-9]+\.[0-9]+")*)$`), example: `"8123.4"`},
+		"If-None-Match":      {Description: "the ETag of the flight as it was seen: answer only when it has another version. Several are a list, `*` is any version, and what is no ETag of ours matches none", Schema: text(`^[\s,]*(\*|(W/)?"[^"]*")(\s*,[\s,]*(\*|(W/)?"[^"]*"))*[\s,]*$`), example: `"8123.4"`},
 		wire.HeaderLastEvent: {Description: "the id of the last event that was seen of a stream: it goes on behind it", Schema: text(versionPattern), example: "8123.4"},
 		wire.HeaderPrefer: {Description: "`wait=N` (RFC 7240): with If-None-Match, wait up to N seconds, at most 55, for another version; Preference-Applied says how many", Schema: text(""),
 			example: "wait=20"},

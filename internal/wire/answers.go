@@ -64,7 +64,7 @@ type Flight struct {
 	Source          string     `json:"source,omitempty"` // of this answer: executed, joined or replayed
 	Version         string     `json:"version"`
 	Generation      uint32     `json:"generation"`
-	Attempts        uint32     `json:"attempts"`
+	Attempts        uint32     `json:"attempts,omitempty"` // a tombstone does not know them
 	Recovery        string     `json:"recovery,omitempty"`
 	Fingerprint     string     `json:"fingerprint,omitempty"`
 	Cause           string     `json:"cause,omitempty"` // why it is in doubt, failed or cancelled
@@ -99,18 +99,19 @@ type Settled struct {
 	Mark
 }
 
-// Receipt is the stored first outcome of a flight. Every duplicate gets the same bytes.
+// Receipt is the stored first outcome of a flight. Every duplicate gets the same bytes. Of a tombstone's only the outcome
+// and the digest are known.
 type Receipt struct {
 	Outcome     string          `json:"outcome"` // succeeded or refused
 	ExternalID  string          `json:"external_id,omitempty"`
 	ContentType string          `json:"content_type,omitempty"`
 	Body        json.RawMessage `json:"body,omitempty"`        // where it is JSON
 	BodyBase64  []byte          `json:"body_base64,omitempty"` // where it is not, or was shortened
-	Size        int             `json:"size"`                  // full length in bytes
+	Size        int             `json:"size,omitempty"`        // full length in bytes
 	Truncated   bool            `json:"truncated,omitempty"`
 	Digest      string          `json:"digest"` // over the whole body
-	Attempt     uint32          `json:"attempt"`
-	From        string          `json:"from"` // report, lookup, person or import
+	Attempt     uint32          `json:"attempt,omitempty"`
+	From        string          `json:"from,omitempty"` // report, lookup, person or import
 	At          Time            `json:"at,omitzero"`
 }
 

@@ -56,7 +56,7 @@ var classes = []Class{
 		"namespace and action take letters, digits, '.', '_' and '-'; the id takes printable ASCII without space and '#', other bytes percent-encoded; 1 to 255 bytes each",
 		"A part of the key cannot be what it claims to be. One intent has one spelling, so nothing is repaired in silence. Nothing was changed."},
 	{InputInvalid, http.StatusBadRequest, false, "The request is not valid",
-		"errors names each place by a JSON pointer; correct it and send the request again",
+		"errors names each place: a JSON pointer into the body, a header or a parameter; correct it and send the request again",
 		"A field, a header or a parameter is missing, unknown, of the wrong type or out of bounds, or the JSON is outside RFC 7493. Nothing was changed."},
 	{Unauthenticated, http.StatusUnauthorized, false, "Who are you?",
 		"send a valid credential",

@@ -28,7 +28,11 @@ func FlightOf(f *flight.Flight, body []byte, withBody bool) *Flight {
 	if a := f.Newest(); a != nil {
 		w.LastAttempt = AttemptOf(a)
 	}
-	if f.Receipt != nil {
+	switch {
+	case f.Receipt == nil:
+	case f.State == flight.Expired: // all else of it is gone, also who brought it
+		w.Receipt = &Receipt{Outcome: f.Receipt.Outcome.String(), Digest: f.Receipt.Body.Digest.String()}
+	default:
 		w.Receipt = receiptOf(f.Receipt, body, withBody)
 	}
 	for i := range f.Evidence {

@@ -37,6 +37,38 @@ func Key(namespace, action, id string) (flight.Key, *Invalid) {
 	return k, nil
 }
 
+// Listed is the namespace of which a caller wants a list, "" for all of them, and checks the beginning of the keys that
+// may be wanted of it: one that no such key has would be answered as if nothing had ever happened.
+func Listed(namespace, prefix string) (string, *Invalid) {
+	if namespace == AllNamespaces {
+		return "", nil
+	}
+	if _, err := flight.NewKey(namespace, "name", "id"); err != nil {
+		return "", keyInvalid(err)
+	}
+	if begin := namespace + "/"; !strings.HasPrefix(begin, prefix) && !strings.HasPrefix(prefix, begin) {
+		return "", BadParameter("key_prefix", "no key of namespace %s begins so; the full key begins with its namespace, and %q asks for all of them", namespace, AllNamespaces)
+	}
+	return namespace, nil
+}
+
+// ParseKey reads a full key that stands in a field, or in a parameter of the query: bad is about that.
+func ParseKey(s string, bad *Invalid) (flight.Key, *Invalid) {
+	key, err := flight.ParseKey(s)
+	if err == nil {
+		return key, nil
+	}
+	var e *flight.InvalidError
+	switch bad.Code, bad.Detail = KeyInvalid, err.Error(); {
+	case !errors.As(err, &e):
+	case e.Field == "key": // which the place says already
+		bad.Detail = e.Detail
+	default:
+		bad.Detail = e.Field + ": " + e.Detail
+	}
+	return key, bad
+}
+
 func keyInvalid(err error) *Invalid {
 	bad := &Invalid{Code: KeyInvalid, FieldError: FieldError{Detail: err.Error()}}
 	var e *flight.InvalidError

@@ -153,7 +153,7 @@ func (f *Flight) fill(w *writer) {
 	w.optStr("source", f.Source)
 	w.str("version", f.Version)
 	w.int("generation", int64(f.Generation))
-	w.int("attempts", int64(f.Attempts))
+	w.optInt("attempts", int64(f.Attempts))
 	w.optStr("recovery", f.Recovery)
 	w.optStr("fingerprint", f.Fingerprint)
 	w.optStr("cause", f.Cause)
@@ -217,11 +217,11 @@ func (r *Receipt) fill(w *writer) {
 	w.optStr("content_type", r.ContentType)
 	w.optRaw("body", r.Body)
 	w.optBase64("body_base64", r.BodyBase64)
-	w.int("size", int64(r.Size))
+	w.optInt("size", int64(r.Size))
 	w.optBool("truncated", r.Truncated)
 	w.str("digest", r.Digest)
-	w.int("attempt", int64(r.Attempt))
-	w.str("from", r.From)
+	w.optInt("attempt", int64(r.Attempt))
+	w.optStr("from", r.From)
 	w.optTime("at", r.At)
 }
 

@@ -51,3 +51,6 @@ const (
 
 // DefaultNamespace is that of callers who name none.
 const DefaultNamespace = "default"
+
+// AllNamespaces stands in HeaderNamespace for all of them, where something is listed.
+const AllNamespaces = "*"

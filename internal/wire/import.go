@@ -91,10 +91,8 @@ func (r *ImportLine) fillKey(c *flight.Import, namespace string) *Invalid {
 	if r.Key == "" {
 		return &Invalid{Code: KeyRequired, FieldError: FieldError{Pointer: "/key", Detail: "it is missing"}}
 	}
-	key, err := flight.ParseKey(r.Key)
-	if err != nil {
-		bad := BadField("/key", "%v", err)
-		bad.Code = KeyInvalid
+	key, bad := ParseKey(r.Key, BadField("/key", ""))
+	if bad != nil {
 		return withHint(bad, "a full key reads namespace/name/id, as in default/charge/order-42")
 	}
 	switch {
