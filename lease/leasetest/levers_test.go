@@ -357,6 +357,32 @@ func TestHazard21_AReleaseMeansAClaimOfItsEpoch(t *testing.T) {
 	})
 }
 
+// Whoever holds a key, it is held: a claim whose value cannot be read keeps its key, and nobody from the others.
+func TestAClaimThatCannotBeReadIsHeld(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		peer := f.Peer(t, leasetest.Options{})
+		other := kept(t, peer)
+		value := 1 + 4 + 16 + 3 + len(leasetest.Deployment) + len(s.ID()) + len("a:1") + 8
+		for at := range value {
+			k := key(fmt.Sprint(at))
+			l := take(t, s, k)
+			f.World.Spoil(k, at)
+			if _, err := other.TryAcquire(t.Context(), k); !errors.Is(err, lease.ErrHeld) {
+				t.Errorf("byte %d: %v", at, err)
+			}
+			all, err := peer.Claims(t.Context())
+			if err != nil || len(all) != 1 || all[0].Key != k || all[0].Claim.Revision != l.Claim().Revision {
+				t.Errorf("byte %d: %+v, %v", at, all, err)
+			}
+			l.Release()
+			take(t, other, k).Release()
+			synctest.Wait()
+			time.Sleep(time.Second)
+		}
+	})
+}
+
 func TestCloseWaitsForReleases(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s, err := f.NewSession(t.Context(), lease.Spec{TTL: ttl, Owner: "remote"})
