@@ -4,6 +4,7 @@ import "fmt"
 
 // standing is what a start finds: how far the state is, which snapshot there is, and what the log holds.
 type standing struct {
+	Began                bool   // the log had an entry once
 	Applied, AppliedTerm uint64 // of the state; 0: it is empty
 	Snapshot             uint64 // index of the newest one; 0: there is none
 	Unread               error  // why another one, that may be whole, cannot be read now; nil: there is none such
@@ -21,6 +22,8 @@ func plan(s standing) (restore bool, err error) {
 		return false, fmt.Errorf("%w: the raft log is gone while a state up to entry %d is there: this node has forgotten its votes; remove the whole directory and let it join as a new node, or restore a backup", ErrDamaged, base)
 	case s.Unread != nil && (base == 0 || s.First > base+1):
 		return false, fmt.Errorf("clusterstore: what stands behind entry %d is in a snapshot that cannot be read now: %w", base, s.Unread)
+	case s.Began && base == 0 && s.Last == 0:
+		return false, fmt.Errorf("%w: this ledger has begun, and its log, its state and its snapshots are gone; as a new one it would know of nothing that was done", ErrDamaged)
 	case s.First > base+1:
 		return false, fmt.Errorf("%w: entries %d to %d are neither in the state, nor in a readable snapshot, nor in the log", ErrDamaged, base+1, s.First-1)
 	case s.Last < s.Applied && s.Snapshot < s.Applied:

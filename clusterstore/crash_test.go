@@ -384,7 +384,7 @@ func compacted(t *testing.T) (vfs.FS, *flew) {
 		known.add(n, fly(t, s, n))
 		if n == 40 {
 			s.machine.flush()
-			require.NoError(t, s.state.db.Flush()) // so that there are tables to be linked
+			require.NoError(t, s.state.db.Flush(context.Background())) // so that there are tables to be linked
 			require.NoError(t, s.takeSnapshot())
 		}
 	}

@@ -186,7 +186,7 @@ func TestASnapshotStaysWhileItIsRead(t *testing.T) {
 			fly(t, s, n)
 		}
 		s.machine.flush()
-		require.NoError(t, s.state.db.Flush()) // so that there are tables to be linked
+		require.NoError(t, s.state.db.Flush(context.Background())) // so that there are tables to be linked
 		require.NoError(t, s.takeSnapshot())
 		list, err := s.snaps.List()
 		require.NoError(t, err)

@@ -56,6 +56,7 @@
 //	Duplicate, before its Count is committed    it was not counted. Counts tell a tale; no rule reads them.
 //	Scrub, before SCRUBBED is written           it is done again, which is harmless.
 //	bootstrap                                   there is no log yet, or a log with its term and its first entry.
+//	between it and the note of it in IDENTITY   the next start finds the entry, and notes it.
 //
 // # What a start repairs, and what it refuses
 //
@@ -70,6 +71,8 @@
 //	log shorter than what the state applied     refused: entries that were durable are gone, nobody knows which else.
 //	log directory gone                          refused: this node forgot its votes, and could vote twice.
 //	IDENTITY gone, anything else there          refused: as a new ledger it would know no key.
+//	log, state and snapshots gone, IDENTITY     refused, likewise: it says that the log had an entry. Only where a build
+//	there                                       from before this mark was the last one, it is taken for a new ledger.
 //	a roll that does not name every flight      refused: it would deny a key that was used.
 //	a spooled report without its checksum       put aside for a person, and told.
 //	one of a flight that the ledger lost        put aside as well, once the ledger has said so.

@@ -35,6 +35,7 @@ type identity struct {
 	Format  int    `json:"format"`
 	Node    string `json:"node"`
 	Cluster string `json:"cluster"`
+	Began   bool   `json:"began,omitempty"` // its log had an entry: an empty one has lost what was in it
 }
 
 // identify reads whose directory it is, or makes it ours when it is empty. A node that lost its directory comes back
@@ -80,11 +81,25 @@ func newIdentity(cfg *Config) (identity, error) {
 	if id.Cluster == "" {
 		id.Cluster = uuid.NewString()
 	}
+	return id, id.write(cfg)
+}
+
+// begin notes that the log has its first entry, before anybody is told of anything in it. If the process dies before that
+// the next start finds the entry, and notes it.
+func (id identity) begin(cfg *Config) error {
+	if id.Began {
+		return nil
+	}
+	id.Began = true
+	return id.write(cfg)
+}
+
+func (id identity) write(cfg *Config) error {
 	b, err := json.Marshal(id)
 	if err != nil {
-		return id, fmt.Errorf("clusterstore: encode %s: %w", identityFile, err)
+		return fmt.Errorf("clusterstore: encode %s: %w", identityFile, err)
 	}
-	return id, writeFile(cfg.FS, cfg.Dir, identityFile, append(b, '\n'))
+	return writeFile(cfg.FS, cfg.Dir, identityFile, append(b, '\n'))
 }
 
 // ofLedger reports whether a name is one that a ledger puts into its directory, and only after its identity.

@@ -190,7 +190,7 @@ func (m *model) disk() {
 	case 2:
 		m.say("flush into a table")
 		m.s.machine.flush()
-		require.NoError(m.t, m.s.state.db.Flush())
+		require.NoError(m.t, m.s.state.db.Flush(context.Background()))
 	case 3:
 		m.say("compact")
 		require.NoError(m.t, m.s.state.db.Compact(ctx, []byte{0}, []byte{255}, false))

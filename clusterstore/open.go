@@ -58,12 +58,11 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 }
 
 // openFiles opens log, state, snapshots and spool, and checks that they are ours.
-func (s *Store) openFiles() error {
-	id, err := identify(&s.cfg)
-	if err != nil {
+func (s *Store) openFiles() (err error) {
+	if s.id, err = identify(&s.cfg); err != nil {
 		return err
 	}
-	s.cfg.NodeID, s.cfg.ClusterID = id.Node, id.Cluster
+	s.cfg.NodeID, s.cfg.ClusterID = s.id.Node, s.id.Cluster
 	s.blocks = pebble.NewCache(s.cfg.Memory.cache())
 	if s.log, err = pebblelog.Open(s.cfg.FS.PathJoin(s.cfg.Dir, logDir), pebblelog.Options(s.pebbleOptions())); err != nil {
 		return storageError("the raft log cannot be opened", err)
@@ -72,7 +71,7 @@ func (s *Store) openFiles() error {
 	if s.state, err = openState(&s.cfg, stateOpts); err != nil {
 		return err
 	}
-	if s.snaps, err = openSnapshots(&s.cfg, id.Cluster, stateOpts); err != nil {
+	if s.snaps, err = openSnapshots(&s.cfg, s.id.Cluster, stateOpts); err != nil {
 		return err
 	}
 	if s.spool, err = openSpool(&s.cfg); err != nil {
@@ -143,7 +142,7 @@ func (s *Store) examine() (restore bool, err error) {
 
 func (s *Store) standing() (standing, error) {
 	m := s.machine.meta
-	found := standing{Applied: m.Applied, AppliedTerm: m.Term}
+	found := standing{Began: s.id.Began, Applied: m.Applied, AppliedTerm: m.Term}
 	list, err := s.snaps.List()
 	if err != nil {
 		return found, err
@@ -219,6 +218,9 @@ func (s *Store) startRaft(restore bool) error {
 				return err
 			}
 		}
+	}
+	if err := s.id.begin(&s.cfg); err != nil {
+		return err
 	}
 	conf := s.raftConfig(restore)
 	r, err := raft.NewRaft(conf, s.machine, guarded, s.log, s.snaps, transport)

@@ -19,6 +19,7 @@ func TestPlan(t *testing.T) {
 		damaged string
 	}{
 		"new":                              {found: standing{}},
+		"begun, all of it lost":            {found: standing{Began: true}, damaged: "has begun"},
 		"bootstrapped":                     {found: standing{First: 1, Last: 1, Termed: true}},
 		"goes on":                          {found: standing{Applied: 9, AppliedTerm: 2, TermAtApplied: 2, First: 1, Last: 12, Termed: true}},
 		"state lost, log whole":            {found: standing{First: 1, Last: 12, Termed: true}},

@@ -104,7 +104,7 @@ func (s *state) rewrite(ctx context.Context, ids []flight.ID) error {
 	if s.db == nil {
 		return ErrClosed
 	}
-	if err := s.db.Flush(); err != nil {
+	if err := s.db.Flush(ctx); err != nil {
 		return fmt.Errorf("clusterstore: scrub: %w", err)
 	}
 	for _, id := range ids {

@@ -133,7 +133,7 @@ func TestScrub_TheBytesLeaveTheDisk(t *testing.T) {
 		}
 		if n == 200 {
 			require.NoError(t, s.takeSnapshot())
-			require.NoError(t, s.state.db.Flush())
+			require.NoError(t, s.state.db.Flush(context.Background()))
 		}
 	}
 	s.machine.flush()
@@ -190,7 +190,7 @@ func TestScrub_TheSnapshotHoldsNothingOfOldLogs(t *testing.T) {
 	for n := range 2 {
 		key := flySecret(t, s, n)
 		s.machine.flush()
-		require.NoError(t, s.state.db.Flush())
+		require.NoError(t, s.state.db.Flush(context.Background()))
 		propose(t, s, redactOf(key, 1))
 	}
 	n, err := s.Scrub(ctx)
@@ -232,7 +232,7 @@ func TestScrub_CrashAtEveryWrite(t *testing.T) {
 			flySecret(t, s, n)
 		}
 		require.NoError(t, s.takeSnapshot())
-		require.NoError(t, s.state.db.Flush())
+		require.NoError(t, s.state.db.Flush(context.Background()))
 		for n := flights - secrets; n < flights; n++ {
 			propose(t, s, redactOf(testKey(n), 1))
 		}

@@ -1,6 +1,7 @@
 package clusterstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/hashicorp/raft"
+
+	"github.com/flightd/flightd/clusterstore/pebblelog"
 )
 
 // checkpoint is a state as of one index: hard links to the files of the database, taken on the machine's goroutine,
@@ -87,7 +90,7 @@ func (m *machine) Restore(from io.ReadCloser) (err error) {
 }
 
 // build makes a state of the rows that come.
-func (m *machine) build(name string, from io.Reader) (_ *pebble.DB, err error) {
+func (m *machine) build(name string, from io.Reader) (_ *pebblelog.DB, err error) {
 	rows, head, err := newRowReader(from)
 	if err != nil {
 		return nil, err
@@ -99,14 +102,14 @@ func (m *machine) build(name string, from io.Reader) (_ *pebble.DB, err error) {
 	if err := m.cfg.FS.RemoveAll(dir); err != nil {
 		return nil, fmt.Errorf("clusterstore: restore: %w", err)
 	}
-	db, err := pebble.Open(dir, m.state.options())
+	db, err := pebblelog.OpenDB(dir, m.state.options())
 	if err != nil {
 		return nil, fmt.Errorf("clusterstore: restore: %w", err)
 	}
 	if err := m.copyRows(db, rows); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	if err := db.Flush(); err != nil {
+	if err := db.Flush(context.Background()); err != nil {
 		return nil, errors.Join(fmt.Errorf("clusterstore: restore: %w", err), db.Close())
 	}
 	return db, nil
@@ -115,7 +118,7 @@ func (m *machine) build(name string, from io.Reader) (_ *pebble.DB, err error) {
 // restoreBatch is how many bytes of rows are written at once.
 const restoreBatch = 1 << 20
 
-func (m *machine) copyRows(db *pebble.DB, rows *rowReader) error {
+func (m *machine) copyRows(db *pebblelog.DB, rows *rowReader) error {
 	batch := db.NewBatch()
 	defer func() { _ = batch.Close() }() // frees memory; commits have their own errors
 	for {
@@ -155,7 +158,7 @@ func (m *machine) adoptMeta(value []byte) ([]byte, error) {
 }
 
 // replace puts a new database in the place of the old one, which nobody reads any more when this returns.
-func (s *state) replace(db *pebble.DB, name string) error {
+func (s *state) replace(db *pebblelog.DB, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, oldName := s.db, s.name

@@ -154,6 +154,7 @@ func TestSpool_WhatTheLedgerDoesNotKnow(t *testing.T) {
 		for _, lost := range []string{currentFile, logDir, stateName(1)} {
 			require.NoError(t, mem.RemoveAll("ledger/"+lost))
 		}
+		neverBegan(t, mem)
 
 		cfg := memConfig(mem)
 		aside := make(chan string, 1)

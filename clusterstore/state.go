@@ -2,6 +2,7 @@ package clusterstore
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/fxamacker/cbor/v2"
 
+	"github.com/flightd/flightd/clusterstore/pebblelog"
 	"github.com/flightd/flightd/flight"
 )
 
@@ -36,7 +38,7 @@ type state struct {
 	options func() *pebble.Options
 
 	mu   sync.RWMutex // held for reading while the database is read, for writing while it is replaced or closed
-	db   *pebble.DB
+	db   *pebblelog.DB
 	name string // of its directory, as the file CURRENT has it
 }
 
@@ -66,7 +68,7 @@ func openState(cfg *Config, options func() *pebble.Options) (*state, error) {
 		return nil, err
 	}
 	s.name = name
-	s.db, err = pebble.Open(cfg.FS.PathJoin(cfg.Dir, name), options())
+	s.db, err = pebblelog.OpenDB(cfg.FS.PathJoin(cfg.Dir, name), options())
 	if err != nil {
 		return nil, storageError("the state cannot be opened", err)
 	}
@@ -79,7 +81,7 @@ func (s *state) close() error {
 	if s.db == nil {
 		return nil
 	}
-	err := errors.Join(s.db.Flush(), s.db.Close())
+	err := errors.Join(s.db.Flush(context.Background()), s.db.Close())
 	s.db = nil
 	return err
 }

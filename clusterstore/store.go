@@ -21,6 +21,7 @@ import (
 type Store struct {
 	cfg     Config
 	lock    io.Closer
+	id      identity
 	blocks  *pebble.Cache
 	log     *pebblelog.Store
 	state   *state

@@ -23,8 +23,9 @@ type op struct {
 	key   flight.Key
 	term  *term
 	nonce uint64
-	hold  *hold // of a release
-	owned bool  // it owns the turn on its key when nobody waits for it
+	hold  *hold  // of a release
+	epoch uint32 // of a release: in whose etcd its revision names a claim
+	owned bool   // it owns the turn on its key when nobody waits for it
 	state atomic.Int32
 	done  chan struct{}
 	err   error
@@ -204,7 +205,7 @@ func (d *Desk) carry(batch []*op) {
 	}
 	send := make([]*Op, 0, len(batch))
 	for _, o := range batch {
-		if o.Kind == OpClaim && !d.mayClaim(o, p) {
+		if o.Kind == OpClaim && !d.mayClaim(o, p) || o.Kind == OpRelease && !mayRelease(o, p) {
 			d.settle(o)
 			continue
 		}
@@ -233,6 +234,18 @@ func (d *Desk) mayClaim(o *op, p pass) bool {
 		o.err = ErrLost
 	default:
 		return true
+	}
+	return false
+}
+
+// mayRelease drops releases of another epoch: in an etcd that took the place of a lost one their revision is that of
+// somebody else's claim. What an older one left there ends with its session, which nobody renews.
+func mayRelease(o *op, p pass) bool {
+	if o.epoch == p.stamp.Epoch {
+		return true
+	}
+	if o.term == nil {
+		o.err = unavailable("removing: the lease epoch has just risen", nil) // who removes looks again
 	}
 	return false
 }
@@ -314,21 +327,21 @@ func (d *Desk) settleRelease(o *op) {
 // letGo queues the release of a hold that is over; its turn on the key lasts until that is done.
 func (d *Desk) letGo(h *hold) {
 	d.slots.vacate(h.key)
-	o := &op{key: h.key, term: h.term, hold: h, owned: true}
+	o := &op{key: h.key, term: h.term, hold: h, epoch: h.claim.Epoch, owned: true}
 	o.Op = Op{Kind: OpRelease, Key: h.key.String(), Revision: h.claim.Revision}
 	d.release(o)
 }
 
 // letGoLost queues the release of a hold that was lost before. The turn on its key has gone to others since.
 func (d *Desk) letGoLost(h *hold) {
-	o := &op{key: h.key, term: h.term, hold: h}
+	o := &op{key: h.key, term: h.term, hold: h, epoch: h.claim.Epoch}
 	o.Op = Op{Kind: OpRelease, Key: h.key.String(), Revision: h.claim.Revision}
 	d.release(o)
 }
 
 // takeBack queues the release of a claim that landed when its caller had left.
 func (d *Desk) takeBack(claim *op) {
-	o := &op{key: claim.key, term: claim.term, owned: true}
+	o := &op{key: claim.key, term: claim.term, epoch: claim.term.epoch, owned: true}
 	o.Op = Op{Kind: OpRelease, Key: claim.Key, Revision: claim.Revision}
 	d.release(o)
 }

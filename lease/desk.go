@@ -171,7 +171,8 @@ func (d *Desk) Remove(ctx context.Context, key flight.Key, claim flight.Claim) e
 // remove deletes a claim by the revision at which it was made, which names it in the etcd of its epoch alone: another one
 // begins again. What is there of an older epoch is of this etcd, so that it may be looked at first.
 func (d *Desk) remove(ctx context.Context, key flight.Key, claim flight.Claim) error {
-	if claim.Epoch != d.cfg.Guard.Epoch() {
+	epoch := d.cfg.Guard.Epoch()
+	if claim.Epoch != epoch {
 		found, err := d.look(ctx, []string{key.String()})
 		if err != nil {
 			return err
@@ -180,7 +181,7 @@ func (d *Desk) remove(ctx context.Context, key flight.Key, claim flight.Claim) e
 			return nil
 		}
 	}
-	o := &op{key: key, done: make(chan struct{}, 1)}
+	o := &op{key: key, epoch: epoch, done: make(chan struct{}, 1)}
 	o.Op = Op{Kind: OpRelease, Key: key.String(), Revision: claim.Revision}
 	return d.commitOne(ctx, o)
 }

@@ -67,15 +67,16 @@ func ParseRecord(b string) (Record, error) {
 	return r, nil
 }
 
-// held reads an entry as a claim that somebody holds.
+// held reads an entry as a claim that somebody holds. Of one whose value cannot be read, because it is damaged or of a newer
+// version, only that is known: its epoch is 0, which is nobody's.
 func (e Entry) held() (Held, error) {
-	r, err := ParseRecord(e.Value)
-	if err != nil {
-		return Held{}, err
-	}
 	key, err := flight.ParseKey(e.Key)
 	if err != nil {
 		return Held{}, err
+	}
+	r, err := ParseRecord(e.Value)
+	if err != nil {
+		return Held{Key: key, Claim: flight.Claim{Revision: e.Revision}, Owner: "somebody unknown"}, nil
 	}
 	return Held{Key: key, Claim: flight.Claim{Epoch: r.Epoch, Revision: e.Revision, Session: r.Session}, Owner: r.Owner}, nil
 }

@@ -130,9 +130,8 @@ func (n *node) openStores(ctx context.Context) error {
 	}
 	n.events = n.metrics.Executor(n.executorEvents()) // the ledger may have something for them before there is an executor
 	other := make(chan opened, 1)
-	dir := filepath.Join(n.cfg.Data, "etcd")
 	go func() {
-		e, err := startEtcd(ctx, etcdConfig(dir, n.cfg.tuning.etcdQuota, n.cfg.Logger))
+		e, err := startEtcd(ctx, etcdConfig(n.etcdDir(), n.cfg.tuning.etcdQuota, n.cfg.Logger))
 		other <- opened{e, err}
 	}()
 	store, err := clusterstore.Open(ctx, clusterstore.Config{
@@ -154,6 +153,8 @@ func (n *node) openStores(ctx context.Context) error {
 	return errors.Join(err, o.err)
 }
 
+func (n *node) etcdDir() string { return filepath.Join(n.cfg.Data, "etcd") }
+
 // keepEtcd waits for the end of the member, or ends it.
 func (n *node) keepEtcd(ctx context.Context) error {
 	select {
@@ -168,7 +169,12 @@ func (n *node) keepEtcd(ctx context.Context) error {
 
 // openDesk opens the desk of leases. Its boot id is new: nothing that an earlier life of this process claimed is ever
 // taken for its own.
-func (n *node) openDesk(ctx context.Context) error {
+func (n *node) openDesk(ctx context.Context) (err error) {
+	defer func() {
+		if errors.Is(err, etcdlease.ErrUnreadable) {
+			err = &EtcdError{Dir: n.etcdDir(), Cause: err}
+		}
+	}()
 	if err := n.checkLedger(ctx); err != nil {
 		return err
 	}

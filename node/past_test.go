@@ -187,3 +187,36 @@ func TestAnOlderLedgerIsNotTakenForThisOne(t *testing.T) {
 	in = openConfig(t, cfg)
 	begun(t, in.front.url(), "late")
 }
+
+// TestWhatEtcdHoldsMustBeReadable: a value of etcd's that is damaged has the way out that a damaged etcd has.
+func TestWhatEtcdHoldsMustBeReadable(t *testing.T) {
+	for _, name := range []string{"ledger", "guard"} {
+		data := t.TempDir()
+		in := open(t, data, func(u *tuning) { u.witnessEvery = time.Hour })
+		begun(t, in.front.url(), "one")
+		prefix := etcdlease.DefaultPrefix(in.store.Header().Deployment)
+		if err := in.end(); err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(data, "etcd")
+		e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, in.cfg.Logger))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = e.client.Put(t.Context(), prefix+name, "1\x80"); err != nil {
+			t.Fatal(err)
+		}
+		e.close()
+		cfg := Dev(data, "127.0.0.1:0")
+		var broken *EtcdError
+		if err := refusal(t, cfg); !errors.As(err, &broken) || broken.Dir != dir {
+			t.Fatalf("%s: a start says %v", name, err)
+		}
+		if err := os.Rename(dir, filepath.Join(t.TempDir(), "aside")); err != nil {
+			t.Fatal(err)
+		}
+		cfg.RaiseLeaseEpoch = "its etcd was damaged"
+		in = openConfig(t, cfg)
+		begun(t, in.front.url(), "two")
+	}
+}

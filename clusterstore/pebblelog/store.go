@@ -43,7 +43,7 @@ const currentTerm = "CurrentTerm"
 // Store is raft's log and stable store. Its methods may be called concurrently, as raft does: one writer of entries,
 // many readers.
 type Store struct {
-	db       *pebble.DB
+	db       *DB
 	mu       sync.Mutex // serialises writers of entries, so that first and last follow the database
 	users    gate.Gate  // of db
 	first    atomic.Uint64
@@ -64,7 +64,7 @@ func Options(o *pebble.Options) *pebble.Options {
 
 // Open opens or creates the store in dir. The caller closes it.
 func Open(dir string, o *pebble.Options) (*Store, error) {
-	db, err := pebble.Open(dir, o)
+	db, err := OpenDB(dir, o)
 	if err != nil {
 		return nil, fmt.Errorf("pebblelog: open %s: %w", dir, err)
 	}
@@ -83,7 +83,7 @@ func (s *Store) checkFormat() error {
 		if err := s.db.Set([]byte{formatRow}, []byte{storeFormat}, pebble.Sync); err != nil {
 			return fmt.Errorf("pebblelog: mark a new store: %w", err)
 		}
-		return s.db.Flush()
+		return s.db.Flush(context.Background())
 	}
 	if err != nil {
 		return fmt.Errorf("pebblelog: read the format: %w", err)
@@ -239,7 +239,7 @@ func (s *Store) Scrub(ctx context.Context) error {
 		return ErrClosed
 	}
 	defer s.users.Leave()
-	if err := s.db.Flush(); err != nil {
+	if err := s.db.Flush(ctx); err != nil {
 		return fmt.Errorf("pebblelog: scrub: %w", err)
 	}
 	if err := s.db.Compact(ctx, logKey(0), []byte{logPrefix + 1}, false); err != nil {

@@ -174,7 +174,7 @@ func devError(err error) error {
 	case errors.As(err, &network) && network.Op == "listen":
 		return &coded{code: exitUnreachable, err: err, hint: listenHint(err)}
 	case errors.Is(err, syscall.ENOSPC): // before what it was taken for
-		return &coded{code: exitFailed, err: err, hint: "make room on the disk of the data directory; nothing is lost"}
+		return &coded{code: exitFailed, err: err, hint: "make room on the disk of the data directory: nothing new starts before 256 MiB are free, they are the reserve for reports; nothing is lost"}
 	case anyOf(err, syscall.EMFILE, syscall.ENFILE): // likewise
 		return &coded{code: exitFailed, err: err, hint: "allow more open files (ulimit -n, or LimitNOFILE= of its unit) and start again; nothing is lost"}
 	case errors.Is(err, syscall.EIO):

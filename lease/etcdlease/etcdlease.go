@@ -98,6 +98,9 @@ func Dial(cfg clientv3.Config) (*clientv3.Client, error) {
 // ErrOldServer says that an etcd server must be upgraded before it may guard anything.
 var ErrOldServer = errors.New("etcdlease: this etcd server has known holes in leases, watches or access control")
 
+// ErrUnreadable says that etcd holds a value that is damaged, or of a newer version.
+var ErrUnreadable = errors.New("etcdlease: a value in etcd cannot be read")
+
 // CheckServer asks every endpoint of the client for its version. Errors: ErrOldServer, and lease.ErrUnavailable where
 // one does not answer before ctx ends.
 func CheckServer(ctx context.Context, client *clientv3.Client) error {

@@ -61,7 +61,7 @@ func parseStamp(v string) (lease.Stamp, error) {
 			return lease.Stamp{Deployment: word[3], Epoch: uint32(epoch)}, nil
 		}
 	}
-	return lease.Stamp{}, fmt.Errorf("etcdlease: the guard key holds %q, which is not of this version", v)
+	return lease.Stamp{}, fmt.Errorf("%w: the guard key holds %q, which is not of this version", ErrUnreadable, v)
 }
 
 func (r *registry) stamped(s lease.Stamp) *pb.Compare {

@@ -40,7 +40,7 @@ func LedgerIndex(ctx context.Context, client *clientv3.Client, deployment string
 	}
 	index, err := strconv.ParseUint(string(found.Kvs[0].Value), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("etcdlease: the ledger's index: %w", err)
+		return 0, fmt.Errorf("%w: the ledger's index: %w", ErrUnreadable, err)
 	}
 	return index, nil
 }

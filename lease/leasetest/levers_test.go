@@ -3,6 +3,8 @@ package leasetest_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -318,6 +320,66 @@ func TestReleaseIsTriedUntilItLands(t *testing.T) {
 		}
 		_ = s.Close(t.Context())
 		take(t, kept(t, f.Peer(t, leasetest.Options{})), key("1"))
+	})
+}
+
+// Revisions begin again in an etcd that took the place of a lost one: a release of the epoch before means nobody there.
+func TestHazard21_AReleaseMeansAClaimOfItsEpoch(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		l := take(t, s, key("1"))
+		was := l.Claim().Revision
+		f.Partition(leasetest.CutRequests)
+		l.Release()
+		time.Sleep(7 * time.Second) // it is kept for later
+
+		f.World.Expire(l.Claim().Session)
+		f.World.SetGuardKey(nil)
+		f.World.SetRevision(0)
+		f.Ledger.RaiseEpoch()
+		other := kept(t, f.Peer(t, leasetest.Options{}))
+		for f.World.Revision() < was-1 {
+			take(t, other, key(fmt.Sprint("other-", f.World.Revision())))
+		}
+		now := take(t, other, key("1"))
+		if now.Claim().Revision != was {
+			t.Fatalf("the test wants revision %d, not %d", was, now.Claim().Revision)
+		}
+		f.Partition(leasetest.CutNothing)
+		time.Sleep(10 * time.Second)
+		if all, err := f.Claims(t.Context()); err != nil || !slices.ContainsFunc(all, func(h lease.Held) bool { return h.Claim == now.Claim() }) {
+			t.Errorf("%+v is gone: %+v, %v", now.Claim(), all, err)
+		}
+		if now.Trust() <= 0 {
+			t.Error("its holder was told")
+		}
+		take(t, s, key("2"))
+	})
+}
+
+// Whoever holds a key, it is held: a claim whose value cannot be read keeps its key, and nobody from the others.
+func TestAClaimThatCannotBeReadIsHeld(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		peer := f.Peer(t, leasetest.Options{})
+		other := kept(t, peer)
+		value := 1 + 4 + 16 + 3 + len(leasetest.Deployment) + len(s.ID()) + len("a:1") + 8
+		for at := range value {
+			k := key(fmt.Sprint(at))
+			l := take(t, s, k)
+			f.World.Spoil(k, at)
+			if _, err := other.TryAcquire(t.Context(), k); !errors.Is(err, lease.ErrHeld) {
+				t.Errorf("byte %d: %v", at, err)
+			}
+			all, err := peer.Claims(t.Context())
+			if err != nil || len(all) != 1 || all[0].Key != k || all[0].Claim.Revision != l.Claim().Revision {
+				t.Errorf("byte %d: %+v, %v", at, all, err)
+			}
+			l.Release()
+			take(t, other, k).Release()
+			synctest.Wait()
+			time.Sleep(time.Second)
+		}
 	})
 }
 

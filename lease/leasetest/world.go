@@ -93,6 +93,15 @@ func (w *World) SetGuardKey(s *lease.Stamp) {
 	w.stamp = s
 }
 
+// Spoil changes a byte of a claim's value, as a disk may.
+func (w *World) Spoil(key flight.Key, at int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := []byte(w.claims[key.String()].Value)
+	b[at] ^= 0x80
+	w.claims[key.String()].Value = string(b)
+}
+
 // GuardKey is the guard key; nil when there is none.
 func (w *World) GuardKey() *lease.Stamp {
 	w.mu.Lock()
