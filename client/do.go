@@ -203,13 +203,13 @@ func (l *leg) adopt(a *OpenAnswer) {
 	l.session = l.client.sessions.adopt(a, l.nonce)
 }
 
-// drop lets the nonce go. stray says that its open may still be carried out.
+// drop lets the nonce go. stray says that its open may still be carried out: then it is pursued first.
 func (l *leg) drop(stray bool) {
 	switch {
-	case l.session != nil:
-		l.session.drop(l.nonce, stray)
 	case stray:
-		l.stray()
+		l.pursue()
+	case l.session != nil:
+		l.session.drop(l.nonce, false)
 	}
 }
 

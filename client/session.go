@@ -218,8 +218,10 @@ func (s *session) giveUp(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, closePatience)
 	defer cancel()
-	if strays {
-		_, _ = s.client.renew(ctx, s.id, nonces, 0, 0) // what nobody awaited is abandoned, and leaves no doubt
+	if strays { // what nobody awaited is abandoned, and leaves no doubt: what was open when the renewal before was served
+		for range 2 {
+			_, _ = s.client.renew(ctx, s.id, nonces, 0, 0)
+		}
 	}
 	if !s.waiting() { // else the report may come before the session ends by its time to live
 		_ = s.client.CloseSession(ctx, s.id)
