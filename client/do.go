@@ -21,6 +21,9 @@ func (c *Client) Do(ctx context.Context, call effect.Call, h effect.Handler) (ef
 	if err := check(&call, h); err != nil {
 		return effect.Result{}, err
 	}
+	if err := caller.CheckInside(ctx, c, call.Key); err != nil {
+		return effect.Result{}, err
+	}
 	asked := time.Now()
 	for {
 		t, first := c.trips.join(ctx, call)
@@ -303,7 +306,7 @@ func (l *leg) askProvider(a OpenAnswer) (flight.Verb, effect.Answer) {
 		spec.Number = spec.Previous.Number
 	}
 	look := caller.Look{
-		Up: l.trip.call.LookUp, Spec: spec, Timeout: policy.AttemptTimeout, HungAfter: l.client.opts.hungAfter,
+		Up: l.trip.call.LookUp, Doer: l.client, Spec: spec, Timeout: policy.AttemptTimeout, HungAfter: l.client.opts.hungAfter,
 		Go: l.client.work.Go, // the trip itself is counted, so that this one may be
 	}
 	return look.Ask(effect.WithTraceparent(l.client.life, effect.Traceparent(l.trip.values)))

@@ -232,3 +232,23 @@ func TestJoinersHaveTheirOwnPatience(t *testing.T) {
 	require.NoError(t, end.err, "it waits as long as its context lives")
 	require.Equal(t, "ch_1", end.result.Answer.ExternalID)
 }
+
+// A handler that asks for its own key would wait for itself. It is told at once; another key is none of this.
+func TestAHandlerThatAsksForItsOwnKey(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	var inner, elsewhere error
+	_, err := c.Do(t.Context(), call(`1`), func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
+		_, inner = c.Do(ctx, call(`1`), forbidden(t))
+		other := call(`1`)
+		other.Key = flight.MustKey("default/charge/other")
+		_, elsewhere = c.Do(ctx, other, answering(`1`))
+		return effect.Answer{}, nil
+	})
+	require.NoError(t, err)
+	require.NoError(t, elsewhere)
+	var invalid *flight.InvalidError
+	require.ErrorAs(t, inner, &invalid)
+	require.Equal(t, "key", invalid.Field)
+	require.Contains(t, invalid.Detail, "default/charge/order-42")
+}

@@ -50,7 +50,7 @@ func (ex *Executor) ask(t *trip, f *flight.Flight) (flight.Verb, effect.Answer) 
 	}
 	newest := *f.Newest()
 	look := caller.Look{
-		Up: t.call.LookUp, Timeout: f.Policy.AttemptTimeout, HungAfter: ex.cfg.HungAfter, Go: ex.crew.more,
+		Up: t.call.LookUp, Doer: ex, Timeout: f.Policy.AttemptTimeout, HungAfter: ex.cfg.HungAfter, Go: ex.crew.more,
 		Spec: effect.Spec{
 			Key: f.Key, Number: newest.Number, Input: input, Recovery: f.Policy.Recovery, Previous: &newest,
 			IdempotencyKey: ex.idempotencyKey(f), FencingToken: ex.seal(f, newest.Token()), LeaseLost: lost(t.right),

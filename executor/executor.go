@@ -9,6 +9,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/caller"
 	"github.com/flightd/flightd/internal/horizon"
 	"github.com/flightd/flightd/lease"
 )
@@ -123,6 +124,9 @@ func (ex *Executor) Do(ctx context.Context, call effect.Call, h effect.Handler) 
 
 func (ex *Executor) do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
 	if err := check(&call, h); err != nil {
+		return effect.Result{}, err
+	}
+	if err := caller.CheckInside(ctx, ex, call.Key); err != nil {
 		return effect.Result{}, err
 	}
 	id := call.Key.FlightID()

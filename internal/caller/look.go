@@ -15,6 +15,7 @@ const lookTimeout = 30 * time.Second
 // Look is a look-up that is to be called.
 type Look struct {
 	Up   effect.LookUp
+	Doer any         // who calls it
 	Spec effect.Spec // of the attempt in doubt; its context is filled in
 	// Timeout ends its context; 0: 30 s.
 	Timeout time.Duration
@@ -37,6 +38,7 @@ func (l Look) Ask(ctx context.Context) (flight.Verb, effect.Answer) {
 		l.Timeout = lookTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
+	ctx = Mark(ctx, l.Doer, l.Spec.Key)
 	l.Spec.Context = ctx
 	at, found := effect.NewAttempt(l.Spec), make(chan finding, 1)
 	l.Go(func() {
