@@ -128,29 +128,37 @@ func (s seen) Done() <-chan struct{} {
 	return s.Context.Done()
 }
 
-var errLeft, errStayed = errors.New("the first one left"), errors.New("the second one left")
+var errLeft = errors.New("the first one left")
 
-// Who joins while the last other caller leaves must not be told of somebody else's end.
+// Who joins before the first caller leaves, or comes right after it, has a wait of its own. What falls in between is
+// TestNobodyJoinsWhatIsBeingLeft's.
 func TestJoiningWhatOthersLeave(t *testing.T) {
-	g := newRig(t)
-	finish, holder := g.occupied()
-	c := g.connect()
-	for range 2000 {
-		one, leave := context.WithCancelCause(t.Context())
-		here, isHere := context.WithCancel(t.Context())
-		first := later(seen{Context: one, asked: isHere}, c, call(`1`), forbidden(t))
-		<-here.Done()
-		two, end := context.WithCancelCause(t.Context())
-		there, isThere := context.WithCancel(t.Context())
-		go leave(errLeft)
-		second := later(seen{Context: two, asked: isThere}, c, call(`1`), forbidden(t))
-		<-there.Done()
-		require.ErrorIs(t, (<-first).err, errLeft)
-		end(errStayed)
-		require.ErrorIs(t, (<-second).err, errStayed)
+	for name, joins := range map[string]bool{"before": true, "after": false} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			finish, holder := g.occupied()
+			c := g.connect()
+			one, leave := context.WithCancelCause(t.Context())
+			come := func(ctx context.Context) <-chan ended {
+				here, isHere := context.WithCancel(t.Context())
+				waits := later(seen{Context: ctx, asked: isHere}, c, call(`1`), forbidden(t))
+				<-here.Done()
+				return waits
+			}
+			first, second := come(one), (<-chan ended)(nil)
+			if joins {
+				second = come(t.Context())
+			}
+			leave(errLeft)
+			require.ErrorIs(t, (<-first).err, errLeft)
+			if !joins {
+				second = come(t.Context())
+			}
+			close(finish)
+			require.NoError(t, (<-second).err, "it waits for as long as it likes")
+			require.NoError(t, (<-holder).err)
+		})
 	}
-	close(finish)
-	require.NoError(t, (<-holder).err)
 }
 
 // occupied lets another client hold the key of call until finish is closed.
