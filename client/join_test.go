@@ -12,6 +12,7 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/httpapitest"
 )
 
 // ended is how a Do on another goroutine ended.
@@ -259,4 +260,51 @@ func TestAHandlerThatAsksForItsOwnKey(t *testing.T) {
 	require.ErrorAs(t, inner, &invalid)
 	require.Equal(t, "key", invalid.Field)
 	require.Contains(t, invalid.Detail, "default/charge/order-42")
+}
+
+// Who brings a look-up looks, also where it joined somebody who brought none.
+func TestJoinersLookForThemselves(t *testing.T) {
+	for _, warm := range []bool{false, true} {
+		g := newRig(t)
+		c := g.connect()
+		if warm { // else the leader looks under a session of its own
+			g.warm(c)
+		}
+		wire := client.OpenRequest{Fingerprint: call(`1`).Submission.Fingerprint.String(), Input: []byte(`1`)}
+		wire.Recovery, wire.SettleMS = "verify", 1
+		a, err := c.Open(t.Context(), key, wire)
+		require.NoError(t, err)
+		_, err = c.Report(t.Context(), key, client.ReportRequest{FencingToken: a.FencingToken, Outcome: "unknown"})
+		require.NoError(t, err)
+
+		come, both := make(chan struct{}, 1), make(chan struct{})
+		g.world.Pull(func(l *httpapitest.Levers) {
+			l.Before = func(_ context.Context, method string) error {
+				if method == "Open" {
+					select {
+					case come <- struct{}{}:
+						<-both
+					default:
+					}
+				}
+				return nil
+			}
+		})
+		leads := later(t.Context(), c, call(`1`), forbidden(t))
+		<-come
+		come <- struct{}{} // nobody else waits there
+		looks := call(`1`)
+		looks.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+			return flight.Happened, effect.Answer{ExternalID: "ch_1"}, nil
+		}
+		joined, joins := context.WithCancel(t.Context())
+		joiner := later(seen{Context: t.Context(), asked: joins}, c, looks, forbidden(t))
+		<-joined.Done()
+		close(both)
+		var doubt *effect.InDoubt
+		require.ErrorAs(t, within(t, leads).err, &doubt)
+		end := within(t, joiner)
+		require.NoError(t, end.err)
+		require.Equal(t, "ch_1", end.result.Answer.ExternalID)
+	}
 }

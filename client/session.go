@@ -213,7 +213,7 @@ func (s *session) giveUp(ctx context.Context) {
 	s.mu.Lock()
 	strays, nonces := s.strays, slices.Collect(maps.Keys(s.held))
 	s.mu.Unlock()
-	if s.once && len(nonces) == 0 || s.dying.Err() != nil && len(nonces) == 0 && !strays {
+	if (s.once || s.dying.Err() != nil) && len(nonces) == 0 && !strays {
 		return // the server knows
 	}
 	ctx, cancel := context.WithTimeout(ctx, closePatience)

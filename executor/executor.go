@@ -139,8 +139,8 @@ func (ex *Executor) do(ctx context.Context, call effect.Call, h effect.Handler) 
 	t, first := ex.trips.join(ex.service, id, generation, call, h)
 	if !first {
 		result, err = ex.accompany(ctx, t, call)
-		if t.over() && t.before(generation) {
-			return ex.do(ctx, call, h) // it ended with what was true before this caller came
+		if t.over() && (t.before(generation) || caller.MayLook(err, t.call.LookUp, call.LookUp)) {
+			return ex.do(ctx, call, h) // it ended with what was true before this caller came, or could not look
 		}
 		return result, err
 	}

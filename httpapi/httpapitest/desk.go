@@ -121,6 +121,8 @@ func (w *World) standingLocked(f *flight.Flight, req *executor.OpenRequest, wait
 		return w.clearLocked(req, flight.Reply{Decision: flight.Proceed, Flight: f, Token: a.Token()}), true, nil
 	}
 	switch {
+	case f.Looking() && req.Session != "" && f.Probe.Claim.Session == req.Session: // it was sent to look already
+		return w.clearLocked(req, flight.Reply{Decision: flight.Look, Flight: f, Probe: f.Probe.Number}), true, nil
 	case f.State == flight.Expired:
 		e := &effect.Expired{Key: req.Key, Outcome: f.Was}
 		if f.Receipt != nil {

@@ -254,3 +254,14 @@ func TestCheckInside(t *testing.T) {
 	end()
 	require.NoError(t, caller.CheckInside(context.WithoutCancel(inside), doer, key))
 }
+
+// A doubt is a joiner's, too, unless nobody could look and the joiner can.
+func TestMayLook(t *testing.T) {
+	look := says(flight.Happened, effect.Answer{}, nil)
+	nobody := fmt.Errorf("joined: %w", &effect.InDoubt{Key: key, Cause: caller.NoLookUp})
+	require.True(t, caller.MayLook(nobody, nil, look))
+	require.False(t, caller.MayLook(nobody, nil, nil))
+	require.False(t, caller.MayLook(nobody, look, look), "it was asked, and would be again")
+	require.False(t, caller.MayLook(&effect.InDoubt{Key: key, Cause: "its recovery is hold"}, nil, look))
+	require.False(t, caller.MayLook(nil, nil, look))
+}

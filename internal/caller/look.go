@@ -3,6 +3,7 @@ package caller
 import (
 	"bytes"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -23,6 +24,16 @@ type Look struct {
 	HungAfter time.Duration
 	// Go starts it on a goroutine that somebody waits for.
 	Go func(func())
+}
+
+// NoLookUp is the cause of the doubt of a caller that was sent to look and brings no look-up.
+const NoLookUp = "an effect of unknown outcome must be looked up at the provider, and this caller brings no look-up"
+
+// MayLook reports whether a doubt that others share is none for this caller: who flew for them brought no look-up, and this
+// one does.
+func MayLook(err error, flew, own effect.LookUp) bool {
+	var doubt *effect.InDoubt
+	return flew == nil && own != nil && errors.As(err, &doubt) && doubt.Cause == NoLookUp
 }
 
 // finding is what a look-up found out.
