@@ -70,7 +70,7 @@ func (l *leg) attemptContext(policy flight.Policy) (ctx context.Context, cancel 
 	if d := policy.AttemptTimeout; d > 0 {
 		ctx, timed = context.WithTimeout(ctx, d)
 	}
-	return ctx, cancel, func() {
+	return caller.Mark(ctx, l.client, l.trip.call.Key), cancel, func() {
 		life()
 		lease()
 		timed()

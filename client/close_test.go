@@ -2,8 +2,11 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/httpapitest"
 )
 
 // closes starts a Close, and gives its end.
@@ -112,4 +116,96 @@ func TestCloseWaitsForALateReport(t *testing.T) {
 		require.NoError(t, <-closed)
 		require.Equal(t, flight.StateSucceeded, g.flight(key).State, "it settles its own doubt")
 	})
+}
+
+// An open that a server is still at when Close comes is settled, too.
+func TestCloseWhileTheServerOpens(t *testing.T) {
+	for _, warm := range []bool{false, true} {
+		t.Run(fmt.Sprintf("client's session=%t", warm), func(t *testing.T) {
+			g := newRig(t)
+			c := g.connect()
+			if warm {
+				g.warm(c)
+			}
+			g.once(":open", slow)
+			opening := later(context.Background(), c, call(`1`), forbidden(t))
+			<-g.carried
+			closed := closes(t, c, 0)
+			require.ErrorIs(t, within(t, opening).err, client.ErrClosed)
+			_ = within(t, closed)
+			within(t, g.carried)
+			f := g.flight(key)
+			require.Equal(t, flight.Queued, f.State)
+			require.False(t, f.Tainted())
+		})
+	}
+}
+
+// What an open that was given up has come to cannot always be asked: then the session's last renewals give it back.
+func TestCloseGivesBackByRenewal(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	g.warm(c)
+	opens := 0
+	g.on(func(r *http.Request) fault {
+		if !hasSuffix(r, ":open") {
+			return none
+		}
+		if opens++; opens == 1 {
+			return cutLate
+		}
+		return busy
+	})
+	opening := later(context.Background(), c, call(`1`), forbidden(t))
+	<-g.carried
+	closed := closes(t, c, 0)
+	require.ErrorIs(t, within(t, opening).err, client.ErrClosed)
+	_ = within(t, closed)
+	require.Equal(t, flight.Queued, g.flight(key).State)
+	require.False(t, g.flight(key).Tainted())
+}
+
+// That nothing was sent is said also when Close loses its patience meanwhile: on disk it would be a doubt until somebody
+// connects.
+func TestCloseLetsNotDoneBeSaid(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	g.warm(c)
+	first, second := make(chan struct{}), make(chan struct{})
+	var reports atomic.Int32
+	g.world.Pull(func(l *httpapitest.Levers) {
+		l.Before = func(_ context.Context, method string) error {
+			if method != "Report" {
+				return nil
+			}
+			switch reports.Add(1) {
+			case 1:
+				close(first)
+				<-second
+			case 2: // by a handler that Close has ended
+				close(second)
+			}
+			return nil
+		}
+	})
+	other := call(`1`)
+	other.Key = flight.MustKey("default/charge/other")
+	running := make(chan struct{})
+	ended := later(context.Background(), c, other, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		close(running)
+		<-ctx.Done()
+		return effect.Answer{}, nil
+	})
+	<-running
+	refusing := later(context.Background(), c, call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		return effect.Answer{}, effect.NotDone(errors.New("no money for it"))
+	})
+	<-first
+	closed := closes(t, c, 0)
+	var unsettled *effect.Unsettled
+	require.ErrorAs(t, within(t, refusing).err, &unsettled)
+	require.NoError(t, within(t, ended).err)
+	_ = within(t, closed)
+	require.Zero(t, c.Spooled())
+	require.Equal(t, flight.Queued, g.flight(key).State)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -54,7 +55,7 @@ func realDesk(t *testing.T, fault func(r *http.Request) fault) (*flightdtest.Fli
 		api.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
-	c, err := client.Connect(t.Context(), server.URL, client.WithSpool(t.TempDir()))
+	c, err := client.Connect(t.Context(), server.URL, client.WithSpool(t.TempDir()), client.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -21,6 +21,9 @@ func (c *Client) Do(ctx context.Context, call effect.Call, h effect.Handler) (ef
 	if err := check(&call, h); err != nil {
 		return effect.Result{}, err
 	}
+	if err := caller.CheckInside(ctx, c, call.Key); err != nil {
+		return effect.Result{}, err
+	}
 	asked := time.Now()
 	for {
 		t, first := c.trips.join(ctx, call)
@@ -65,11 +68,11 @@ func (c *Client) accompany(ctx context.Context, t *trip, call effect.Call) (effe
 }
 
 // leavesOpen reports whether the end of the trip is none for a caller that joined it: the trip's patience with others was
-// over, and not the caller's; or the trip flew under whatever input stands, which need not be the caller's. The server
-// knows.
+// over, and not the caller's; or it could not look; or the trip flew under whatever input stands, which need not be the
+// caller's. The server knows.
 func (t *trip) leavesOpen(call effect.Call, err error) bool {
 	var busy *effect.Busy
-	if errors.As(err, &busy) {
+	if errors.As(err, &busy) || caller.MayLook(err, t.call.LookUp, call.LookUp) {
 		return true
 	}
 	if t.call.Submission.Fingerprint != flight.NoFingerprint || call.Submission.Fingerprint == flight.NoFingerprint {
@@ -180,6 +183,10 @@ func (l *leg) fly() (again bool, result effect.Result, err error) {
 			err = fmt.Errorf("client: the server decided %q, which this client does not know", answer.Decision)
 		}
 	}
+	if answer.Decision == wire.DecisionVerify { // nobody looks: the session lets go of that
+		l.session.drop(l.nonce, true)
+		return false, effect.Result{}, err
+	}
 	l.drop(answer.unsure || CodeOf(err) == "") // where the server said no, nothing of this nonce is on its way
 	switch {
 	case isLeaseLost(err):
@@ -203,13 +210,13 @@ func (l *leg) adopt(a *OpenAnswer) {
 	l.session = l.client.sessions.adopt(a, l.nonce)
 }
 
-// drop lets the nonce go. stray says that its open may still be carried out.
+// drop lets the nonce go. stray says that its open may still be carried out: then it is pursued first.
 func (l *leg) drop(stray bool) {
 	switch {
-	case l.session != nil:
-		l.session.drop(l.nonce, stray)
 	case stray:
-		l.stray()
+		l.pursue()
+	case l.session != nil:
+		l.session.drop(l.nonce, false)
 	}
 }
 
@@ -278,8 +285,7 @@ func (l *leg) over() bool { return !l.until.IsZero() && time.Until(l.until) < ti
 func (l *leg) lookUp(a OpenAnswer) (OpenAnswer, error) {
 	call := &l.trip.call
 	if call.LookUp == nil {
-		return a, &effect.InDoubt{Key: call.Key,
-			Cause: "an effect of unknown outcome must be looked up at the provider, and this caller brings no look-up"}
+		return a, &effect.InDoubt{Key: call.Key, Cause: caller.NoLookUp}
 	}
 	verb, found := l.askProvider(a)
 	wait := l.waitMS()
@@ -303,7 +309,7 @@ func (l *leg) askProvider(a OpenAnswer) (flight.Verb, effect.Answer) {
 		spec.Number = spec.Previous.Number
 	}
 	look := caller.Look{
-		Up: l.trip.call.LookUp, Spec: spec, Timeout: policy.AttemptTimeout, HungAfter: l.client.opts.hungAfter,
+		Up: l.trip.call.LookUp, Doer: l.client, Spec: spec, Timeout: policy.AttemptTimeout, HungAfter: l.client.opts.hungAfter,
 		Go: l.client.work.Go, // the trip itself is counted, so that this one may be
 	}
 	return look.Ask(effect.WithTraceparent(l.client.life, effect.Traceparent(l.trip.values)))

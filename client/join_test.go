@@ -12,6 +12,7 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/httpapitest"
 )
 
 // ended is how a Do on another goroutine ended.
@@ -128,29 +129,37 @@ func (s seen) Done() <-chan struct{} {
 	return s.Context.Done()
 }
 
-var errLeft, errStayed = errors.New("the first one left"), errors.New("the second one left")
+var errLeft = errors.New("the first one left")
 
-// Who joins while the last other caller leaves must not be told of somebody else's end.
+// Who joins before the first caller leaves, or comes right after it, has a wait of its own. What falls in between is
+// TestNobodyJoinsWhatIsBeingLeft's.
 func TestJoiningWhatOthersLeave(t *testing.T) {
-	g := newRig(t)
-	finish, holder := g.occupied()
-	c := g.connect()
-	for range 2000 {
-		one, leave := context.WithCancelCause(t.Context())
-		here, isHere := context.WithCancel(t.Context())
-		first := later(seen{Context: one, asked: isHere}, c, call(`1`), forbidden(t))
-		<-here.Done()
-		two, end := context.WithCancelCause(t.Context())
-		there, isThere := context.WithCancel(t.Context())
-		go leave(errLeft)
-		second := later(seen{Context: two, asked: isThere}, c, call(`1`), forbidden(t))
-		<-there.Done()
-		require.ErrorIs(t, (<-first).err, errLeft)
-		end(errStayed)
-		require.ErrorIs(t, (<-second).err, errStayed)
+	for name, joins := range map[string]bool{"before": true, "after": false} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			finish, holder := g.occupied()
+			c := g.connect()
+			one, leave := context.WithCancelCause(t.Context())
+			come := func(ctx context.Context) <-chan ended {
+				here, isHere := context.WithCancel(t.Context())
+				waits := later(seen{Context: ctx, asked: isHere}, c, call(`1`), forbidden(t))
+				<-here.Done()
+				return waits
+			}
+			first, second := come(one), (<-chan ended)(nil)
+			if joins {
+				second = come(t.Context())
+			}
+			leave(errLeft)
+			require.ErrorIs(t, (<-first).err, errLeft)
+			if !joins {
+				second = come(t.Context())
+			}
+			close(finish)
+			require.NoError(t, (<-second).err, "it waits for as long as it likes")
+			require.NoError(t, (<-holder).err)
+		})
 	}
-	close(finish)
-	require.NoError(t, (<-holder).err)
 }
 
 // occupied lets another client hold the key of call until finish is closed.
@@ -231,4 +240,71 @@ func TestJoinersHaveTheirOwnPatience(t *testing.T) {
 	end := <-third
 	require.NoError(t, end.err, "it waits as long as its context lives")
 	require.Equal(t, "ch_1", end.result.Answer.ExternalID)
+}
+
+// A handler that asks for its own key would wait for itself. It is told at once; another key is none of this.
+func TestAHandlerThatAsksForItsOwnKey(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	var inner, elsewhere error
+	_, err := c.Do(t.Context(), call(`1`), func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
+		_, inner = c.Do(ctx, call(`1`), forbidden(t))
+		other := call(`1`)
+		other.Key = flight.MustKey("default/charge/other")
+		_, elsewhere = c.Do(ctx, other, answering(`1`))
+		return effect.Answer{}, nil
+	})
+	require.NoError(t, err)
+	require.NoError(t, elsewhere)
+	var invalid *flight.InvalidError
+	require.ErrorAs(t, inner, &invalid)
+	require.Equal(t, "key", invalid.Field)
+	require.Contains(t, invalid.Detail, "default/charge/order-42")
+}
+
+// Who brings a look-up looks, also where it joined somebody who brought none.
+func TestJoinersLookForThemselves(t *testing.T) {
+	for _, warm := range []bool{false, true} {
+		g := newRig(t)
+		c := g.connect()
+		if warm { // else the leader looks under a session of its own
+			g.warm(c)
+		}
+		wire := client.OpenRequest{Fingerprint: call(`1`).Submission.Fingerprint.String(), Input: []byte(`1`)}
+		wire.Recovery, wire.SettleMS = "verify", 1
+		a, err := c.Open(t.Context(), key, wire)
+		require.NoError(t, err)
+		_, err = c.Report(t.Context(), key, client.ReportRequest{FencingToken: a.FencingToken, Outcome: "unknown"})
+		require.NoError(t, err)
+
+		come, both := make(chan struct{}, 1), make(chan struct{})
+		g.world.Pull(func(l *httpapitest.Levers) {
+			l.Before = func(_ context.Context, method string) error {
+				if method == "Open" {
+					select {
+					case come <- struct{}{}:
+						<-both
+					default:
+					}
+				}
+				return nil
+			}
+		})
+		leads := later(t.Context(), c, call(`1`), forbidden(t))
+		<-come
+		come <- struct{}{} // nobody else waits there
+		looks := call(`1`)
+		looks.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+			return flight.Happened, effect.Answer{ExternalID: "ch_1"}, nil
+		}
+		joined, joins := context.WithCancel(t.Context())
+		joiner := later(seen{Context: t.Context(), asked: joins}, c, looks, forbidden(t))
+		<-joined.Done()
+		close(both)
+		var doubt *effect.InDoubt
+		require.ErrorAs(t, within(t, leads).err, &doubt)
+		end := within(t, joiner)
+		require.NoError(t, end.err)
+		require.Equal(t, "ch_1", end.result.Answer.ExternalID)
+	}
 }

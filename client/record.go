@@ -30,7 +30,7 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(values), c.opts.reportWait)
 	defer cancel()
 	ask := c.reportRequest(key, r.AppendJSON(nil))
-	f, err = c.firstReport(ctx, ask)
+	f, err = c.firstReport(ctx, ask, r.Outcome == flight.NotDone.String())
 	if verdictOn(err) == taken {
 		return f, "", err
 	}
@@ -66,11 +66,12 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 	return nil, name, &effect.Unrecorded{Result: *provisional, Cause: errors.Join(err, spoolErr)}
 }
 
-// firstReport tries once. A Close that loses its patience meanwhile ends it; what a handler reports that was ended by such
-// a Close still gets its try.
-func (c *Client) firstReport(ctx context.Context, ask request) (*Flight, error) {
+// firstReport tries once. A Close that loses its patience meanwhile ends it, unless it says that nothing was sent: the
+// session goes with Close, and unsaid that becomes a doubt. What a handler reports that was ended by such a Close still gets
+// its try, too.
+func (c *Client) firstReport(ctx context.Context, ask request, notSent bool) (*Flight, error) {
 	ask.tries, ask.once, ask.timeout = 1, true, min(firstReport, c.opts.reportWait)
-	if c.life.Err() == nil {
+	if c.life.Err() == nil && !notSent {
 		var stop func()
 		ctx, stop = c.untilKilled(ctx)
 		defer stop()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -46,6 +47,8 @@ const (
 	cutAfter       // it is carried out, and the connection cut before the answer
 	cutBefore
 	cutLate // as cutAfter, but the client must hang up; carried tells that it is carried out
+	slow    // it is carried out only when the client has hung up; carried tells that it came, and that it is carried out
+	busy    // told that somebody else is at it
 	refused // with a retryable 503
 )
 
@@ -62,8 +65,20 @@ func newRig(t *testing.T) *rig {
 			g.carried <- struct{}{}
 			<-r.Context().Done()
 			panic(http.ErrAbortHandler)
+		case slow:
+			body, _ := io.ReadAll(r.Body) // so that the server sees the client go
+			g.carried <- struct{}{}
+			<-r.Context().Done()
+			late := r.WithContext(context.WithoutCancel(r.Context()))
+			late.Body = io.NopCloser(bytes.NewReader(body))
+			api.ServeHTTP(httptest.NewRecorder(), late)
+			g.carried <- struct{}{}
 		case cutBefore:
 			panic(http.ErrAbortHandler)
+		case busy:
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusConflict)
+			_, _ = w.Write([]byte(`{"code":"idempotency_in_flight","retryable":true,"retry_after_ms":1}`))
 		case refused:
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusServiceUnavailable)

@@ -213,13 +213,15 @@ func (s *session) giveUp(ctx context.Context) {
 	s.mu.Lock()
 	strays, nonces := s.strays, slices.Collect(maps.Keys(s.held))
 	s.mu.Unlock()
-	if s.once && len(nonces) == 0 || s.dying.Err() != nil && len(nonces) == 0 && !strays {
+	if (s.once || s.dying.Err() != nil) && len(nonces) == 0 && !strays {
 		return // the server knows
 	}
 	ctx, cancel := context.WithTimeout(ctx, closePatience)
 	defer cancel()
-	if strays {
-		_, _ = s.client.renew(ctx, s.id, nonces, 0, 0) // what nobody awaited is abandoned, and leaves no doubt
+	if strays { // what nobody awaited is abandoned, and leaves no doubt: what was open when the renewal before was served
+		for range 2 {
+			_, _ = s.client.renew(ctx, s.id, nonces, 0, 0)
+		}
 	}
 	if !s.waiting() { // else the report may come before the session ends by its time to live
 		_ = s.client.CloseSession(ctx, s.id)

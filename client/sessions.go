@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/internal/wire"
 )
 
 // sessions gives out the session that new attempts are opened under. There is one at a time; one that can no longer be
@@ -149,23 +148,3 @@ func (ss *sessions) close(ctx context.Context) {
 
 // closePatience is how long a session that is given up is worth a request.
 const closePatience = 2 * time.Second
-
-// stray settles an open that was given up, and that may have been carried out without a session of ours: nobody else
-// would ever say that nothing was sent, and so it would end in doubt. It asks for the answer once more, and gives the
-// attempt back.
-func (l *leg) stray() {
-	c, key := l.client, l.trip.call.Key
-	c.work.Go(func() { // the trip itself is counted, so that this one may be
-		ctx, cancel := context.WithTimeout(l.trip.values, strayPatience)
-		defer cancel()
-		r, now := l.openRequest(), int64(0)
-		r.WaitMS = &now
-		answer, err := c.Open(ctx, key, r)
-		if err == nil && answer.Decision == wire.DecisionProceed {
-			_, _ = c.Report(ctx, key, ReportRequest{FencingToken: answer.FencingToken, Outcome: "not_done", Error: "its caller gave up before it was answered"})
-		}
-	})
-}
-
-// strayPatience bounds how long an open that was given up is pursued.
-const strayPatience = 5 * time.Second

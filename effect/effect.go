@@ -19,7 +19,8 @@ type Call struct {
 }
 
 // Handler performs the effect. Its context is the attempt's and not the caller's: it ends by the attempt's time-out,
-// by a cancel, by Close, and by loss of the lease only under recovery verify. It must end soon after its context.
+// by a cancel, by Close, and by loss of the lease only under recovery verify. It must end soon after its context. A Do of its
+// own key, which would wait for itself, is refused with *flight.InvalidError.
 // What the error means is told by Classify.
 type Handler func(ctx context.Context, at *Attempt) (Answer, error)
 

@@ -144,6 +144,7 @@ func (ex *Executor) handle(ctx context.Context, at *effect.Attempt, h effect.Han
 type span struct {
 	ctx      context.Context
 	own      lazyContext
+	inside   caller.Inside
 	untime   context.CancelFunc
 	unlink   func() bool
 	watch    *time.Timer
@@ -158,6 +159,8 @@ func (ex *Executor) span(t *trip, f *flight.Flight) *span {
 	if d := f.Policy.AttemptTimeout; d > 0 {
 		s.ctx, s.untime = context.WithTimeout(s.ctx, d)
 	}
+	s.inside = caller.Inside{Doer: ex, Key: f.Key, Span: s.ctx}
+	s.own.inside = &s.inside
 	if f.Policy.Recovery == flight.Verify {
 		s.unlink = context.AfterFunc(right.Context(), func() { s.own.end(effect.ErrLeaseLost) })
 	}

@@ -265,7 +265,7 @@ func (d *Desk) forsake(g guest, v *visit, c *flight.Abandon, right lease.Lease) 
 	v.forsaken = true
 	d.ex.forsake(c, right, func(right lease.Lease, f *flight.Flight) {
 		if f != nil {
-			d.guests.board(g, f, right)
+			d.guests.board(g, f, right, v.req.Nonce)
 			return
 		}
 		right.Release()

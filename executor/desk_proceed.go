@@ -22,7 +22,7 @@ func (d *Desk) follow(ctx context.Context, g guest, v *visit, right lease.Lease,
 			return OpenAnswer{}, err
 		}
 		// Also when the caller has gone meanwhile: it may come back with the same nonce for this answer.
-		d.guests.board(g, reply.Flight, right)
+		d.guests.board(g, reply.Flight, right, v.req.Nonce)
 		answer.RenewEvery = d.guests.renewEvery(answer.Session, answer.Trust)
 		if d.ex.cfg.Events.Opened != nil && reply.Decision == flight.Proceed {
 			d.ex.cfg.Events.Opened(v.req.Key, reply.Token.Number)

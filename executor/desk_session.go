@@ -37,7 +37,7 @@ func (d *Desk) NewSession(ctx context.Context, ttl time.Duration, owner string) 
 // Renew prolongs a session. nonces, where it is not nil, are the opens that the caller awaits or holds. An attempt of
 // the session that is not among them is abandoned, if it was open when the renewal before this one was served: then
 // the caller sent that open before it sent this renewal, and no longer wants it. A younger one it may not have listed
-// yet, because an open can overtake a renewal on the way.
+// yet, because an open can overtake a renewal on the way. A look-up is let go alike.
 func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce) (SessionAnswer, error) {
 	start := time.Now()
 	trust, err := d.renewed(ctx, flight.Key{}, id)
@@ -48,11 +48,12 @@ func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.N
 	answer := SessionAnswer{Session: id, Trust: trust - time.Since(start), RenewEvery: d.guests.renewEvery(id, trust)}
 	for flightID, b := range flights {
 		f, err := d.ex.cfg.Ledger.Flight(flightID)
+		unlisted := nonces != nil && b.at.Before(before) && !slices.Contains(nonces, b.nonce)
 		switch a := f.OpenAttempt(); {
 		case err != nil:
 		case a == nil || a.Claim != b.claim:
-			d.leftOver(f, flightID, b.claim)
-		case nonces != nil && b.at.Before(before) && !slices.Contains(nonces, b.nonce):
+			d.leftOver(f, flightID, b.claim, unlisted)
+		case unlisted:
 			d.unwanted(f)
 		case f.Cancel != nil:
 			answer.CancelRequested = append(answer.CancelRequested, flightID)
@@ -61,9 +62,10 @@ func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.N
 	return answer, nil
 }
 
-// leftOver lets go of a claim whose attempt ended without a report to this process, unless its holder looks.
-func (d *Desk) leftOver(f *flight.Flight, id flight.ID, claim flight.Claim) {
-	if !f.Looking() || f.Probe.Claim != claim {
+// leftOver lets go of a claim whose attempt ended without a report to this process, unless its holder looks. One that does
+// not list its look-up any more brings no verdict, and keeps all others from looking for as long as its session lives.
+func (d *Desk) leftOver(f *flight.Flight, id flight.ID, claim flight.Claim, unlisted bool) {
+	if unlisted || !f.Looking() || f.Probe.Claim != claim {
 		d.leave(f, id, claim)
 	}
 }

@@ -54,6 +54,45 @@ func TestDeskRenewAbandonsWhatItsCallerDoesNotHold(t *testing.T) {
 	})
 }
 
+// A caller that was sent to look, and has gone, keeps nobody else from looking, though its session lives on.
+func TestDeskRenewLetsGoOfLookUpsNobodyMakes(t *testing.T) {
+	for name, listed := range map[string]bool{"gone": false, "at it": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+				s := session(t, fd)
+				req := openOf("1", `{}`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Second}, 1)
+				req.Session = s
+				_, err := fd.Desk().Report(t.Context(), reportOf(proceed(t, fd, req), flight.Unknown, ""))
+				require.NoError(t, err)
+				req.Nonce, req.Wait = flight.Nonce{2}, 10*time.Second
+				looks, err := fd.Desk().Open(t.Context(), req)
+				require.NoError(t, err)
+				require.Equal(t, flight.Look, looks.Decision)
+				for range 2 {
+					asleep(t, 5*time.Second)
+					list := []flight.Nonce{}
+					if listed {
+						list = append(list, req.Nonce)
+					}
+					_, err := fd.Desk().Renew(t.Context(), s, list)
+					require.NoError(t, err)
+				}
+				other := req
+				other.Session, other.Nonce, other.Wait = session(t, fd), flight.Nonce{3}, time.Second
+				answer, err := fd.Desk().Open(t.Context(), other)
+				if listed {
+					requireAs[*effect.Busy](t, err)
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, flight.Look, answer.Decision)
+				_, err = fd.Desk().Verdict(t.Context(), executor.VerdictRequest{ID: looks.Flight.ID, Probe: looks.Probe, Result: flight.DidNotHappen, Open: req})
+				requireAs[*effect.Fenced](t, err)
+			})
+		})
+	}
+}
+
 func TestDeskSessionsEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		s := session(t, fd)

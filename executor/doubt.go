@@ -14,8 +14,7 @@ import (
 func (ex *Executor) lookUp(t *trip, reply flight.Reply) (step, effect.Result, error) {
 	f := reply.Flight
 	if t.call.LookUp == nil {
-		return landed, effect.Result{}, &effect.InDoubt{Key: t.call.Key, Version: f.Version,
-			Cause: "an effect of unknown outcome must be looked up at the provider, and this caller brings no look-up"}
+		return landed, effect.Result{}, &effect.InDoubt{Key: t.call.Key, Version: f.Version, Cause: caller.NoLookUp}
 	}
 	if wait := ex.settle.remaining(f); wait > 0 { // by this process's own clock, from its own observation
 		return openAgain, effect.Result{}, ex.pause(t, flight.Reply{Flight: f, Wait: wait})
@@ -50,7 +49,7 @@ func (ex *Executor) ask(t *trip, f *flight.Flight) (flight.Verb, effect.Answer) 
 	}
 	newest := *f.Newest()
 	look := caller.Look{
-		Up: t.call.LookUp, Timeout: f.Policy.AttemptTimeout, HungAfter: ex.cfg.HungAfter, Go: ex.crew.more,
+		Up: t.call.LookUp, Doer: ex, Timeout: f.Policy.AttemptTimeout, HungAfter: ex.cfg.HungAfter, Go: ex.crew.more,
 		Spec: effect.Spec{
 			Key: f.Key, Number: newest.Number, Input: input, Recovery: f.Policy.Recovery, Previous: &newest,
 			IdempotencyKey: ex.idempotencyKey(f), FencingToken: ex.seal(f, newest.Token()), LeaseLost: lost(t.right),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/caller"
 	"github.com/flightd/flightd/internal/horizon"
 	"github.com/flightd/flightd/lease"
 )
@@ -125,6 +126,9 @@ func (ex *Executor) do(ctx context.Context, call effect.Call, h effect.Handler) 
 	if err := check(&call, h); err != nil {
 		return effect.Result{}, err
 	}
+	if err := caller.CheckInside(ctx, ex, call.Key); err != nil {
+		return effect.Result{}, err
+	}
 	id := call.Key.FlightID()
 	// 3. A receipt found is final. It comes first because it costs nothing.
 	result, generation, done, err := ex.recall(id, &call)
@@ -135,8 +139,8 @@ func (ex *Executor) do(ctx context.Context, call effect.Call, h effect.Handler) 
 	t, first := ex.trips.join(ex.service, id, generation, call, h)
 	if !first {
 		result, err = ex.accompany(ctx, t, call)
-		if t.over() && t.before(generation) {
-			return ex.do(ctx, call, h) // it ended with what was true before this caller came
+		if t.over() && (t.before(generation) || caller.MayLook(err, t.call.LookUp, call.LookUp)) {
+			return ex.do(ctx, call, h) // it ended with what was true before this caller came, or could not look
 		}
 		return result, err
 	}

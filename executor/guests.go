@@ -67,21 +67,20 @@ func (gs *guests) enterLocked(g guest) *stay {
 	return s
 }
 
-// board notes what was opened for a guest.
-func (gs *guests) board(g guest, f *flight.Flight, right lease.Lease) {
+// board notes what was opened for a guest, under which nonce.
+func (gs *guests) board(g guest, f *flight.Flight, right lease.Lease, nonce flight.Nonce) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	gs.boardLocked(g, f, right)
+	gs.boardLocked(g, f, right, nonce)
 }
 
-func (gs *guests) boardLocked(g guest, f *flight.Flight, right lease.Lease) {
-	a := f.Newest()
+func (gs *guests) boardLocked(g guest, f *flight.Flight, right lease.Lease, nonce flight.Nonce) {
 	s := gs.enterLocked(g)
-	claim := a.Claim
+	claim := f.Newest().Claim
 	if right != nil {
 		claim = right.Claim() // a looker's is another than that of the attempt
 	}
-	s.flights[f.ID] = boarded{right: right, claim: claim, nonce: a.Nonce, at: time.Now()}
+	s.flights[f.ID] = boarded{right: right, claim: claim, nonce: nonce, at: time.Now()}
 	gs.byFlight[f.ID] = g.session.ID()
 }
 
@@ -90,7 +89,7 @@ func (gs *guests) reboard(g guest, f *flight.Flight) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	if s := gs.bySession[g.session.ID()]; s == nil || s.flights[f.ID].claim != f.Newest().Claim {
-		gs.boardLocked(g, f, nil)
+		gs.boardLocked(g, f, nil, f.Newest().Nonce)
 	}
 }
 

@@ -250,3 +250,24 @@ func TestWhatADoCannotBe(t *testing.T) {
 		require.Nil(t, fd.Flight(good.Key))
 	})
 }
+
+// Who brings a look-up looks, also where it joined somebody who brought none.
+func TestJoinersLookForThemselves(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		a := proceed(t, fd, openOf("1", `{}`, policyOf(flight.Verify), 1))
+		leads := do(t.Context(), fd, callOf("1", `{}`, flight.Policy{}), never(t))
+		looks := callOf("1", `{}`, flight.Policy{})
+		looks.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+			return flight.Happened, effect.Answer{ExternalID: "ch_1"}, nil
+		}
+		synctest.Wait()
+		joiner := do(t.Context(), fd, looks, never(t))
+		synctest.Wait()
+		_, err := fd.Desk().Report(t.Context(), reportOf(a, flight.Unknown, ""))
+		require.NoError(t, err)
+		requireAs[*effect.InDoubt](t, (<-leads).err)
+		end := <-joiner
+		require.NoError(t, end.err)
+		require.Equal(t, "ch_1", end.result.Answer.ExternalID)
+	})
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/flightd/flightd/internal/caller"
 )
 
 // lazyContext is a context that costs next to nothing until somebody waits for its end: most trips and attempts are over
@@ -12,6 +14,7 @@ import (
 // It ends with end or with its parent. end must be called.
 type lazyContext struct {
 	parent context.Context
+	inside *caller.Inside // nil: it is none of a handler
 
 	mu     sync.Mutex
 	cause  error // of end
@@ -61,4 +64,9 @@ func (c *lazyContext) Done() <-chan struct{} { return c.wake().Done() }
 func (c *lazyContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }
 
 // Value implements context.Context; context.Cause asks it for the cause.
-func (c *lazyContext) Value(key any) any { return c.wake().Value(key) }
+func (c *lazyContext) Value(key any) any {
+	if v, ok := c.inside.Value(key); ok {
+		return v
+	}
+	return c.wake().Value(key)
+}

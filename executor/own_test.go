@@ -121,3 +121,41 @@ func TestTypedResultsAreOfTheirAttempt(t *testing.T) {
 		require.Equal(t, "second", got)
 	})
 }
+
+// A handler, or a look-up, that asks for its own key would wait for itself. It is told at once, with a time-out and without.
+func TestAHandlerThatAsksForItsOwnKey(t *testing.T) {
+	for name, p := range map[string]flight.Policy{"": {}, "timed": {AttemptTimeout: time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+				began := time.Now()
+				var inner, elsewhere, after error
+				var kept context.Context
+				_, err := fd.Do(t.Context(), callOf("1", `{}`, p), func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
+					_, inner = fd.Do(ctx, callOf("1", `{}`, p), never(t))
+					_, elsewhere = fd.Do(ctx, callOf("2", `{}`, p), func(context.Context, *effect.Attempt) (effect.Answer, error) { return effect.Answer{}, nil })
+					kept = context.WithoutCancel(ctx)
+					return effect.Answer{}, nil
+				})
+				require.NoError(t, err)
+				require.NoError(t, elsewhere)
+				require.Equal(t, "key", requireAs[*flight.InvalidError](t, inner).Field)
+				_, after = fd.Do(kept, callOf("1", `{}`, p), never(t))
+				require.NoError(t, after, "its attempt is over: it waits for nobody")
+				require.Zero(t, time.Since(began))
+			})
+		})
+	}
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call := callOf("1", `{}`, policyOf(flight.Verify))
+		var inner error
+		call.LookUp = func(ctx context.Context, _ *effect.Attempt) (flight.Verb, effect.Answer, error) {
+			_, inner = fd.Do(ctx, call, never(t))
+			return flight.Happened, effect.Answer{}, nil
+		}
+		_, err := fd.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			return effect.Answer{}, errors.New("connection lost")
+		})
+		require.NoError(t, err)
+		requireAs[*flight.InvalidError](t, inner)
+	})
+}

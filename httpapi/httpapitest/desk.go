@@ -121,6 +121,8 @@ func (w *World) standingLocked(f *flight.Flight, req *executor.OpenRequest, wait
 		return w.clearLocked(req, flight.Reply{Decision: flight.Proceed, Flight: f, Token: a.Token()}), true, nil
 	}
 	switch {
+	case f.Looking() && req.Session != "" && f.Probe.Claim.Session == req.Session: // it was sent to look already
+		return w.clearLocked(req, flight.Reply{Decision: flight.Look, Flight: f, Probe: f.Probe.Number}), true, nil
 	case f.State == flight.Expired:
 		e := &effect.Expired{Key: req.Key, Outcome: f.Was}
 		if f.Receipt != nil {
@@ -257,6 +259,8 @@ func (w *World) Renew(ctx context.Context, id flight.SessionID, nonces []flight.
 	}
 	answer := executor.SessionAnswer{Session: id}
 	answer.Trust, answer.RenewEvery = w.termsLocked(id)
+	before := w.sessions[id].renewed
+	w.sessions[id].renewed = w.revision
 	for key, claim := range w.claims {
 		f := w.flights[key.FlightID()]
 		a := f.OpenAttempt()
@@ -266,7 +270,7 @@ func (w *World) Renew(ctx context.Context, id flight.SessionID, nonces []flight.
 		if f.Cancel != nil {
 			answer.CancelRequested = append(answer.CancelRequested, f.ID)
 		}
-		if nonces != nil && !slices.Contains(nonces, a.Nonce) {
+		if nonces != nil && claim.Revision <= before && !slices.Contains(nonces, a.Nonce) {
 			w.applyLocked(&flight.Abandon{Key: key, Generation: f.Generation, Token: a.Token(), Error: "its caller does not hold it", ByCaller: true})
 			w.letGoLocked(key)
 		}

@@ -55,6 +55,7 @@ type bodyKey struct {
 type session struct {
 	ttl     time.Duration
 	oneShot bool
+	renewed int64 // the revision at its last renewal
 }
 
 var (

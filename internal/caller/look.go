@@ -3,6 +3,7 @@ package caller
 import (
 	"bytes"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -15,6 +16,7 @@ const lookTimeout = 30 * time.Second
 // Look is a look-up that is to be called.
 type Look struct {
 	Up   effect.LookUp
+	Doer any         // who calls it
 	Spec effect.Spec // of the attempt in doubt; its context is filled in
 	// Timeout ends its context; 0: 30 s.
 	Timeout time.Duration
@@ -22,6 +24,16 @@ type Look struct {
 	HungAfter time.Duration
 	// Go starts it on a goroutine that somebody waits for.
 	Go func(func())
+}
+
+// NoLookUp is the cause of the doubt of a caller that was sent to look and brings no look-up.
+const NoLookUp = "an effect of unknown outcome must be looked up at the provider, and this caller brings no look-up"
+
+// MayLook reports whether a doubt that others share is none for this caller: who flew for them brought no look-up, and this
+// one does.
+func MayLook(err error, flew, own effect.LookUp) bool {
+	var doubt *effect.InDoubt
+	return flew == nil && own != nil && errors.As(err, &doubt) && doubt.Cause == NoLookUp
 }
 
 // finding is what a look-up found out.
@@ -37,6 +49,7 @@ func (l Look) Ask(ctx context.Context) (flight.Verb, effect.Answer) {
 		l.Timeout = lookTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
+	ctx = Mark(ctx, l.Doer, l.Spec.Key)
 	l.Spec.Context = ctx
 	at, found := effect.NewAttempt(l.Spec), make(chan finding, 1)
 	l.Go(func() {

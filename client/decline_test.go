@@ -1,0 +1,48 @@
+package client
+
+import (
+	"context"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+)
+
+// Close begins between the answer to an open and the start of its handler: nothing is started any more, and the attempt is
+// given back.
+func TestCloseBetweenTheAnswerAndTheHandler(t *testing.T) {
+	world := httpapitest.NewWorld()
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	t.Cleanup(server.Close)
+	c, err := Connect(t.Context(), server.URL, WithoutSpool())
+	require.NoError(t, err)
+	key := flight.MustKey("default/charge/order-42")
+	trip, first := c.trips.join(t.Context(), effect.Call{Key: key})
+	require.True(t, first)
+	require.True(t, c.gate.enter(&c.work))
+	l := leg{client: c, trip: trip, nonce: newNonce(), handler: func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		t.Error("the handler must not run")
+		return effect.Answer{}, nil
+	}}
+	answer, err := l.open()
+	require.NoError(t, err)
+	l.adopt(&answer)
+
+	c.gate.shut() // as Close begins
+	c.end()
+	again, _, err := l.act(answer)
+	require.False(t, again)
+	require.ErrorIs(t, err, effect.ErrClosed)
+	trip.end(effect.Result{}, err)
+	c.work.Done()
+	require.NoError(t, c.Close(t.Context()))
+	f, err := world.Flight(key.FlightID())
+	require.NoError(t, err)
+	require.Equal(t, flight.Queued, f.State)
+	require.False(t, f.Tainted())
+}
