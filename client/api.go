@@ -96,9 +96,12 @@ func problemOf(err error) *Problem {
 func (c *Client) Report(ctx context.Context, key flight.Key, r ReportRequest) (*Flight, error) {
 	return decode[Flight](c.ask(ctx, request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/report"), body: r.AppendJSON(nil), key: key,
-		has: `"state"`, timeout: reportTry,
+		has: flightAnswer(key), timeout: reportTry,
 	}))
 }
+
+// flightAnswer is what only an answer about that flight has: others have a "state", too.
+func flightAnswer(key flight.Key) string { return `"` + key.FlightID().String() + `"` }
 
 const reportTry = 15 * time.Second
 

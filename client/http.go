@@ -267,7 +267,7 @@ func readBody(answer *http.Response) ([]byte, error) {
 func refusal(resp *response, key flight.Key) error {
 	var p Problem
 	if !isProblem(resp.body) || json.Unmarshal(resp.body, &p) != nil {
-		if resp.status >= http.StatusInternalServerError {
+		if resp.status >= http.StatusInternalServerError || resp.status == http.StatusRequestTimeout {
 			return &effect.Unavailable{Code: "unreachable", Cause: errors.New(stranger(resp))}
 		}
 		p = Problem{Code: wire.Internal, Title: http.StatusText(resp.status), Detail: stranger(resp)}

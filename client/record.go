@@ -89,7 +89,7 @@ func (c *Client) untilKilled(ctx context.Context) (_ context.Context, stop func(
 func (c *Client) reportRequest(key flight.Key, body []byte) request {
 	return request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/report"), body: body, key: key,
-		has: `"state"`, timeout: reportTry, patience: c.opts.reportWait,
+		has: flightAnswer(key), timeout: reportTry, patience: c.opts.reportWait,
 	}
 }
 

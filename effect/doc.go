@@ -17,5 +17,8 @@
 //	any other error, a panic, or    unknown           not_done                       unknown
 //	the end of its goroutine
 //
+// An *Unsettled of another flight, which the handler flew, is such an other error, also where NotDone is inside it; wrap it in
+// NotDone where nothing else was sent.
+//
 // From then on Transport and Sending refuse: what a handler left running when it returned starts nothing.
 package effect

@@ -45,6 +45,10 @@ func TestClassify(t *testing.T) {
 		{fmt.Errorf("more: %w", Refused(errBoom)), [3]flight.Outcome{flight.Refused, flight.Refused, flight.Refused}},
 		{NotDone(errBoom), [3]flight.Outcome{flight.NotDone, flight.NotDone, flight.NotDone}},
 		{errBoom, [3]flight.Outcome{flight.Unknown, flight.NotDone, flight.Unknown}},
+		// What another flight, inside the effect of this one, says of itself is no word about this one.
+		{inner(NotDone(errBoom)), [3]flight.Outcome{flight.Unknown, flight.NotDone, flight.Unknown}},
+		{fmt.Errorf("more: %w", inner(NotDone(errBoom))), [3]flight.Outcome{flight.Unknown, flight.NotDone, flight.Unknown}},
+		{NotDone(inner(NotDone(errBoom))), [3]flight.Outcome{flight.NotDone, flight.NotDone, flight.NotDone}},
 		{context.DeadlineExceeded, [3]flight.Outcome{flight.Unknown, flight.NotDone, flight.Unknown}},
 	}
 	for _, row := range rows {
@@ -56,6 +60,10 @@ func TestClassify(t *testing.T) {
 	}
 	require.ErrorIs(t, Refused(errBoom), errBoom)
 	require.ErrorIs(t, NotDone(errBoom), errBoom)
+}
+
+func inner(err error) error {
+	return &Unsettled{Key: flight.MustKey("default/charge/inner"), Outcome: flight.NotDone, Err: err}
 }
 
 // An attempt that nobody's lease stands behind, as in a test of a handler alone, loses none.

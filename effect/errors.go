@@ -53,12 +53,20 @@ func Classify(err error, at *Attempt) flight.Outcome {
 		return flight.Succeeded
 	case errors.As(err, &refused):
 		return flight.Refused
-	case errors.As(err, &notDone):
+	case errors.As(err, &notDone) && !ofAnother(err, notDone):
 		return flight.NotDone
 	case !sent:
 		return flight.NotDone
 	}
 	return flight.Unknown
+}
+
+// ofAnother reports whether the word is that of another flight, flown by this one's handler: of what this one has sent it
+// says nothing.
+func ofAnother(err error, word *notDoneError) bool {
+	var inner *Unsettled
+	var its *notDoneError
+	return errors.As(err, &inner) && errors.As(inner.Err, &its) && its == word
 }
 
 // Declined says that the flight is over and the provider's answer was no; Result has the receipt. A repeat gets the

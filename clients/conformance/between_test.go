@@ -12,9 +12,12 @@ import (
 func pages() map[string]page {
 	html := func(status int) page { return page{status, "text/html", "<html>not flightd</html>"} }
 	return map[string]page{
-		"bad-gateway": html(502), "not-found": html(404), "moved": html(302), "welcome": html(200),
+		"bad-gateway": html(502), "timed-out": html(408), "not-found": html(404), "moved": html(302), "welcome": html(200),
 		"a-number-as-code":   {503, "application/json", `{"code":503,"message":"no healthy upstream"}`},
 		"a-word-as-code":     {403, "application/json", `{"code":"forbidden","message":"by the wall"}`},
+		"nothing":            {200, "application/json", ""},
+		"half":               {200, "application/json", `{"id":"fl_x","state":"succ`},
+		"a-state-of-its-own": {200, "application/json", `{"id":"1","state":"maintenance"}`},
 		"maintenance":        {200, "application/json", `{"status":"maintenance"}`},
 		"a-list":             {502, "application/json", `[1]`},
 		"a-problem-document": {500, "application/problem+json", `{"type":"about:blank","title":"no","status":500}`},
@@ -36,7 +39,7 @@ func (p *proxy) until(suffix string, f fault) (over func()) {
 func between() (all []scenario) {
 	for name, page := range pages() {
 		all = append(all, scenario{"report-to-" + name, func(t *trial) { reportTo(t, page) }})
-		if page.status >= 500 || page.status < 300 {
+		if page.status >= 500 || page.status < 300 || page.status == 408 {
 			all = append(all, scenario{"open-and-" + name, func(t *trial) { openAnd(t, page) }})
 		}
 	}

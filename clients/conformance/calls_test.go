@@ -256,3 +256,24 @@ func renewalsListNonces(t *trial) {
 	}
 	t.landed(1)
 }
+
+// The first server takes every request and no answer of it arrives. The next one gives the same answers: one attempt, one
+// receipt, no doubt.
+func firstTakesAndIsSilent(t *trial) {
+	silent := newProxy(t.T, t.house)
+	silent.always(func(path string) fault { return fault{drop: path != "/version"} })
+	d := t.driver(func(s *setup) { s.Address = silent.url + "," + t.proxy.url })
+	t.got(d.do(t.call()), "executed")
+	require.False(t, t.landed(1).Tainted)
+	require.NotEmpty(t, silent.requests(":open"))
+	require.Empty(t, t.spooled())
+}
+
+// What a flight inside the effect of another one says of itself is no word about that: what was sent stays sent.
+func nested(t *trial) {
+	d := t.driver()
+	t.got(d.do(t.call(func(c *call) { c.Inner = t.id + "-inner" })), "in_doubt")
+	t.got(d.do(t.call()), "in_doubt")
+	require.Len(t, t.asked(), 1)
+	require.Equal(t, "queued", t.house.flight(t.key+"-inner").State)
+}

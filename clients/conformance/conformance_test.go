@@ -26,6 +26,8 @@ func scenarios() []scenario {
 		{"away-for-three-ttls", awayForThreeTTLs}, {"dead-caller-is-held", deadCallerIsHeld},
 		{"spool-delivered-by-itself", spoolDeliveredByItself}, {"spool-delivered-later", spoolDeliveredLater}, {"spool-is-shared", spoolIsShared},
 		{"spool-goes-on", spoolGoesOn}, {"disk-takes-nothing", diskTakesNothing},
+		{"unrecorded-is-not-let-go", unrecordedIsNotLetGo}, {"unrecorded-and-gone", unrecordedAndGone},
+		{"first-server-takes-and-is-silent", firstTakesAndIsSilent}, {"nested", nested},
 		{"frozen-before-effect-hold", frozenBeforeEffectHold}, {"frozen-in-effect-hold", frozenInEffectHold},
 		{"frozen-before-effect-resend", frozenBeforeEffectResend}, {"frozen-in-effect-resend", frozenInEffectResend},
 		{"verify-own-doubt", verifyOwnDoubt}, {"verify-dead-holder-happened", verifyDeadHolderHappened},

@@ -201,6 +201,50 @@ func diskTakesNothing(t *trial) {
 	t.landed(1)
 }
 
+// withheld has an effect happen whose report nobody takes, although the server is well and the session lives.
+func (t *trial) withheld() (d *driver, over func()) {
+	t.Helper()
+	over = t.proxy.until("/report", fault{cut: true})
+	d = t.driver(ttl(int(shortTTL/time.Second)), reportWait(300))
+	t.got(d.do(t.call()), "unrecorded")
+	return d, over
+}
+
+// notActedOn says that somebody else, who has no part in the spool, is not let through.
+func (t *trial) notActedOn() {
+	t.Helper()
+	other := t.driver(func(s *setup) { s.Spool, s.Address = t.TempDir(), t.house.address() })
+	a := other.do(t.call(waitMS(int(3 * shortTTL / time.Millisecond))))
+	require.Contains(t, []string{"in_doubt", "idempotency_in_flight"}, a.Error, "%+v", a)
+}
+
+// An attempt whose outcome no server has taken is never given back as if nothing had been sent, however long that lasts: not
+// beside another attempt of the same client, which is in the air and renewed, and not by one that begins later.
+func unrecordedIsNotLetGo(t *trial) {
+	d, over := t.withheld()
+	t.provider.shut("/effect")
+	neighbour := d.begin(t.call(func(c *call) { c.ID += "-neighbour" }))
+	t.provider.arrived(t, "/effect")
+	t.notActedOn()
+	over()
+	t.provider.open("/effect")
+	t.got(neighbour.one(), "executed")
+	t.until("has its receipt", succeeded)
+	t.got(d.do(t.call()), "replayed")
+	require.Len(t, t.asked(), 2, "one for each key")
+}
+
+// Nor by the end of the client or of its process. Its report is delivered by whoever comes next.
+func unrecordedAndGone(t *trial) {
+	d, over := t.withheld()
+	require.NoError(t, d.in.Close())
+	t.notActedOn()
+	over()
+	t.got(t.driver().do(t.call(func(c *call) { c.ID += "-other" })), "executed")
+	t.until("has its receipt", succeeded)
+	require.Len(t, t.asked(), 2, "one for each key")
+}
+
 const shortTTL = 3 * time.Second
 
 // freeze stops a driver for three times its time to live. meanwhile is what others do.

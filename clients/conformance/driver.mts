@@ -2,13 +2,13 @@
 
 import { createInterface } from "node:readline";
 import {
-  Client, Conflict, Declined, FlightdError, Unavailable, Unsettled, throwForStatus, type Flight, type OnceOptions,
+  Client, Conflict, Declined, FlightdError, NotDone, Unavailable, Unsettled, throwForStatus, type Flight, type OnceOptions,
 } from "../typescript/flightd.js";
 
 interface Call {
   call: number; callers: number; name: string; id: string; input?: unknown; recovery?: OnceOptions["recovery"];
   wait_ms?: number; settle_ms?: number; attempt_timeout_ms?: number; provider_window_ms?: number;
-  before?: string; effect: string; look?: string; throw_before?: boolean; leave_behind?: string;
+  before?: string; effect: string; look?: string; throw_before?: boolean; leave_behind?: string; inner?: string;
 }
 
 interface Charge { id: string }
@@ -37,30 +37,31 @@ function optionsOf(call: Call): OnceOptions {
   return o;
 }
 
-async function perform(f: Flight, call: Call): Promise<Charge> {
+async function perform(client: Client, f: Flight, call: Call): Promise<Charge> {
   return f.effect(async () => {
     const charge: Charge = await http(call.effect, f.input ?? null, f.headers);
     f.externalId = charge.id;
+    if (call.inner) await client.once(call.name, call.inner, undefined, (g) => g.effect(() => { throw new NotDone("the inner one"); }));
     return charge;
   });
 }
 
 /** What a callback that has ended left running: it comes to the effect when nobody waits for it any more. */
-async function behind(f: Flight, call: Call, after: string): Promise<void> {
+async function behind(client: Client, f: Flight, call: Call, after: string): Promise<void> {
   await http(call.before ?? "");
-  await perform(f, call).catch(() => undefined);
+  await perform(client, f, call).catch(() => undefined);
   await http(after);
 }
 
 async function once(client: Client, call: Call): Promise<object> {
   const result = await client.once<Charge>(call.name, call.id, call.input, async (f: Flight) => {
     if (call.leave_behind) {
-      void behind(f, call, call.leave_behind);
+      void behind(client, f, call, call.leave_behind);
       throw new Boom("before the effect");
     }
     if (call.before) await http(call.before);
     if (call.throw_before) throw new Boom("before the effect");
-    return perform(f, call);
+    return perform(client, f, call);
   }, optionsOf(call));
   return {
     source: result.source, value: result.value, external_id: result.receipt.externalId, attempt: result.receipt.attempt,

@@ -45,17 +45,21 @@ def seconds(call, name):
     return None if call.get(name) is None else call[name] / 1000
 
 
-def perform(f, call):
+def perform(client, f, call):
     f.result = http(call["effect"], json.dumps(f.input).encode(), f.headers)
     f.external_id = f.result["id"]
+    if call.get("inner"):
+        with client.once(call["name"], call["inner"]) as g:
+            with g.effect():
+                raise flightd.NotDone("the inner one")
 
 
-def behind(f, call):
+def behind(client, f, call):
     """What a block that was left has started: it comes to the effect when nobody waits for it any more."""
     http(call["before"])
     try:
         with f.effect():
-            perform(f, call)
+            perform(client, f, call)
     finally:
         http(call["leave_behind"])
 
@@ -67,14 +71,14 @@ def once(client, call):
         attempt_timeout=seconds(call, "attempt_timeout_ms"), provider_window=seconds(call, "provider_window_ms"))
     with flight as f:
         if call.get("leave_behind"):
-            threading.Thread(target=behind, args=(f, call), daemon=True).start()
+            threading.Thread(target=behind, args=(client, f, call), daemon=True).start()
             raise Boom("before the effect")
         if not f.replayed and call.get("before"):
             http(call["before"])
         if not f.replayed and call.get("throw_before"):
             raise Boom("before the effect")
         with f.effect():
-            perform(f, call)
+            perform(client, f, call)
     return {"source": f.source, "value": f.result, "external_id": f.external_id, "attempt": f.attempt,
             "body": base64.b64encode(f.body()).decode()}
 

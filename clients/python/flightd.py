@@ -19,6 +19,9 @@ What an error means is told by where it was raised:
     NotDone, anywhere                 it surely did not happen this time: the key is free again
     any other one, once in effect()   it may have happened: ``unknown``, and the recovery policy decides
 
+NotDone raised in one ``effect()`` says nothing of another one of the block, and what a flight inside the block was left
+with says nothing of the one around it: then it is any other one, too.
+
 The policy is ``hold`` unless you name another: then nobody acts again before a person has said what happened
 (``InDoubt``). ``resend`` suits providers that honour ``f.idempotency_key``; ``verify`` those that can be asked, by
 ``look_up``.
@@ -29,7 +32,8 @@ nothing starts. A report that no server takes is fsynced to ``$XDG_STATE_HOME/fl
 flightd's clients, and delivered by whichever of them comes next.
 
 Servers come from ``FLIGHTD_ADDR`` (several, separated by commas, are tried in turn), the namespace from
-``FLIGHTD_NAMESPACE``. All calls block and may come from many threads; from asyncio, use ``asyncio.to_thread``.
+``FLIGHTD_NAMESPACE``. All calls block and may come from many threads; from asyncio, use ``asyncio.to_thread``. A fork
+of a process in a block neither acts for it nor ends it.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ import json
 import logging
 import os
 import random
+import re
 import secrets
 import socket
 import struct
@@ -70,6 +75,7 @@ _TRY = 10.0  # seconds that one try may take beside waiting
 _FIRST_REPORT = 2.0  # seconds after which a report that is not answered goes to disk
 _REPORT_TRY = 15.0  # seconds that one of its later tries may take: the next server may be well
 _IDLE = 20.0  # seconds after which an idle connection is not used again
+_NAMESPACE = re.compile("[A-Za-z0-9._-]{1,255}")
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
@@ -93,12 +99,14 @@ class Refused(Error):
     """Raise it when the provider said no: the effect did not happen and never will. It ends the flight."""
 
     code = "refused"
+    _left_at = 0.0  # when it left the block of a flight: to one around that it is an error like any other
 
 
 class NotDone(Error):
     """Raise it when the effect surely did not happen this time. The key is free again."""
 
     code = "not_done"
+    _left_at = 0.0
 
 
 class InDoubt(Error):
@@ -177,7 +185,8 @@ class Unavailable(Error):
 
 
 class Unrecorded(Error):
-    """The effect ran and no server has taken its outcome yet: the report waits on disk. ``result`` is what you set."""
+    """The block has ended as ``outcome`` says, and no server has taken that yet: the report waits on disk, or its text says
+    where. ``result`` is what you set."""
 
     code = "unrecorded"
     outcome: str = ""
@@ -205,7 +214,10 @@ class _Skip(BaseException):
         self.flight = flight
 
 
-def _refusal(status: int, retry_after: str, data: bytes) -> Error:
+_NOBODY = "is flightd running there? `flightd dev` starts one; FLIGHTD_ADDR says where another one is"
+
+
+def _refusal(status: int, retry_after: str, data: bytes, address: str) -> Error:
     """The error that a problem document stands for. What is none comes from something in between, a proxy perhaps, which
     cannot say what became of the request: where it says that there is no server, there is none."""
     problem: Any = None
@@ -214,7 +226,9 @@ def _refusal(status: int, retry_after: str, data: bytes) -> Error:
     # Others have codes, too, but none of them says retryable.
     if not (isinstance(problem, dict) and isinstance(problem.get("code"), str) and isinstance(problem.get("retryable"), bool)):
         detail = f"answer {status} of something that is not flightd: {data[:200]!r}"
-        problem = {"code": "internal" if 300 <= status < 500 else "unreachable", "retryable": True, "detail": detail}
+        passed_on = not 300 <= status < 500 or status == 408
+        problem = {"code": "unreachable" if passed_on else "internal", "retryable": True, "detail": detail,
+                   "hint": f"it was asked at {address}; FLIGHTD_ADDR says where flightd is"}
     code = problem["code"]
     problem["status"] = status
     if not problem.get("retry_after_ms") and retry_after.isdecimal():
@@ -228,10 +242,20 @@ def _refusal(status: int, retry_after: str, data: bytes) -> Error:
     return _BY_CODE.get(code, Error)(text, code=code, problem=problem)
 
 
-def _has(data: bytes, name: str) -> bool:
+_NEEDS = {  # what an answer to an open has, by its decision
+    "replay": {"flight"}, "proceed": {"flight_id", "fencing_token", "session", "trust_ms"}, "verify": {"flight_id", "probe"},
+}
+
+
+def _has(data: bytes, name: str, path: str) -> bool:
+    """Whether this is an answer of flightd: what is asked of one flight is answered by that one."""
     with contextlib.suppress(ValueError):
         answer = json.loads(data)
-        return isinstance(answer, dict) and name in answer
+        if not isinstance(answer, dict) or name not in answer:
+            return False
+        if name == "state":
+            return bool(answer.get("id") == path.split("/")[3])
+        return name != "decision" or _NEEDS.get(str(answer[name]), set()) <= answer.keys()
     return False
 
 
@@ -379,6 +403,9 @@ class Flight:
         self._trust, self._stop = _Trust(), threading.Event()
         self._entered = self._over = self._sent = self._left = False
         self._gate = threading.Lock()  # between an effect that starts and the end of the block
+        self._running = self._standing = 0  # effects: that run; of which nothing says that they did not happen
+        self._word: Optional[BaseException] = None  # that the last effect left with
+        self._process, self._since = os.getpid(), time.monotonic()
         self._deadline: Optional[float] = None
         self._session, self._nonce, self._every, self._policy = "", "", 1.0, request
         self.key, self.flight_id, self.source, self.replayed = key, "", "", False
@@ -397,11 +424,13 @@ class Flight:
         """Stands around the call that must happen once. From its beginning on, a plain error is of unknown outcome.
 
         It leaves the ``once`` block when the flight is over already, and raises LeaseLost when the right to start is: the
-        lease is lost, ``attempt_timeout`` is over, a cancellation is wanted, or the block was left (by a thread that it
-        started, say).
+        lease is lost, ``attempt_timeout`` is over, a cancellation is wanted, the block was left (by a thread that it
+        started, say), or this is a fork of the process that may act.
         """
         if self._over and not self._left:
             raise _Skip(self)
+        if self._process != os.getpid():  # it neither renews nor reports, and another one may act
+            raise LeaseLost(f"{self.key}: this process is a fork of the one that may act: the effect must not be started")
         with self._gate:
             over = ("the block was left" if self._left else "the lease is lost" if self._trust.left() <= 0
                     else "a cancellation is wanted" if self.cancel_requested
@@ -409,7 +438,20 @@ class Flight:
             if over:
                 raise LeaseLost(f"{self.key}: {over}: the effect must not be started")
             self._sent = True
-        yield self
+            self._running += 1
+        happened = True
+        try:
+            yield self
+        except BaseException as e:
+            self._word, happened = e, not self._is_own(e)
+            raise
+        finally:
+            with self._gate:
+                self._running, self._standing = self._running - 1, self._standing + happened
+
+    def _is_own(self, e: Optional[BaseException]) -> bool:
+        """A word about this flight, and not one that another flight, within the block of this one, was left with."""
+        return isinstance(e, (NotDone, Refused)) and e._left_at <= self._since
 
     @property
     def lease_lost(self) -> bool:
@@ -442,6 +484,7 @@ class Flight:
         if self._entered:
             raise RuntimeError(f"{self.key}: a flight is entered once; call once() again")
         self._entered, legs = True, 0
+        self._process, self._since = os.getpid(), time.monotonic()
         while True:
             legs += 1
             if legs > 1:
@@ -456,8 +499,8 @@ class Flight:
                 self._settle(answer["flight"])
                 self.replayed = True
                 return self
-            self._adopt(answer, sent)
             try:
+                self._adopt(answer, sent)
                 if self._trust.left() > 0:
                     threading.Thread(target=self._renew, name="flightd-renew", daemon=True).start()
                     return self
@@ -477,15 +520,18 @@ class Flight:
 
     def _open(self, nonce: str) -> Tuple[Dict[str, Any], _Sent]:
         """Asks until the flight may be flown, is over, or the wait is. The nonce makes repeats harmless."""
-        request = dict(self._request, nonce=nonce, owner=self._client._owner())
+        request, on_its_way = dict(self._request, nonce=nonce, owner=self._client._owner()), False
         try:
+            self._client._connect("")
             while True:
                 request["wait_ms"], asked = self._wait_ms(), time.monotonic()
                 try:
+                    on_its_way = True
                     answer, sent = self._ask_open("/v1/flights:open", request)
                     if answer["decision"] == "verify":
                         answer, sent = self._look(answer, request)
                 except Busy as e:
+                    on_its_way = e._unsure
                     if self._waited():
                         raise
                     # A server that did not wait knows that it cannot be yet. It is not asked at once.
@@ -493,14 +539,16 @@ class Flight:
                     time.sleep(max(0.0, min(max(e.retry_after, 0.02), 1.0, left)))
                     continue
                 if answer["decision"] not in ("proceed", "replay"):
-                    unknown = Error(f"the server decided {answer['decision']!r}, which this client does not know")
+                    unknown = Error(f"the server decided {answer['decision']!r}, which this client does not know: "
+                                    "nothing was run; take a newer client", code="internal")
                     unknown._unsure = True
                     raise unknown
                 return dict(answer, _nonce=nonce), sent
         except BaseException as e:
             # What was given up may still be carried out; nobody else would ever say that nothing was sent.
-            if e._unsure if isinstance(e, Error) else True:
-                threading.Thread(target=self._stray, args=(request,), name="flightd-stray").start()
+            if on_its_way and (e._unsure if isinstance(e, Error) else True):
+                with contextlib.suppress(RuntimeError):  # no thread any more: it ends with its session
+                    threading.Thread(target=self._stray, args=(request,), name="flightd-stray").start()
             raise
 
     def _ask_open(self, path: str, request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
@@ -554,9 +602,10 @@ class Flight:
             self._policy = answer.get("policy") or {}  # the first caller's stands
 
     def _adopt(self, answer: Dict[str, Any], sent: _Sent) -> None:
+        self.flight_id, self.fencing_token = answer["flight_id"], answer["fencing_token"]
         self._describe(answer)
-        self.fencing_token, self._session, self._nonce = answer["fencing_token"], answer["session"], answer["_nonce"]
-        self._every = max(answer.get("renew_every_ms", 0) / 1000, 0.05)
+        self._session, self._nonce = answer["session"], answer["_nonce"]
+        self._every = max((answer.get("renew_every_ms") or 1000) / 1000, 0.05)
         self._trust = _Trust()
         self._trust.extend(sent, answer["trust_ms"])
         timeout = self._policy.get("attempt_timeout_ms")
@@ -595,34 +644,45 @@ class Flight:
 
     def __exit__(self, kind: Optional[Type[BaseException]], exc: Optional[BaseException],
                  trace: Optional[TracebackType]) -> bool:
-        with self._gate:
-            self._left = True
+        own = self._is_own(exc)
+        if isinstance(exc, (NotDone, Refused)):
+            exc._left_at = time.monotonic()
         if self._over:
+            self._left = True
             return isinstance(exc, _Skip) and exc.flight is self
-        outcome, text = self._classify(exc)
+        if self._process != os.getpid():
+            return False  # a fork does not end the flight of its parent
+        interrupted = exc is not None and not isinstance(exc, Exception)
         try:
+            with self._gate:
+                self._left = True
+            outcome, text = self._classify(exc, own)
             flight = self._record(outcome, text)
-        except Fenced as e:
-            return self._after_fence(e, exc)
-        except Unrecorded as e:
-            if exc is not None and not isinstance(exc, Exception):
+        except (Fenced, Unrecorded) as e:
+            if interrupted:
                 return False
+            if isinstance(e, Fenced):
+                return self._after_fence(e, exc)
             raise e from (exc or e.__cause__)
         finally:
             self._stop.set()
-        if exc is not None and not isinstance(exc, Exception):
+        if interrupted:
             return False  # whoever interrupts the program gets what it asked for
         return self._land(flight, outcome, exc)
 
-    def _classify(self, exc: Optional[BaseException]) -> Tuple[str, str]:
+    def _classify(self, exc: Optional[BaseException], own: bool) -> Tuple[str, str]:
         text = "" if exc is None else f"{type(exc).__name__}: {_text(exc)}"
         if exc is None:
-            if self._sent:
-                return "succeeded", ""
-            return "unknown", "the block ended without effect(): nobody can tell whether anything was sent"
-        if isinstance(exc, Refused):
+            if not self._sent:
+                return "unknown", "the block ended without effect(): nobody can tell whether anything was sent"
+            if self._running:
+                return "unknown", "the block ended while effect() was running: nobody can tell how that ends"
+            return "succeeded", ""
+        if isinstance(exc, Refused) and own:
             return "refused", text
-        if isinstance(exc, NotDone) or not self._sent:
+        # What was raised in one effect says nothing of another one; below all of them it is about what was sent.
+        others = self._running or exc is self._word and self._standing
+        if not self._sent or isinstance(exc, NotDone) and own and not others:
             return "not_done", text
         return "unknown", text
 
@@ -645,9 +705,10 @@ class Flight:
                 flight["source"] = "executed"
                 self._settle(flight)
             except Error as e:
-                if not self._sent and exc is None:
-                    raise RuntimeError(f"{self.key}: put f.effect() around the call that must happen once, or raise "
-                                       "NotDone to leave without it; the flight is in doubt") from e
+                if outcome == "unknown" and exc is None:
+                    advice = ("wait for the threads that are in f.effect() before the block ends" if self._sent else
+                              "put f.effect() around the call that must happen once, or raise NotDone to leave without it")
+                    raise RuntimeError(f"{self.key}: {advice}; the flight is in doubt") from e
                 raise e from exc
             return True
         if outcome == "unknown" and flight.get("looking") and self._look_up is not None:
@@ -739,20 +800,25 @@ class Client:
                  spool: Optional[str] = None, patience: float = 10.0, report_wait: float = 10.0,
                  owner: str = "") -> None:
         self.namespace = namespace or os.environ.get("FLIGHTD_NAMESPACE") or "default"
+        if not _NAMESPACE.fullmatch(self.namespace):
+            raise ValueError(f"{self.namespace!r} is no namespace: letters, digits, '.', '_' and '-' make one")
         self._wires = [_Wire(a) for a in _addresses(address or os.environ.get("FLIGHTD_ADDR") or DEFAULT_SERVER)]
         if patience <= 0 or report_wait <= 0:
             raise ValueError("patience and report_wait must be more than nothing")
         self._ttl, self._patience, self._report_wait, self._name = ttl, patience, report_wait, owner
         self._spool = _Spool(_default_spool() if spool is None else spool)
         self._best, self._deployment = 0, ""
-        self._lock, self._connecting = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         self._drainer: Optional[threading.Thread] = None
         self._closed = threading.Event()
         _clients.add(self)
 
     def _forked(self) -> None:
         """This process is a fork: threads that held locks are its parent's, and so are the connections."""
-        self._lock, self._connecting = threading.Lock(), threading.Lock()
+        self._lock, closed = threading.Lock(), self._closed.is_set()
+        self._closed = threading.Event()
+        if closed:
+            self._closed.set()
         self._spool.forked()
         for wire in self._wires:
             wire.forked()
@@ -785,6 +851,8 @@ class Client:
             request["fingerprint"] = "none"
         if recovery == "verify" and look_up is None:
             raise ValueError("recovery verify needs a look_up")
+        if wait != wait:
+            raise ValueError("wait is no number of seconds")
         for field_name, seconds in (("attempt_timeout_ms", attempt_timeout), ("settle_ms", settle),
                                     ("provider_window_ms", provider_window), ("ttl_ms", self._ttl)):
             if seconds is not None:
@@ -840,17 +908,19 @@ class Client:
             failure: Error
             try:
                 status, after, data, sent = self._wires[server].exchange(method, path, payload, headers, timeout, once)
-                if status < 300 and (not has or _has(data, has)):
+                if status < 300 and (not has or _has(data, has, path)):
                     return data, sent
-                failure = _refusal(status, after, data)
-                if 300 <= status < 500 and status != 429:
+                failure = _refusal(status, after, data, self._wires[server].address)
+                if 300 <= status < 500 and status not in (408, 429):
                     failure._unsure = unsure
                     raise failure
                 unsure = unsure or failure.code in ("internal", "unreachable")
                 hint = min(failure.problem.get("retry_after_ms", 0) / 1000, 5.0)
             except (OSError, http.client.HTTPException) as e:
-                unsure = unsure or not isinstance(e, (ConnectionRefusedError, socket.gaierror))
-                failure = Unavailable(f"no server answers: {type(e).__name__}: {e}")
+                nobody = isinstance(e, (ConnectionRefusedError, socket.gaierror))
+                unsure = unsure or not nobody
+                failure = Unavailable(f"no server answers at {self._wires[server].address}: {type(e).__name__}: {e}"
+                                      + (f" ({_NOBODY})" if nobody else ""))
                 failure.__cause__ = e
             self._best = (server + 1) % len(self._wires)
             if deadline is None:
@@ -868,12 +938,10 @@ class Client:
         """Learns at first which deployment answers, since reports on disk belong to one, and delivers those."""
         if self._deployment or path == "/version":
             return
-        with self._connecting:
-            if self._deployment:
-                return
-            version, _ = self._ask("GET", "/version", has="version")
-            self._deployment = version.get("deployment") or "-"
-        if self._spool.names():
+        version, _ = self._ask("GET", "/version", has="version")
+        with self._lock:
+            first, self._deployment = not self._deployment, version.get("deployment") or "-"
+        if first and self._spool.names():
             self._drain_soon(now=True)
 
     def _receipt_body(self, flight_id: str) -> bytes:
@@ -912,13 +980,13 @@ class Client:
             self._drain_soon(now=False)
             raise
         if _taking(failure) == "refused":
-            self._spool.put_aside(name, failure)
+            where = "a person must look at it: " + self._spool.put_aside(name, failure)
         else:
+            where = self._spool.place(name)
             self._spool.release(name)
-            _log.warning("flightd: the outcome of %s is not recorded yet; its report waits in %s: %s",
-                         key, self._spool.folder, failure)
+            _log.warning("flightd: the outcome of %s is not recorded yet; %s: %s", key, where, failure)
             self._drain_soon(now=False)
-        unrecorded = Unrecorded(f"{key} ran; its outcome is not recorded yet and stays in the report spool: {failure}")
+        unrecorded = Unrecorded(f"{key} ended as {report['outcome']}, which is not recorded yet; {where}: {failure}")
         unrecorded.outcome, unrecorded.result, unrecorded.key = report["outcome"], result, key
         raise unrecorded from failure
 
@@ -989,8 +1057,12 @@ def _flight_id(key: str) -> str:
 def _addresses(listed: str) -> List[urllib.parse.SplitResult]:
     servers = []
     for part in listed.replace(",", " ").split():
-        url = urllib.parse.urlsplit(part if "://" in part else "http://" + part)
-        if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
+        try:
+            url = urllib.parse.urlsplit(part if "://" in part else "http://" + part)
+            good = url.scheme in ("http", "https") and url.hostname and url.port != 0 and not (url.query or url.fragment)
+        except ValueError:  # of the port, or of an IPv6 address
+            good = False
+        if not good:
             raise ValueError(f"{part!r} is no address of a server like {DEFAULT_SERVER}")
         servers.append(url)
     if not servers:
@@ -1003,6 +1075,7 @@ class _Wire:
 
     def __init__(self, url: urllib.parse.SplitResult) -> None:
         self._url, self._lock, self._closed = url, threading.Lock(), False
+        self.address = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path.rstrip('/')}"
         self._idle: List[Tuple[http.client.HTTPConnection, float]] = []
 
     def exchange(self, method: str, path: str, body: Optional[bytes], headers: Dict[str, str], timeout: float,
@@ -1022,7 +1095,7 @@ class _Wire:
         try:
             return self._send(kind(self._url.hostname or "", self._url.port, timeout=min(timeout, 3.0)), method, path,
                               body, headers, timeout)
-        except ConnectionRefusedError as e:
+        except (ConnectionRefusedError, socket.gaierror) as e:
             if stale:  # that nobody is there now does not say that nobody was
                 raise ConnectionError(f"the connection was lost, and then: {e}") from e
             raise
@@ -1034,7 +1107,8 @@ class _Wire:
                 connection.connect()
             cast(socket.socket, connection.sock).settimeout(timeout)
             sent = _Sent(time.monotonic(), time.time())
-            connection.request(method, self._url.path.rstrip("/") + path, body, headers)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may have said why before it had read all
+                connection.request(method, self._url.path.rstrip("/") + path, body, headers)
             answer = connection.getresponse()
             if answer.status < 200:  # the answer proper would follow, and be taken for that of the next request
                 raise http.client.HTTPException(f"answer {answer.status}")
@@ -1124,17 +1198,22 @@ class _Spool:
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             handle, temp = tempfile.mkstemp(prefix="new-", dir=self.folder)  # with mode 0600
-            with os.fdopen(handle, "wb") as f:
-                f.write(self.MAGIC + struct.pack(">I", _crc32c(data)) + data)
-                f.flush()
-                os.fsync(f.fileno())
-            os.replace(temp, os.path.join(self.folder, name))  # it appears whole or not at all
+            try:
+                with os.fdopen(handle, "wb") as f:
+                    f.write(self.MAGIC + struct.pack(">I", _crc32c(data)) + data)
+                    f.flush()
+                    os.fsync(f.fileno())
+                os.replace(temp, os.path.join(self.folder, name))  # it appears whole or not at all
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.remove(temp)
+                raise
             folder = os.open(self.folder, os.O_RDONLY)
             try:
                 os.fsync(folder)  # makes the name durable
             finally:
                 os.close(folder)
-        except OSError as e:
+        except Exception as e:
             _log.error("flightd: the report of %s could not be kept on disk: %s", key, e)
             self._memory[name] = entry
         return name
@@ -1174,20 +1253,28 @@ class _Spool:
                 os.remove(os.path.join(self.folder, name))
         self.release(name)
 
-    def put_aside(self, name: str, why: Exception) -> None:
-        """Keeps a report that no server will ever take, for a person to look at."""
-        if self._memory.pop(name, None) is None:
-            self._rename(name, ".refused", why)
-        else:
-            _log.error("flightd: a report was refused, and the disk did not take it: %s", why)
-            self.release(name)
+    def place(self, name: str) -> str:
+        """Says where a report waits."""
+        if name in self._memory:
+            return "its report is not on disk, and is lost with this process"
+        return f"its report waits in {self.folder} and is sent on"
 
-    def _rename(self, name: str, suffix: str, why: Exception) -> None:
+    def put_aside(self, name: str, why: Exception) -> str:
+        """Keeps a report that no server will ever take, for a person to look at, and says where."""
+        lost = self._memory.pop(name, None)
+        if lost is None:
+            return self._rename(name, ".refused", why)
+        _log.error("flightd: a report was refused, and the disk did not take it: %s: %s", lost["key"], why)
+        self.release(name)
+        return "its report was refused, and is not on disk"
+
+    def _rename(self, name: str, suffix: str, why: Exception) -> str:
         path = os.path.join(self.folder, name)
         with contextlib.suppress(OSError):
             os.replace(path, path + suffix)
         _log.error("flightd: a report is put aside; a person must look at it: %s: %s", path + suffix, why)
         self.release(name)
+        return path + suffix
 
 
 def _crc32c(data: bytes) -> int:

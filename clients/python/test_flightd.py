@@ -1,5 +1,6 @@
 """What is Python's own about the client, against the server that FLIGHTD_ADDR names."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -13,6 +14,7 @@ import time
 import unittest
 import urllib.request
 import uuid
+from unittest import mock
 
 import flightd
 
@@ -143,7 +145,7 @@ class TestOnce(unittest.TestCase):
     def test_a_fork_does_not_wait_for_its_parents_threads(self):
         self.run_once(1)
         client = flightd.Client(spool=self.spool.name)
-        with client._connecting, client._lock, client._spool._lock:
+        with client._lock, client._spool._lock:
             pid = os.fork()
             if pid == 0:
                 with contextlib.suppress(BaseException):
@@ -253,6 +255,9 @@ class TestOnce(unittest.TestCase):
 
     def test_what_cannot_be_is_refused_before_anything_is_sent(self):
         for make in (lambda: flightd.Client("ftp://x"), lambda: flightd.Client(" , "), lambda: flightd.Client(patience=0),
+                     lambda: flightd.Client("localhost:x"), lambda: flightd.Client("http://h:99999"),
+                     lambda: flightd.Client(namespace="a b"), lambda: flightd.Client(namespace="é"),
+                     lambda: self.client.once("test", "1", wait=float("nan")),
                      lambda: self.client.once("test", "1", float("nan")),
                      lambda: self.client.once("test", "1", recovery="verify")):
             self.assertRaises(ValueError, make)
@@ -260,6 +265,11 @@ class TestOnce(unittest.TestCase):
         with self.assertRaises(flightd.Error) as caught:
             self.client.once("test", "a b").__enter__()
         self.assertEqual(caught.exception.code, "idempotency_key_invalid")
+
+    def test_what_is_too_large_is_told_by_the_server(self):
+        with self.assertRaises(flightd.Error) as caught:  # it answers before it has read all of it, and closes
+            self.client.once("test", self.id, "x" * 8_000_000).__enter__()
+        self.assertEqual(caught.exception.code, "payload_too_large")
 
     def test_damaged_reports_are_put_aside(self):
         self.run_once(1)
@@ -313,6 +323,17 @@ class TestOnce(unittest.TestCase):
             client._ask("POST", "/v1/flights:open", {}, has="decision")
         self.assertFalse(caught.exception._unsure, "nobody was there")
 
+    def test_a_lost_connection_stays_one_where_the_name_is_gone_then(self):
+        version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
+        address, _ = self.serve([version, b""])
+        client = flightd.Client(address, spool="", patience=0.01)
+        self.addCleanup(client.close)
+        client._connect("")
+        with mock.patch("socket.getaddrinfo", side_effect=socket.gaierror(-2, "unknown")):
+            with self.assertRaises(flightd.Unavailable) as caught:
+                client._ask("POST", "/v1/flights:open", {}, has="decision")
+        self.assertTrue(caught.exception._unsure, "it may have been carried out")
+
     def test_a_fork_has_connections_of_its_own(self):
         self.run_once(1)
         with tempfile.TemporaryFile() as said:
@@ -325,6 +346,200 @@ class TestOnce(unittest.TestCase):
             said.seek(0)
             self.assertEqual(said.read(), b"replayed")
         self.assertEqual(self.run_once(3).source, "replayed")
+
+    def test_the_word_of_one_flight_is_not_that_of_the_one_around_it(self):
+        with self.assertRaises(flightd.InDoubt):  # what was not done is the inner effect
+            with self.client.once("test", self.id) as outer:
+                with outer.effect():
+                    with self.client.once("test", self.id + "-inner") as inner:
+                        with inner.effect():
+                            raise flightd.NotDone("later")
+        self.id += "-again"
+        own = flightd.NotDone("one object, raised by one flight after the other")
+        for _ in range(2):
+            with self.assertRaises(flightd.NotDone):
+                with self.client.once("test", self.id) as f:
+                    with f.effect():
+                        raise own
+        self.assertEqual(self.run_once(1).source, "executed")
+
+    def test_one_effect_that_was_not_done_says_nothing_of_another(self):
+        with self.assertRaises(flightd.InDoubt):
+            with self.client.once("test", self.id) as f:
+                with f.effect():
+                    pass
+                with f.effect():
+                    raise flightd.NotDone("later")
+        self.id += "-tried-again"
+        with self.assertRaises(flightd.NotDone):
+            with self.client.once("test", self.id) as f:
+                with contextlib.suppress(flightd.NotDone):
+                    with f.effect():
+                        raise flightd.NotDone("refused")
+                with f.effect():
+                    raise flightd.NotDone("refused again")
+        with self.assertRaises(flightd.NotDone):  # below effect() it is about all that was sent
+            with self.client.once("test", self.id) as f:
+                with f.effect():
+                    pass
+                raise flightd.NotDone("the answer said so")
+        self.assertEqual(self.run_once(1).source, "executed")
+
+    def test_an_effect_that_still_runs_when_the_block_is_left_is_of_unknown_outcome(self):
+        def acting(f, inside, leave):
+            with contextlib.suppress(flightd.LeaseLost), f.effect():
+                inside.set()
+                leave.wait(20)
+        for end, error in ((None, RuntimeError), (flightd.NotDone("later"), flightd.InDoubt)):
+            self.id = uuid.uuid4().hex
+            inside, leave = threading.Event(), threading.Event()
+            with self.assertRaises(error), self.client.once("test", self.id) as f:
+                thread = threading.Thread(target=acting, args=(f, inside, leave))
+                thread.start()
+                inside.wait(20)
+                if end:
+                    raise end
+            leave.set()
+            thread.join()
+            with self.assertRaises(flightd.InDoubt):
+                self.run_once(1)
+
+    def test_an_interrupt_stays_one_also_where_it_was_decided_without_this_attempt(self):
+        for interrupt in (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError):
+            self.id = uuid.uuid4().hex
+            with self.assertRaises(interrupt):
+                with self.client.once("test", self.id) as f:
+                    with f.effect():
+                        report = {"fencing_token": f.fencing_token, "outcome": "succeeded"}
+                        self.client._ask("POST", f"/v1/flights/{f.flight_id}/report", report, has="state")
+                        raise interrupt
+
+    def test_a_block_that_is_left_is_not_renewed_any_more_however_it_is_left(self):
+        class Interrupting(Exception):
+            def __str__(self):
+                raise KeyboardInterrupt
+        with self.assertRaises(KeyboardInterrupt):
+            with self.client.once("test", self.id) as f:
+                with f.effect():
+                    raise Interrupting
+        self.assertTrue(f._stop.is_set())
+
+    def test_a_fork_neither_acts_nor_ends_its_parents_flight(self):
+        parent, pid = os.getpid(), 0
+        try:
+            with self.client.once("test", self.id) as f:
+                pid = os.fork()
+                if pid == 0:
+                    signal.alarm(10)
+                    with f.effect():
+                        os._exit(3)
+                self.assertEqual(os.waitpid(pid, 0)[1], 0)
+                other = self.client._ask("GET", f"/v1/flights/{f.flight_id}", has="state")[0]
+                with f.effect():
+                    f.result = other["state"]
+        except BaseException as e:
+            if os.getpid() != parent:
+                os._exit(0 if isinstance(e, flightd.LeaseLost) else 4)
+            raise
+        self.assertEqual((f.source, f.result), ("executed", "running"))
+
+    def test_a_disk_that_is_full_is_not_filled_further_and_is_told_of(self):
+        class Away(flightd.Client):
+            def _ask(self, method, path, *args, **more):
+                if path.endswith("/report"):
+                    raise flightd.Unavailable("away")
+                return super()._ask(method, path, *args, **more)
+        full = mock.patch("os.fsync", side_effect=OSError(28, "No space left on device"))
+        for spool, broken in ((self.spool.name, full), ("", contextlib.nullcontext())):
+            self.id = uuid.uuid4().hex
+            client = Away(spool=spool, report_wait=0.05)
+            self.addCleanup(client.close)
+            with self.assertRaisesRegex(flightd.Unrecorded, "not on disk") as caught, broken:
+                with client.once("test", self.id) as f:
+                    with f.effect():
+                        f.result = 1
+            self.assertEqual(caught.exception.result, 1)
+            self.assertEqual(os.listdir(self.spool.name), [])
+
+    def test_a_report_that_is_refused_for_ever_does_not_wait(self):
+        class Refusing(flightd.Client):
+            def _ask(self, method, path, *args, **more):
+                if path.endswith("/report"):
+                    raise flightd.Error("no", code="input_invalid", problem={"retryable": False})
+                return super()._ask(method, path, *args, **more)
+        client = Refusing(spool=self.spool.name)
+        self.addCleanup(client.close)
+        with self.assertRaisesRegex(flightd.Unrecorded, r"a person must look.*\.refused"), self.assertLogs("flightd"):
+            with client.once("test", self.id) as f:
+                with f.effect():
+                    f.result = 1
+        self.assertEqual([n.split(".", 1)[1] for n in os.listdir(self.spool.name)], ["report.refused"])
+
+    def test_nothing_is_given_back_where_nothing_was_asked(self):
+        strays = []
+        with mock.patch.object(flightd.Flight, "_stray", lambda self, request: strays.append(request)):
+            address, _ = self.serve([b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 7\r\n\r\n<html/>"])
+            away = flightd.Client(address, spool="", patience=0.01)
+            self.addCleanup(away.close)
+            with self.assertRaises(flightd.Unavailable):
+                away.once("test", self.id).__enter__()
+            with self.client.once("test", self.id) as f:
+                with mock.patch("time.sleep", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+                    with mock.patch.object(self.client, "_ask", side_effect=flightd.Busy("somebody is at it")):
+                        self.client.once("test", self.id).__enter__()
+                with f.effect():
+                    pass
+        self.assertEqual(strays, [])
+
+    def test_one_that_waits_for_a_server_keeps_no_other_one_waiting(self):
+        client, both = flightd.Client(spool=""), threading.Barrier(2, timeout=10)
+        self.addCleanup(client.close)
+        ask = client._ask
+
+        def together(method, path, *args, **more):
+            if path == "/version":
+                both.wait()
+            return ask(method, path, *args, **more)
+        client._ask = together
+        threads = [threading.Thread(target=client._connect, args=("",)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertFalse(both.broken)
+
+    def test_errors_say_what_to_do(self):
+        nobody = flightd.Client("http://127.0.0.1:1, http://127.0.0.1:2", spool="", patience=0.01)
+        self.addCleanup(nobody.close)
+        with self.assertRaisesRegex(flightd.Unavailable, r"http://127.0.0.1:[12].*flightd dev.*FLIGHTD_ADDR"):
+            nobody.once("test", self.id).__enter__()
+        page = b"HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\n<html/>"
+        address, _ = self.serve([page])
+        other = flightd.Client(address, spool="", patience=0.01)
+        self.addCleanup(other.close)
+        with self.assertRaisesRegex(flightd.Error, "not flightd.*" + address + ".*FLIGHTD_ADDR") as caught:
+            other.once("test", self.id).__enter__()
+        self.assertEqual(caught.exception.code, "internal")
+
+    def test_what_answers_is_flightd_or_nobody(self):
+        path, whole = "/v1/flights/fl_1/report", {"decision": "proceed", "flight_id": "fl_1", "fencing_token": "t",
+                                                  "session": "s", "trust_ms": 1, "of a later version": None}
+        for answer, name, good in [
+            ({"state": "maintenance"}, "state", False), ({"state": "succeeded", "id": "fl_2"}, "state", False),
+            ({"state": "of a later version", "id": "fl_1"}, "state", True), (["state"], "state", False),
+            ({"decision": "proceed"}, "decision", False), (whole, "decision", True), ({"decision": [1]}, "decision", True),
+            ({"decision": "of a later version"}, "decision", True), ({"decision": "replay"}, "decision", False),
+        ]:
+            self.assertEqual(flightd._has(json.dumps(answer).encode(), name, path), good, answer)
+
+    def test_a_decision_that_is_not_known_lets_nobody_act(self):
+        answers = {"/version": {"version": "9", "deployment": "d"}, "/v1/flights:open": {"decision": "perhaps"}}
+        client = flightd.Client(spool="")
+        self.addCleanup(client.close)
+        client._ask_raw = lambda method, path, *more: (json.dumps(answers[path]).encode(), flightd._Sent(0, 0))
+        with self.assertRaises(flightd.Error) as caught:
+            client.once("test", self.id).__enter__()
+        self.assertEqual(caught.exception.code, "internal")
 
     def test_the_environment_says_where(self):
         program = "import flightd\nwith flightd.once('test', '%s') as f:\n    with f.effect(): f.result = f.key\nprint(f.result)"

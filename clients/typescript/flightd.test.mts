@@ -2,12 +2,15 @@
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
-import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, open, readdir, rm, writeFile } from "node:fs/promises";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { after, before, beforeEach, test } from "node:test";
+import { after, before, beforeEach, test, type TestContext } from "node:test";
 import {
-  Busy, Client, Failed, FlightdError, InDoubt, NotDone, Unavailable, once, type Flight, type OnceOptions, type Result,
+  Busy, Client, Failed, FlightdError, InDoubt, LeaseLost, NotDone, Unavailable, Unrecorded, once, type ClientOptions, type Flight,
+  type OnceOptions, type Result,
 } from "./flightd.js";
 
 let spool: string;
@@ -178,6 +181,9 @@ test("what cannot be is refused before anything is sent", async () => {
   assert.throws(() => new Client("ftp://x"), TypeError);
   assert.throws(() => new Client(" , "), TypeError);
   assert.throws(() => new Client(undefined, { patienceMs: 0 }), RangeError);
+  assert.throws(() => new Client("localhost:x"), TypeError);
+  for (const namespace of ["a b", "é"]) assert.throws(() => new Client(undefined, { namespace }), TypeError);
+  await assert.rejects(run(1, { waitMs: NaN }), TypeError);
   await assert.rejects(run(1, { recovery: "verify" }), TypeError);
   await assert.rejects(client.once("test", id, { big: 1n }, () => assert.fail("it runs")), TypeError);
   await assert.rejects(client.once("test", "a b", 1, () => 1), (e) => e instanceof FlightdError && e.code === "idempotency_key_invalid");
@@ -191,6 +197,130 @@ test("damaged reports are put aside", async () => {
   await other.once("test", id, 1, (f) => f.effect(() => 1));
   while (said.length === 0) await new Promise((wake) => setImmediate(wake));
   assert.deepEqual(await readdir(folder), ["x.report.damaged"]);
+});
+
+test("the word of one flight is not that of the one around it", async () => {
+  const inner = () => client.once("test", id + "-inner", 1, (f) => f.effect(() => { throw new NotDone("later"); }));
+  await assert.rejects(client.once("test", id, 1, (f) => f.effect(inner)), InDoubt); // what was not done is the inner effect
+  id += "-again";
+  const own = new NotDone("one object, thrown by one flight after the other");
+  for (let i = 0; i < 2; i++) await assert.rejects(client.once("test", id, undefined, (f) => f.effect(() => { throw own; })), own);
+  assert.equal((await run(1)).source, "executed");
+});
+
+test("one effect that was not done says nothing of another", async () => {
+  const later = () => { throw new NotDone("later"); };
+  await assert.rejects(client.once("test", id, undefined, async (f) => { await f.effect(() => 1); await f.effect(later); }), InDoubt);
+  id += "-beside";
+  let end = (): void => undefined;
+  const other = new Promise<void>((wake) => { end = wake; });
+  await assert.rejects(client.once("test", id, undefined, (f) => Promise.all([f.effect(() => other), f.effect(later)])), InDoubt);
+  end();
+  id += "-tried-again";
+  const twice = async (f: Flight) => { await f.effect(later).catch(() => undefined); await f.effect(later); };
+  await assert.rejects(client.once("test", id, undefined, twice), NotDone);
+  const below = async (f: Flight) => { await f.effect(() => 1); later(); }; // it is about all that was sent
+  await assert.rejects(client.once("test", id, undefined, below), NotDone);
+  assert.equal((await run(1)).source, "executed");
+});
+
+test("an effect that nobody waits for is of unknown outcome, and that is told", async () => {
+  let end = (): void => undefined;
+  const other = new Promise<void>((wake) => { end = wake; });
+  const forgets = (f: Flight) => { void f.effect(() => other); };
+  await assert.rejects(client.once("test", id, undefined, forgets), (e) => e instanceof InDoubt && /await/.test(String(e.cause)));
+  end();
+  await assert.rejects(run(1), InDoubt);
+});
+
+test("an attempt whose time is over starts nothing, also where the event loop was blocked", async () => {
+  const act = (f: Flight) => {
+    for (const until = performance.now() + 60; performance.now() < until;);
+    return f.effect(() => assert.fail("it runs"));
+  };
+  await assert.rejects(client.once("test", id, undefined, act, { attemptTimeoutMs: 20 }), LeaseLost);
+  assert.equal((await run(1)).source, "executed");
+});
+
+test("nothing is given back where nothing was asked", async () => {
+  const other = new Client(undefined, { spool: "" });
+  const asked: string[] = [];
+  other.ask = async (_, route) => {
+    asked.push(route);
+    if (route === "/version") return { json: { version: "1" }, sent: { mono: 0, wall: 0 } };
+    throw new Busy("somebody is at it", "idempotency_in_flight", { retry_after_ms: 5000 });
+  };
+  const act = () => assert.fail("it runs");
+  await assert.rejects(other.once("test", id, 1, act, { signal: AbortSignal.abort() }), { name: "AbortError" });
+  const controller = new AbortController();
+  const waits = other.once("test", id, 1, act, { signal: controller.signal });
+  while (!asked.includes("/v1/flights:open")) await new Promise((wake) => setImmediate(wake));
+  await new Promise((wake) => setImmediate(wake)); // it has its answer, and rests
+  controller.abort();
+  await assert.rejects(waits, { name: "AbortError" });
+  assert.deepEqual(asked, ["/version", "/v1/flights:open"]);
+});
+
+/** Starts a server of the test's own and gives its address. */
+async function listen(t: TestContext, server: Server): Promise<string> {
+  await new Promise<void>((wake) => server.listen(0, "127.0.0.1", wake));
+  t.after(() => new Promise((wake) => { server.close(wake); server.closeAllConnections(); }));
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+test("the caller's signal ends its wait for a server, too", async (t) => {
+  const silent = createServer(() => undefined);
+  const other = new Client(await listen(t, silent), { spool: "", patienceMs: 100 });
+  const controller = new AbortController();
+  const waits = other.once("test", id, 1, () => assert.fail("it runs"), { signal: controller.signal });
+  controller.abort(new Error("enough"));
+  await assert.rejects(waits, /enough/);
+});
+
+/** A client whose reports go wrong. */
+function withoutReports(options: ClientOptions, error: FlightdError): Client {
+  const other = new Client(undefined, { reportWaitMs: 50, log: () => undefined, ...options });
+  const ask = other.ask.bind(other);
+  other.ask = async (method, route, body, o) => {
+    if (route.endsWith("/report")) throw error;
+    return ask(method, route, body, o);
+  };
+  return other;
+}
+
+test("a report that is not on disk is told of, and leaves nothing half-written", async (t) => {
+  const away = new Unavailable("away", "unreachable");
+  for (const where of ["", path.join(spool, "full")]) {
+    id = randomUUID();
+    if (where) {
+      await mkdir(where);
+      const file = await open(path.join(spool, "any"), "w");
+      t.mock.method(Object.getPrototypeOf(file), "sync", () => Promise.reject(new Error("ENOSPC: no space left on device")));
+      await file.close();
+    }
+    const other = withoutReports({ spool: where }, away);
+    t.after(() => other.close());
+    await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => 1)), (e) => e instanceof Unrecorded && /not on disk/.test(e.message));
+    if (where) assert.deepEqual(await readdir(where), []);
+  }
+});
+
+test("a report that is refused for ever does not wait", async () => {
+  const folder = await mkdtemp(path.join(spool, "refused-"));
+  const other = withoutReports({ spool: folder }, new FlightdError("no", "input_invalid", { retryable: false }));
+  await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => 1)), /a person must look.*\.refused/);
+  assert.deepEqual((await readdir(folder)).map((n) => n.slice(33)), ["report.refused"]);
+});
+
+test("errors say what to do", async (t) => {
+  const act = () => assert.fail("it runs");
+  const page = createServer((_, response) => response.writeHead(404).end("<html/>"));
+  const address = await listen(t, page);
+  const nobody = new Client("http://127.0.0.1:2, http://127.0.0.1:3", { spool: "", patienceMs: 10 });
+  await assert.rejects(nobody.once("test", id, 1, act), (e) => e instanceof Unavailable &&
+    /http:\/\/127.0.0.1:[23].*flightd dev.*FLIGHTD_ADDR/.test(e.message));
+  await assert.rejects(new Client(address, { spool: "", patienceMs: 10 }).once("test", id, 1, act),
+    (e) => e instanceof FlightdError && e.code === "internal" && new RegExp(`not flightd.*${address}.*FLIGHTD_ADDR`).test(e.message));
 });
 
 test("the environment says where", async () => {

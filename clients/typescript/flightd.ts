@@ -17,6 +17,9 @@
  *     NotDone, anywhere                 it surely did not happen this time: the key is free again
  *     any other one, once in effect()   it may have happened: `unknown`, and the recovery policy decides
  *
+ * NotDone thrown in one effect() says nothing of another one of the callback, and what a flight inside the callback was
+ * left with says nothing of the one around it: then it is any other one, too.
+ *
  * The policy is `hold` unless you name another: then nobody acts again before a person has said what happened (InDoubt).
  * `resend` suits providers that honour `f.idempotencyKey`; `verify` those that can be asked, by `lookUp`.
  *
@@ -70,11 +73,17 @@ export class FlightdError extends Error {
 
 /** Throw it when the provider said no: the effect did not happen and never will. It ends the flight. */
 export class Refused extends FlightdError {
+  /** @internal when it left the callback of a flight: to one around that it is an error like any other */
+  leftAt = 0;
+
   constructor(message: string, cause?: unknown) { super(message, "refused", {}, cause); }
 }
 
 /** Throw it when the effect surely did not happen this time. The key is free again. */
 export class NotDone extends FlightdError {
+  /** @internal */
+  leftAt = 0;
+
   constructor(message: string, cause?: unknown) { super(message, "not_done", {}, cause); }
 }
 
@@ -123,7 +132,7 @@ export class Declined extends FlightdError {
 /** flightd cannot decide now. No effect was started; asking again is safe. */
 export class Unavailable extends FlightdError {}
 
-/** The effect ran and no server has taken its outcome yet: the report waits on disk. */
+/** The callback has ended as `outcome` says, and no server has taken that yet: the report waits on disk, or its text says where. */
 export class Unrecorded extends FlightdError {
   readonly outcome: string;
   readonly value: unknown;
@@ -153,11 +162,13 @@ const BY_CODE: Record<string, ErrorClass> = {
   unreachable: Unavailable, lease_unavailable: Unavailable, draining: Unavailable, report_pending: Unavailable, rate_limited: Unavailable,
 };
 
+const NOBODY = "is flightd running there? `flightd dev` starts one; FLIGHTD_ADDR says where another one is";
+
 /**
  * The error that a problem document stands for. What is none comes from something in between, a proxy perhaps, which
  * cannot say what became of the request: where it says that there is no server, there is none.
  */
-function refusal(status: number, retryAfter: string, text: string): FlightdError {
+function refusal(status: number, retryAfter: string, text: string, server: string): FlightdError {
   let problem: Json = {};
   try {
     const read = JSON.parse(text);
@@ -165,7 +176,9 @@ function refusal(status: number, retryAfter: string, text: string): FlightdError
   } catch { /* it is none */ }
   if (typeof problem["code"] !== "string" || typeof problem["retryable"] !== "boolean") { // others do not say retryable
     const detail = `answer ${status} of something that is not flightd: ${text.slice(0, 200)}`;
-    problem = { code: status >= 300 && status < 500 ? "internal" : "unreachable", retryable: true, detail };
+    const hint = `it was asked at ${server}; FLIGHTD_ADDR says where flightd is`;
+    const passedOn = status < 300 || status >= 500 || status === 408;
+    problem = { code: passedOn ? "unreachable" : "internal", retryable: true, detail, hint };
   }
   problem["status"] = status;
   if (!problem["retry_after_ms"] && /^\d+$/.test(retryAfter)) problem["retry_after_ms"] = 1000 * Number(retryAfter);
@@ -178,10 +191,18 @@ function refusal(status: number, retryAfter: string, text: string): FlightdError
   return new (BY_CODE[code] ?? FlightdError)(message, code, problem);
 }
 
-function has(data: Buffer, name: string): boolean {
+/** What an answer to an open has, by its decision. */
+const NEEDS: Record<string, string[]> = {
+  replay: ["flight"], proceed: ["flight_id", "fencing_token", "session", "trust_ms"], verify: ["flight_id", "probe"],
+};
+
+/** Whether this is an answer of flightd: what is asked of one flight is answered by that one. */
+function has(data: Buffer, name: string, route: string): boolean {
   try {
     const answer = JSON.parse(data.toString());
-    return Boolean(answer) && typeof answer === "object" && name in answer;
+    if (!answer || typeof answer !== "object" || !(name in answer)) return false;
+    if (name === "state") return answer.id === route.split("/")[3];
+    return name !== "decision" || (NEEDS[String(answer.decision)] ?? []).every((field) => field in answer);
   } catch {
     return false;
   }
@@ -356,6 +377,11 @@ export class Flight {
   /** @internal */ sent = false;
   /** @internal the callback has ended */ left = false;
   /** @internal */ readonly trust: Trust;
+  /** @internal that nothing may start after; timers come late where the event loop is blocked */ deadline = Infinity;
+  /** @internal effects that run */ running = 0;
+  private standing = 0; // effects of which nothing says that they did not happen
+  private word: unknown; // that the last effect was left with
+  private readonly since = performance.now();
 
   /** @internal */
   constructor(answer: Json, trust: Trust, signal: AbortSignal) {
@@ -378,10 +404,38 @@ export class Flight {
    */
   async effect<T>(call: (f: Flight) => Promise<T> | T): Promise<T> {
     const over = this.left ? "the callback has ended" : this.trust.left() <= 0 ? "the lease is lost"
-      : this.signal.aborted ? textOf(this.signal.reason) : "";
+      : this.signal.aborted ? textOf(this.signal.reason)
+      : performance.now() >= this.deadline ? "the attempt's time-out is over" : "";
     if (over) throw new LeaseLost(`${this.key}: ${over}: the effect must not be started`, "lease_lost", {}, this.signal.reason);
     this.sent = true;
-    return await call(this);
+    this.running++;
+    let happened = true;
+    try {
+      return await call(this);
+    } catch (e) {
+      this.word = e;
+      happened = !this.isOwn(e);
+      throw e;
+    } finally {
+      this.running--;
+      if (happened) this.standing++;
+    }
+  }
+
+  /** Whether e is a word about this flight, and not one that another flight, within this one's callback, was left with. */
+  private isOwn(e: unknown): e is NotDone | Refused {
+    return (e instanceof NotDone || e instanceof Refused) && e.leftAt <= this.since;
+  }
+
+  /** @internal Notes that the callback has ended, and what its error says of the outcome. */
+  outcomeOf(e: unknown): "refused" | "not_done" | "unknown" {
+    const own = this.isOwn(e);
+    this.left = true;
+    if (e instanceof NotDone || e instanceof Refused) e.leftAt = performance.now();
+    if (own && e instanceof Refused) return "refused";
+    // What was thrown in one effect says nothing of another one; behind all of them it is about what was sent.
+    const others = this.running > 0 || (e === this.word && this.standing > 0);
+    return !this.sent || (own && !others) ? "not_done" : "unknown";
   }
 
   /** Nothing may start any more. An effect that has started is left to finish, except under verify. */
@@ -412,12 +466,15 @@ class Attempt {
     this.client = client;
     this.session = answer.json["session"];
     this.nonce = nonce;
-    this.every = Math.max(answer.json["renew_every_ms"] ?? 0, 50);
+    this.every = Math.max(answer.json["renew_every_ms"] || 1000, 50);
     this.verify = policy["recovery"] === "verify";
     this.trust.extend(answer.sent, answer.json["trust_ms"]);
     this.flight = new Flight(answer.json, this.trust, this.abort.signal);
     const timeout: number = policy["attempt_timeout_ms"] ?? 0;
-    if (timeout > 0) this.after(timeout, () => this.abort.abort(new Error("the attempt's time-out is over")));
+    if (timeout > 0) {
+      this.flight.deadline = performance.now() + timeout;
+      this.after(timeout, () => this.abort.abort(new Error("the attempt's time-out is over")));
+    }
     this.watch();
     this.after(this.every, () => void this.renew());
   }
@@ -478,6 +535,21 @@ function receiptOf(r: Json): Receipt {
   };
 }
 
+/** What p gives, unless the signal ends first: its reason, then. */
+async function until<T>(signal: AbortSignal | undefined, p: Promise<T>): Promise<T> {
+  if (!signal) return p;
+  let stop = (): void => undefined;
+  const aborted = new Promise<never>((_, reject) => { stop = () => reject(signal.reason); });
+  p.catch(() => undefined); // it may end when nobody waits for it any more
+  if (signal.aborted) stop();
+  signal.addEventListener("abort", stop);
+  try {
+    return await Promise.race([aborted, p]);
+  } finally {
+    signal.removeEventListener("abort", stop);
+  }
+}
+
 /** One call of once: as many legs as the answers say. */
 class Trip<T> {
   private readonly client: Client;
@@ -525,24 +597,29 @@ class Trip<T> {
   }
 
   private async pause(ms: number): Promise<void> {
-    await sleep(ms, undefined, this.options.signal ? { signal: this.options.signal } : {});
+    await until(this.options.signal, sleep(ms, undefined, this.options.signal ? { signal: this.options.signal } : {}));
   }
 
   /** Asks until the flight may be flown, is over, or the wait is. The nonce makes repeats harmless. */
   private async open(nonce: string): Promise<Answer> {
     const request: Json = { ...this.request, nonce, owner: this.client.owner() };
+    let onItsWay = false;
     try {
+      await this.client.connect(this.options.signal);
       for (;;) {
         const asked = performance.now();
         const wait = (request["wait_ms"] = this.waitMs());
         try {
+          onItsWay = true;
           let answer = await this.askOpen("/v1/flights:open", request);
           if (answer.json["decision"] === "verify") answer = await this.look(answer, request);
           if (["proceed", "replay"].includes(answer.json["decision"])) return answer;
-          const unknown = `the server decided ${answer.json["decision"]}, which this client does not know`;
+          const unknown = `the server decided ${answer.json["decision"]}, which this client does not know: nothing was run; ` +
+            "take a newer client";
           throw Object.assign(new FlightdError(unknown, "internal"), { unsure: true });
         } catch (e) {
           if (!(e instanceof Busy) || this.waited) throw e;
+          onItsWay = e.unsure;
           // A server that did not wait knows that it cannot be yet. It is not asked at once.
           const left = wait - (performance.now() - asked);
           if (left > 0) await this.pause(Math.min(Math.max(e.retryAfterMs, 20), 1000, left));
@@ -550,7 +627,7 @@ class Trip<T> {
       }
     } catch (e) {
       // What was given up may still be carried out; nobody else would ever say that nothing was sent.
-      if (e instanceof FlightdError ? e.unsure : true) void this.stray(request);
+      if (onItsWay && (e instanceof FlightdError ? e.unsure : true)) void this.stray(request);
       throw e;
     }
   }
@@ -627,14 +704,14 @@ class Trip<T> {
     try {
       value = await act(f);
       f.left = true;
-      if (!f.sent) {
-        error = new Error("put f.effect() around the call that must happen once, or throw NotDone to leave without it");
-        outcome = "unknown"; // nobody can tell whether anything was sent
+      if (!f.sent || f.running > 0) {
+        error = new Error(f.sent ? "return or await what f.effect() gives: the callback ended while it was running"
+          : "put f.effect() around the call that must happen once, or throw NotDone to leave without it");
+        outcome = "unknown"; // nobody can tell whether anything was sent, or how it ends
       }
     } catch (e) {
-      f.left = true;
+      outcome = f.outcomeOf(e);
       error = e;
-      outcome = e instanceof Refused ? "refused" : e instanceof NotDone || !f.sent ? "not_done" : "unknown";
     }
     const report = this.reportOf(f, outcome, value, error);
     let flight: Json;
@@ -749,6 +826,9 @@ export class Client {
     this.options = options;
     this.servers = addresses(address || process.env["FLIGHTD_ADDR"] || DEFAULT_SERVER);
     this.namespace = options.namespace || process.env["FLIGHTD_NAMESPACE"] || "default";
+    if (!/^[A-Za-z0-9._-]{1,255}$/.test(this.namespace)) {
+      throw new TypeError(`${JSON.stringify(this.namespace)} is no namespace: letters, digits, '.', '_' and '-' make one`);
+    }
     this.patience = options.patienceMs ?? 10_000;
     this.reportWait = options.reportWaitMs ?? 10_000;
     if (!(this.patience > 0 && this.reportWait > 0)) {
@@ -769,6 +849,7 @@ export class Client {
                 options: OnceOptions = {}): Promise<Result<T>> {
     const recovery = options.recovery ?? "hold";
     if (recovery === "verify" && !options.lookUp) throw new TypeError("recovery verify needs a lookUp");
+    if (Number.isNaN(options.waitMs ?? 0)) throw new TypeError("waitMs is no number");
     const request: Json = { action: name, id, recovery };
     const text = JSON.stringify(input, (_, v: unknown) => { // refuses now what cannot travel; JSON would make it null
       if (typeof v === "number" && !Number.isFinite(v)) throw new TypeError(`the input has ${v}, which JSON cannot hold`);
@@ -826,7 +907,7 @@ export class Client {
         if (o.signal?.aborted) throw e;
         if (e instanceof FlightdError) {
           const status: number = e.problem["status"];
-          if (status >= 300 && status < 500 && status !== 429) {
+          if (status >= 300 && status < 500 && status !== 408 && status !== 429) {
             e.unsure = unsure;
             throw e;
           }
@@ -834,8 +915,10 @@ export class Client {
           failure = e;
         } else {
           const cause = (e as { cause?: { code?: string } }).cause;
-          unsure ||= !["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN"].includes(cause?.code ?? "");
-          failure = new Unavailable(`no server answers: ${textOf(cause ?? e)}`, "unreachable", {}, e);
+          const nobody = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN"].includes(cause?.code ?? "");
+          unsure ||= !nobody;
+          const where = `no server answers at ${this.servers[server]}: ${textOf(cause ?? e)}`;
+          failure = new Unavailable(nobody ? `${where} (${NOBODY})` : where, "unreachable", {}, e);
         }
       }
       this.best = (server + 1) % this.servers.length;
@@ -864,19 +947,25 @@ export class Client {
       method, headers, signal, redirect: "manual", ...(body ? { body: JSON.stringify(body) } : {}),
     });
     const data = Buffer.from(await answer.arrayBuffer());
-    if (answer.status >= 300 || (o.has && !has(data, o.has))) throw refusal(answer.status, answer.headers.get("Retry-After") ?? "", data.toString());
+    if (answer.status >= 300 || (o.has && !has(data, o.has, route))) {
+      throw refusal(answer.status, answer.headers.get("Retry-After") ?? "", data.toString(), server);
+    }
     return { data, sent };
   }
 
-  /** Learns at first which deployment answers, since reports on disk belong to one, and delivers those. */
-  private async connect(): Promise<void> {
+  /**
+   * Learns at first which deployment answers, since reports on disk belong to one, and delivers those.
+   * @internal
+   */
+  async connect(signal?: AbortSignal): Promise<void> {
+    signal?.throwIfAborted();
     if (this.deployment) return;
     this.connecting ??= (async () => {
       const { json } = await this.ask("GET", "/version", undefined, { has: "version" });
       this.deployment = json["deployment"] || "-";
       if ((await this.spool.names()).length > 0) void this.drainRounds().catch(() => undefined);
     })().finally(() => { this.connecting = undefined; });
-    await this.connecting;
+    await until(signal, this.connecting);
   }
 
   /** @internal */
@@ -915,14 +1004,16 @@ export class Client {
         failure = e;
       }
     }
+    let where: string;
     if (taking(failure) === "refused") {
-      await this.spool.putAside(name, failure);
+      where = `a person must look at it: ${await this.spool.putAside(name, failure)}`;
     } else {
+      where = this.spool.place(name);
       this.spool.release(name);
-      this.log(`the outcome of ${f.key} is not recorded yet; its report waits in ${this.spool.folder}: ${textOf(failure)}`);
+      this.log(`the outcome of ${f.key} is not recorded yet; ${where}: ${textOf(failure)}`);
       this.drainLater(2000);
     }
-    throw new Unrecorded(`${f.key} ran; its outcome is not recorded yet and stays in the report spool: ${textOf(failure)}`,
+    throw new Unrecorded(`${f.key} ended as ${report["outcome"]}, which is not recorded yet; ${where}: ${textOf(failure)}`,
       f.key, report["outcome"], value, failure);
   }
 
@@ -950,8 +1041,14 @@ export class Client {
         this.spool.release(name);
         continue;
       }
+      let report: Json;
       try {
-        const report = JSON.parse(Buffer.from(entry.report, "base64").toString());
+        report = JSON.parse(Buffer.from(entry.report, "base64").toString());
+      } catch (e) { // it has its checksum and is none of ours all the same
+        await this.spool.putAside(name, e);
+        continue;
+      }
+      try {
         await this.ask("POST", `/v1/flights/${flightIdOf(entry.key)}/report`, report,
           { has: "state", timeoutMs: 5000, tries: 1 });
       } catch (e) {
@@ -1057,14 +1154,19 @@ class Spool {
     try {
       await fs.mkdir(this.folder, { recursive: true, mode: 0o700 });
       const temp = path.join(this.folder, `new-${randomBytes(8).toString("hex")}`);
-      const file = await fs.open(temp, "wx", 0o600);
       try {
-        await file.writeFile(Buffer.concat([head, data]));
-        await file.sync();
-      } finally {
-        await file.close();
+        const file = await fs.open(temp, "wx", 0o600);
+        try {
+          await file.writeFile(Buffer.concat([head, data]));
+          await file.sync();
+        } finally {
+          await file.close();
+        }
+        await fs.rename(temp, path.join(this.folder, name)); // it appears whole or not at all
+      } catch (e) {
+        await fs.rm(temp, { force: true }).catch(() => undefined);
+        throw e;
       }
-      await fs.rename(temp, path.join(this.folder, name)); // it appears whole or not at all
       const folder = await fs.open(this.folder, "r");
       try {
         await folder.sync(); // makes the name durable
@@ -1117,18 +1219,28 @@ class Spool {
     this.release(name);
   }
 
-  /** Keeps a report that no server will ever take, for a person to look at. */
-  async putAside(name: string, why: unknown): Promise<void> {
-    if (!this.memory.delete(name)) return this.rename(name, ".refused", why);
-    this.log(`a report was refused, and the disk did not take it: ${textOf(why)}`);
-    this.release(name);
+  /** Says where a report waits. */
+  place(name: string): string {
+    return this.memory.has(name) ? "its report is not on disk, and is lost with this process"
+      : `its report waits in ${this.folder} and is sent on`;
   }
 
-  private async rename(name: string, suffix: string, why: unknown): Promise<void> {
+  /** Keeps a report that no server will ever take, for a person to look at, and says where. */
+  async putAside(name: string, why: unknown): Promise<string> {
+    const lost = this.memory.get(name);
+    if (!lost) return this.rename(name, ".refused", why);
+    this.memory.delete(name);
+    this.log(`a report was refused, and the disk did not take it: ${lost.key}: ${textOf(why)}`);
+    this.release(name);
+    return "its report was refused, and is not on disk";
+  }
+
+  private async rename(name: string, suffix: string, why: unknown): Promise<string> {
     const file = path.join(this.folder, name);
     await fs.rename(file, file + suffix).catch(() => undefined);
     this.log(`a report is put aside; a person must look at it: ${file + suffix}: ${textOf(why)}`);
     this.release(name);
+    return file + suffix;
   }
 }
 

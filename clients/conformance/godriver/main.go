@@ -44,6 +44,7 @@ type call struct {
 	Effect           string          `json:"effect"`
 	Look             string          `json:"look"`
 	ThrowBefore      bool            `json:"throw_before"`
+	Inner            string          `json:"inner"`
 	LeaveBehind      string          `json:"leave_behind"`
 }
 
@@ -137,7 +138,7 @@ func (d *driver) do(ctx context.Context, one call) (a answer, err error) {
 	if one.Look != "" {
 		wanted.LookUp = lookUp(one.Look)
 	}
-	result, err := c.Do(ctx, wanted, one.handler())
+	result, err := c.Do(ctx, wanted, one.handler(c))
 	var declined *client.Declined
 	var conflict *client.Conflict
 	switch {
@@ -175,7 +176,7 @@ func submission(one call) (s flight.Submission, err error) {
 }
 
 // handler performs the effect at the provider.
-func (one call) handler() effect.Handler {
+func (one call) handler(c *client.Client) effect.Handler {
 	return func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		at.Watch()
 		if one.LeaveBehind != "" {
@@ -190,8 +191,28 @@ func (one call) handler() effect.Handler {
 		if one.ThrowBefore {
 			return effect.Answer{}, errors.New("before the effect")
 		}
-		return one.perform(ctx, at)
+		answer, err := one.perform(ctx, at)
+		if err == nil && one.Inner != "" {
+			err = one.nested(ctx, c)
+		}
+		return answer, err
 	}
+}
+
+// nested is a flight inside the effect of another one, whose own effect is not done.
+func (one call) nested(ctx context.Context, c *client.Client) error {
+	key, err := c.Key(one.Name, one.Inner)
+	if err != nil {
+		return err
+	}
+	inner := effect.Call{Key: key}
+	if inner.Submission, err = submission(call{}); err != nil {
+		return err
+	}
+	_, err = c.Do(ctx, inner, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		return effect.Answer{}, effect.NotDone(errors.New("the inner one"))
+	})
+	return err
 }
 
 // perform is the effect.
