@@ -225,12 +225,25 @@ test("one effect that was not done says nothing of another", async () => {
 });
 
 test("an effect that nobody waits for is of unknown outcome, and that is told", async () => {
-  let end = (): void => undefined;
-  const other = new Promise<void>((wake) => { end = wake; });
-  const forgets = (f: Flight) => { void f.effect(() => other); };
+  const forgets = (f: Flight) => {
+    void f.effect(() => new Promise((_, reject) => f.signal.addEventListener("abort", () => reject(new Error("stopped")))));
+  };
   await assert.rejects(client.once("test", id, undefined, forgets), (e) => e instanceof InDoubt && /await/.test(String(e.cause)));
-  end();
   await assert.rejects(run(1), InDoubt);
+});
+
+test("what a callback leaves running is told to stop", async () => {
+  let signal: AbortSignal | undefined;
+  const impatient = (f: Flight) => {
+    signal = f.signal;
+    const slow = f.effect(() => new Promise((_, reject) => f.signal.addEventListener("abort", () => reject(f.signal.reason))));
+    return Promise.race([slow, Promise.reject(new Error("too slow"))]);
+  };
+  await assert.rejects(client.once("test", id, 1, impatient), (e) => e instanceof InDoubt && /too slow/.test(String(e.cause)));
+  assert.equal(signal?.aborted, true);
+  id += "-well";
+  await client.once("test", id, 1, (f) => { signal = f.signal; return f.effect(() => 1); });
+  assert.equal(signal?.aborted, false);
 });
 
 test("an attempt whose time is over starts nothing, also where the event loop was blocked", async () => {
