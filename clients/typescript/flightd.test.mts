@@ -281,6 +281,26 @@ async function listen(t: TestContext, server: Server): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
+test("an open that was given up is settled, whatever becomes of it", async () => {
+  for (const [decision, settled] of [["proceed", "/v1/flights/fl_1/report"], ["verify", "/v1/sessions/s_1/close"]] as const) {
+    const other = new Client(undefined, { spool: "" });
+    let opens = 0;
+    const givenBack = new Promise<void>((wake) => {
+      other.ask = async (_, route, body) => {
+        const sent = { mono: 0, wall: 0 };
+        if (route === settled) wake();
+        if (route !== "/v1/flights:open") return { json: { version: "1", state: "queued" }, sent };
+        if (++opens === 1) throw new Error("given up");
+        // The server is still at the first one, and others are, too.
+        if (!body?.["wait_ms"] || opens === 2) throw new Busy("it is not known yet", "idempotency_in_flight");
+        return { json: { decision, flight_id: "fl_1", fencing_token: "t", session: "s_1", probe: "p" }, sent };
+      };
+    });
+    await assert.rejects(other.once("test", id, 1, () => assert.fail("it runs")), /given up/);
+    await givenBack;
+  }
+});
+
 test("the caller's signal ends its wait for a server, too", async (t) => {
   const silent = createServer(() => undefined);
   const other = new Client(await listen(t, silent), { spool: "", patienceMs: 100 });

@@ -47,6 +47,7 @@ const MAX_TEXT = 1024; // bytes of an error or an external id
 const MAX_WAIT_MS = 20_000; // that one request waits at the server; longer waits are several requests
 const TRY_MS = 10_000; // that one try may take beside waiting
 const FIRST_REPORT_MS = 2_000; // after which a report that is not answered goes to disk
+const STRAY_WAIT_MS = 500; // that a server may take to say what became of an open that was given up: it may still be at it
 const REPORT_TRY_MS = 15_000; // that one of its later tries may take: the next server may be well
 
 type Json = Record<string, any>;
@@ -661,12 +662,19 @@ class Trip<T> {
     }
   }
 
-  /** Settles an open that was given up: asks for its answer once more, and gives the attempt back. */
+  /** Settles an open that was given up: asks for its answer once more, and gives back what it opened. */
   private async stray(request: Json): Promise<void> {
     const bounds = { timeoutMs: 5000, patienceMs: 5000 };
     try {
-      const again = { ...request, wait_ms: 0 };
-      const { json } = await this.client.ask("POST", "/v1/flights:open", again, { has: "decision", ...bounds });
+      const again = { ...request, wait_ms: STRAY_WAIT_MS };
+      const ask = (): Promise<Answer> => this.client.ask("POST", "/v1/flights:open", again, { has: "decision", ...bounds });
+      const { json } = await ask().catch((e) => {
+        if (e instanceof Busy) return ask(); // who came behind the first one may have been before this one; now it is known
+        throw e;
+      });
+      if (json["decision"] === "verify") { // nobody looks: who does need not wait until the session made for it ends
+        await this.client.ask("POST", `/v1/sessions/${encodeURIComponent(json["session"])}/close`, {}, { has: "", ...bounds });
+      }
       if (json["decision"] !== "proceed") return;
       const error = "its caller gave up before it was answered";
       const report = { fencing_token: json["fencing_token"], outcome: "not_done", error };
