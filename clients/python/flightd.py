@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 import http.client
 import json
@@ -74,6 +75,7 @@ _MAX_WAIT = 20.0  # seconds that one request waits at the server; longer waits a
 _TRY = 10.0  # seconds that one try may take beside waiting
 _FIRST_REPORT = 2.0  # seconds after which a report that is not answered goes to disk
 _REPORT_TRY = 15.0  # seconds that one of its later tries may take: the next server may be well
+_STRAY_WAIT_MS = 500  # that a server may take to say what became of an open that was given up: it may still be at it
 _IDLE = 20.0  # seconds after which an idle connection is not used again
 _NAMESPACE = re.compile("[A-Za-z0-9._-]{1,255}")
 
@@ -560,10 +562,18 @@ class Flight:
             return {"decision": "replay", "flight": e.problem["flight"]}, _Sent(0.0, 0.0)
 
     def _stray(self, request: Dict[str, Any]) -> None:
-        """Settles an open that was given up: asks for its answer once more, and gives the attempt back."""
+        """Settles an open that was given up: asks for its answer once more, and gives back what it opened."""
         with contextlib.suppress(Error):
-            request = dict(request, wait_ms=0)
-            answer, _ = self._client._ask("POST", "/v1/flights:open", request, has="decision", timeout=5.0, patience=5.0)
+            request = dict(request, wait_ms=_STRAY_WAIT_MS)
+            ask = functools.partial(self._client._ask, "POST", "/v1/flights:open", request, has="decision", timeout=5.0,
+                                    patience=5.0)
+            try:
+                answer, _ = ask()
+            except Busy:  # who came behind the first one may have been before this one; what is known now is said at once
+                answer, _ = ask()
+            if answer["decision"] == "verify":  # nobody looks: who does need not wait until the session made for it ends
+                session = urllib.parse.quote(answer.get("session", ""), safe="")
+                self._client._ask("POST", f"/v1/sessions/{session}/close", {}, has="", timeout=5.0, patience=5.0)
             if answer["decision"] == "proceed":
                 report = {"fencing_token": answer["fencing_token"], "outcome": "not_done",
                           "error": "its caller gave up before it was answered"}

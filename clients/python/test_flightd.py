@@ -491,6 +491,29 @@ class TestOnce(unittest.TestCase):
                     pass
         self.assertEqual(strays, [])
 
+    def test_an_open_that_was_given_up_is_settled_whatever_becomes_of_it(self):
+        open_path, given_back = "/v1/flights:open", threading.Event()
+        for decision, settled in (("proceed", "/v1/flights/fl_1/report"), ("verify", "/v1/sessions/s_1/close")):
+            client, asked = flightd.Client(spool=""), []
+            self.addCleanup(client.close)
+
+            def ask(method, path, body=None, **more):
+                asked.append(path)
+                if path != open_path:
+                    if path == settled:
+                        given_back.set()
+                    return {"version": "1", "state": "queued"}, flightd._Sent(0, 0)
+                if asked.count(open_path) == 1:
+                    raise KeyboardInterrupt
+                if not body["wait_ms"] or asked.count(open_path) == 2:  # the server is still at the first one, and others are, too
+                    raise flightd.Busy("it is not known yet")
+                return {"decision": decision, "flight_id": "fl_1", "fencing_token": "t", "session": "s_1", "probe": "p"}, None
+            client._ask = ask
+            given_back.clear()
+            with self.assertRaises(KeyboardInterrupt):
+                client.once("test", self.id).__enter__()
+            self.assertTrue(given_back.wait(10), asked)
+
     def test_one_that_waits_for_a_server_keeps_no_other_one_waiting(self):
         client, both = flightd.Client(spool=""), threading.Barrier(2, timeout=10)
         self.addCleanup(client.close)

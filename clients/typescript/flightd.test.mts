@@ -225,12 +225,25 @@ test("one effect that was not done says nothing of another", async () => {
 });
 
 test("an effect that nobody waits for is of unknown outcome, and that is told", async () => {
-  let end = (): void => undefined;
-  const other = new Promise<void>((wake) => { end = wake; });
-  const forgets = (f: Flight) => { void f.effect(() => other); };
+  const forgets = (f: Flight) => {
+    void f.effect(() => new Promise((_, reject) => f.signal.addEventListener("abort", () => reject(new Error("stopped")))));
+  };
   await assert.rejects(client.once("test", id, undefined, forgets), (e) => e instanceof InDoubt && /await/.test(String(e.cause)));
-  end();
   await assert.rejects(run(1), InDoubt);
+});
+
+test("what a callback leaves running is told to stop", async () => {
+  let signal: AbortSignal | undefined;
+  const impatient = (f: Flight) => {
+    signal = f.signal;
+    const slow = f.effect(() => new Promise((_, reject) => f.signal.addEventListener("abort", () => reject(f.signal.reason))));
+    return Promise.race([slow, Promise.reject(new Error("too slow"))]);
+  };
+  await assert.rejects(client.once("test", id, 1, impatient), (e) => e instanceof InDoubt && /too slow/.test(String(e.cause)));
+  assert.equal(signal?.aborted, true);
+  id += "-well";
+  await client.once("test", id, 1, (f) => { signal = f.signal; return f.effect(() => 1); });
+  assert.equal(signal?.aborted, false);
 });
 
 test("an attempt whose time is over starts nothing, also where the event loop was blocked", async () => {
@@ -267,6 +280,26 @@ async function listen(t: TestContext, server: Server): Promise<string> {
   t.after(() => new Promise((wake) => { server.close(wake); server.closeAllConnections(); }));
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
+
+test("an open that was given up is settled, whatever becomes of it", async () => {
+  for (const [decision, settled] of [["proceed", "/v1/flights/fl_1/report"], ["verify", "/v1/sessions/s_1/close"]] as const) {
+    const other = new Client(undefined, { spool: "" });
+    let opens = 0;
+    const givenBack = new Promise<void>((wake) => {
+      other.ask = async (_, route, body) => {
+        const sent = { mono: 0, wall: 0 };
+        if (route === settled) wake();
+        if (route !== "/v1/flights:open") return { json: { version: "1", state: "queued" }, sent };
+        if (++opens === 1) throw new Error("given up");
+        // The server is still at the first one, and others are, too.
+        if (!body?.["wait_ms"] || opens === 2) throw new Busy("it is not known yet", "idempotency_in_flight");
+        return { json: { decision, flight_id: "fl_1", fencing_token: "t", session: "s_1", probe: "p" }, sent };
+      };
+    });
+    await assert.rejects(other.once("test", id, 1, () => assert.fail("it runs")), /given up/);
+    await givenBack;
+  }
+});
 
 test("the caller's signal ends its wait for a server, too", async (t) => {
   const silent = createServer(() => undefined);

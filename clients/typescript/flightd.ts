@@ -47,6 +47,7 @@ const MAX_TEXT = 1024; // bytes of an error or an external id
 const MAX_WAIT_MS = 20_000; // that one request waits at the server; longer waits are several requests
 const TRY_MS = 10_000; // that one try may take beside waiting
 const FIRST_REPORT_MS = 2_000; // after which a report that is not answered goes to disk
+const STRAY_WAIT_MS = 500; // that a server may take to say what became of an open that was given up: it may still be at it
 const REPORT_TRY_MS = 15_000; // that one of its later tries may take: the next server may be well
 
 type Json = Record<string, any>;
@@ -369,7 +370,10 @@ export class Flight {
   readonly input: unknown;
   /** the attempt before, if there was one */
   readonly previous: Json | undefined;
-  /** ends by the attempt's time-out, a wanted cancellation, and loss of the lease under verify; give it to your call */
+  /**
+   * ends by the attempt's time-out, a wanted cancellation, loss of the lease under verify, and where the callback ends while
+   * effect() runs; give it to your call
+   */
   readonly signal: AbortSignal;
   /** the external object's id, where the provider has one; set it for the receipt */
   externalId = "";
@@ -377,6 +381,7 @@ export class Flight {
   /** @internal */ sent = false;
   /** @internal the callback has ended */ left = false;
   /** @internal */ readonly trust: Trust;
+  private readonly abort: AbortController;
   /** @internal that nothing may start after; timers come late where the event loop is blocked */ deadline = Infinity;
   /** @internal effects that run */ running = 0;
   private standing = 0; // effects of which nothing says that they did not happen
@@ -384,7 +389,7 @@ export class Flight {
   private readonly since = performance.now();
 
   /** @internal */
-  constructor(answer: Json, trust: Trust, signal: AbortSignal) {
+  constructor(answer: Json, trust: Trust, abort: AbortController) {
     this.key = answer["key"] ?? "";
     this.flightId = answer["flight_id"];
     this.attempt = answer["attempt"] ?? 0;
@@ -394,7 +399,8 @@ export class Flight {
     this.input = answer["input_base64"] === undefined ? answer["input"]
       : decode(answer["input_content_type"] ?? "", Buffer.from(answer["input_base64"], "base64"));
     this.trust = trust;
-    this.signal = signal;
+    this.abort = abort;
+    this.signal = abort.signal;
   }
 
   /**
@@ -402,7 +408,13 @@ export class Flight {
    * LeaseLost, and starts nothing, when the right to start is over: the lease is lost, `signal` has ended, or the callback
    * has (and left something running).
    */
-  async effect<T>(call: (f: Flight) => Promise<T> | T): Promise<T> {
+  effect<T>(call: (f: Flight) => Promise<T> | T): Promise<T> {
+    const made = this.run(call);
+    made.catch(() => undefined); // whoever does not wait for it is told by once, and the process goes on
+    return made;
+  }
+
+  private async run<T>(call: (f: Flight) => Promise<T> | T): Promise<T> {
     const over = this.left ? "the callback has ended" : this.trust.left() <= 0 ? "the lease is lost"
       : this.signal.aborted ? textOf(this.signal.reason)
       : performance.now() >= this.deadline ? "the attempt's time-out is over" : "";
@@ -427,10 +439,16 @@ export class Flight {
     return (e instanceof NotDone || e instanceof Refused) && e.leftAt <= this.since;
   }
 
+  /** @internal Notes that the callback has ended. What it left running should not go on: somebody may look, or act again. */
+  leave(): void {
+    this.left = true;
+    if (this.running > 0) this.abort.abort(new Error("the callback has ended"));
+  }
+
   /** @internal Notes that the callback has ended, and what its error says of the outcome. */
   outcomeOf(e: unknown): "refused" | "not_done" | "unknown" {
     const own = this.isOwn(e);
-    this.left = true;
+    this.leave();
     if (e instanceof NotDone || e instanceof Refused) e.leftAt = performance.now();
     if (own && e instanceof Refused) return "refused";
     // What was thrown in one effect says nothing of another one; behind all of them it is about what was sent.
@@ -469,7 +487,7 @@ class Attempt {
     this.every = Math.max(answer.json["renew_every_ms"] || 1000, 50);
     this.verify = policy["recovery"] === "verify";
     this.trust.extend(answer.sent, answer.json["trust_ms"]);
-    this.flight = new Flight(answer.json, this.trust, this.abort.signal);
+    this.flight = new Flight(answer.json, this.trust, this.abort);
     const timeout: number = policy["attempt_timeout_ms"] ?? 0;
     if (timeout > 0) {
       this.flight.deadline = performance.now() + timeout;
@@ -644,12 +662,19 @@ class Trip<T> {
     }
   }
 
-  /** Settles an open that was given up: asks for its answer once more, and gives the attempt back. */
+  /** Settles an open that was given up: asks for its answer once more, and gives back what it opened. */
   private async stray(request: Json): Promise<void> {
     const bounds = { timeoutMs: 5000, patienceMs: 5000 };
     try {
-      const again = { ...request, wait_ms: 0 };
-      const { json } = await this.client.ask("POST", "/v1/flights:open", again, { has: "decision", ...bounds });
+      const again = { ...request, wait_ms: STRAY_WAIT_MS };
+      const ask = (): Promise<Answer> => this.client.ask("POST", "/v1/flights:open", again, { has: "decision", ...bounds });
+      const { json } = await ask().catch((e) => {
+        if (e instanceof Busy) return ask(); // who came behind the first one may have been before this one; now it is known
+        throw e;
+      });
+      if (json["decision"] === "verify") { // nobody looks: who does need not wait until the session made for it ends
+        await this.client.ask("POST", `/v1/sessions/${encodeURIComponent(json["session"])}/close`, {}, { has: "", ...bounds });
+      }
       if (json["decision"] !== "proceed") return;
       const error = "its caller gave up before it was answered";
       const report = { fencing_token: json["fencing_token"], outcome: "not_done", error };
@@ -660,7 +685,7 @@ class Trip<T> {
   /** Asks the provider what happened and brings the verdict, which is answered like an open. */
   private async look(answer: Answer, request: Json): Promise<Answer> {
     const lookUp = this.options.lookUp;
-    const flight = new Flight({ key: this.key, ...answer.json }, new Trust(), new AbortController().signal);
+    const flight = new Flight({ key: this.key, ...answer.json }, new Trust(), new AbortController());
     if (!lookUp) {
       throw new InDoubt(`${this.key}: an effect of unknown outcome must be looked up at the provider; pass lookUp`,
         "in_doubt", answer.json);
@@ -703,7 +728,7 @@ class Trip<T> {
     let outcome = "succeeded";
     try {
       value = await act(f);
-      f.left = true;
+      f.leave();
       if (!f.sent || f.running > 0) {
         error = new Error(f.sent ? "return or await what f.effect() gives: the callback ended while it was running"
           : "put f.effect() around the call that must happen once, or throw NotDone to leave without it");
