@@ -39,6 +39,33 @@ func (t *turn) dropErased(s *slot, next *record, old *flight.Flight, at flight.V
 	}
 }
 
+// noteRepeated has the log cut once more where a command brings bytes to a flight of which they were erased. Nobody keeps
+// them, but the command stands in the log.
+func (t *turn) noteRepeated(s *slot, c flight.Command, at flight.Version) {
+	if f := flightOf(s.now); f != nil && f.Redacted != nil && brings(c) {
+		t.set(s, placeKey(nil, erasedRow, at.Index, s.id), nil)
+	}
+}
+
+// brings reports whether a command carries bytes that a Redact would erase.
+func brings(c flight.Command) bool {
+	switch c := c.(type) {
+	case *flight.Submit:
+		return len(c.Submission.Input.Data) > 0
+	case *flight.Open:
+		return len(c.Submission.Input.Data) > 0
+	case *flight.Report:
+		return len(c.Body.Data) > 0
+	case *flight.Verdict:
+		return len(c.Body.Data) > 0
+	case *flight.Resolve:
+		return len(c.Body.Data) > 0
+	case *flight.Import:
+		return len(c.Input.Data)+len(c.Body.Data) > 0
+	}
+	return false
+}
+
 // Scrub makes the bytes that a Redact erased leave this node's disk, and answers how many flights it was about since the
 // last Scrub. No reader gets such bytes from the moment of the Redact on; but files are only ever written, and so older
 // ones still hold them: tables of the state, the snapshot, and the raft log, where the commands stand that once brought

@@ -287,3 +287,32 @@ func memFilesWith(t *testing.T, fs vfs.FS, dir string) (found []string) {
 	}
 	return found
 }
+
+// Who reports again after a redaction brings the bytes again, as far as the log: they leave the disk like the others.
+func TestScrub_WhatIsSentAgainLeavesTheDiskToo(t *testing.T) {
+	dir, ctx := t.TempDir(), context.Background()
+	s, err := Open(ctx, Config{Dir: dir, Memory: Memory{BlockCache: 4 << 20, MemTable: 1 << 20, Flights: 4096}})
+	require.NoError(t, err)
+	key := flySecret(t, s, 1)
+	opened := mustFlight(t, s, 1)
+	propose(t, s, redactOf(key, 1))
+	_, err = s.Scrub(ctx)
+	require.NoError(t, err)
+	report := reportOf(key, opened.Newest().Token(), secretOf(1))
+	report.ExternalID = "ext-1"
+	for _, again := range []flight.Command{
+		report,
+		&flight.Import{Key: key, Outcome: flight.Succeeded, ExternalID: "ext-1", Body: report.Body, Who: "ann"},
+	} {
+		propose(t, s, again)
+		n, err := s.Scrub(ctx)
+		require.NoError(t, err)
+		require.Equal(t, 1, n, "%T", again)
+	}
+	requireErased(t, s, key, 1)
+	require.NoError(t, s.Close(ctx))
+	s, err = Open(ctx, Config{Dir: dir}) // which drops the write-ahead logs of the life before
+	require.NoError(t, err)
+	require.NoError(t, s.Close(ctx))
+	require.Empty(t, filesWith(t, dir))
+}

@@ -115,6 +115,7 @@ func (t *turn) command(c flight.Command, at flight.Version) (flight.Reply, error
 	after, reply := flight.Apply(view, c)
 	t.m.header = after.Header
 	if s != nil {
+		t.noteRepeated(s, c, at)
 		err = t.take(s, after.Flight, &reply, at)
 	}
 	return reply, err

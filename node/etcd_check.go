@@ -13,6 +13,7 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 )
@@ -26,6 +27,9 @@ func checkEtcd(dir string) error {
 		return nil // the first start
 	}
 	applied, err := scanBackend(filepath.Join(member, "snap", "db"))
+	if errors.Is(err, bolterrors.ErrTimeout) { // of the wait for its lock
+		return &LockedError{Dir: dir}
+	}
 	if err != nil {
 		return fmt.Errorf("its database cannot be read: %w", err)
 	}
@@ -39,7 +43,8 @@ func checkEtcd(dir string) error {
 	return nil
 }
 
-// boltPatience is how long the lock of the database is waited for; nobody but a tool can have it.
+// boltPatience is how long the lock of the database is waited for, which a tool may have, or a node that has another data
+// directory and this etcd in it.
 const boltPatience = time.Second
 
 // scanBackend visits every page of the database that holds something, and gives the entry up to which it was applied; 0

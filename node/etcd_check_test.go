@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	bolt "go.etcd.io/bbolt"
 )
 
 // lived gives the directory of a member that answered, wrote some entries, and was closed.
@@ -145,5 +147,19 @@ func TestEtcdThatTellsItsLoggerThatItEndsIsAnError(t *testing.T) {
 	var refused *EtcdError
 	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "failed to recover v3 backend from snapshot: ") {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestEtcdOfAnotherProcessIsNotDamaged: who reads of damage may move the directory away.
+func TestEtcdOfAnotherProcessIsNotDamaged(t *testing.T) {
+	dir := lived(t, 1000)
+	db, err := bolt.Open(filepath.Join(dir, "member", "snap", "db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var locked *LockedError
+	if _, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler))); !errors.As(err, &locked) || locked.Dir != dir {
+		t.Errorf("%v", err)
 	}
 }

@@ -1,0 +1,180 @@
+package clusterstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// oneFault is a disk that refuses one write, sync, creation or removal, and a process that dies where it must not go on.
+// What the disk holds then is what a power cut at that moment leaves.
+type oneFault struct {
+	disk *vfs.MemFS
+	rng  *rand.Rand
+	why  error
+
+	mu   sync.Mutex
+	left int // writes before the one that is refused
+	on   bool
+	hit  string
+	dead *vfs.MemFS
+}
+
+func (o *oneFault) inject(op errorfs.Op) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.on || op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+		return nil
+	}
+	if o.left--; o.left != 0 {
+		return nil
+	}
+	o.hit = op.Path
+	if endsTheProcess(op) { // nobody gets an answer after it
+		o.dieLocked()
+		return nil
+	}
+	return o.why
+}
+
+// endsTheProcess knows what Pebble cannot do without, so that it panics, or tells its logger that it is over: writes of a
+// write-ahead log and of a manifest, and syncs of the directories of its databases and checkpoints.
+func endsTheProcess(op errorfs.Op) bool {
+	return strings.HasSuffix(op.Path, ".log") || strings.Contains(op.Path, "MANIFEST") ||
+		slices.Contains([]string{"ledger/" + logDir, "ledger/" + stateName(1)}, op.Path) || strings.Contains(op.Path, "/"+tempPrefix) && op.Kind == errorfs.OpFileSync
+}
+
+func (o *oneFault) kill(error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.dieLocked()
+}
+
+func (o *oneFault) dieLocked() {
+	if o.dead == nil {
+		o.dead = o.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: o.rng.IntN(2) * 50, RNG: o.rng})
+	}
+}
+
+// lives reports whether what the process says still counts.
+func (o *oneFault) lives() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.dead == nil
+}
+
+// said is what a process was told, or told others, before it died.
+type said struct {
+	flew     flew
+	promised []int        // reports that it said were kept
+	opened   []int        // whether they were reported or not
+	erased   []flight.Key // for good
+}
+
+// live flies, takes snapshots, erases and scrubs, until the process dies or its work is done.
+func (o *oneFault) live(t *testing.T) *said {
+	known := new(said)
+	cfg := memConfig(errorfs.Wrap(o.disk, errorfs.InjectorFunc(o.inject)))
+	cfg.Guard.Kill = o.kill
+	s, err := Open(t.Context(), cfg)
+	require.NoError(t, err)
+	defer func() { _ = s.Close(context.Background()) }() // what it says after its death counts for nothing
+	o.mu.Lock()
+	o.on = true
+	o.mu.Unlock()
+	for n := 0; n < 24 && o.lives(); n++ {
+		o.fly(t, s, n, known)
+		switch n % 8 {
+		case 3:
+			_ = s.takeSnapshot()
+		case 5:
+			delete(known.flew.receipts, n-1) // it may be erased though nobody says so
+			if reply, err := s.Propose(t.Context(), redactOf(testKey(n-1), 1)); err == nil && reply.Decision == flight.Accepted && o.lives() {
+				known.erased = append(known.erased, testKey(n-1))
+			}
+			_, _ = s.Scrub(t.Context())
+		case 7:
+			s.machine.flush()
+			_ = s.state.db.Flush(t.Context())
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.dieLocked()
+	return known
+}
+
+// fly opens a flight and reports all but every third.
+func (o *oneFault) fly(t *testing.T, s *Store, n int, known *said) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	opened, err := s.Propose(ctx, openOf(s, testKey(n), n))
+	if err != nil || !o.lives() {
+		return
+	}
+	known.opened = append(known.opened, n)
+	if n%3 == 2 {
+		return
+	}
+	reply, err := s.Report(ctx, reportOf(testKey(n), opened.Token, fmt.Sprintf(`{"id":%d}`, n)))
+	switch {
+	case !o.lives():
+	case err == nil:
+		known.flew.add(n, reply)
+	case errors.Is(err, ErrPending):
+		known.promised = append(known.promised, n)
+	}
+}
+
+// TestOneRefusedWrite: a disk refuses one write, sync, creation or removal, whichever, and takes the next one. Nothing that
+// was acknowledged is lost by it, nothing that was not reported is taken for done, and the next start goes on.
+func TestOneRefusedWrite(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for at := 1; ; at += 1 + rng.IntN(9) {
+		hit := ""
+		synctest.Test(t, func(t *testing.T) {
+			o := &oneFault{disk: vfs.NewCrashableMem(), rng: rng, left: at, why: []error{syscall.ENOSPC, syscall.EIO}[rng.IntN(2)]}
+			known := o.live(t)
+			if hit = o.hit; hit == "" {
+				return
+			}
+			s, err := Open(t.Context(), memConfig(o.dead))
+			require.NoError(t, err, "write %d, %s: %v", at, o.hit, o.why)
+			time.Sleep(time.Second) // what is spooled comes in
+			requireFlew(t, s, &known.flew)
+			for _, n := range known.opened {
+				if f := mustFlight(t, s, n); n%3 == 2 {
+					require.NotNil(t, f.OpenAttempt(), "write %d, %s: nobody reported flight %d", at, hit, n)
+				}
+			}
+			for _, n := range known.promised {
+				require.Equal(t, flight.StateSucceeded, mustFlight(t, s, n).State)
+			}
+			for _, key := range known.erased {
+				requireErased(t, s, key, 1)
+			}
+			requireConsistent(t, s)
+			require.NoError(t, s.Close(context.Background()))
+		})
+		if hit == "" {
+			t.Logf("%d writes", at)
+			return
+		}
+	}
+}
