@@ -152,16 +152,23 @@ func (s *session) lose() {
 	s.lost(effect.ErrLeaseLost)
 }
 
-// retire opens nothing under the session any more.
+// retire opens nothing under the session any more. It is marked first: whoever makes it the current one meanwhile sees that,
+// or is seen.
 func (s *session) retire() {
-	s.client.sessions.retire(s)
 	s.mu.Lock()
 	s.retired = true
 	over := len(s.held) == 0
 	s.mu.Unlock()
+	s.client.sessions.retire(s)
 	if over {
 		s.end()
 	}
+}
+
+func (s *session) isRetired() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.retired
 }
 
 // end stops renewing. It may be called often.
@@ -182,10 +189,7 @@ func (s *session) keep() {
 	for {
 		select {
 		case <-s.stop:
-			s.mu.Lock()
-			retired := s.retired
-			s.mu.Unlock()
-			if retired && s.client.ending.Err() == nil {
+			if s.isRetired() && s.client.ending.Err() == nil {
 				s.giveUp(s.client.ending)
 			}
 			if s.client.ending.Err() == nil { // else Close gives it up

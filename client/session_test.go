@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -45,4 +46,21 @@ func TestCloseBetweenTheAnswerAndTheHandler(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, flight.Queued, f.State)
 	require.False(t, f.Tainted())
+}
+
+// A session that was lost before it could become the client's stands in nobody's way: the next call makes another one.
+func TestASessionThatCameTooLate(t *testing.T) {
+	world := httpapitest.NewWorld()
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	t.Cleanup(server.Close)
+	c, err := Connect(t.Context(), server.URL, WithoutSpool())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+	c.sessions.back(true) // a session pays off
+	late := c.sessions.add("late", time.Now(), 0, 5000, "")
+	<-late.dying.Done()
+	c.sessions.made(late)
+	s, _, err := c.sessions.get(t.Context())
+	require.NoError(t, err)
+	require.NotSame(t, late, s)
 }
