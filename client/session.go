@@ -106,6 +106,18 @@ func (s *session) waiting() bool {
 	return false
 }
 
+// acting reports whether an effect may still be under way: a handler has not returned. Nobody is to be let act beside it.
+func (s *session) acting() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.held {
+		if a != nil && a.report == "" {
+			return true
+		}
+	}
+	return false
+}
+
 func (a *attempt) waits(names []string) bool {
 	return a != nil && a.report != "" && time.Since(a.since) < reportHold && slices.Contains(names, a.report)
 }
@@ -227,7 +239,7 @@ func (s *session) giveUp(ctx context.Context) {
 			_, _ = s.client.renew(ctx, s.id, nonces, 0, 0)
 		}
 	}
-	if !s.waiting() { // else the report may come before the session ends by its time to live
+	if !s.waiting() && !s.acting() { // else the report may come before the session ends by its time to live
 		_ = s.client.CloseSession(ctx, s.id)
 	}
 }

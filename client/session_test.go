@@ -64,3 +64,36 @@ func TestASessionThatCameTooLate(t *testing.T) {
 	require.NoError(t, err)
 	require.NotSame(t, late, s)
 }
+
+// A handler that does not return although Close has ended its context may still act: its session is not given up, which would
+// let somebody else act beside it, and its late report counts.
+func TestCloseLeavesTheSessionOfAHungHandler(t *testing.T) {
+	world := httpapitest.NewWorld()
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	t.Cleanup(server.Close)
+	c, err := Connect(t.Context(), server.URL, WithoutSpool())
+	require.NoError(t, err)
+	c.opts.hungAfter = time.Millisecond
+	started, finish, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	key := flight.MustKey("default/charge/order-42")
+	go func() {
+		_, err := c.Do(context.Background(), effect.Call{Key: key}, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			close(started)
+			<-finish
+			return effect.Answer{}, nil
+		})
+		ended <- err
+	}()
+	<-started
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorContains(t, c.Close(over), "did not return")
+	f, err := world.Flight(key.FlightID())
+	require.NoError(t, err)
+	require.Equal(t, flight.Running, f.State)
+	require.Len(t, world.SessionIDs(), 1)
+	close(finish)
+	require.NoError(t, <-ended)
+	c.work.Wait()
+	c.hangUp()
+}
