@@ -106,6 +106,18 @@ func (s *session) waiting() bool {
 	return false
 }
 
+// acting reports whether an effect may still be under way: a handler has not returned. Nobody is to be let act beside it.
+func (s *session) acting() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.held {
+		if a != nil && a.report == "" {
+			return true
+		}
+	}
+	return false
+}
+
 func (a *attempt) waits(names []string) bool {
 	return a != nil && a.report != "" && time.Since(a.since) < reportHold && slices.Contains(names, a.report)
 }
@@ -152,16 +164,23 @@ func (s *session) lose() {
 	s.lost(effect.ErrLeaseLost)
 }
 
-// retire opens nothing under the session any more.
+// retire opens nothing under the session any more. It is marked first: whoever makes it the current one meanwhile sees that,
+// or is seen.
 func (s *session) retire() {
-	s.client.sessions.retire(s)
 	s.mu.Lock()
 	s.retired = true
 	over := len(s.held) == 0
 	s.mu.Unlock()
+	s.client.sessions.retire(s)
 	if over {
 		s.end()
 	}
+}
+
+func (s *session) isRetired() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.retired
 }
 
 // end stops renewing. It may be called often.
@@ -182,10 +201,7 @@ func (s *session) keep() {
 	for {
 		select {
 		case <-s.stop:
-			s.mu.Lock()
-			retired := s.retired
-			s.mu.Unlock()
-			if retired && s.client.ending.Err() == nil {
+			if s.isRetired() && s.client.ending.Err() == nil {
 				s.giveUp(s.client.ending)
 			}
 			if s.client.ending.Err() == nil { // else Close gives it up
@@ -223,7 +239,7 @@ func (s *session) giveUp(ctx context.Context) {
 			_, _ = s.client.renew(ctx, s.id, nonces, 0, 0)
 		}
 	}
-	if !s.waiting() { // else the report may come before the session ends by its time to live
+	if !s.waiting() && !s.acting() { // else the report may come before the session ends by its time to live
 		_ = s.client.CloseSession(ctx, s.id)
 	}
 }

@@ -56,15 +56,23 @@ func (ss *sessions) get(ctx context.Context) (s *session, scout bool, err error)
 		ss.making = making
 		ss.mu.Unlock()
 		s, err := ss.start(ctx)
-		ss.mu.Lock()
-		ss.making, ss.current = nil, s
-		ss.mu.Unlock()
+		ss.made(s)
 		close(making)
 		var unavailable *effect.Unavailable
 		if errors.As(err, &unavailable) && ctx.Err() == nil {
 			return nil, false, nil // there may be a receipt, for which no session is needed
 		}
 		return s, false, err
+	}
+}
+
+// made ends the making of a session; nil: there is none. One whose trust was over before it came is for nobody.
+func (ss *sessions) made(s *session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.making, ss.current = nil, nil
+	if s != nil && !s.isRetired() {
+		ss.current = s
 	}
 }
 
@@ -86,21 +94,22 @@ func (ss *sessions) start(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ss.add(a.Session, a.Sent, a.TrustMS, a.RenewEveryMS, false), nil
+	return ss.add(a.Session, a.Sent, a.TrustMS, a.RenewEveryMS, ""), nil
 }
 
 // adopt takes over the session that the server made for one attempt.
 func (ss *sessions) adopt(a *OpenAnswer, nonce string) *session {
-	s := ss.add(a.Session, a.Sent, a.TrustMS, a.RenewEveryMS, true)
-	s.mu.Lock()
-	s.retired, s.held[nonce] = true, nil
-	s.mu.Unlock()
-	return s
+	return ss.add(a.Session, a.Sent, a.TrustMS, a.RenewEveryMS, nonce)
 }
 
-func (ss *sessions) add(id string, sent time.Time, trustMS, everyMS int64, once bool) *session {
-	s := &session{client: ss.client, id: id, once: once, held: make(map[string]*attempt), stop: make(chan struct{}),
+// add begins to renew a session. once is the nonce of the one attempt that it is for, and on the list of the first renewal,
+// however soon that comes; "": it is for many.
+func (ss *sessions) add(id string, sent time.Time, trustMS, everyMS int64, once string) *session {
+	s := &session{client: ss.client, id: id, once: once != "", held: make(map[string]*attempt), stop: make(chan struct{}),
 		every: time.Duration(everyMS) * time.Millisecond}
+	if s.once {
+		s.retired, s.held[once] = true, nil
+	}
 	if s.every <= 0 {
 		s.every = time.Second
 	}

@@ -132,7 +132,7 @@ func (d *Desk) Verdict(ctx context.Context, req VerdictRequest) (OpenAnswer, err
 	open.Key = f.Key
 	open.Submission = flight.Submission{Fingerprint: f.Fingerprint, Input: f.Input, Policy: f.Policy}
 	if open.Nonce == (flight.Nonce{}) {
-		open.Nonce = newNonce()
+		open.Nonce = UnnamedNonce()
 	}
 	g, known := d.rise(ctx, f, probe)
 	if known {

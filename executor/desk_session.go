@@ -37,7 +37,8 @@ func (d *Desk) NewSession(ctx context.Context, ttl time.Duration, owner string) 
 // Renew prolongs a session. nonces, where it is not nil, are the opens that the caller awaits or holds. An attempt of
 // the session that is not among them is abandoned, if it was open when the renewal before this one was served: then
 // the caller sent that open before it sent this renewal, and no longer wants it. A younger one it may not have listed
-// yet, because an open can overtake a renewal on the way. A look-up is let go alike.
+// yet, because an open can overtake a renewal on the way. A look-up is let go alike. What was opened without a nonce of
+// the caller's cannot be listed, and is left alone.
 func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce) (SessionAnswer, error) {
 	start := time.Now()
 	trust, err := d.renewed(ctx, flight.Key{}, id)
@@ -48,7 +49,7 @@ func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.N
 	answer := SessionAnswer{Session: id, Trust: trust - time.Since(start), RenewEvery: d.guests.renewEvery(id, trust)}
 	for flightID, b := range flights {
 		f, err := d.ex.cfg.Ledger.Flight(flightID)
-		unlisted := nonces != nil && b.at.Before(before) && !slices.Contains(nonces, b.nonce)
+		unlisted := nonces != nil && b.at.Before(before) && !slices.Contains(nonces, b.nonce) && !isUnnamed(b.nonce)
 		switch a := f.OpenAttempt(); {
 		case err != nil:
 		case a == nil || a.Claim != b.claim:

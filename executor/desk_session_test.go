@@ -93,6 +93,35 @@ func TestDeskRenewLetsGoOfLookUpsNobodyMakes(t *testing.T) {
 	}
 }
 
+// What was opened without a nonce of the caller's cannot be listed: a renewal that lists what the caller knows of does not
+// take it away from under it, at this process or at the next one.
+func TestDeskRenewLeavesAloneWhatCannotBeListed(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		s := session(t, fd)
+		req := openOf("1", `{}`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Second}, 1)
+		req.Session = s
+		_, err := fd.Desk().Report(t.Context(), reportOf(proceed(t, fd, req), flight.Unknown, ""))
+		require.NoError(t, err)
+		req.Nonce, req.Wait = flight.Nonce{2}, 10*time.Second
+		looks, err := fd.Desk().Open(t.Context(), req)
+		require.NoError(t, err)
+		verdict := executor.VerdictRequest{ID: looks.Flight.ID, Probe: looks.Probe, Result: flight.DidNotHappen}
+		verdict.Open.Session = s
+		acts, err := fd.Desk().Verdict(t.Context(), verdict)
+		require.NoError(t, err)
+		require.Equal(t, flight.Proceed, acts.Decision)
+		other := fd.Restart(t, flightdtest.Options{})
+		for i := range 6 {
+			asleep(t, 5*time.Second)
+			desk := []*executor.Desk{fd.Desk(), other.Desk()}[i/3]
+			_, err := desk.Renew(t.Context(), s, []flight.Nonce{req.Nonce})
+			require.NoError(t, err)
+			synctest.Wait()
+			require.Equal(t, flight.Running, fd.Flight(req.Key).State, "its caller acts")
+		}
+	})
+}
+
 func TestDeskSessionsEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		s := session(t, fd)

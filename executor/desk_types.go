@@ -20,6 +20,19 @@ type OpenRequest struct {
 	Wait    time.Duration // how long to wait for somebody else's attempt; 0: not at all
 }
 
+// unnamed begins the nonces of callers who bring none: it tells them from those that a caller can list, also in the ledger,
+// and so after a restart and at another node.
+const unnamed = "unnamed:"
+
+// UnnamedNonce is the nonce for a caller who brings none. It cannot repeat itself, nor list what it holds.
+func UnnamedNonce() flight.Nonce {
+	n := newNonce()
+	copy(n[:], unnamed)
+	return n
+}
+
+func isUnnamed(n flight.Nonce) bool { return string(n[:len(unnamed)]) == unnamed }
+
 // OpenAnswer is what may be done now: act (Proceed, the only answer that means it), take the receipt (Replay), or
 // look first (Look).
 type OpenAnswer struct {

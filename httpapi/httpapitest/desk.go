@@ -135,6 +135,8 @@ func (w *World) standingLocked(f *flight.Flight, req *executor.OpenRequest, wait
 		return answer, true, &effect.InDoubt{Key: req.Key, Version: f.Version, Cause: f.Cause}
 	case f.State == flight.AwaitingApproval:
 		return answer, true, &effect.Unapproved{Key: req.Key}
+	case req.Session == "" && slices.ContainsFunc(f.Attempts, func(a flight.Attempt) bool { return a.Nonce == req.Nonce }):
+		return answer, true, &effect.Fenced{Key: req.Key} // it has had its attempt, and was only late on its way
 	}
 	return answer, false, nil
 }

@@ -143,7 +143,7 @@ func requestWords() map[string]words {
 		"ResolveRequest.result":       {about: "`not_happened` lets a new attempt open; `fail` ends the flight without a receipt", enum: []string{wire.ResultHappened, wire.ResultNotHappened, wire.ResultFail}},
 		"VerdictRequest.probe":        {about: "the probe that the answer `verify` gave", length: 512},
 		"ReportRequest.fencing_token": {about: "the token that the answer `proceed` gave", length: 512},
-		"nonces":                      {about: "every nonce whose answer the caller awaits, or whose attempt it holds; an open attempt of the session that is not listed is abandoned. Not there: nothing is said about them", items: 100_000},
+		"nonces":                      {about: "every nonce whose answer the caller awaits, or whose attempt it holds; an open attempt of the session that is not listed is abandoned, and a look-up let go, unless it was opened without a nonce. Not there: nothing is said about them", items: 100_000},
 		"OperatorRequest.key":         {about: "the full key; needed to free a tombstone, which does not know its own", length: 1024},
 		"reason":                      {about: "why; it stands in the history", length: text},
 		"as":                          {about: "who decides; the header Flightd-As says the same", length: 1024},

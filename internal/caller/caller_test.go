@@ -244,7 +244,8 @@ func TestShare(t *testing.T) {
 func TestCheckInside(t *testing.T) {
 	span, end := context.WithCancel(t.Context())
 	doer, other := new(int), new(int)
-	inside := context.WithValue(caller.Mark(span, doer, key), t.Name(), "and more")
+	inside, stop := context.WithCancel(caller.Mark(span, doer, key))
+	defer stop()
 	var invalid *flight.InvalidError
 	require.ErrorAs(t, caller.CheckInside(inside, doer, key), &invalid)
 	require.NoError(t, caller.CheckInside(inside, other, key))
