@@ -66,8 +66,9 @@ func TestCacheWeighsRecords(t *testing.T) {
 		}
 		return held
 	}
-	require.Equal(t, 4096, count(10))
-	require.Equal(t, 2048, count(usualWeight))
+	const main = 4096 - 4096/onceShare
+	require.Equal(t, main, count(10))
+	require.Equal(t, main/2, count(usualWeight))
 }
 
 // What is asked for again and again stays, however much passes through.
@@ -90,4 +91,72 @@ func TestCacheKeepsWhatIsAskedFor(t *testing.T) {
 	}
 	t.Logf("missed %d times in %d", missed, passing)
 	require.Less(t, missed, passing/100)
+}
+
+// What is read once pushes nobody out and does not stay; what is read again and again stays, also where much is read once
+// in between.
+func TestCacheIsNotFilledByWhatIsReadOnce(t *testing.T) {
+	const places = 4096
+	c := newCache(places)
+	read := func(n int) (hit bool) {
+		id := testKey(n).FlightID()
+		r, writes := c.get(id)
+		if r == nil {
+			c.fill(id, generation(uint32(n)), writes)
+		}
+		return r != nil
+	}
+	for i := range places / 2 { // what was written, and nobody asks for
+		c.put(testKey(i).FlightID(), generation(uint32(i)))
+	}
+	const hot, rounds = 100, 400
+	missed := 0
+	for round := range rounds {
+		for i := range hot {
+			if !read(10_000+i) && round > 20 {
+				missed++
+			}
+		}
+		for i := range 1000 { // a scan
+			read(100_000 + 1000*round + i)
+		}
+	}
+	require.Less(t, missed, hot*rounds/100)
+	written, held := 0, 0
+	for i := range places / 2 {
+		if r, _ := c.get(testKey(i).FlightID()); r != nil {
+			written++
+		}
+	}
+	for i := range c.shards {
+		held += len(c.shards[i].byID)
+	}
+	require.Equal(t, places/2, written)
+	require.Less(t, held, places/2+hot+places/onceShare+hot, "a scan leaves nothing behind but what was read last")
+}
+
+// Wherever a record is kept, what is written takes its place, and what is forgotten is gone.
+func TestCacheIsRightInBothPlaces(t *testing.T) {
+	c := newCache(4096)
+	once, again, never := testKey(1).FlightID(), testKey(2).FlightID(), testKey(3).FlightID()
+	_, writes := c.get(once)
+	c.fill(once, generation(1), writes)
+	c.put(again, generation(1))
+	for _, id := range []flight.ID{once, again} {
+		for i, write := range []func(flight.ID, *record){c.renew, c.put, c.renew} {
+			write(id, generation(uint32(10+i)))
+			r, _ := c.get(id)
+			require.Equal(t, uint32(10+i), r.flight.Generation)
+		}
+		c.forget(id)
+		r, _ := c.get(id)
+		require.Nil(t, r)
+	}
+	_, writes = c.get(never)
+	c.renew(never, generation(2))
+	r, _ := c.get(never)
+	require.Nil(t, r, "a tally brings nothing to hand")
+	c.fill(never, generation(1), writes)
+	r, _ = c.get(never)
+	require.Nil(t, r, "what was read before a tally was written is not remembered after it")
 }

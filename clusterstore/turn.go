@@ -280,8 +280,10 @@ func (t *turn) show() {
 		switch {
 		case s.buried:
 			t.m.cache.forget(s.id) // nobody asks for a million tombstones; others' places are worth more
-		case s.changed, s.tallied:
+		case s.changed:
 			t.m.cache.put(s.id, s.now)
+		case s.tallied:
+			t.m.cache.renew(s.id, s.now)
 		}
 	}
 }

@@ -79,7 +79,8 @@ func replay(o *options, doer effect.Doer, keys int) func(context.Context, int) e
 	}
 }
 
-// nodesPart compares two nodes. Replays come first: new keys leave behind what must be put away.
+// nodesPart compares two nodes. Replays come first: new keys leave behind what must be put away. They are of the full one
+// alone, as a node is.
 func nodesPart(ctx context.Context, o options, tell *teller) error {
 	if err := rested(ctx, o.full()); err != nil {
 		return err
@@ -88,18 +89,23 @@ func nodesPart(ctx context.Context, o options, tell *teller) error {
 	if err != nil {
 		return err
 	}
-	empty, err := openNode(ctx, o.hollow())
-	if err != nil {
-		return errors.Join(err, full.close())
-	}
 	if err = compareReplays(ctx, &o, tell, full, ""); err == nil {
 		err = comparePinned(ctx, &o, tell, full)
 	}
 	if err == nil {
-		err = take(ctx, &o, tell, []side{{nodeFull, o.callers, full.newKey(&o)}, {nodeEmpty, o.callers, empty.newKey(&o)}})
+		err = compareNewKeys(ctx, &o, tell, full)
 	}
 	tell.say("done", 0)
-	return errors.Join(err, full.close(), empty.close(), tell.err)
+	return errors.Join(err, full.close(), tell.err)
+}
+
+func compareNewKeys(ctx context.Context, o *options, tell *teller, full *running) error {
+	empty, err := openNode(ctx, o.hollow())
+	if err != nil {
+		return err
+	}
+	err = take(ctx, o, tell, []side{{nodeFull, o.callers, full.newKey(o)}, {nodeEmpty, o.callers, empty.newKey(o)}})
+	return errors.Join(err, empty.close())
 }
 
 // compareReplays compares replays of any key with those of a few, which are at hand: in this process, and over HTTP by
