@@ -15,8 +15,8 @@
 //	flush     writes what was applied in the last moments to the state as one batch (flush.go, rows.go), together with
 //	          how far the log is applied.
 //
-// A flight is found by the digest of its key: in the cache of what was written or read last (cache.go), in what is not
-// written yet, or in one row of the state, which holds its short bodies, too (record.go). That a key was never used, which
+// A flight is found by the digest of its key: in the cache of what was written last or read more than once (cache.go), in what
+// is not written yet, or in one row of the state, which holds its short bodies, too (record.go). That a key was never used, which
 // every new flight asks twice, is known without a look at the state (roll.go).
 //
 // An answer comes when the log holds the command for ever, before the state does. A flight that is opened and reported

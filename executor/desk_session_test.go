@@ -59,22 +59,14 @@ func TestDeskRenewLetsGoOfLookUpsNobodyMakes(t *testing.T) {
 	for name, listed := range map[string]bool{"gone": false, "at it": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-				s := session(t, fd)
-				req := openOf("1", `{}`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Second}, 1)
-				req.Session = s
-				_, err := fd.Desk().Report(t.Context(), reportOf(proceed(t, fd, req), flight.Unknown, ""))
-				require.NoError(t, err)
-				req.Nonce, req.Wait = flight.Nonce{2}, 10*time.Second
-				looks, err := fd.Desk().Open(t.Context(), req)
-				require.NoError(t, err)
-				require.Equal(t, flight.Look, looks.Decision)
+				_, req, looks := sentToLook(t, fd)
 				for range 2 {
 					asleep(t, 5*time.Second)
 					list := []flight.Nonce{}
 					if listed {
 						list = append(list, req.Nonce)
 					}
-					_, err := fd.Desk().Renew(t.Context(), s, list)
+					_, err := fd.Desk().Renew(t.Context(), req.Session, list)
 					require.NoError(t, err)
 				}
 				other := req
@@ -97,16 +89,9 @@ func TestDeskRenewLetsGoOfLookUpsNobodyMakes(t *testing.T) {
 // take it away from under it, at this process or at the next one.
 func TestDeskRenewLeavesAloneWhatCannotBeListed(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		s := session(t, fd)
-		req := openOf("1", `{}`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Second}, 1)
-		req.Session = s
-		_, err := fd.Desk().Report(t.Context(), reportOf(proceed(t, fd, req), flight.Unknown, ""))
-		require.NoError(t, err)
-		req.Nonce, req.Wait = flight.Nonce{2}, 10*time.Second
-		looks, err := fd.Desk().Open(t.Context(), req)
-		require.NoError(t, err)
+		_, req, looks := sentToLook(t, fd)
 		verdict := executor.VerdictRequest{ID: looks.Flight.ID, Probe: looks.Probe, Result: flight.DidNotHappen}
-		verdict.Open.Session = s
+		verdict.Open.Session = req.Session
 		acts, err := fd.Desk().Verdict(t.Context(), verdict)
 		require.NoError(t, err)
 		require.Equal(t, flight.Proceed, acts.Decision)
@@ -114,7 +99,7 @@ func TestDeskRenewLeavesAloneWhatCannotBeListed(t *testing.T) {
 		for i := range 6 {
 			asleep(t, 5*time.Second)
 			desk := []*executor.Desk{fd.Desk(), other.Desk()}[i/3]
-			_, err := desk.Renew(t.Context(), s, []flight.Nonce{req.Nonce})
+			_, err := desk.Renew(t.Context(), req.Session, []flight.Nonce{req.Nonce})
 			require.NoError(t, err)
 			synctest.Wait()
 			require.Equal(t, flight.Running, fd.Flight(req.Key).State, "its caller acts")

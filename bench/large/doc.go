@@ -8,6 +8,5 @@
 // The receipts come through the ledger's own door, as an Open and a Report each, in batches and without leases. Every
 // part is measured in a process of its own, so that none pays for what another left behind; what is compared takes
 // turns in one process, round by round, and ratios are taken within a round. Callers over HTTP have a process of their own
-// beside the node's. The page cache is as warm as the run left
-// it. It prints a table and removes its data.
+// beside the node's. The page cache is as warm as the run left it. It prints a table and removes its data.
 package main
