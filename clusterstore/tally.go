@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,8 +19,11 @@ const (
 	// tallyPause is how long counts are collected before some of them are written.
 	tallyPause = 250 * time.Millisecond
 	// tallyBatch is how many flights' counts are written at once. With more of them, under a flood of duplicates of ever
-	// other keys, counts wait in memory for their turn.
+	// other keys, counts wait in memory for their turn. Those of the flights that were asked for last go first: their
+	// records are still at hand, and a count of any other reads one from the state when it is applied.
 	tallyBatch = 512
+	// tallyOldest is which part of a batch has waited longest, so that none waits for as long as a flood lasts.
+	tallyOldest = 16
 	// tallyRoom is how many flights may have counts that wait, usually about 0.3 KiB each, and 8 KiB at most, where
 	// callers give themselves long names. Beyond it duplicates of yet other flights are not counted.
 	tallyRoom = 1 << 16
@@ -35,17 +37,18 @@ type tallies struct {
 	flights atomic.Int64  // with counts in shards
 	shards  [cacheShards]tallyShard
 
-	writer  chan struct{} // taken by the one who writes
-	number  uint64        // of the last Count
-	turn    int           // the shard to write next
-	writing atomic.Pointer[map[flight.ID]*flight.Count]
-	round   atomic.Uint64 // rises when counts are taken to be written, and when they were
+	writer chan struct{} // taken by the one who writes
+	number uint64        // of the last Count
+	turn   int           // rises: the shard to begin with
+	round  atomic.Uint64 // rises when counts are taken to be written, and when they were
 }
 
 type tallyShard struct {
-	mu   sync.Mutex
-	byID map[flight.ID]*pendingTally
-	_    [48]byte // shards do not share a cache line
+	mu      sync.Mutex
+	byID    map[flight.ID]*pendingTally
+	order   []flight.ID // of byID: oldest first
+	writing map[flight.ID]*flight.Count
+	_       [16]byte // shards do not share a cache line
 }
 
 // pendingTally collects duplicates of one flight. Callers are kept in a ring.
@@ -99,9 +102,7 @@ func (t *tallies) find(id flight.ID) (written *flight.Count, waiting flight.Tall
 	s := &t.shards[id[0]%cacheShards]
 	s.mu.Lock()
 	defer s.mu.Unlock() // what is taken to be written is so under this lock
-	if w := t.writing.Load(); w != nil {
-		written = (*w)[id]
-	}
+	written = s.writing[id]
 	if p := s.byID[id]; p != nil {
 		waiting = p.tally()
 	}
@@ -114,11 +115,10 @@ func (t *tallies) add(id flight.ID, key flight.Key, who string) {
 	s.mu.Lock()
 	p := s.byID[id]
 	if p == nil {
-		if p = t.begin(s, key); p == nil {
+		if p = t.begin(s, id, key); p == nil {
 			s.mu.Unlock()
 			return
 		}
-		s.byID[id] = p
 		p.first = now
 	}
 	p.callers[p.named%flight.MaxCallers] = flight.Caller{Who: flight.Text(who), At: now}
@@ -133,7 +133,7 @@ func (t *tallies) add(id flight.ID, key flight.Key, who string) {
 }
 
 // begin makes room for one more flight; nil when there is none.
-func (t *tallies) begin(s *tallyShard, key flight.Key) *pendingTally {
+func (t *tallies) begin(s *tallyShard, id flight.ID, key flight.Key) *pendingTally {
 	if t.flights.Add(1) > tallyRoom {
 		t.flights.Add(-1)
 		return nil
@@ -141,7 +141,9 @@ func (t *tallies) begin(s *tallyShard, key flight.Key) *pendingTally {
 	if s.byID == nil {
 		s.byID = make(map[flight.ID]*pendingTally)
 	}
-	return &pendingTally{key: key}
+	p := &pendingTally{key: key}
+	s.byID[id], s.order = p, append(s.order, id)
+	return p
 }
 
 func (t *tallies) mark() {
@@ -228,38 +230,62 @@ func (s *Store) flushTallies(ctx context.Context) (more bool) {
 			back = append(back, id) // surely not written; after any other error it may be, and is not counted again
 		}
 	}
-	t.writing.Store(nil)
+	t.written()
 	for _, id := range back {
 		t.giveBack(id, batch[id])
 	}
 	return t.flights.Load() > 0
 }
 
-// take takes up to tallyBatch counts, from each shard in its turn. They can still be read.
+// take takes up to tallyBatch counts, from each shard its share. They can still be read.
 func (t *tallies) take() map[flight.ID]*flight.Count {
 	batch := make(map[flight.ID]*flight.Count)
-	for range t.shards {
-		if len(batch) >= tallyBatch {
-			break
-		}
-		s := &t.shards[t.turn%cacheShards]
-		t.turn++
-		s.mu.Lock()
-		taken := maps.Clone(batch)
-		for id, p := range s.byID {
-			if len(taken) == tallyBatch {
-				break // the rest in the next round
-			}
-			t.number++
-			taken[id] = &flight.Count{Key: p.key, Telling: flight.Telling{Source: t.source, Number: t.number}, Tally: p.tally()}
-			delete(s.byID, id)
-		}
-		t.flights.Add(-int64(len(taken) - len(batch)))
-		t.writing.Store(&taken)
-		s.mu.Unlock()
-		batch = taken
+	t.turn++ // nobody is always the last one, who gets what others left
+	for i := range t.shards {
+		share := (tallyBatch - len(batch)) / (cacheShards - i)
+		t.takeFrom(&t.shards[(t.turn+i)%cacheShards], batch, share)
 	}
 	return batch
+}
+
+// takeFrom takes up to limit counts of a shard into the batch.
+func (t *tallies) takeFrom(s *tallyShard, batch map[flight.ID]*flight.Count, limit int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limit = min(limit, len(s.order))
+	if limit > 0 && s.writing == nil {
+		s.writing = make(map[flight.ID]*flight.Count)
+	}
+	for range limit {
+		t.number++
+		id := s.next(t.number%tallyOldest == 0)
+		p := s.byID[id]
+		delete(s.byID, id)
+		c := &flight.Count{Key: p.key, Telling: flight.Telling{Source: t.source, Number: t.number}, Tally: p.tally()}
+		batch[id], s.writing[id] = c, c
+	}
+	t.flights.Add(-int64(limit))
+}
+
+// next takes out of the order whose count is written next; there is one.
+func (s *tallyShard) next(oldest bool) (id flight.ID) {
+	last := len(s.order) - 1
+	if oldest {
+		id, s.order = s.order[0], s.order[1:]
+	} else {
+		id, s.order = s.order[last], s.order[:last]
+	}
+	return id
+}
+
+// written says that nothing is being written any more.
+func (t *tallies) written() {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		s.writing = nil
+		s.mu.Unlock()
+	}
 }
 
 // giveBack returns what could not be written to what waits.
@@ -269,10 +295,9 @@ func (t *tallies) giveBack(id flight.ID, c *flight.Count) {
 	defer s.mu.Unlock()
 	p := s.byID[id]
 	if p == nil {
-		if p = t.begin(s, c.Key); p == nil {
+		if p = t.begin(s, id, c.Key); p == nil {
 			return
 		}
-		s.byID[id] = p
 	}
 	sum := c.Tally.Plus(p.tally())
 	*p = pendingTally{key: c.Key, count: sum.Count, named: uint64(len(sum.Callers)), first: sum.First, last: sum.Last}

@@ -121,8 +121,50 @@ func TestTallyBetweenCommitAndAnswer(t *testing.T) {
 	require.Equal(t, uint64(3), tallyOf(t, s, 1).Count, "in the ledger")
 	s.Duplicate(testKey(1), "b")
 	require.Equal(t, uint64(4), tallyOf(t, s, 1).Count)
-	s.tallies.writing.Store(nil)
+	s.tallies.written()
 	require.Equal(t, uint64(4), tallyOf(t, s, 1).Count)
+}
+
+// TestTallyFlood: under a flood of duplicates of ever other keys the latest are written first, whose records are at hand; and
+// yet nobody waits for as long as it lasts.
+func TestTallyFlood(t *testing.T) {
+	tallies := newTallies(time.Now)
+	numberOf := make(map[flight.ID]int)
+	const first, wave = 20_000, 1000
+	flood := func(upTo int) {
+		for n := len(numberOf); n < upTo; n++ {
+			id := testKey(n).FlightID()
+			numberOf[id] = n
+			tallies.add(id, testKey(n), "somebody")
+		}
+	}
+	flood(first)
+	written := make(map[flight.ID]bool)
+	for tallies.flights.Load() > 0 {
+		latest := len(numberOf)
+		if latest < 2*first {
+			flood(latest + wave)
+		}
+		batch := tallies.take()
+		require.LessOrEqual(t, len(batch), tallyBatch)
+		fresh, old := 0, 0
+		for id := range batch {
+			require.False(t, written[id], "a count is taken once")
+			written[id] = true
+			switch n := numberOf[id]; {
+			case n >= latest:
+				fresh++
+			case n < first:
+				old++
+			}
+		}
+		if latest < 2*first {
+			require.Greater(t, fresh, len(batch)*3/4, "what was asked for last goes first")
+			require.Greater(t, old, 0, "and what has waited longest with it")
+		}
+		tallies.written()
+	}
+	require.Len(t, written, len(numberOf), "in the end all were written")
 }
 
 // TestTallyHasARowOfItsOwn: a duplicate writes its tally and nothing else of a flight that may be a hundred times as long; the
