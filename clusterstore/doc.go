@@ -68,7 +68,8 @@
 //	snapshots gone, state whole                 repaired: the start takes a new one.
 //	last write of the log torn                  repaired: nobody was told of it, it never was.
 //	damage in the log before its end            refused, because a later record proves that it was synced.
-//	log shorter than what the state applied     refused: entries that were durable are gone, nobody knows which else.
+//	log shorter than what the state applied,    refused: entries that were durable are gone, nobody knows which else.
+//	or than this node's own snapshot
 //	log directory gone                          refused: this node forgot its votes, and could vote twice.
 //	IDENTITY gone, anything else there          refused: as a new ledger it would know no key.
 //	log, state and snapshots gone, IDENTITY     refused, likewise: it says that the log had an entry. Only where a build
