@@ -58,6 +58,13 @@
 //	bootstrap                                   there is no log yet, or a log with its term and its first entry.
 //	between it and the note of it in IDENTITY   the next start finds the entry, and notes it.
 //
+// # What a running ledger dies of
+//
+// Of what it cannot do without: a write-ahead log, or a manifest, that the system refuses to make, to write or to sync
+// (pebblelog/refused.go); a write of the log that takes longer than Guard.Stall; a state that cannot be written; a committed
+// entry that cannot be applied. Guard.Kill is called, and who waits for it is never answered; the next start finds what the table
+// says of that place.
+//
 // # What a start repairs, and what it refuses
 //
 //	state directory gone, log whole             repaired: all of the log is applied again.
