@@ -96,4 +96,9 @@
 //
 // A loss that leaves no trace cannot be noticed: a disk that drops synced records from the very end of the log, and
 // the state with them.
+//
+// A file system that, when the power goes, keeps a younger name of a directory without an older one in it, is refused after it, be
+// it in the first start, when nothing was ever acknowledged: at every start Pebble makes a manifest and the mark that names it, and
+// syncs the two names together. None with a journal does so. That IDENTITY is not marked proves nothing there, since builds from
+// before that mark leave it so, too.
 package clusterstore
