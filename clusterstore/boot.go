@@ -7,6 +7,7 @@ type standing struct {
 	Began                bool   // the log had an entry once
 	Applied, AppliedTerm uint64 // of the state; 0: it is empty
 	Snapshot             uint64 // index of the newest one; 0: there is none
+	Own                  bool   // it was made of this node's state, so that its log came as far
 	Unread               error  // why another one, that may be whole, cannot be read now; nil: there is none such
 	First, Last          uint64 // of the log; 0: it is empty
 	Termed               bool   // raft's term is known: the log's database was not lost
@@ -28,6 +29,8 @@ func plan(s standing) (restore bool, err error) {
 		return false, fmt.Errorf("%w: entries %d to %d are neither in the state, nor in a readable snapshot, nor in the log", ErrDamaged, base+1, s.First-1)
 	case s.Last < s.Applied && s.Snapshot < s.Applied:
 		return false, fmt.Errorf("%w: the log ends at entry %d, but entry %d was applied: entries that were durable are gone", ErrDamaged, s.Last, s.Applied)
+	case s.Last < s.Snapshot && s.Own:
+		return false, fmt.Errorf("%w: the log ends at entry %d, but a snapshot was taken here at entry %d: entries that were durable are gone", ErrDamaged, s.Last, s.Snapshot)
 	case s.TermAtApplied != 0 && s.TermAtApplied != s.AppliedTerm:
 		return false, fmt.Errorf("%w: entry %d is of term %d in the log and of term %d in the state: they are not of the same history", ErrDamaged, s.Applied, s.TermAtApplied, s.AppliedTerm)
 	}

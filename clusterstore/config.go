@@ -77,7 +77,8 @@ type Guard struct {
 	MinFree uint64
 	// Patience is how long Report waits for a commit before it spools, up to a quarter longer; 200 ms.
 	Patience time.Duration
-	// Kill ends the process at once and does not return; nil: os.Exit(70) after writing why to standard error.
+	// Kill ends the process at once and does not return: something that the ledger cannot do without failed, and nothing may be
+	// answered any more. why wraps what the system said, where it was the system. nil: the function Kill.
 	Kill func(why error)
 }
 
@@ -112,6 +113,12 @@ type Events struct {
 // exitSoftware is the code of sysexits.h for an internal error.
 const exitSoftware = 70
 
+// Kill writes why to standard error and ends the process with code 70.
+func Kill(why error) {
+	_, _ = io.WriteString(os.Stderr, "flightd: "+why.Error()+"\n") // there is nowhere else to say it
+	os.Exit(exitSoftware)
+}
+
 func (c Config) withDefaults() (Config, error) {
 	if c.Dir == "" {
 		return c, errors.New("clusterstore: Config.Dir is empty")
@@ -134,10 +141,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Guard.MinFree, 256<<20)
 	setDefault(&c.Guard.Patience, 200*time.Millisecond)
 	if c.Guard.Kill == nil {
-		c.Guard.Kill = func(why error) {
-			_, _ = io.WriteString(os.Stderr, "flightd: "+why.Error()+"\n") // there is nowhere else to say it
-			os.Exit(exitSoftware)
-		}
+		c.Guard.Kill = Kill
 	}
 	return c, nil
 }

@@ -239,6 +239,30 @@ func TestLogShorterThanTheState(t *testing.T) {
 	})
 }
 
+// The state may have gone back to a snapshot, as after a loss of power; the log may not: it had what the snapshot has, and
+// nobody knows what came behind that. Refused.
+func TestLogShorterThanItsSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := vfs.NewCrashableMem()
+		s, err := Open(context.Background(), memConfig(mem))
+		require.NoError(t, err)
+		known := new(flew)
+		known.add(1, fly(t, s, 1))
+		require.NoError(t, s.takeSnapshot())
+		index, _ := s.Applied()
+		known.add(2, fly(t, s, 2))
+		last, _ := s.Applied()
+		whole := mem.CrashClone(vfs.CrashCloneCfg{})
+		require.NoError(t, s.log.DeleteRange(index, last))
+		cut := mem.CrashClone(vfs.CrashCloneCfg{})
+		require.NoError(t, s.Close(context.Background()))
+		requireFlew(t, openStore(t, memConfig(whole)), known)
+		_, err = Open(context.Background(), memConfig(cut))
+		require.ErrorIs(t, err, ErrDamaged)
+		require.ErrorContains(t, err, "a snapshot was taken here")
+	})
+}
+
 func TestStateDirectoryDeleted(t *testing.T) {
 	removeState := func(t *testing.T, fs vfs.FS) {
 		require.NoError(t, fs.RemoveAll("ledger/"+stateName(1)))

@@ -58,6 +58,13 @@
 //	bootstrap                                   there is no log yet, or a log with its term and its first entry.
 //	between it and the note of it in IDENTITY   the next start finds the entry, and notes it.
 //
+// # What a running ledger dies of
+//
+// Of what it cannot do without: a write-ahead log, or a manifest, that the system refuses to make, to write or to sync
+// (pebblelog/refused.go); a write of the log that takes longer than Guard.Stall; a state that cannot be written; a committed
+// entry that cannot be applied. Guard.Kill is called, and who waits for it is never answered; the next start finds what the table
+// says of that place.
+//
 // # What a start repairs, and what it refuses
 //
 //	state directory gone, log whole             repaired: all of the log is applied again.
@@ -68,7 +75,8 @@
 //	snapshots gone, state whole                 repaired: the start takes a new one.
 //	last write of the log torn                  repaired: nobody was told of it, it never was.
 //	damage in the log before its end            refused, because a later record proves that it was synced.
-//	log shorter than what the state applied     refused: entries that were durable are gone, nobody knows which else.
+//	log shorter than what the state applied,    refused: entries that were durable are gone, nobody knows which else.
+//	or than this node's own snapshot
 //	log directory gone                          refused: this node forgot its votes, and could vote twice.
 //	IDENTITY gone, anything else there          refused: as a new ledger it would know no key.
 //	log, state and snapshots gone, IDENTITY     refused, likewise: it says that the log had an entry. Only where a build
@@ -88,4 +96,9 @@
 //
 // A loss that leaves no trace cannot be noticed: a disk that drops synced records from the very end of the log, and
 // the state with them.
+//
+// A file system that, when the power goes, keeps a younger name of a directory without an older one in it, is refused after it, be
+// it in the first start, when nothing was ever acknowledged: at every start Pebble makes a manifest and the mark that names it, and
+// syncs the two names together. None with a journal does so. That IDENTITY is not marked proves nothing there, since builds from
+// before that mark leave it so, too.
 package clusterstore

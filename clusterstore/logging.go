@@ -2,7 +2,6 @@ package clusterstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -24,8 +23,23 @@ func (p pebbleLog) Errorf(format string, args ...any) {
 }
 
 func (p pebbleLog) Fatalf(format string, args ...any) {
-	p.kill(errors.New("clusterstore: storage: " + fmt.Sprintf(format, args...)))
+	why := &fatal{text: "clusterstore: storage: " + fmt.Sprintf(format, args...)}
+	for _, a := range args {
+		if cause, ok := a.(error); ok {
+			why.cause = cause
+		}
+	}
+	p.kill(why)
 }
+
+// fatal is what Pebble said last. What the system refused is among its words, and tells which help there is.
+type fatal struct {
+	text  string
+	cause error // nil: there was none
+}
+
+func (f *fatal) Error() string { return f.text }
+func (f *fatal) Unwrap() error { return f.cause }
 
 // raftLogger passes on raft's warnings and errors.
 func raftLogger(log *slog.Logger) hclog.Logger {

@@ -148,7 +148,7 @@ func (s *Store) standing() (standing, error) {
 		return found, err
 	}
 	if len(list) > 0 {
-		found.Snapshot = list[0].Index
+		found.Snapshot, found.Own = list[0].Index, s.snaps.own(list[0].ID)
 	}
 	found.Unread = s.snaps.failure()
 	found.First, _ = s.log.FirstIndex() // it has no error

@@ -171,6 +171,12 @@ func (s *snapshots) readMeta(name string) (m snapshotMeta, err error) {
 	return m, nil
 }
 
+// own reports whether a snapshot was made here, and did not come from another node.
+func (s *snapshots) own(name string) bool {
+	_, err := s.cfg.FS.Stat(s.path(name, checkpointDir))
+	return err == nil
+}
+
 // fail notes why a snapshot cannot be read, for who may ask for it.
 func (s *snapshots) fail(why error) {
 	s.mu.Lock()

@@ -138,6 +138,10 @@ func (t *tallies) begin(s *tallyShard, id flight.ID, key flight.Key) *pendingTal
 		t.flights.Add(-1)
 		return nil
 	}
+	return s.begin(id, key)
+}
+
+func (s *tallyShard) begin(id flight.ID, key flight.Key) *pendingTally {
 	if s.byID == nil {
 		s.byID = make(map[flight.ID]*pendingTally)
 	}
@@ -230,10 +234,10 @@ func (s *Store) flushTallies(ctx context.Context) (more bool) {
 			back = append(back, id) // surely not written; after any other error it may be, and is not counted again
 		}
 	}
-	t.written()
 	for _, id := range back {
 		t.giveBack(id, batch[id])
 	}
+	t.written()
 	return t.flights.Load() > 0
 }
 
@@ -288,16 +292,16 @@ func (t *tallies) written() {
 	}
 }
 
-// giveBack returns what could not be written to what waits.
+// giveBack returns what could not be written to what waits. It had its room there before.
 func (t *tallies) giveBack(id flight.ID, c *flight.Count) {
 	s := &t.shards[id[0]%cacheShards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.writing, id)
 	p := s.byID[id]
 	if p == nil {
-		if p = t.begin(s, id, c.Key); p == nil {
-			return
-		}
+		t.flights.Add(1)
+		p = s.begin(id, c.Key)
 	}
 	sum := c.Tally.Plus(p.tally())
 	*p = pendingTally{key: c.Key, count: sum.Count, named: uint64(len(sum.Callers)), first: sum.First, last: sum.Last}

@@ -271,6 +271,30 @@ func TestTallyWaitsForALeader(t *testing.T) {
 	require.Equal(t, []string{"x", "y", "z"}, []string{waiting.Callers[0].Who, waiting.Callers[1].Who, waiting.Callers[2].Who})
 }
 
+// TestTallyIsGivenBackWhole: what surely was not written waits again, also where others have taken its room meanwhile, and at no
+// moment is it told twice or not at all.
+func TestTallyIsGivenBackWhole(t *testing.T) {
+	tallies := newTallies(time.Now)
+	for n := range tallyRoom {
+		tallies.add(testKey(n).FlightID(), testKey(n), "somebody")
+	}
+	batch := tallies.take()
+	for n := range tallyBatch {
+		tallies.add(testKey(tallyRoom+n).FlightID(), testKey(tallyRoom+n), "somebody else")
+	}
+	for id, c := range batch {
+		written, waiting := tallies.find(id)
+		require.Equal(t, c, written)
+		require.Zero(t, waiting.Count)
+		tallies.giveBack(id, c)
+		written, waiting = tallies.find(id)
+		require.Nil(t, written)
+		require.Equal(t, uint64(1), waiting.Count)
+	}
+	tallies.written()
+	require.Equal(t, int64(tallyRoom+tallyBatch), tallies.flights.Load())
+}
+
 // BenchmarkDuplicate is what a duplicate pays for being counted: of 100,000 keys drawn in turn.
 func BenchmarkDuplicate(b *testing.B) {
 	tallies := newTallies(time.Now)

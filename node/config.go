@@ -5,8 +5,10 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
+	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/crashpoint"
@@ -41,6 +43,9 @@ type Config struct {
 	Crash *crashpoint.Set
 	// Ready is told once that the node answers; nil: nobody is.
 	Ready func(Ready)
+	// Kill ends the process at once and does not return: ledger or etcd cannot go on, mostly because the system refuses a write,
+	// and nothing may be answered any more. It is called once. nil: clusterstore.Kill.
+	Kill func(why error)
 
 	tuning tuning
 }
@@ -82,12 +87,22 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Ready == nil {
 		c.Ready = func(Ready) {}
 	}
+	if c.Kill == nil {
+		c.Kill = clusterstore.Kill
+	}
+	c.Kill = once(c.Kill)
 	if c.ListenMetrics != "" {
 		if err := checkLoopback("listen_metrics", c.ListenMetrics); err != nil {
 			return c, err
 		}
 	}
 	return c, checkLoopback("listen", c.Listen)
+}
+
+// once lets the first of several parts that die of the same disk say why; the others end with it.
+func once(kill func(error)) func(error) {
+	var death sync.Once
+	return func(why error) { death.Do(func() { kill(why) }) }
 }
 
 // checkLoopback refuses every address that another machine could reach: this node asks nobody for credentials.

@@ -34,5 +34,7 @@
 //	with attempts open at remote callers   finds their sessions in etcd, with a full TTL to be renewed in; a report is
 //	                                       accepted in any case that the ledger allows
 //	with reports in the spool              proposes them again
+//	because the system refuses a write to  finds as much as the ledger and etcd have acknowledged: whichever met it ended the process
+//	ledger or etcd                         before it answered anybody (Config.Kill)
 //	in the middle of a stop                finds as much undone as above; a stop saves time, never truth
 package node

@@ -43,8 +43,8 @@ func (e *EtcdError) Error() string {
 func (e *EtcdError) Unwrap() error { return e.Cause }
 
 // startEtcd starts the member and returns when it answers. Writes of its log are synced: a claim that was answered
-// outlives the process.
-func startEtcd(ctx context.Context, cfg *embed.Config) (e *etcd, err error) {
+// outlives the process. kill is what ends the process where the member cannot go on later.
+func startEtcd(ctx context.Context, cfg *embed.Config, kill func(error)) (e *etcd, err error) {
 	defer func() {
 		if err != nil {
 			err = &EtcdError{Dir: cfg.Dir, Cause: err}
@@ -56,7 +56,9 @@ func startEtcd(ctx context.Context, cfg *embed.Config) (e *etcd, err error) {
 	if err := checkEtcd(cfg.Dir); err != nil {
 		return nil, err
 	}
-	birth := newEtcdBirth()
+	birth := newEtcdBirth(func(why error) {
+		kill(fmt.Errorf("the embedded etcd in %s cannot go on: %w", cfg.Dir, why))
+	})
 	member, err := birth.attend(cfg)
 	if err != nil {
 		return nil, err

@@ -17,11 +17,14 @@ import (
 type etcdBirth struct {
 	born atomic.Bool
 	died chan error
+	kill func(error) // ends the process, once the member was born
 }
 
-func newEtcdBirth() *etcdBirth { return &etcdBirth{died: make(chan error, 1)} }
+func newEtcdBirth(kill func(error)) *etcdBirth {
+	return &etcdBirth{died: make(chan error, 1), kill: kill}
+}
 
-// over says that the member lives: it may end the process now.
+// over says that the member lives: where it cannot go on now, the process cannot either.
 func (b *etcdBirth) over() { b.born.Store(true) }
 
 // attend is embed.StartEtcd without its deaths. Later ones, until it is over, are told in died.
@@ -68,15 +71,16 @@ type lastWord struct {
 
 // OnWrite implements zapcore.CheckWriteHook.
 func (w lastWord) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
-	if w.birth.born.Load() {
-		w.usual.OnWrite(e, fields)
-		return
-	}
 	err := errors.New(e.Message)
 	for _, f := range fields {
 		if cause, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
 			err = fmt.Errorf("%s: %w", e.Message, cause)
 		}
+	}
+	if w.birth.born.Load() {
+		w.birth.kill(err)
+		w.usual.OnWrite(e, fields)
+		return
 	}
 	select {
 	case w.birth.died <- err:

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/flightd/flightd/clusterstore"
 )
 
 // lived gives the directory of a member that answered, wrote some entries, and was closed.
@@ -19,7 +21,7 @@ func lived(t *testing.T, snapshotEvery uint64) string {
 	dir := t.TempDir()
 	cfg := etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler))
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = snapshotEvery, 1
-	e, err := startEtcd(t.Context(), cfg)
+	e, err := startEtcd(t.Context(), cfg, clusterstore.Kill)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +82,7 @@ func TestEtcdOnADamagedDirectoryIsAnError(t *testing.T) {
 				t.Fatal(logs, err)
 			}
 			test.damage(t, logs[0], filepath.Join(dir, "member", "snap", "db"))
-			e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)))
+			e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)), clusterstore.Kill)
 			if err == nil {
 				e.close()
 				t.Fatal("it started")
@@ -109,7 +111,7 @@ func TestEtcdThatIsWholeIsNotRefused(t *testing.T) {
 			if err := test.change(filepath.Join(dir, "member", "snap", "db")); err != nil {
 				t.Fatal(err)
 			}
-			e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)))
+			e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)), clusterstore.Kill)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +141,7 @@ func TestEtcdThatTellsItsLoggerThatItEndsIsAnError(t *testing.T) {
 		}
 		return
 	}
-	e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)))
+	e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)), clusterstore.Kill)
 	if err == nil {
 		e.close()
 		t.Fatal("it started")
@@ -159,7 +161,7 @@ func TestEtcdOfAnotherProcessIsNotDamaged(t *testing.T) {
 	}
 	defer db.Close()
 	var locked *LockedError
-	if _, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler))); !errors.As(err, &locked) || locked.Dir != dir {
+	if _, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)), clusterstore.Kill); !errors.As(err, &locked) || locked.Dir != dir {
 		t.Errorf("%v", err)
 	}
 }

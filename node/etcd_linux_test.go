@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/flightd/flightd/clusterstore"
 )
 
 // TestEtcdThatCannotMakeItsLogIsAnError: it panics then, as on a disk that is full. A name that is too long does it, too.
@@ -26,7 +28,7 @@ func TestEtcdThatCannotMakeItsLogIsAnError(t *testing.T) {
 	for len(dir) < syscall.PathMax-40 {
 		dir = filepath.Join(dir, strings.Repeat("d", min(200, syscall.PathMax-41-len(dir))))
 	}
-	e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)))
+	e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, slog.New(slog.DiscardHandler)), clusterstore.Kill)
 	if err == nil {
 		e.close()
 		t.Fatal("it started")

@@ -2,9 +2,18 @@ package node
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"runtime"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/flightd/flightd/clusterstore"
 )
 
 // TestEtcdListensNowhereAndStopsAtOnce: two ports and seven seconds are what an embedded member costs by default.
@@ -12,7 +21,7 @@ func TestEtcdListensNowhereAndStopsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	for _, life := range []string{"first", "second"} {
 		start := time.Now()
-		e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, quietly(slog.New(slog.NewTextHandler(t.Output(), nil)))))
+		e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, quietly(slog.New(slog.NewTextHandler(t.Output(), nil)))), clusterstore.Kill)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,5 +59,22 @@ func TestEtcdIsSafe(t *testing.T) {
 	}
 	if cfg.ElectionMs*3 > 2*2000 {
 		t.Error("the floor of a lease's TTL is above the smallest that we give")
+	}
+}
+
+// TestEtcdThatCannotGoOnSaysWhy: it tells its logger, and then it exits, or panics. What the system refused is what there is
+// a hint for.
+func TestEtcdThatCannotGoOnSaysWhy(t *testing.T) {
+	for name, usual := range map[string]zapcore.CheckWriteAction{"a commit": zapcore.WriteThenFatal, "a snapshot": zapcore.WriteThenPanic} {
+		died := make(chan error, 1)
+		birth := newEtcdBirth(func(why error) {
+			died <- why
+			runtime.Goexit() // a kill does not return
+		})
+		birth.over()
+		go birth.instead(usual).OnWrite(&zapcore.CheckedEntry{Entry: zapcore.Entry{Message: "failed to commit tx"}}, []zap.Field{zap.Error(syscall.ENOSPC)})
+		if why := <-died; !errors.Is(why, syscall.ENOSPC) || !strings.Contains(why.Error(), "failed to commit tx") {
+			t.Errorf("%s: %v", name, why)
+		}
 	}
 }

@@ -131,12 +131,12 @@ func (n *node) openStores(ctx context.Context) error {
 	n.events = n.metrics.Executor(n.executorEvents()) // the ledger may have something for them before there is an executor
 	other := make(chan opened, 1)
 	go func() {
-		e, err := startEtcd(ctx, etcdConfig(n.etcdDir(), n.cfg.tuning.etcdQuota, n.cfg.Logger))
+		e, err := startEtcd(ctx, etcdConfig(n.etcdDir(), n.cfg.tuning.etcdQuota, n.cfg.Logger), n.cfg.Kill)
 		other <- opened{e, err}
 	}()
 	store, err := clusterstore.Open(ctx, clusterstore.Config{
 		Dir: filepath.Join(n.cfg.Data, "ledger"), Logger: n.cfg.Logger, Events: n.metrics.Store(n.storeEvents()),
-		Guard: clusterstore.Guard{MinFree: n.cfg.tuning.minFree},
+		Guard: clusterstore.Guard{MinFree: n.cfg.tuning.minFree, Kill: n.cfg.Kill},
 	})
 	if err == nil {
 		n.store = store
@@ -163,7 +163,7 @@ func (n *node) keepEtcd(ctx context.Context) error {
 		return nil
 	case <-n.etcd.failed():
 		n.etcd.close()
-		return errors.New("the embedded etcd stopped: its data cannot be written")
+		return errors.New("it stopped by itself")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease"
@@ -152,7 +153,7 @@ func TestAnOlderLedgerIsNotTakenForThisOne(t *testing.T) {
 		if err := in.end(); err != nil {
 			t.Fatal(err)
 		}
-		e, err := startEtcd(t.Context(), etcdConfig(filepath.Join(data, "etcd"), etcdQuota, in.cfg.Logger))
+		e, err := startEtcd(t.Context(), etcdConfig(filepath.Join(data, "etcd"), etcdQuota, in.cfg.Logger), clusterstore.Kill)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +200,7 @@ func TestWhatEtcdHoldsMustBeReadable(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(data, "etcd")
-		e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, in.cfg.Logger))
+		e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, in.cfg.Logger), clusterstore.Kill)
 		if err != nil {
 			t.Fatal(err)
 		}

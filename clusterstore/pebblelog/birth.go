@@ -9,14 +9,19 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // DB is a Pebble database, of any kind, whose opening and whose flushes end where the system refuses what they need. Pebble
-// itself tries a flush again at once, for ever, and without a word to who waits for it.
+// itself tries a flush again at once, for ever, and without a word to who waits for it. Where its write-ahead log is refused
+// while it lives, its logger ends the process: see refused.go.
 type DB struct {
 	*pebble.DB
-	born    atomic.Bool
-	refused chan error // why a flush failed that the system refused
+	dir       string
+	log       pebble.Logger
+	born      atomic.Bool
+	ending    atomic.Bool
+	unflushed chan error // why a flush failed that the system refused
 }
 
 // OpenDB is pebble.Open. What the write-ahead logs hold is written into tables by it; where that is refused, as on a full
@@ -24,7 +29,14 @@ type DB struct {
 //
 // What was begun then goes on, with pauses, and gives the directory back once it could be done, or with the process.
 func OpenDB(dir string, o *pebble.Options) (*DB, error) {
-	d := &DB{refused: make(chan error, 1)}
+	d := &DB{dir: dir, log: o.Logger, unflushed: make(chan error, 1)}
+	if d.log == nil {
+		d.log = pebble.DefaultLogger
+	}
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	o.FS = walFS{o.FS, d}
 	listener := new(pebble.EventListener)
 	if o.EventListener != nil {
 		*listener = *o.EventListener
@@ -47,7 +59,7 @@ func OpenDB(dir string, o *pebble.Options) (*DB, error) {
 			return nil, r.err
 		}
 		return d, nil
-	case err := <-d.refused:
+	case err := <-d.unflushed:
 		go func() {
 			if r := <-done; r.err == nil {
 				_ = r.db.Close() // nobody is there to be told
@@ -57,11 +69,17 @@ func OpenDB(dir string, o *pebble.Options) (*DB, error) {
 	}
 }
 
+// Close is that of Pebble. What is refused from now on is its error.
+func (d *DB) Close() error {
+	d.ending.Store(true)
+	return d.DB.Close()
+}
+
 // Flush writes what is in memory into tables. It returns when that is done, when the system refuses it, or when ctx ends;
 // then it is tried on.
 func (d *DB) Flush(ctx context.Context) error {
 	select {
-	case <-d.refused: // an earlier one, which may have been done since
+	case <-d.unflushed: // an earlier one, which may have been done since
 	default:
 	}
 	done, err := d.AsyncFlush()
@@ -71,7 +89,7 @@ func (d *DB) Flush(ctx context.Context) error {
 	select {
 	case <-done:
 		return nil
-	case err := <-d.refused:
+	case err := <-d.unflushed:
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -85,7 +103,7 @@ func (d *DB) flushed(info pebble.FlushInfo) {
 		return
 	}
 	select {
-	case d.refused <- info.Err:
+	case d.unflushed <- info.Err:
 	default: // it is known
 	}
 	if !d.born.Load() {

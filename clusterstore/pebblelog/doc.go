@@ -3,6 +3,8 @@
 // It is raft's LogStore and StableStore. Everything that raft calls durable is durable here when the call returns:
 // StoreLogs writes one batch and syncs it once, however many entries it holds. Reads verify block checksums.
 //
+// What the system refuses to a write-ahead log ends the process before whoever waits for it is answered: see refused.go.
+//
 // # If the process dies
 //
 //	in StoreLogs, before the sync   none, some or all of the batch's write is on disk; Pebble drops a torn batch whole,

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -52,7 +53,7 @@ func (a *app) dev(ctx context.Context, f devFlags) error {
 	cfg := node.Dev(a.setting("data").Value, a.setting("listen").Value)
 	cfg.ListenMetrics = firstOf(f.metrics, a.env("FLIGHTD_LISTEN_METRICS"))
 	cfg.Version, cfg.Alone = buildVersion(), true
-	cfg.Crash = crash
+	cfg.Crash, cfg.Kill = crash, a.die
 	cfg.RaiseLeaseEpoch, cfg.Who = f.raise, person("")
 	if cfg.Logger, err = a.logger(f.logLevel, f.logFormat); err != nil {
 		return err
@@ -173,12 +174,8 @@ func devError(err error) error {
 		return &coded{code: exitConfig, err: err, hint: "put back the ledger directory that was there, or start with another --data, which then knows of nothing that was done"}
 	case errors.As(err, &network) && network.Op == "listen":
 		return &coded{code: exitUnreachable, err: err, hint: listenHint(err)}
-	case errors.Is(err, syscall.ENOSPC): // before what it was taken for
-		return &coded{code: exitFailed, err: err, hint: "make room on the disk of the data directory: nothing new starts before 256 MiB are free, they are the reserve for reports; nothing is lost"}
-	case anyOf(err, syscall.EMFILE, syscall.ENFILE): // likewise
-		return &coded{code: exitFailed, err: err, hint: "allow more open files (ulimit -n, or LimitNOFILE= of its unit) and start again; nothing is lost"}
-	case errors.Is(err, syscall.EIO):
-		return &coded{code: exitFailed, err: err, hint: "the disk of the data directory fails: look at its health (dmesg), and copy the whole directory to another one before anything else"}
+	case refusalHint(err) != "": // before what it was taken for
+		return &coded{code: exitFailed, err: err, hint: refusalHint(err)}
 	case errors.Is(err, clusterstore.ErrLocked):
 		return &coded{code: exitConfig, err: err, hint: "one data directory has one flightd: stop that one, or give this one another --data"}
 	case anyOf(err, fs.ErrPermission, syscall.EROFS, syscall.ENOTDIR):
@@ -192,6 +189,37 @@ func devError(err error) error {
 			etcd.Dir + " away and start once with --raise-lease-epoch 'REASON'"}
 	}
 	return &coded{code: exitFailed, err: err}
+}
+
+// refusalHint is what helps where the system refused what a node needs; "" where it was not the system.
+func refusalHint(err error) string {
+	switch {
+	case anyOf(err, syscall.ENOSPC, syscall.EDQUOT):
+		return "make room on the disk of the data directory: nothing new starts before 256 MiB are free, they are the reserve for reports; nothing is lost"
+	case anyOf(err, syscall.EMFILE, syscall.ENFILE):
+		return "allow more open files (ulimit -n, or LimitNOFILE= of its unit) and start again; nothing is lost"
+	case errors.Is(err, syscall.EFBIG):
+		return "allow larger files (ulimit -f, or LimitFSIZE= of its unit) and start again; nothing is lost"
+	case errors.Is(err, syscall.EIO):
+		return "the disk of the data directory fails: look at its health (dmesg), and copy the whole directory to another one before anything else"
+	}
+	return ""
+}
+
+// die ends the process where a running node cannot go on, before anybody is answered once more.
+func (a *app) die(why error) {
+	code, message, hint := explain(deathError(why))
+	a.complain(message, hint)
+	os.Exit(code)
+}
+
+// deathError gives the end of a running node its exit code, and the way out.
+func deathError(why error) error {
+	hint := refusalHint(why)
+	if hint == "" {
+		hint = "start it again, nothing that was acknowledged is lost; where it ends like this once more, look at the health of its disk (dmesg)"
+	}
+	return &coded{code: exitDied, err: why, hint: hint}
 }
 
 func anyOf(err error, causes ...error) bool {

@@ -11,6 +11,7 @@ const (
 	exitFailed      = 1  // it did not work, and none of the others says why
 	exitUsage       = 64 // the command line is wrong, or the key belongs to something else
 	exitUnreachable = 69 // flightd is not there, or cannot decide now; nothing was started
+	exitDied        = 70 // a running node could not go on
 	exitBusy        = 75 // somebody else is at it; ask again
 	exitInDoubt     = 76 // the effect may have happened; a person has to say
 	exitForbidden   = 77
@@ -30,6 +31,7 @@ func exitCodes() []exitCode {
 		{exitFailed, "it did not, and none of the others says why: no such flight, an effect that failed, a check that found something"},
 		{exitUsage, "the command line is wrong, or the key belongs to another input"},
 		{exitUnreachable, "flightd is not there or cannot decide now, or its address is taken; nothing was started"},
+		{exitDied, "a running flightd dev could not go on, mostly because of its disk, and ended at once; nothing that was acknowledged is lost"},
 		{exitBusy, "somebody else is at it; ask again. A command under exec says by it that it surely did nothing"},
 		{exitInDoubt, "the effect may have happened; a person has to say (flightd doubt)"},
 		{exitForbidden, "not allowed"},

@@ -44,13 +44,18 @@ func run(ctx context.Context, term terminal, args []string) int {
 	if a.decided == nil {
 		_ = a.settle(root) // for the colours of an error that came before it
 	}
+	a.complain(message, hint)
+	return code
+}
+
+// complain says what is wrong, and what to do about it; "" for nothing.
+func (a *app) complain(message, hint string) {
 	if message != "" {
-		_, _ = fmt.Fprintln(term.err, a.paint(term.err, red, "flightd:")+" "+message)
+		_, _ = fmt.Fprintln(a.err, a.paint(a.err, red, "flightd:")+" "+message)
 	}
 	if hint != "" {
-		_, _ = fmt.Fprintln(term.err, "  "+hint)
+		_, _ = fmt.Fprintln(a.err, "  "+hint)
 	}
-	return code
 }
 
 func (a *app) root() *cobra.Command {

@@ -36,6 +36,7 @@ func TestDevSaysTheWayOut(t *testing.T) {
 		"read only":           {&fs.PathError{Op: "mkdir", Path: "/d", Err: syscall.EROFS}, exitConfig, "--data"},
 		"a file":              {&fs.PathError{Op: "mkdir", Path: "/d", Err: syscall.ENOTDIR}, exitConfig, "--data"},
 		"full":                {&fs.PathError{Op: "write", Path: "/d/LOCK", Err: syscall.ENOSPC}, exitFailed, "make room"},
+		"over its quota":      {&fs.PathError{Op: "write", Path: "/d/LOCK", Err: syscall.EDQUOT}, exitFailed, "make room"},
 		"too few files":       {&fs.PathError{Op: "open", Path: "/d/ledger", Err: syscall.EMFILE}, exitFailed, "ulimit"},
 		"a sick disk":         {&fs.PathError{Op: "read", Path: "/d/ledger", Err: syscall.EIO}, exitFailed, "dmesg"},
 		"in use":              {fmt.Errorf("%w: /d", clusterstore.ErrLocked), exitConfig, "stop that one"},
@@ -51,6 +52,14 @@ func TestDevSaysTheWayOut(t *testing.T) {
 		code, _, hint := explain(devError(test.err))
 		if code != test.code || !strings.Contains(hint, test.hint) {
 			t.Errorf("%s: exit %d, %q", name, code, hint)
+		}
+	}
+	for cause, hinted := range map[error]string{
+		syscall.ENOSPC: "make room", syscall.EFBIG: "ulimit -f", syscall.EIO: "dmesg", errors.New("the disk stalls"): "start it again",
+	} {
+		code, message, hint := explain(deathError(fmt.Errorf("the write-ahead log: %w", cause)))
+		if code != exitDied || !strings.Contains(message, cause.Error()) || !strings.Contains(hint, hinted) {
+			t.Errorf("a death of %v: exit %d, %q, %q", cause, code, message, hint)
 		}
 	}
 }

@@ -1,0 +1,73 @@
+package pebblelog
+
+import "github.com/cockroachdb/pebble/v2/vfs"
+
+// walFS notices what the system refuses to the write-ahead log of a database that lives. Pebble cannot go on after that, and
+// mostly panics where it comes upon it. Here its logger is told first, which ends the process: nobody who waits for a write
+// or a sync that was refused is ever answered.
+type walFS struct {
+	vfs.FS
+	db *DB
+}
+
+// walCategory is what Pebble calls the files of a write-ahead log.
+const walCategory = "pebble-wal"
+
+func (f walFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.Create(name, c)
+	return f.begun(file, err, c)
+}
+
+func (f walFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.ReuseForWrite(oldname, newname, c)
+	return f.begun(file, err, c)
+}
+
+func (f walFS) begun(file vfs.File, err error, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if c != walCategory {
+		return file, err
+	}
+	if err != nil {
+		return nil, f.db.refused(err)
+	}
+	return walFile{file, f.db}, nil
+}
+
+// OpenDir also watches the database's directory: a log of which the name was not kept is none.
+func (f walFS) OpenDir(name string) (vfs.File, error) {
+	dir, err := f.FS.OpenDir(name)
+	if err != nil || name != f.db.dir {
+		return dir, err
+	}
+	return walFile{dir, f.db}, nil
+}
+
+// walFile is one log, or the directory of all.
+type walFile struct {
+	vfs.File
+	db *DB
+}
+
+func (f walFile) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b)
+	return n, f.db.refused(err)
+}
+
+func (f walFile) Sync() error { return f.db.refused(f.File.Sync()) }
+
+func (f walFile) SyncData() error { return f.db.refused(f.File.SyncData()) }
+
+func (f walFile) SyncTo(length int64) (bool, error) {
+	full, err := f.File.SyncTo(length)
+	return full, f.db.refused(err)
+}
+
+func (f walFile) Close() error { return f.db.refused(f.File.Close()) }
+
+// refused passes on what the system said. An opening and a stop have somebody to tell of it; in between it is the end.
+func (d *DB) refused(err error) error {
+	if err != nil && d.born.Load() && !d.ending.Load() {
+		d.log.Fatalf("the write-ahead log in %s cannot be written: %v", d.dir, err)
+	}
+	return err
+}
