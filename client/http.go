@@ -77,12 +77,16 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 	var deadline time.Time // patience begins with the first failure: a good answer may take its time
 	pause := firstPause
 	var unsure, fresh bool
+	strangers := 0 // that have answered in a row
 	for try := 1; ; try++ {
 		server := c.best.Load()
 		resp, err := c.try(ctx, int(server), &r)
 		resp.unsure = unsure
 		wait, again := again(err)
-		if !again {
+		if strangers++; !isStrangers(err) {
+			strangers = 0
+		}
+		if !again && (strangers == 0 || strangers >= len(c.servers)) {
 			return resp, err
 		}
 		if deadline.IsZero() {
@@ -125,12 +129,19 @@ func again(err error) (wait time.Duration, yes bool) {
 	return min(hint, longestHint), true
 }
 
+// isStrangers reports whether something that is not flightd has said that it does not have what was asked for: flightd may
+// be at the next address.
+func isStrangers(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Problem.Code == wire.Internal && e.Problem.Status < http.StatusInternalServerError
+}
+
 // mayHaveArrived reports whether a request that failed so may still be carried out.
 func mayHaveArrived(err error) bool {
 	var e *Error
 	var op *net.OpError
 	if errors.As(err, &e) {
-		return e.Problem.Code == wire.Internal // the server does not know it either
+		return e.Problem.Code == wire.Internal && !isStrangers(err) // the server does not know it either
 	}
 	return !(errors.As(err, &op) && op.Op == "dial")
 }
