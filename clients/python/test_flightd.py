@@ -280,6 +280,40 @@ class TestOnce(unittest.TestCase):
             flightd.Client(spool=self.spool.name)._spool.claim("x.report")
         self.assertTrue(os.path.exists(path + ".damaged"))
 
+    def test_what_cannot_be_read_stays_and_is_told_of_once(self):
+        spool = flightd.Client(spool=self.spool.name)._spool
+        for name, make in (("later.report", lambda path: open(path, "wb")), ("away.report", os.mkdir)):
+            path = os.path.join(self.spool.name, name)
+            made = make(path)
+            if made:
+                with made:
+                    made.write(b"FDC2 and more")
+            with self.assertLogs("flightd", "ERROR") as logged:
+                self.assertIsNone(spool.claim(name))
+                self.assertIsNone(spool.claim(name))
+            self.assertEqual(len(logged.output), 1)
+            self.assertTrue(os.path.exists(path))
+        os.rmdir(path)
+        name = spool.keep("d", "default/test/1", b"{}")
+        spool.release(name)
+        os.rename(os.path.join(self.spool.name, name), path)
+        self.assertEqual((spool.claim("away.report") or {}).get("key"), "default/test/1", "it can be read now")
+
+    def test_a_look_up_is_told_how_long_it_may_take(self):
+        for timeout, bound in ((5, 5), (None, 30)):
+            self.id, left = uuid.uuid4().hex, []
+
+            def look_up(f):
+                left.append(f.time_left())
+                with self.assertRaises(flightd.LeaseLost), f.effect():
+                    self.fail("a look-up starts nothing")
+                return flightd.Happened(1)
+            with self.client.once("test", self.id, recovery="verify", look_up=look_up, settle=0.05, attempt_timeout=timeout) as f:
+                with f.effect():
+                    raise TimeoutError
+            self.assertEqual(f.result, 1)
+            self.assertTrue(bound - 2 < left[0] <= bound, left)
+
     def serve(self, *answers):
         """A server that takes one connection per list of answers, one answer a request, and then closes and is gone.
         Gives its address, and the list of what is asked."""
@@ -552,8 +586,13 @@ class TestOnce(unittest.TestCase):
             ({"state": "of a later version", "id": "fl_1"}, "state", True), (["state"], "state", False),
             ({"decision": "proceed"}, "decision", False), (whole, "decision", True), ({"decision": [1]}, "decision", True),
             ({"decision": "of a later version"}, "decision", True), ({"decision": "replay"}, "decision", False),
+            ({"trust_ms": 1, "session": "fl_1"}, "trust_ms", True), ({"trust_ms": 1, "session": "fl_2"}, "trust_ms", False),
         ]:
             self.assertEqual(flightd._has(json.dumps(answer).encode(), name, path), good, answer)
+        for answer, about in [(whole, "fl_1"), ({"decision": "replay", "flight": {"id": "fl_2"}}, "fl_2")]:
+            for id in ("fl_1", "fl_2"):
+                has = flightd._has(json.dumps(answer).encode(), "decision", "/v1/flights:open", id)
+                self.assertEqual(has, id == about, answer)
 
     def test_a_decision_that_is_not_known_lets_nobody_act(self):
         answers = {"/version": {"version": "9", "deployment": "d"}, "/v1/flights:open": {"decision": "perhaps"}}
