@@ -517,6 +517,8 @@ class Flight:
                 self._settle(answer["flight"])
                 self.replayed = True
                 return self
+            if self._process != os.getpid():  # it would give back what is its parent's
+                raise LeaseLost(f"{self.key}: this process is a fork of the one that may act: the effect must not be started")
             try:
                 self._adopt(answer, sent)
                 if self._trust.left() > 0:
@@ -563,8 +565,9 @@ class Flight:
                     raise unknown
                 return dict(answer, _nonce=nonce), sent
         except BaseException as e:
-            # What was given up may still be carried out; nobody else would ever say that nothing was sent.
-            if on_its_way and (e._unsure if isinstance(e, Error) else True):
+            # What was given up may still be carried out; nobody else would ever say that nothing was sent. What a fork leaves
+            # (of a look-up, say) is its parent's, which may act.
+            if on_its_way and self._process == os.getpid() and (e._unsure if isinstance(e, Error) else True):
                 with contextlib.suppress(RuntimeError):  # no thread any more: it ends with its session
                     threading.Thread(target=self._stray, args=(request,), name="flightd-stray").start()
             raise
@@ -956,7 +959,8 @@ class Client:
             hint = 0.0
             failure: Error
             try:
-                status, after, data, sent = self._wires[server].exchange(method, path, payload, headers, timeout, once)
+                status, after, data, sent, stale = self._wires[server].exchange(method, path, payload, headers, timeout, once)
+                unsure = unsure or stale
                 if status < 300 and (not has or _has(data, has, path, about)):
                     return data, sent
                 failure = _refusal(status, after, data, self._wires[server].address)
@@ -1136,13 +1140,14 @@ class _Wire:
         self._idle: List[Tuple[http.client.HTTPConnection, float]] = []
 
     def exchange(self, method: str, path: str, body: Optional[bytes], headers: Dict[str, str], timeout: float,
-                 once: bool) -> Tuple[int, str, bytes, _Sent]:
+                 once: bool) -> Tuple[int, str, bytes, _Sent, bool]:
         """Sends one request and reads its answer whole. A connection that was good before may have been closed by the
-        server in the meantime: then it is tried on a new one, unless the request must go out once."""
+        server in the meantime: then it is tried on a new one, unless the request must go out once. The last that it gives is
+        whether it was: the first sending may be carried out, too."""
         connection, stale = self._get(), False
         if connection is not None:
             try:
-                return self._send(connection, method, path, body, headers, timeout)
+                return (*self._send(connection, method, path, body, headers, timeout), False)
             except (OSError, http.client.HTTPException) as e:
                 self.drop()  # the others are as dead as this one was
                 if once or isinstance(e, socket.timeout):
@@ -1150,8 +1155,8 @@ class _Wire:
                 stale = True
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
         try:
-            return self._send(kind(self._url.hostname or "", self._url.port, timeout=min(timeout, 3.0)), method, path,
-                              body, headers, timeout)
+            connection = kind(self._url.hostname or "", self._url.port, timeout=min(timeout, 3.0))
+            return (*self._send(connection, method, path, body, headers, timeout), stale)
         except (ConnectionRefusedError, socket.gaierror) as e:
             if stale:  # that nobody is there now does not say that nobody was
                 raise ConnectionError(f"the connection was lost, and then: {e}") from e

@@ -357,6 +357,19 @@ class TestOnce(unittest.TestCase):
             client._ask("POST", "/v1/flights:open", {}, has="decision")
         self.assertFalse(caught.exception._unsure, "nobody was there")
 
+    def test_a_lost_connection_stays_one_where_somebody_else_answers_then(self):
+        version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
+        problem = b'{"code":"no_leader","retryable":true}'
+        no_leader = b"HTTP/1.1 503 x\r\nContent-Length: %d\r\n\r\n%s" % (len(problem), problem)
+        address, asked = self.serve([version, b""], [no_leader])
+        client = flightd.Client(address, spool="", patience=0.01)
+        self.addCleanup(client.close)
+        client._connect("")
+        with self.assertRaises(flightd.Unavailable) as caught:
+            client._ask("POST", "/v1/flights:open", {}, has="decision")
+        self.assertEqual((caught.exception.code, len(asked)), ("no_leader", 3))
+        self.assertTrue(caught.exception._unsure, "the first sending may have been carried out")
+
     def test_a_lost_connection_stays_one_where_the_name_is_gone_then(self):
         version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
         address, _ = self.serve([version, b""])
@@ -476,6 +489,37 @@ class TestOnce(unittest.TestCase):
                 os._exit(0 if isinstance(e, flightd.LeaseLost) else 4)
             raise
         self.assertEqual((f.source, f.result), ("executed", "running"))
+
+    def test_a_fork_of_a_look_up_gives_back_nothing_of_its_parents(self):
+        parent, children, (listen, tell) = os.getpid(), [], os.pipe()
+        self.addCleanup(os.close, listen)
+        self.addCleanup(os.close, tell)
+        options = dict(recovery="verify", settle=0.05, attempt_timeout=20)
+
+        def look_up(f):
+            children.append(os.fork())
+            if children[-1] == 0:
+                signal.alarm(20)
+                os.read(listen, 1)
+                raise SystemExit
+            return flightd.NotHappened()
+        with self.assertRaises(flightd.Error), self.client.once("test", self.id, wait=0.2, look_up=lambda f: None, **options) as f:
+            with f.effect():
+                raise TimeoutError  # it is to be looked up by whoever comes next
+        try:
+            with self.client.once("test", self.id, look_up=look_up, **options) as f:
+                with f.effect():
+                    os.write(tell, b"x")
+                    self.assertEqual(os.waitpid(children[0], 0)[1], 0)
+                    f.result = self.client._ask("GET", f"/v1/flights/{f.flight_id}", has="state")[0]["state"]
+        except BaseException:
+            if os.getpid() != parent:
+                for thread in threading.enumerate():
+                    if thread.name == "flightd-stray":
+                        thread.join()
+                os._exit(0)
+            raise
+        self.assertEqual((f.source, f.result, len(children)), ("executed", "running", 1))
 
     def test_a_disk_that_is_full_is_not_filled_further_and_is_told_of(self):
         class Away(flightd.Client):
