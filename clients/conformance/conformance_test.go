@@ -32,6 +32,7 @@ func scenarios() []scenario {
 		{"frozen-before-effect-resend", frozenBeforeEffectResend}, {"frozen-in-effect-resend", frozenInEffectResend},
 		{"verify-own-doubt", verifyOwnDoubt}, {"verify-dead-holder-happened", verifyDeadHolderHappened},
 		{"verify-dead-holder-did-not", verifyDeadHolderDidNot}, {"look-takes-its-time", lookTakesItsTime},
+		{"who-cannot-look-lets-go", whoCannotLookLetsGo},
 	}...)
 }
 

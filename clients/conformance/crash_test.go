@@ -433,3 +433,18 @@ func lookTakesItsTime(t *trial) {
 	require.Len(t, t.asked(), 1)
 	t.landed(1)
 }
+
+// Who is sent to look and cannot says so, and keeps nobody from looking who can.
+func whoCannotLookLetsGo(t *trial) {
+	t.provider.shut("/effect")
+	d := t.driver(ttl(int(shortTTL / time.Second)))
+	d.begin(t.call(t.verifying))
+	t.provider.arrived(t, "/effect")
+	d.signal(syscall.SIGKILL)
+	t.provider.open("/effect")
+	t.got(t.driver(ttl(60)).do(t.call()), "in_doubt")
+	a := t.driver().do(t.call(t.verifying, waitMS(10_000)))
+	require.Empty(t, a.Error, a.Detail)
+	require.Equal(t, "ch_1", t.value(a).ID)
+	t.landed(1)
+}

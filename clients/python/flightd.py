@@ -591,19 +591,25 @@ class Flight:
                 answer, _ = ask()
             except Busy:  # who came behind the first one may have been before this one; what is known now is said at once
                 answer, _ = ask()
-            if answer["decision"] == "verify":  # nobody looks: who does need not wait until the session made for it ends
-                session = urllib.parse.quote(answer.get("session", ""), safe="")
-                self._client._ask("POST", f"/v1/sessions/{session}/close", {}, has="", timeout=5.0, patience=5.0)
+            if answer["decision"] == "verify":
+                self._let_go(answer)
             if answer["decision"] == "proceed":
                 report = {"fencing_token": answer["fencing_token"], "outcome": "not_done",
                           "error": "its caller gave up before it was answered"}
                 self._client._ask("POST", f"/v1/flights/{answer['flight_id']}/report", report, has="state",
                                   timeout=5.0, patience=5.0)
 
+    def _let_go(self, answer: Dict[str, Any]) -> None:
+        """Ends the session of a look-up that nobody makes, so that others may look."""
+        session = urllib.parse.quote(answer["session"], safe="")
+        self._client._ask("POST", f"/v1/sessions/{session}/close", {}, has="", timeout=5.0, patience=5.0)
+
     def _look(self, answer: Dict[str, Any], request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
         """Asks the provider what happened and brings the verdict, which is answered like an open."""
         self._describe(answer)
         if self._look_up is None:
+            with contextlib.suppress(Error):
+                self._let_go(answer)
             raise InDoubt(f"{self.key}: an effect of unknown outcome must be looked up at the provider; pass look_up",
                           problem=answer)
         bound, stop = (self._policy.get("attempt_timeout_ms") or 1000 * _LOOK) / 1000, threading.Event()

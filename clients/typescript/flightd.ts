@@ -688,9 +688,7 @@ class Trip<T> {
         if (e instanceof Busy) return ask(); // who came behind the first one may have been before this one; now it is known
         throw e;
       });
-      if (json["decision"] === "verify") { // nobody looks: who does need not wait until the session made for it ends
-        await this.client.ask("POST", `/v1/sessions/${encodeURIComponent(json["session"])}/close`, {}, { has: "", ...bounds });
-      }
+      if (json["decision"] === "verify") await this.letGo(json);
       if (json["decision"] !== "proceed") return;
       const error = "its caller gave up before it was answered";
       const report = { fencing_token: json["fencing_token"], outcome: "not_done", error };
@@ -698,10 +696,17 @@ class Trip<T> {
     } catch { /* it ends with its session, then */ }
   }
 
+  /** Ends the session of a look-up that nobody makes, so that others may look. */
+  private async letGo(answer: Json): Promise<void> {
+    await this.client.ask("POST", `/v1/sessions/${encodeURIComponent(answer["session"])}/close`, {},
+      { has: "", timeoutMs: 5000, patienceMs: 5000 });
+  }
+
   /** Asks the provider what happened and brings the verdict, which is answered like an open. */
   private async look(answer: Answer, request: Json): Promise<Answer> {
     const lookUp = this.options.lookUp;
     if (!lookUp) {
+      await this.letGo(answer.json).catch(() => undefined); // it ends by its time to live, then
       throw new InDoubt(`${this.key}: an effect of unknown outcome must be looked up at the provider; pass lookUp`,
         "in_doubt", answer.json);
     }
