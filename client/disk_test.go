@@ -55,3 +55,12 @@ func TestReportWaitsWhereTheFolderCannotBeRead(t *testing.T) {
 	p.drop(name, "")
 	require.False(t, p.has(name))
 }
+
+// A folder that somebody has cleared away is made again: a report is kept where it outlives the process.
+func TestReportIsKeptWhereTheFolderIsGone(t *testing.T) {
+	p, _, _ := newSpool(t)
+	require.NoError(t, os.RemoveAll(filepath.Dir(p.dir)))
+	name, err := p.keep(&spooled{Deployment: "d", Key: "default/charge/2", Report: []byte(`{}`)})
+	require.NoError(t, err)
+	require.Contains(t, p.files(), name)
+}

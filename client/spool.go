@@ -158,6 +158,9 @@ func decodeSpooled(b []byte) (*spooled, error) {
 
 // write makes the file appear whole or not at all.
 func (p *spool) write(name string, data []byte) error {
+	if err := os.MkdirAll(p.dir, 0o700); err != nil { // somebody may have cleared it away
+		return err
+	}
 	temp, err := os.CreateTemp(p.dir, "new-*") // with mode 0600
 	if err != nil {
 		return err
