@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -102,10 +103,11 @@ func openAnswerOf(key flight.Key, resp response, a *wire.OpenAnswer) (OpenAnswer
 }
 
 func problemOf(err error) *Problem {
-	if e, ok := err.(*Error); ok {
-		return &e.Problem
+	var e *Error
+	if !errors.As(err, &e) {
+		return nil
 	}
-	return nil
+	return &e.Problem
 }
 
 // Report brings the outcome of an attempt, and tries until it is answered, or ctx or the patience ends. It keeps

@@ -104,8 +104,8 @@ func verdictOn(err error) taking {
 	switch code := CodeOf(err); {
 	case err == nil, code == wire.Fenced:
 		return taken
-	case code == "", retryable(code), code == wire.Unauthenticated, code == wire.Forbidden:
-		return later // also the last two: they are about the way there, and the outcome is as good as before
+	case code == "", retryable(code), aboutTheWay(code): // the outcome is as good as before
+		return later
 	}
 	return refused
 }

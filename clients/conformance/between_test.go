@@ -41,11 +41,14 @@ func (p *proxy) until(suffix string, f fault) (over func()) {
 func between() (all []scenario) {
 	for name, page := range pages() {
 		all = append(all, scenario{"report-to-" + name, func(t *trial) { reportTo(t, page) }})
+		if page.status >= 300 && page.status < 500 && page.status != 408 {
+			all = append(all, scenario{"turned-away-by-" + name, func(t *trial) { turnedAwayBy(t, page) }})
+		}
 		if page.status >= 500 || page.status < 300 || page.status == 408 {
 			all = append(all, scenario{"open-and-" + name, func(t *trial) { openAnd(t, page) }})
 		}
 	}
-	return append(all, scenario{"stranger-first", strangerFirst}, scenario{"answer-of-another", answerOfAnother})
+	return append(all, scenario{"report-turned-away", reportTurnedAway}, scenario{"answer-of-another", answerOfAnother})
 }
 
 // Something between gives up on an open that is carried out. The caller gives up, too, and what was opened is given
@@ -60,16 +63,28 @@ func openAnd(t *trial, page page) {
 	t.landed(2)
 }
 
-// Where the first server is none of flightd's, and says so in its own way, the next one is asked.
-func strangerFirst(t *trial) {
-	stranger := newProxy(t.T, t.house)
-	page := pages()["not-found"]
-	stranger.always(func(string) fault { return fault{cut: true, page: &page} })
-	d := t.driver(func(s *setup) { s.Address = stranger.url + "," + t.proxy.url })
+// Where the first server turns callers away, be it none of flightd's or one that does not let them in, the next one is asked.
+func turnedAwayBy(t *trial, page page) {
+	first := newProxy(t.T, t.house)
+	first.always(func(string) fault { return fault{cut: true, page: &page} })
+	d := t.driver(func(s *setup) { s.Address = first.url + "," + t.proxy.url })
 	t.got(d.do(t.call()), "executed")
 	t.landed(1)
-	require.NotEmpty(t, stranger.requests("/version"))
+	require.NotEmpty(t, first.requests("/version"))
 	require.Empty(t, t.spooled())
+}
+
+// So are later servers with a report that the first one does not take.
+func reportTurnedAway(t *trial) {
+	page := pages()["not-let-in"]
+	first := newProxy(t.T, t.house)
+	first.until("/report", fault{cut: true, page: &page})
+	over := t.proxy.until("/report", fault{cut: true})
+	d := t.driver(reportWait(300), func(s *setup) { s.Address = first.url + "," + t.proxy.url })
+	t.got(d.do(t.call()), "unrecorded")
+	over()
+	t.until("has its receipt", succeeded)
+	eventually(t, "the spool is empty", patience, func() bool { return len(t.spooled()) == 0 })
 }
 
 // An answer about another flight lets nobody act, whoever has mixed it up on the way: there is no attempt for what would be

@@ -218,6 +218,7 @@ class _Skip(BaseException):
         self.flight = flight
 
 
+_ABOUT_THE_WAY = ("unauthenticated", "forbidden")  # refusals that are not about what was asked, but about who comes along it
 _NOBODY = "is flightd running there? `flightd dev` starts one; FLIGHTD_ADDR says where another one is"
 
 
@@ -958,7 +959,7 @@ class Client:
         if self.namespace != "default":
             headers["Flightd-Namespace"] = self.namespace
         deadline: Optional[float] = None  # patience begins with the first failure: a good answer may take its time
-        pause, unsure, count, strangers = 0.02, False, 0, 0  # strangers: that have answered in a row
+        pause, unsure, count, turns = 0.02, False, 0, 0  # turns: times in a row that it was turned away
         while True:
             count += 1
             server = self._best % len(self._wires)
@@ -971,15 +972,16 @@ class Client:
                     return data, sent
                 failure = _refusal(status, after, data, self._wires[server].address)
                 if 300 <= status < 500 and status not in (408, 429):
-                    strangers = strangers + 1 if failure.code == "internal" else 0  # flightd may be at the next address
-                    if strangers in (0, len(self._wires)):
+                    # What is there is not flightd, or does not know who asks: the next server may do it.
+                    turns = turns + 1 if failure.code in ("internal", *_ABOUT_THE_WAY) else 0
+                    if turns in (0, len(self._wires)):
                         failure._unsure = unsure
                         raise failure
                 else:
-                    strangers, unsure = 0, unsure or failure.code in ("internal", "unreachable")
+                    turns, unsure = 0, unsure or failure.code in ("internal", "unreachable")
                 hint = min(failure.problem.get("retry_after_ms", 0) / 1000, 5.0)
             except (OSError, http.client.HTTPException) as e:
-                strangers = 0
+                turns = 0
                 nobody = isinstance(e, (ConnectionRefusedError, socket.gaierror))
                 unsure = unsure or not nobody
                 failure = Unavailable(f"no server answers at {self._wires[server].address}: {type(e).__name__}: {e}"
@@ -1107,11 +1109,10 @@ class Client:
 
 
 def _taking(e: Error) -> str:
-    """What a server made of a report: taken, as the outcome or as evidence; later; or refused for ever. A missing or wrong
-    credential is about the way there, and the outcome is as good as before."""
+    """What a server made of a report: taken, as the outcome or as evidence; later; or refused for ever."""
     if isinstance(e, Fenced):
         return "taken"
-    waits = isinstance(e, Unavailable) or e.problem.get("retryable") or e.code in ("unauthenticated", "forbidden")
+    waits = isinstance(e, Unavailable) or e.problem.get("retryable") or e.code in _ABOUT_THE_WAY
     return "later" if waits else "refused"
 
 

@@ -165,6 +165,9 @@ const BY_CODE: Record<string, ErrorClass> = {
   unreachable: Unavailable, lease_unavailable: Unavailable, draining: Unavailable, report_pending: Unavailable, rate_limited: Unavailable,
 };
 
+/** Refusals that are not about what was asked, but about who comes along which way. */
+const ABOUT_THE_WAY = ["unauthenticated", "forbidden"];
+
 const NOBODY = "is flightd running there? `flightd dev` starts one; FLIGHTD_ADDR says where another one is";
 
 /**
@@ -965,7 +968,7 @@ export class Client {
     if (route !== "/version") await this.connect();
     let deadline = 0; // patience begins with the first failure: a good answer may take its time
     let unsure = false;
-    let strangers = 0; // that have answered in a row
+    let turns = 0; // times in a row that it was turned away
     for (let count = 1, pause = 20; ; count++, pause = Math.min(2 * pause, 1000)) {
       const server = this.best;
       let failure: FlightdError;
@@ -976,18 +979,19 @@ export class Client {
         if (e instanceof FlightdError) {
           const status: number = e.problem["status"];
           if (status >= 300 && status < 500 && status !== 408 && status !== 429) {
-            strangers = e.code === "internal" ? strangers + 1 : 0; // flightd may be at the next address
-            if (strangers === 0 || strangers === this.servers.length) {
+            // What is there is not flightd, or does not know who asks: the next server may do it.
+            turns = e.code === "internal" || ABOUT_THE_WAY.includes(e.code) ? turns + 1 : 0;
+            if (turns === 0 || turns === this.servers.length) {
               e.unsure = unsure;
               throw e;
             }
           } else {
-            strangers = 0;
+            turns = 0;
             unsure ||= ["internal", "unreachable"].includes(e.code);
           }
           failure = e;
         } else {
-          strangers = 0;
+          turns = 0;
           const cause = (e as { cause?: { code?: string } }).cause;
           const nobody = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN"].includes(cause?.code ?? "");
           unsure ||= !nobody;
@@ -1144,13 +1148,10 @@ export class Client {
   }
 }
 
-/**
- * What a server made of a report: taken, as the outcome or as evidence; later; or refused for ever. A missing or wrong
- * credential is about the way there, and the outcome is as good as before.
- */
+/** What a server made of a report: taken, as the outcome or as evidence; later; or refused for ever. */
 function taking(e: unknown): "taken" | "later" | "refused" {
   if (e instanceof Fenced) return "taken";
-  if (e instanceof FlightdError && ["unauthenticated", "forbidden"].includes(e.code)) return "later";
+  if (e instanceof FlightdError && ABOUT_THE_WAY.includes(e.code)) return "later"; // the outcome is as good as before
   if (e instanceof Unavailable || !(e instanceof FlightdError) || e.problem["retryable"]) return "later";
   return "refused";
 }
