@@ -49,6 +49,7 @@ import os
 import random
 import re
 import secrets
+import select
 import socket
 import struct
 import tempfile
@@ -1138,6 +1139,19 @@ def _addresses(listed: str) -> List[urllib.parse.SplitResult]:
     return servers
 
 
+def _quiet(connection: http.client.HTTPConnection) -> bool:
+    """Whether an idle connection has nothing to say. One that has was closed, or has an answer that nobody waits for, and that
+    would be taken for that of the next request."""
+    try:
+        if not hasattr(select, "poll"):
+            return not select.select([connection.sock], [], [], 0)[0]
+        poll = select.poll()
+        poll.register(cast(socket.socket, connection.sock), select.POLLIN)
+        return not poll.poll(0)
+    except (OSError, TypeError, ValueError):
+        return False
+
+
 class _Wire:
     """Connections to one server. A proxy of the environment is not used."""
 
@@ -1196,7 +1210,7 @@ class _Wire:
         with self._lock:
             while self._idle:
                 connection, since = self._idle.pop()
-                if time.monotonic() - since < _IDLE:
+                if time.monotonic() - since < _IDLE and _quiet(connection):
                     return connection
                 connection.close()
         return None

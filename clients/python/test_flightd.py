@@ -343,6 +343,31 @@ class TestOnce(unittest.TestCase):
             client._ask("GET", "/version", has="version", tries=1)
         self.assertEqual(client._ask("GET", "/version", has="version", tries=1)[0]["version"], "2")
 
+    def test_an_answer_that_comes_twice_is_no_answer_to_the_next_request(self):
+        proper = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"%d"}'
+        again, sent = threading.Event(), threading.Event()
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+
+        def lives():
+            for version in (1, 2):
+                connection, _ = listener.accept()
+                connection.recv(65536)
+                connection.sendall(proper % version)
+                again.wait(20)
+                with contextlib.suppress(OSError), connection:
+                    connection.sendall(proper % version)
+                    sent.set()
+                    if version == 1:
+                        connection.recv(65536)
+        threading.Thread(target=lives, daemon=True).start()
+        client = flightd.Client("http://127.0.0.1:%d" % listener.getsockname()[1], spool="")
+        self.addCleanup(client.close)
+        for version in ("1", "2"):
+            self.assertEqual(client._ask("GET", "/version", has="version", tries=1)[0]["version"], version)
+            again.set()
+            sent.wait(20)
+
     def test_a_lost_connection_is_told_from_one_that_never_was(self):
         version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
         address, asked = self.serve([version, b""])
