@@ -2,12 +2,15 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 )
@@ -55,10 +58,11 @@ func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenA
 	if r.Nonce == "" {
 		r.Nonce = newNonce()
 	}
-	return openAnswer(c.ask(ctx, request{
+	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/flights:open", body: r.AppendJSON(nil), key: key,
-		has: `"decision"`, timeout: wire.Wait(r.WaitMS) + defaultTry,
-	}))
+		has: flightAnswer(key), timeout: wire.Wait(r.WaitMS) + defaultTry,
+	})
+	return openAnswer(key, resp, err)
 }
 
 // Verdict brings what a look-up found out. It is answered like Open.
@@ -66,29 +70,44 @@ func (c *Client) Verdict(ctx context.Context, key flight.Key, r VerdictRequest) 
 	if r.Nonce == "" {
 		r.Nonce = newNonce()
 	}
-	return openAnswer(c.ask(ctx, request{
+	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/verdict"), body: r.AppendJSON(nil), key: key,
-		has: `"decision"`, timeout: wire.Wait(r.WaitMS) + defaultTry,
-	}))
+		has: flightAnswer(key), timeout: wire.Wait(r.WaitMS) + defaultTry,
+	})
+	return openAnswer(key, resp, err)
 }
 
-// openAnswer reads the answer to an open. A flight that ended badly is an answer, too.
-func openAnswer(resp response, err error) (OpenAnswer, error) {
+// openAnswer reads the answer to an open. A flight that ended badly is an answer, too. One about another flight is none:
+// something between has mixed it up, and whoever believed it would act without an attempt.
+func openAnswer(key flight.Key, resp response, err error) (OpenAnswer, error) {
 	if p := problemOf(err); p != nil && p.Code == wire.FlightFailed && p.Flight != nil {
-		return OpenAnswer{OpenAnswer: wire.OpenAnswer{Decision: wire.DecisionReplay, FlightID: p.FlightID, Flight: p.Flight}, Sent: resp.sent}, nil
+		a := wire.OpenAnswer{Decision: wire.DecisionReplay, FlightID: p.Flight.ID, Flight: p.Flight}
+		return openAnswerOf(key, resp, &a)
 	}
 	a, err := decode[wire.OpenAnswer](resp, err)
 	if err != nil {
 		return OpenAnswer{unsure: resp.unsure}, err
 	}
+	return openAnswerOf(key, resp, a)
+}
+
+func openAnswerOf(key flight.Key, resp response, a *wire.OpenAnswer) (OpenAnswer, error) {
+	about := a.FlightID
+	if a.Flight != nil {
+		about = a.Flight.ID
+	}
+	if about != key.FlightID().String() {
+		return OpenAnswer{unsure: true}, &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("an answer about another flight: %s", about)}
+	}
 	return OpenAnswer{OpenAnswer: *a, Sent: resp.sent}, nil
 }
 
 func problemOf(err error) *Problem {
-	if e, ok := err.(*Error); ok {
-		return &e.Problem
+	var e *Error
+	if !errors.As(err, &e) {
+		return nil
 	}
-	return nil
+	return &e.Problem
 }
 
 // Report brings the outcome of an attempt, and tries until it is answered, or ctx or the patience ends. It keeps
@@ -141,7 +160,7 @@ func (c *Client) renew(ctx context.Context, session string, nonces []string, tim
 	}
 	return sessionAnswer(c.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/renew", body: append(body, ']', '}'),
-		has: `"trust_ms"`, timeout: timeout, tries: tries,
+		has: `"` + session + `"`, timeout: timeout, tries: tries,
 	}))
 }
 
@@ -161,7 +180,7 @@ func sessionAnswer(resp response, err error) (SessionAnswer, error) {
 
 // Flight reads one flight. *Missing is inside the error when its key was never used.
 func (c *Client) Flight(ctx context.Context, id flight.ID) (*Flight, error) {
-	return decode[Flight](c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), has: `"state"`}))
+	return decode[Flight](c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), has: `"` + id.String() + `"`}))
 }
 
 // WaitFlight reads one flight as soon as it has another version than the one seen, or as it is when wait is over.

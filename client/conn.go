@@ -118,7 +118,7 @@ func (l *link) do(ctx context.Context, c *Client, r *request, timeout time.Durat
 		return response{}, err
 	}
 	resp, keep, err := l.exchange(ctx, conn, c, r, timeout)
-	if err == nil && keep {
+	if err == nil && keep && conn.read.Buffered() == 0 { // what came behind the answer would be taken for that of the next request
 		l.put(conn)
 		return resp, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -106,6 +107,65 @@ func TestStaleConnection(t *testing.T) {
 		_, err := c.Version(t.Context())
 		require.NoError(t, err)
 	}
+}
+
+// plainly is an answer as flightd writes it.
+func plainly(status int, body string) string {
+	return fmt.Sprintf("HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
+}
+
+// An answer that comes twice is none to the request after it.
+func TestAnswerThatComesTwice(t *testing.T) {
+	first, second := plainly(200, `{"version":"1"}`), plainly(200, `{"version":"2"}`)
+	c := scripted(t, first+first, second)
+	for _, want := range []string{"1", "2"} {
+		v, err := c.Version(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, v.Version)
+	}
+}
+
+// An answer about another flight, or another session, lets nobody act: something between has mixed it up.
+func TestAnswerAboutSomethingElse(t *testing.T) {
+	key, other := flight.MustKey("default/charge/1"), flight.MustKey("default/charge/2").FlightID().String()
+	proceed := `{"decision":"proceed","flight_id":"` + other + `","input":"` + key.FlightID().String() + `","fencing_token":"t","session":"ses_1","trust_ms":9000}`
+	replay := `{"decision":"replay","flight":{"id":"` + other + `","state":"succeeded"}}`
+	failed := `{"code":"flight_failed","retryable":false,"flight":{"id":"` + other + `","state":"failed"}}`
+	for name, answer := range map[string]string{"proceed": plainly(201, proceed), "replay": plainly(200, replay), "failed": plainly(424, failed)} {
+		t.Run(name, func(t *testing.T) {
+			for ask, with := range map[string]func(*Client) (OpenAnswer, error){
+				"open":    func(c *Client) (OpenAnswer, error) { return c.Open(t.Context(), key, OpenRequest{}) },
+				"verdict": func(c *Client) (OpenAnswer, error) { return c.Verdict(t.Context(), key, VerdictRequest{}) },
+			} {
+				a, err := with(scripted(t, answer))
+				var unavailable *effect.Unavailable
+				require.ErrorAs(t, err, &unavailable, ask)
+				require.Empty(t, a.Decision)
+				require.True(t, a.unsure, "the open may be carried out: it is to be given back")
+			}
+		})
+	}
+	_, err := scripted(t, plainly(200, `{"session":"ses_2","trust_ms":9000}`)).Renew(t.Context(), "ses_1", nil)
+	require.Error(t, err, "renewed is the other one")
+	_, err = scripted(t, plainly(200, `{"id":"`+other+`","state":"succeeded"}`)).Flight(t.Context(), key.FlightID())
+	require.Error(t, err)
+}
+
+// Where something that is not flightd says that it does not have what is asked for, the next server is asked, and nobody waits.
+func TestNextServerWhereAStrangerAnswers(t *testing.T) {
+	const page = "HTTP/1.1 404 Not Found\r\nContent-Length: 6\r\nX: close\r\n\r\n<html>"
+	stranger, flightd := scripted(t, page, page), scripted(t, plainly(200, `{"version":"x"}`))
+	c := scripted(t)
+	c.servers, c.links = []string{stranger.servers[0], flightd.servers[0]}, []*link{stranger.links[0], flightd.links[0]}
+	v, err := c.Version(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "x", v.Version)
+
+	c = scripted(t, page, page, page)
+	c.servers, c.links = append(c.servers, c.servers[0]), append(c.links, c.links[0])
+	_, err = c.Version(t.Context())
+	require.Equal(t, Code("internal"), CodeOf(err), "where nobody else is there, that is told, and at once")
+	require.ErrorContains(t, err, "not flightd")
 }
 
 // What a caller puts into a header cannot become another header.

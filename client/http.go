@@ -77,12 +77,16 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 	var deadline time.Time // patience begins with the first failure: a good answer may take its time
 	pause := firstPause
 	var unsure, fresh bool
+	turns := 0 // times in a row that it was turned away
 	for try := 1; ; try++ {
 		server := c.best.Load()
 		resp, err := c.try(ctx, int(server), &r)
 		resp.unsure = unsure
 		wait, again := again(err)
-		if !again {
+		if turns++; !turnedAway(err) {
+			turns = 0
+		}
+		if !again && (turns == 0 || turns >= len(c.servers)) {
 			return resp, err
 		}
 		if deadline.IsZero() {
@@ -125,12 +129,28 @@ func again(err error) (wait time.Duration, yes bool) {
 	return min(hint, longestHint), true
 }
 
+// turnedAway reports whether a request was not let in: what is there is not flightd, or does not know who asks. Nothing of it
+// was carried out, and the next server may do it.
+func turnedAway(err error) bool {
+	switch p := problemOf(err); {
+	case p == nil:
+		return false
+	case p.Code == wire.Internal:
+		return p.Status < http.StatusInternalServerError // flightd itself says so with a 500
+	default:
+		return aboutTheWay(p.Code)
+	}
+}
+
+// aboutTheWay reports whether a refusal is about the way to flightd and who comes along it, and not about what was asked.
+func aboutTheWay(code Code) bool { return code == wire.Unauthenticated || code == wire.Forbidden }
+
 // mayHaveArrived reports whether a request that failed so may still be carried out.
 func mayHaveArrived(err error) bool {
 	var e *Error
 	var op *net.OpError
 	if errors.As(err, &e) {
-		return e.Problem.Code == wire.Internal // the server does not know it either
+		return e.Problem.Code == wire.Internal && !turnedAway(err) // the server does not know it either
 	}
 	return !(errors.As(err, &op) && op.Op == "dial")
 }

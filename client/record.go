@@ -47,23 +47,21 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 		}
 		f, err = decode[Flight](c.ask(ctx, ask))
 	}
-	switch verdictOn(err) {
-	case taken:
+	if verdictOn(err) == taken {
 		c.spool.drop(name, key.String())
 		return f, "", err
-	case refused:
-		c.spool.putAside(name, key.String(), err)
-	case later:
-		where := "; its report waits on disk"
-		if spoolErr != nil {
-			where = ", and its report is not on disk"
-		}
-		c.opts.logger.Warn("flightd: an outcome is not recorded yet"+where, "key", key.String(), "spool", c.opts.spool, "error", err)
+	}
+	var where string
+	if verdictOn(err) == refused {
+		where = c.spool.putAside(name, key.String(), err)
+	} else {
+		where = c.spool.place(name)
+		c.opts.logger.Warn("flightd: an outcome is not recorded yet; "+where, "key", key.String(), "error", err)
 		c.spool.release(name)
 	}
 	provisional.Outcome, _ = flight.ParseOutcome(r.Outcome)
 	provisional.Answer.Body = bytes.Clone(provisional.Answer.Body) // they belong to whoever gave them
-	return nil, name, &effect.Unrecorded{Result: *provisional, Cause: errors.Join(err, spoolErr)}
+	return nil, name, &effect.Unrecorded{Result: *provisional, Cause: errors.Join(err, spoolErr), Where: where}
 }
 
 // firstReport tries once. A Close that loses its patience meanwhile ends it, unless it says that nothing was sent: the
@@ -98,7 +96,7 @@ type taking int
 
 const (
 	taken   taking = iota // it is in the ledger, as the outcome or as evidence
-	later                 // nobody answered, or not now
+	later                 // nobody answered, or not now, or not to whoever this is
 	refused               // it can never be taken
 )
 
@@ -106,11 +104,15 @@ func verdictOn(err error) taking {
 	switch code := CodeOf(err); {
 	case err == nil, code == wire.Fenced:
 		return taken
-	case code == "", retryable(code):
+	case code == "", retryable(code), aboutTheWay(code): // the outcome is as good as before
 		return later
 	}
 	return refused
 }
+
+// PutAside reports whether the report of an *Unrecorded is one that no server will ever take: it was put aside, for a
+// person to look at.
+func PutAside(u *Unrecorded) bool { return verdictOn(u.Cause) == refused }
 
 // AwaitSpool waits until each report that lay in the spool when the client connected was sent once, or ctx ends. Who asks how
 // a flight stands then is told what is so with the outcomes that wait on this machine's disk.

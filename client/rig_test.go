@@ -50,6 +50,7 @@ const (
 	slow    // it is carried out only when the client has hung up; carried tells that it came, and that it is carried out
 	busy    // told that somebody else is at it
 	refused // with a retryable 503
+	shutOut // with flightd's own 403
 )
 
 func newRig(t *testing.T) *rig {
@@ -83,6 +84,10 @@ func newRig(t *testing.T) *rig {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = w.Write([]byte(`{"code":"no_leader","retryable":true,"retry_after_ms":1}`))
+		case shutOut:
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"code":"forbidden","retryable":false}`))
 		default:
 			api.ServeHTTP(w, r)
 		}

@@ -95,11 +95,10 @@ func (s *session) outlast(nonce, report string) {
 
 // waiting reports whether the report of an effect that is over still waits.
 func (s *session) waiting() bool {
-	names := s.client.spool.names()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.held {
-		if a.waits(names) {
+		if a.waits(s.client.spool) {
 			return true
 		}
 	}
@@ -118,8 +117,8 @@ func (s *session) acting() bool {
 	return false
 }
 
-func (a *attempt) waits(names []string) bool {
-	return a != nil && a.report != "" && time.Since(a.since) < reportHold && slices.Contains(names, a.report)
+func (a *attempt) waits(p *spool) bool {
+	return a != nil && a.report != "" && time.Since(a.since) < reportHold && p.has(a.report)
 }
 
 // over reports whether the session is needed for nothing but attempts that are over.

@@ -27,6 +27,7 @@ type spool struct {
 
 	mu   sync.Mutex
 	busy map[string]struct{} // files that somebody in this process deals with
+	told map[string]struct{} // files of which a person was told that they cannot be read
 	held map[string]*spooled // what the disk did not take
 }
 
@@ -42,7 +43,7 @@ type spooled struct {
 var ErrNotKept = errors.New("the report is not on disk")
 
 const (
-	spoolMagic   = "FDC1"
+	spoolMagic   = "FDC1" // with the number of the format
 	spoolHead    = len(spoolMagic) + 4
 	spoolSuffix  = ".report"
 	spoolBad     = ".damaged"
@@ -50,7 +51,7 @@ const (
 )
 
 func openSpool(dir string, logger *slog.Logger) (*spool, error) {
-	p := &spool{dir: dir, logger: logger, busy: make(map[string]struct{}), held: make(map[string]*spooled)}
+	p := &spool{dir: dir, logger: logger, busy: make(map[string]struct{}), told: make(map[string]struct{}), held: make(map[string]*spooled)}
 	if dir == "" {
 		return p, nil
 	}
@@ -68,6 +69,18 @@ func (p *spool) names() []string {
 	names := slices.Collect(maps.Keys(p.held))
 	p.mu.Unlock()
 	return append(names, p.files()...)
+}
+
+// has reports whether a report waits, as far as can be seen: where the disk does not say that it is gone, it is not.
+func (p *spool) has(name string) bool {
+	p.mu.Lock()
+	held := p.held[name] != nil
+	p.mu.Unlock()
+	if held || !p.enabled() {
+		return held
+	}
+	_, err := os.Lstat(filepath.Join(p.dir, name))
+	return !errors.Is(err, os.ErrNotExist)
 }
 
 // files lists the files that hold reports.
@@ -145,6 +158,9 @@ func decodeSpooled(b []byte) (*spooled, error) {
 
 // write makes the file appear whole or not at all.
 func (p *spool) write(name string, data []byte) error {
+	if err := os.MkdirAll(p.dir, 0o700); err != nil { // somebody may have cleared it away
+		return err
+	}
 	temp, err := os.CreateTemp(p.dir, "new-*") // with mode 0600
 	if err != nil {
 		return err
@@ -170,7 +186,7 @@ func (p *spool) sync() error {
 }
 
 // claim reads a report, unless somebody in this process deals with it. What is damaged is put aside; what cannot be read
-// now is left for the next process.
+// now, or not by this version, stays as it is.
 func (p *spool) claim(name string) (*spooled, bool) {
 	p.mu.Lock()
 	_, taken := p.busy[name]
@@ -185,8 +201,11 @@ func (p *spool) claim(name string) (*spooled, bool) {
 		p.release(name)
 		return nil, false
 	}
+	if err == nil && isLater(b) {
+		err = errors.New("a later version of flightd has written it; who has that one delivers it")
+	}
 	if err != nil {
-		p.logger.Error("flightd: a report cannot be read now", "file", filepath.Join(p.dir, name), "error", err)
+		p.leave(name, err)
 		return nil, false
 	}
 	s, err := decodeSpooled(b)
@@ -195,6 +214,23 @@ func (p *spool) claim(name string) (*spooled, bool) {
 		return nil, false
 	}
 	return s, true
+}
+
+// isLater reports whether this is a report in a format of a later version.
+func isLater(b []byte) bool {
+	last := len(spoolMagic) - 1
+	return len(b) > last && string(b[:last]) == spoolMagic[:last] && b[last] > spoolMagic[last] && b[last] <= '9'
+}
+
+// leave lets a file lie that cannot be read, for whenever it can be, and says so once.
+func (p *spool) leave(name string, why error) {
+	defer p.release(name)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, told := p.told[name]; !told {
+		p.told[name] = struct{}{}
+		p.logger.Error("flightd: a report cannot be read now, and stays where it is", "file", filepath.Join(p.dir, name), "error", why)
+	}
 }
 
 // release leaves the file for others.
@@ -216,14 +252,24 @@ func (p *spool) drop(name, key string) {
 	}
 }
 
-// putAside keeps a report that no server will ever take, for a person to look at, and says so.
-func (p *spool) putAside(name, key string, why error) {
+// place says where a report waits.
+func (p *spool) place(name string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held[name] != nil {
+		return "its report is not on disk, and is lost with this process"
+	}
+	return "its report waits in " + p.dir + " and is sent on"
+}
+
+// putAside keeps a report that no server will ever take, for a person to look at, and says where.
+func (p *spool) putAside(name, key string, why error) string {
 	if p.forget(name) {
 		p.logger.Error("flightd: a report was refused, and the disk did not take it", "key", key, "error", why)
 		p.release(name)
-		return
+		return "its report was refused, and is not on disk"
 	}
-	p.rename(name, spoolRefused, key, why)
+	return "a person must look at it: " + p.rename(name, spoolRefused, key, why)
 }
 
 // forget ends what is held of a report in memory, and answers whether that was it.
@@ -235,12 +281,14 @@ func (p *spool) forget(name string) bool {
 	return held
 }
 
-// rename puts a file aside. key is "" where it could not be read.
-func (p *spool) rename(name, suffix, key string, why error) {
+// rename puts a file aside, and gives its new path. key is "" where it could not be read.
+func (p *spool) rename(name, suffix, key string, why error) string {
 	defer p.release(name)
-	err := os.Rename(filepath.Join(p.dir, name), filepath.Join(p.dir, name+suffix))
+	path := filepath.Join(p.dir, name)
+	err := os.Rename(path, path+suffix)
 	p.logger.Error("flightd: a report is put aside; a person must look at it", "key", key,
-		"file", filepath.Join(p.dir, name+suffix), "error", errors.Join(why, err))
+		"file", path+suffix, "error", errors.Join(why, err))
+	return path + suffix
 }
 
 // Spooled is how many reports wait on disk in the client's spool.

@@ -28,10 +28,16 @@ func (g *rig) files() []string {
 // unrecorded performs an effect whose report reaches nobody.
 func (g *rig) unrecorded() {
 	g.t.Helper()
+	g.unrecordedBy(cutBefore)
+}
+
+// unrecordedBy performs an effect whose report meets a fault.
+func (g *rig) unrecordedBy(f fault) {
+	g.t.Helper()
 	c := g.connect(client.WithReportWait(50 * time.Millisecond))
 	g.on(func(r *http.Request) fault {
 		if hasSuffix(r, "/report") {
-			return cutBefore
+			return f
 		}
 		return none
 	})
@@ -100,7 +106,48 @@ func TestSpoolFromTheFirstFailure(t *testing.T) {
 	require.Empty(t, g.files())
 }
 
-// What cannot be read is put aside and told; what belongs to another deployment is left for it.
+// Whoever is not let in for a while keeps the outcome, and brings it when that is over.
+func TestReportThatIsNotLetIn(t *testing.T) {
+	g := newRig(t)
+	g.unrecordedBy(shutOut)
+	require.Len(t, g.files(), 1)
+	require.NoError(t, g.connect().Close(t.Context()))
+	require.Len(t, g.files(), 1, "it is not put aside on the second try either")
+	g.on(nil)
+	require.NoError(t, g.connect().Close(t.Context()))
+	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
+	require.Empty(t, g.files())
+}
+
+// An outcome that is not recorded is told of as it is: how the attempt ended, and what has become of its report.
+func TestUnrecordedSaysWhatIsSo(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault  fault
+		report client.ReportRequest
+		opts   []client.Option
+		says   string
+		aside  bool
+	}{
+		"it waits":                     {fault: cutBefore, report: client.ReportRequest{FencingToken: "x", Outcome: "not_done"}, says: "ended as not_done, which is not recorded yet; its report waits in "},
+		"not let in":                   {fault: shutOut, report: client.ReportRequest{FencingToken: "x", Outcome: "unknown"}, says: "ended as unknown, which is not recorded yet; its report waits in "},
+		"refused":                      {report: client.ReportRequest{FencingToken: "x", Outcome: "succeeded"}, says: ".report.refused", aside: true},
+		"no disk has it":               {fault: cutBefore, report: client.ReportRequest{FencingToken: "x", Outcome: "refused"}, opts: []client.Option{client.WithoutSpool(), client.WithSpool("")}, says: "not on disk, and is lost with this process"},
+		"no disk has what was refused": {report: client.ReportRequest{FencingToken: "x", Outcome: "succeeded"}, opts: []client.Option{client.WithoutSpool(), client.WithSpool("")}, says: "its report was refused, and is not on disk", aside: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			one := g.connect(append(c.opts, client.WithReportWait(50*time.Millisecond))...)
+			g.on(func(*http.Request) fault { return c.fault })
+			_, err := one.Record(key, c.report)
+			var unrecorded *client.Unrecorded
+			require.ErrorAs(t, err, &unrecorded)
+			require.ErrorContains(t, err, c.says)
+			require.Equal(t, c.aside, client.PutAside(unrecorded))
+		})
+	}
+}
+
+// What cannot be read is put aside and told; what belongs to another deployment, or to a later version, is left for it.
 func TestSpoolFilesThatAreNotOurs(t *testing.T) {
 	g := newRig(t)
 	g.unrecorded()
@@ -111,10 +158,12 @@ func TestSpoolFilesThatAreNotOurs(t *testing.T) {
 	flipped := append([]byte(nil), data...)
 	flipped[len(flipped)/2] ^= 1
 	require.NoError(t, os.WriteFile(filepath.Join(g.spool, "flipped.report"), flipped, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(g.spool, "later.report"), []byte("FDC2 and whatever that is"), 0o600))
 	g.on(nil)
 	require.NoError(t, g.connect().Close(t.Context()))
-	require.ElementsMatch(t, []string{"torn.report.damaged", "flipped.report.damaged"}, g.files())
+	require.ElementsMatch(t, []string{"torn.report.damaged", "flipped.report.damaged", "later.report"}, g.files())
 	require.Contains(t, g.logged(), "put aside")
+	require.Contains(t, g.logged(), "a later version")
 	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
 }
 

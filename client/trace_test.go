@@ -83,7 +83,7 @@ func TestEveryLineAboutAReportHasItsKey(t *testing.T) {
 	require.Error(t, err)
 	require.NoError(t, c.Close(t.Context()))
 	text := strings.TrimSpace(g.logged())
-	for _, want := range []string{"waits on disk", "is recorded", "put aside"} {
+	for _, want := range []string{"its report waits in", "is recorded", "put aside"} {
 		require.Contains(t, text, want)
 	}
 	for line := range strings.Lines(text) {

@@ -99,9 +99,9 @@ func TestSingleRequests(t *testing.T) {
 	same, err := c.WaitFlight(ctx, key.FlightID(), f.Version, 0)
 	require.NoError(t, err)
 	require.Equal(t, f.Version, same.Version)
-	changed := make(chan *client.Flight, 1)
+	changed, seen := make(chan *client.Flight, 1), f.Version
 	go func() {
-		next, err := c.WaitFlight(ctx, key.FlightID(), f.Version, 20*time.Second)
+		next, err := c.WaitFlight(ctx, key.FlightID(), seen, 20*time.Second)
 		if err != nil {
 			t.Error(err)
 		}

@@ -164,15 +164,20 @@ type Unavailable struct {
 func (e *Unavailable) Error() string { return e.Code + ": " + e.Cause.Error() }
 func (e *Unavailable) Unwrap() error { return e.Cause }
 
-// Unrecorded says that the effect ran but its outcome is not yet in the ledger. It is in the report spool and will be
-// recorded; Result has what the handler returned.
+// Unrecorded says that the attempt has ended as Result.Outcome says, and that the ledger does not have that yet. Result has
+// what the handler returned.
 type Unrecorded struct {
 	Result Result
 	Cause  error
+	Where  string // what has become of the report, for people
 }
 
 func (e *Unrecorded) Error() string {
-	return fmt.Sprintf("%s ran; its outcome is not recorded yet and stays in the report spool: %v", e.Result.Key, e.Cause)
+	text := fmt.Sprintf("%s ended as %s, which is not recorded yet", e.Result.Key, e.Result.Outcome)
+	if e.Where != "" {
+		text += "; " + e.Where
+	}
+	return fmt.Sprintf("%s: %v", text, e.Cause)
 }
 func (e *Unrecorded) Unwrap() error { return e.Cause }
 

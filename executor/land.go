@@ -18,7 +18,7 @@ func (ex *Executor) land(t *trip, opened flight.Reply, end caller.Ending) (step,
 	ex.cfg.Crash(afterReport)
 	if err != nil {
 		ex.outlast(t, opened, r, err)
-		return landed, effect.Result{}, &effect.Unrecorded{Result: provisional(opened, end), Cause: err}
+		return landed, effect.Result{}, &effect.Unrecorded{Result: provisional(opened, end), Cause: err, Where: whereabouts(err)}
 	}
 	f := reply.Flight
 	if reply.Decision != flight.Accepted {
@@ -43,6 +43,14 @@ func (ex *Executor) land(t *trip, opened flight.Reply, end caller.Ending) (step,
 		return openAgain, effect.Result{}, ex.pause(t, flight.Reply{Flight: f, Wait: wait})
 	}
 	return landed, effect.Result{}, &effect.Unsettled{Key: f.Key, Outcome: end.Outcome, Err: end.Err}
+}
+
+// whereabouts says what has become of a report that is not recorded.
+func whereabouts(why error) string {
+	if errors.Is(why, ErrPending) {
+		return "its report waits on this node's disk and is sent on"
+	}
+	return "its report is on no disk, and is brought again until this process ends"
 }
 
 // reportOf is what the ledger is told about the end of an attempt.

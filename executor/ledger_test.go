@@ -86,6 +86,7 @@ func TestHazard09_14_TheLedgerIsAwayAfterTheEffect(t *testing.T) {
 				g.out <- nil
 				unrecorded := requireAs[*effect.Unrecorded](t, (<-done).err)
 				require.ErrorIs(t, unrecorded, executor.ErrPending)
+				require.ErrorContains(t, unrecorded, "ended as succeeded, which is not recorded yet; its report waits on this node's disk")
 				require.Equal(t, "ch_1", unrecorded.Result.Answer.ExternalID)
 				asleep(t, time.Minute)
 				late := do(t.Context(), other, call, never(t))
@@ -128,7 +129,7 @@ func TestHazard09_AReportThatIsNowhereSafeIsBroughtAgain(t *testing.T) {
 		}})
 		call, c := callOf("1", `{}`, flight.Policy{}), new(counted)
 		_, err := fd.Do(t.Context(), call, c.handle)
-		requireAs[*effect.Unrecorded](t, err)
+		require.ErrorContains(t, requireAs[*effect.Unrecorded](t, err), "on no disk")
 		result, err := fd.Do(t.Context(), call, never(t))
 		require.NoError(t, err)
 		require.Equal(t, "ch_1", result.Answer.ExternalID)

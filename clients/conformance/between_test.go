@@ -20,6 +20,8 @@ func pages() map[string]page {
 		"a-state-of-its-own": {200, "application/json", `{"id":"1","state":"maintenance"}`},
 		"maintenance":        {200, "application/json", `{"status":"maintenance"}`},
 		"a-list":             {502, "application/json", `[1]`},
+		"not-let-in":         {403, "application/problem+json", `{"code":"forbidden","status":403,"retryable":false}`}, // flightd's own word
+		"who-are-you":        {401, "application/problem+json", `{"code":"unauthenticated","status":401,"retryable":false}`},
 		"a-problem-document": {500, "application/problem+json", `{"type":"about:blank","title":"no","status":500}`},
 	}
 }
@@ -39,11 +41,14 @@ func (p *proxy) until(suffix string, f fault) (over func()) {
 func between() (all []scenario) {
 	for name, page := range pages() {
 		all = append(all, scenario{"report-to-" + name, func(t *trial) { reportTo(t, page) }})
+		if page.status >= 300 && page.status < 500 && page.status != 408 {
+			all = append(all, scenario{"turned-away-by-" + name, func(t *trial) { turnedAwayBy(t, page) }})
+		}
 		if page.status >= 500 || page.status < 300 || page.status == 408 {
 			all = append(all, scenario{"open-and-" + name, func(t *trial) { openAnd(t, page) }})
 		}
 	}
-	return all
+	return append(all, scenario{"report-turned-away", reportTurnedAway}, scenario{"answer-of-another", answerOfAnother})
 }
 
 // Something between gives up on an open that is carried out. The caller gives up, too, and what was opened is given
@@ -58,7 +63,43 @@ func openAnd(t *trial, page page) {
 	t.landed(2)
 }
 
-// Only flightd itself can take a report, or refuse it. Whatever else answers: the report stays, and is delivered.
+// Where the first server turns callers away, be it none of flightd's or one that does not let them in, the next one is asked.
+func turnedAwayBy(t *trial, page page) {
+	first := newProxy(t.T, t.house)
+	first.always(func(string) fault { return fault{cut: true, page: &page} })
+	d := t.driver(func(s *setup) { s.Address = first.url + "," + t.proxy.url })
+	t.got(d.do(t.call()), "executed")
+	t.landed(1)
+	require.NotEmpty(t, first.requests("/version"))
+	require.Empty(t, t.spooled())
+}
+
+// So are later servers with a report that the first one does not take.
+func reportTurnedAway(t *trial) {
+	page := pages()["not-let-in"]
+	first := newProxy(t.T, t.house)
+	first.until("/report", fault{cut: true, page: &page})
+	over := t.proxy.until("/report", fault{cut: true})
+	d := t.driver(reportWait(300), func(s *setup) { s.Address = first.url + "," + t.proxy.url })
+	t.got(d.do(t.call()), "unrecorded")
+	over()
+	t.until("has its receipt", succeeded)
+	eventually(t, "the spool is empty", patience, func() bool { return len(t.spooled()) == 0 })
+}
+
+// An answer about another flight lets nobody act, whoever has mixed it up on the way: there is no attempt for what would be
+// done. The request is repeated.
+func answerOfAnother(t *trial) {
+	const other = `{"decision":"proceed","flight_id":"fl_aaaaaaaaaaaaaaaaaaaaaaaaaa","key":"default/charge/another","generation":1,"attempt":1,
+		"fencing_token":"none","idempotency_key":"another","session":"ses_x","trust_ms":60000,"renew_every_ms":20000}`
+	t.proxy.once(":open", fault{cut: true, page: &page{201, "application/json", other}})
+	t.got(t.driver().do(t.call()), "executed")
+	require.NotEqual(t, "another", t.asked()[0].key)
+	t.landed(1)
+}
+
+// Only flightd itself can take a report, or refuse it, and it refuses none because it does not know who is there. Whatever
+// else answers: the report stays, and is delivered.
 func reportTo(t *trial, page page) {
 	over := t.proxy.until("/report", fault{cut: true, page: &page})
 	d := t.driver(reportWait(300))

@@ -25,13 +25,14 @@ func scenarios() []scenario {
 		{"killed-in-mid-effect", killedInMidEffect}, {"away-at-the-end", awayAtTheEnd},
 		{"away-for-three-ttls", awayForThreeTTLs}, {"dead-caller-is-held", deadCallerIsHeld},
 		{"spool-delivered-by-itself", spoolDeliveredByItself}, {"spool-delivered-later", spoolDeliveredLater}, {"spool-is-shared", spoolIsShared},
-		{"spool-goes-on", spoolGoesOn}, {"disk-takes-nothing", diskTakesNothing},
+		{"spool-goes-on", spoolGoesOn}, {"spool-is-sent-as-it-is", spoolIsSentAsItIs}, {"spool-of-a-later-version", spoolOfALaterVersion}, {"disk-takes-nothing", diskTakesNothing},
 		{"unrecorded-is-not-let-go", unrecordedIsNotLetGo}, {"unrecorded-and-gone", unrecordedAndGone},
 		{"first-server-takes-and-is-silent", firstTakesAndIsSilent}, {"nested", nested},
 		{"frozen-before-effect-hold", frozenBeforeEffectHold}, {"frozen-in-effect-hold", frozenInEffectHold},
 		{"frozen-before-effect-resend", frozenBeforeEffectResend}, {"frozen-in-effect-resend", frozenInEffectResend},
 		{"verify-own-doubt", verifyOwnDoubt}, {"verify-dead-holder-happened", verifyDeadHolderHappened},
-		{"verify-dead-holder-did-not", verifyDeadHolderDidNot},
+		{"verify-dead-holder-did-not", verifyDeadHolderDidNot}, {"look-takes-its-time", lookTakesItsTime},
+		{"who-cannot-look-lets-go", whoCannotLookLetsGo},
 	}...)
 }
 

@@ -3,7 +3,12 @@
 package conformance
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
+	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
@@ -169,6 +174,46 @@ func spoolGoesOn(t *trial) {
 	t.proxy.mu.Unlock()
 	eventually(t, "the first one, too", patience, func() bool { return succeeded(t.house.flight(flights[first])) })
 	eventually(t, "the spool is empty", patience, func() bool { return len(t.spooled()) == 1 })
+}
+
+// A report goes out byte for byte as it was left, whoever left it: read and written again, a number may become another one,
+// and the receipt with it.
+func spoolIsSentAsItIs(t *trial) {
+	const body = `{"id":"ch_1", "number": 12345678901234567890, "ratio":1.0,"half":5e-1}`
+	t.leaveReport(t.language)
+	path := filepath.Join(t.spool, t.spooled()[0])
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var entry map[string]any
+	require.NoError(t, json.Unmarshal(data[8:], &entry))
+	var report struct {
+		Token string `json:"fencing_token"`
+	}
+	left, err := base64.StdEncoding.DecodeString(entry["report"].(string))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(left, &report))
+	entry["report"] = []byte(`{"fencing_token":"` + report.Token + `","outcome":"succeeded","body":` + body + `}`)
+	text, err := json.Marshal(entry)
+	require.NoError(t, err)
+	sum := crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli))
+	require.NoError(t, os.WriteFile(path, append(binary.BigEndian.AppendUint32([]byte("FDC1"), sum), text...), 0o600))
+	t.got(t.driver().do(t.call(func(c *call) { c.ID += "-other" })), "executed")
+	f := t.house.until(t.key, "has its receipt", patience, succeeded)
+	require.Equal(t, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(body))), f.Receipt.Digest)
+}
+
+// A report that a later version has written is left as it is, and is told of.
+func spoolOfALaterVersion(t *trial) {
+	const later = "FDC2 and whatever that is"
+	path := filepath.Join(t.spool, "0.report")
+	require.NoError(t, os.WriteFile(path, []byte(later), 0o600))
+	d := t.driver()
+	t.got(d.do(t.call()), "executed")
+	eventually(t, "it is told of", patience, func() bool { return strings.Contains(d.log.String(), "a later version") })
+	left, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, later, string(left))
+	require.Equal(t, []string{"0.report"}, t.spooled())
 }
 
 // reportIn is the flight's id of a report on disk.
@@ -369,4 +414,37 @@ func verifyDeadHolderDidNot(t *trial) {
 	t.got(t.driver().do(t.call(t.verifying)), "executed")
 	require.Len(t, t.asked(), 1)
 	t.landed(2)
+}
+
+// A look-up may take longer than the session's time to live: it is renewed meanwhile, and nobody else is sent to look.
+func lookTakesItsTime(t *trial) {
+	t.provider.set(func(p *provider) { p.hangUp = true })
+	t.provider.shut("/look")
+	first := t.driver(ttl(int(shortTTL / time.Second))).begin(t.call(t.verifying))
+	t.provider.arrived(t, "/look")
+	other := t.driver(ttl(int(shortTTL / time.Second))).begin(t.call(t.verifying))
+	<-time.After(3 * shortTTL)
+	t.provider.open("/look")
+	for _, p := range []*pending{first, other} {
+		a := p.one()
+		require.Empty(t, a.Error, a.Detail)
+	}
+	require.Equal(t, 1, t.provider.came("/look"))
+	require.Len(t, t.asked(), 1)
+	t.landed(1)
+}
+
+// Who is sent to look and cannot says so, and keeps nobody from looking who can.
+func whoCannotLookLetsGo(t *trial) {
+	t.provider.shut("/effect")
+	d := t.driver(ttl(int(shortTTL / time.Second)))
+	d.begin(t.call(t.verifying))
+	t.provider.arrived(t, "/effect")
+	d.signal(syscall.SIGKILL)
+	t.provider.open("/effect")
+	t.got(t.driver(ttl(60)).do(t.call()), "in_doubt")
+	a := t.driver().do(t.call(t.verifying, waitMS(10_000)))
+	require.Empty(t, a.Error, a.Detail)
+	require.Equal(t, "ch_1", t.value(a).ID)
+	t.landed(1)
 }

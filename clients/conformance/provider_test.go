@@ -18,7 +18,7 @@ import (
 //	POST /effect    the effect; its answer comes when the gate is open
 //	GET  /before    nothing; its answer comes when the other gate is open
 //	GET  /after     nothing
-//	GET  /look      what happened
+//	GET  /look      what happened; its answer comes when its gate is open
 type provider struct {
 	url string
 
@@ -49,7 +49,7 @@ func newProvider(t testing.TB) *provider {
 	p := &provider{waiting: make(map[string]int), gates: make(map[string]chan struct{})}
 	server := httptest.NewServer(p)
 	t.Cleanup(func() {
-		for _, path := range []string{"/effect", "/before"} {
+		for _, path := range []string{"/effect", "/before", "/look"} {
 			p.open(path)
 		}
 		server.CloseClientConnections()
@@ -69,6 +69,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.pass(r)
 		_, _ = w.Write([]byte("null"))
 	case "/look":
+		p.pass(r)
 		p.look(w)
 	case "/effect":
 		status, made, hangUp := p.perform(call2provider{r.Header.Get("Idempotency-Key"), r.Header.Get("Flightd-Fencing-Token"), string(body)})
@@ -155,6 +156,13 @@ func (p *provider) arrived(t testing.TB, path string) {
 		defer p.mu.Unlock()
 		return p.waiting[path] > 0
 	})
+}
+
+// came is how many requests came to a path.
+func (p *provider) came(path string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waiting[path]
 }
 
 // happened is what was done, and what was asked for.

@@ -49,6 +49,7 @@ import os
 import random
 import re
 import secrets
+import select
 import socket
 import struct
 import tempfile
@@ -76,6 +77,8 @@ _TRY = 10.0  # seconds that one try may take beside waiting
 _FIRST_REPORT = 2.0  # seconds after which a report that is not answered goes to disk
 _REPORT_TRY = 15.0  # seconds that one of its later tries may take: the next server may be well
 _STRAY_WAIT_MS = 500  # that a server may take to say what became of an open that was given up: it may still be at it
+_LOOK = 30.0  # seconds that a look-up may take where the flight has no time-out
+_HUNG = 15.0  # seconds beyond that, after which its session is not renewed any more
 _IDLE = 20.0  # seconds after which an idle connection is not used again
 _NAMESPACE = re.compile("[A-Za-z0-9._-]{1,255}")
 
@@ -216,6 +219,7 @@ class _Skip(BaseException):
         self.flight = flight
 
 
+_ABOUT_THE_WAY = ("unauthenticated", "forbidden")  # refusals that are not about what was asked, but about who comes along it
 _NOBODY = "is flightd running there? `flightd dev` starts one; FLIGHTD_ADDR says where another one is"
 
 
@@ -245,20 +249,30 @@ def _refusal(status: int, retry_after: str, data: bytes, address: str) -> Error:
 
 
 _NEEDS = {  # what an answer to an open has, by its decision
-    "replay": {"flight"}, "proceed": {"flight_id", "fencing_token", "session", "trust_ms"}, "verify": {"flight_id", "probe"},
+    "replay": {"flight"}, "proceed": {"flight_id", "fencing_token", "session", "trust_ms"},
+    "verify": {"flight_id", "probe", "session"},
 }
 
 
-def _has(data: bytes, name: str, path: str) -> bool:
-    """Whether this is an answer of flightd: what is asked of one flight is answered by that one."""
+def _has(data: bytes, name: str, path: str, about: str = "") -> bool:
+    """Whether this is an answer of flightd: what is asked of one flight or session is answered by that one. Whoever believed
+    one about another flight, which something between has mixed up, would act without an attempt."""
     with contextlib.suppress(ValueError):
         answer = json.loads(data)
         if not isinstance(answer, dict) or name not in answer:
             return False
         if name == "state":
             return bool(answer.get("id") == path.split("/")[3])
-        return name != "decision" or _NEEDS.get(str(answer[name]), set()) <= answer.keys()
+        if name == "trust_ms":
+            return bool(answer.get("session") == urllib.parse.unquote(path.split("/")[3]))
+        return name != "decision" or _NEEDS.get(str(answer[name]), set()) <= answer.keys() and about in ("", _about(answer))
     return False
+
+
+def _about(answer: Dict[str, Any]) -> str:
+    """The id of the flight that an answer to an open, or its refusal, is about."""
+    flight = answer.get("flight")
+    return str(flight.get("id", "") if isinstance(flight, dict) else answer.get("flight_id", ""))
 
 
 def raise_for_status(status: int, text: str = "") -> None:
@@ -409,8 +423,10 @@ class Flight:
         self._word: Optional[BaseException] = None  # that the last effect left with
         self._process, self._since = os.getpid(), time.monotonic()
         self._deadline: Optional[float] = None
-        self._session, self._nonce, self._every, self._policy = "", "", 1.0, request
+        self._looks_until: Optional[float] = None
+        self._nonce, self._policy = "", request
         self.key, self.flight_id, self.source, self.replayed = key, "", "", False
+        self._id = _flight_id(key)
         self.attempt, self.idempotency_key, self.fencing_token = 0, "", ""
         self.input: Any = None
         self.previous: Optional[Dict[str, Any]] = None
@@ -469,8 +485,10 @@ class Flight:
         """Seconds that the effect may still take, for a time-out; None when nothing bounds it.
 
         It is bounded by ``attempt_timeout``, and under ``verify`` by the lease: a look-up needs to know when the
-        effect can no longer happen.
+        effect can no longer happen. In a ``look_up`` it is what that may take: ``attempt_timeout``, or 30 s without one.
         """
+        if self._looks_until is not None:
+            return max(0.0, self._looks_until - time.monotonic())
         ends = [] if self._deadline is None else [self._deadline - time.monotonic()]
         if self._policy.get("recovery") == "verify":
             ends.append(self._trust.left())
@@ -501,10 +519,12 @@ class Flight:
                 self._settle(answer["flight"])
                 self.replayed = True
                 return self
+            if self._process != os.getpid():  # it would give back what is its parent's
+                raise LeaseLost(f"{self.key}: this process is a fork of the one that may act: the effect must not be started")
             try:
                 self._adopt(answer, sent)
                 if self._trust.left() > 0:
-                    threading.Thread(target=self._renew, name="flightd-renew", daemon=True).start()
+                    self._keep(answer, self._nonce, self._trust, self._stop)
                     return self
             except BaseException as e:  # the block will not run
                 self._stop.set()
@@ -547,17 +567,19 @@ class Flight:
                     raise unknown
                 return dict(answer, _nonce=nonce), sent
         except BaseException as e:
-            # What was given up may still be carried out; nobody else would ever say that nothing was sent.
-            if on_its_way and (e._unsure if isinstance(e, Error) else True):
+            # What was given up may still be carried out; nobody else would ever say that nothing was sent. What a fork leaves
+            # (of a look-up, say) is its parent's, which may act.
+            if on_its_way and self._process == os.getpid() and (e._unsure if isinstance(e, Error) else True):
                 with contextlib.suppress(RuntimeError):  # no thread any more: it ends with its session
                     threading.Thread(target=self._stray, args=(request,), name="flightd-stray").start()
             raise
 
     def _ask_open(self, path: str, request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
         try:
-            return self._client._ask("POST", path, request, has="decision", timeout=request["wait_ms"] / 1000 + _TRY)
+            return self._client._ask("POST", path, request, has="decision", about=self._id,
+                                     timeout=request["wait_ms"] / 1000 + _TRY)
         except Failed as e:  # a flight that ended badly is an answer, too
-            if not e.problem.get("flight"):
+            if not e.problem.get("flight") or _about(e.problem) != self._id:
                 raise
             return {"decision": "replay", "flight": e.problem["flight"]}, _Sent(0.0, 0.0)
 
@@ -565,32 +587,52 @@ class Flight:
         """Settles an open that was given up: asks for its answer once more, and gives back what it opened."""
         with contextlib.suppress(Error):
             request = dict(request, wait_ms=_STRAY_WAIT_MS)
-            ask = functools.partial(self._client._ask, "POST", "/v1/flights:open", request, has="decision", timeout=5.0,
-                                    patience=5.0)
+            ask = functools.partial(self._client._ask, "POST", "/v1/flights:open", request, has="decision", about=self._id,
+                                    timeout=5.0, patience=5.0)
             try:
                 answer, _ = ask()
             except Busy:  # who came behind the first one may have been before this one; what is known now is said at once
                 answer, _ = ask()
-            if answer["decision"] == "verify":  # nobody looks: who does need not wait until the session made for it ends
-                session = urllib.parse.quote(answer.get("session", ""), safe="")
-                self._client._ask("POST", f"/v1/sessions/{session}/close", {}, has="", timeout=5.0, patience=5.0)
+            if answer["decision"] == "verify":
+                self._let_go(answer)
             if answer["decision"] == "proceed":
                 report = {"fencing_token": answer["fencing_token"], "outcome": "not_done",
                           "error": "its caller gave up before it was answered"}
                 self._client._ask("POST", f"/v1/flights/{answer['flight_id']}/report", report, has="state",
                                   timeout=5.0, patience=5.0)
 
+    def _let_go(self, answer: Dict[str, Any]) -> None:
+        """Ends the session of a look-up that nobody makes, so that others may look."""
+        session = urllib.parse.quote(answer["session"], safe="")
+        self._client._ask("POST", f"/v1/sessions/{session}/close", {}, has="", timeout=5.0, patience=5.0)
+
     def _look(self, answer: Dict[str, Any], request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
         """Asks the provider what happened and brings the verdict, which is answered like an open."""
         self._describe(answer)
         if self._look_up is None:
+            with contextlib.suppress(Error):
+                self._let_go(answer)
             raise InDoubt(f"{self.key}: an effect of unknown outcome must be looked up at the provider; pass look_up",
                           problem=answer)
+        bound, stop = (self._policy.get("attempt_timeout_ms") or 1000 * _LOOK) / 1000, threading.Event()
+        self._looks_until = time.monotonic() + bound
+        self._keep(answer, request["nonce"], _Trust(), stop, self._looks_until + _HUNG)
         try:
-            found = self._look_up(self)
+            return self._bring_verdict(answer, request, self._find_out())
+        finally:
+            stop.set()
+
+    def _find_out(self) -> Union[Happened, NotHappened, None]:
+        try:
+            return cast(Callable[[Flight], Any], self._look_up)(self)
         except Exception:
             _log.exception("flightd: the look-up of %s failed", self.key)
-            found = None
+            return None
+        finally:
+            self._looks_until = None
+
+    def _bring_verdict(self, answer: Dict[str, Any], request: Dict[str, Any],
+                       found: Union[Happened, NotHappened, None]) -> Tuple[Dict[str, Any], _Sent]:
         verdict = {"probe": answer["probe"], "nonce": request["nonce"], "owner": request["owner"], "result": "unknown"}
         if "ttl_ms" in request:
             verdict["ttl_ms"] = request["ttl_ms"]
@@ -614,8 +656,7 @@ class Flight:
     def _adopt(self, answer: Dict[str, Any], sent: _Sent) -> None:
         self.flight_id, self.fencing_token = answer["flight_id"], answer["fencing_token"]
         self._describe(answer)
-        self._session, self._nonce = answer["session"], answer["_nonce"]
-        self._every = max((answer.get("renew_every_ms") or 1000) / 1000, 0.05)
+        self._nonce = answer["_nonce"]
         self._trust = _Trust()
         self._trust.extend(sent, answer["trust_ms"])
         timeout = self._policy.get("attempt_timeout_ms")
@@ -632,21 +673,28 @@ class Flight:
         if self._waited():
             raise LeaseLost(f"{self.key}: the right to start was lost before the effect was sent")
 
-    def _renew(self) -> None:
-        """Keeps the session alive while the block runs and its report is on the way."""
-        pause, path = self._every, f"/v1/sessions/{urllib.parse.quote(self._session, safe='')}/renew"
-        while not self._stop.wait(pause):
-            pause = self._every
+    def _keep(self, answer: Dict[str, Any], nonce: str, trust: _Trust, stop: threading.Event,
+              until: float = float("inf")) -> None:
+        """Begins to renew the session of an answer: while the block runs and its report is on the way, or for as long as a
+        look-up may take, and no longer: who hangs must not keep others from looking."""
+        every = max((answer.get("renew_every_ms") or 1000) / 1000, 0.05)
+        args = (answer["session"], nonce, every, trust, stop, until)
+        threading.Thread(target=self._renew, args=args, name="flightd-renew", daemon=True).start()
+
+    def _renew(self, session: str, nonce: str, every: float, trust: _Trust, stop: threading.Event, until: float) -> None:
+        pause, path = every, f"/v1/sessions/{urllib.parse.quote(session, safe='')}/renew"
+        while not stop.wait(pause) and time.monotonic() < until:
+            pause = every
             try:
-                answer, sent = self._client._ask("POST", path, {"nonces": [self._nonce]}, has="trust_ms",
-                                                 timeout=max(self._every / 2, 1.0), tries=1)
+                answer, sent = self._client._ask("POST", path, {"nonces": [nonce]}, has="trust_ms",
+                                                 timeout=max(every / 2, 1.0), tries=1)
             except LeaseLost:
-                self._trust.lose()
+                trust.lose()
                 return
             except Error:
-                pause = min(self._every, 1.0)
+                pause = min(every, 1.0)
                 continue
-            self._trust.extend(sent, answer["trust_ms"])
+            trust.extend(sent, answer["trust_ms"])
             if self.flight_id in (answer.get("cancel_requested") or []):
                 self.cancel_requested = True
 
@@ -844,7 +892,8 @@ class Client:
         input           any JSON: the same key with another input is a Conflict; unless key_decides is set: then the
                         first input stands
         recovery        what happens about an unknown outcome: hold, resend or verify. The first caller's policy stands
-        look_up         asks the provider what happened, for verify: gives Happened, NotHappened, or None if unsure
+        look_up         asks the provider what happened, for verify: gives Happened, NotHappened, or None if unsure; see
+                        ``Flight.time_left`` for how long it may take
         attempt_timeout seconds that an attempt may take; see ``Flight.time_left``
         settle          seconds after which the provider surely shows an effect, for verify
         provider_window seconds for which the provider remembers our idempotency key, for resend
@@ -892,41 +941,48 @@ class Client:
 
     # Requests.
 
-    def _ask(self, method: str, path: str, body: Optional[Dict[str, Any]] = None, *, has: str, timeout: float = _TRY,
-             patience: Optional[float] = None, tries: int = 0, once: bool = False) -> Tuple[Dict[str, Any], _Sent]:
+    def _ask(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None] = None, *, has: str, about: str = "",
+             timeout: float = _TRY, patience: Optional[float] = None, tries: int = 0,
+             once: bool = False) -> Tuple[Dict[str, Any], _Sent]:
         """Sends a request until a server answers it. Each route is guarded against repeats: by a nonce, a token, or by
         changing nothing. Raises the error of a problem document; Unavailable when nobody answers within patience, or
         something that is not flightd, whose answers do not have what ours has."""
-        data, sent = self._ask_raw(method, path, body, timeout, patience, tries, once, has)
+        data, sent = self._ask_raw(method, path, body, timeout, patience, tries, once, has, about)
         return json.loads(data), sent
 
-    def _ask_raw(self, method: str, path: str, body: Optional[Dict[str, Any]], timeout: float,
-                 patience: Optional[float], tries: int, once: bool, has: str = "") -> Tuple[bytes, _Sent]:
+    def _ask_raw(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None], timeout: float,
+                 patience: Optional[float], tries: int, once: bool, has: str = "", about: str = "") -> Tuple[bytes, _Sent]:
         self._connect(path)
-        payload = None if body is None else json.dumps(body).encode()
+        payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"User-Agent": "flightd-python"}
         if payload is not None:
             headers["Content-Type"] = "application/json"
         if self.namespace != "default":
             headers["Flightd-Namespace"] = self.namespace
         deadline: Optional[float] = None  # patience begins with the first failure: a good answer may take its time
-        pause, unsure, count = 0.02, False, 0
+        pause, unsure, count, turns = 0.02, False, 0, 0  # turns: times in a row that it was turned away
         while True:
             count += 1
             server = self._best % len(self._wires)
             hint = 0.0
             failure: Error
             try:
-                status, after, data, sent = self._wires[server].exchange(method, path, payload, headers, timeout, once)
-                if status < 300 and (not has or _has(data, has, path)):
+                status, after, data, sent, stale = self._wires[server].exchange(method, path, payload, headers, timeout, once)
+                unsure = unsure or stale
+                if status < 300 and (not has or _has(data, has, path, about)):
                     return data, sent
                 failure = _refusal(status, after, data, self._wires[server].address)
                 if 300 <= status < 500 and status not in (408, 429):
-                    failure._unsure = unsure
-                    raise failure
-                unsure = unsure or failure.code in ("internal", "unreachable")
+                    # What is there is not flightd, or does not know who asks: the next server may do it.
+                    turns = turns + 1 if failure.code in ("internal", *_ABOUT_THE_WAY) else 0
+                    if turns in (0, len(self._wires)):
+                        failure._unsure = unsure
+                        raise failure
+                else:
+                    turns, unsure = 0, unsure or failure.code in ("internal", "unreachable")
                 hint = min(failure.problem.get("retry_after_ms", 0) / 1000, 5.0)
             except (OSError, http.client.HTTPException) as e:
+                turns = 0
                 nobody = isinstance(e, (ConnectionRefusedError, socket.gaierror))
                 unsure = unsure or not nobody
                 failure = Unavailable(f"no server answers at {self._wires[server].address}: {type(e).__name__}: {e}"
@@ -1031,8 +1087,10 @@ class Client:
                 self._spool.release(name)  # of another server: a client that is connected to that one reports it
                 continue
             try:
-                path = f"/v1/flights/{_flight_id(entry['key'])}/report"
-                self._ask("POST", path, json.loads(base64.b64decode(entry["report"])), has="state", timeout=5.0, tries=1)
+                path, report = f"/v1/flights/{_flight_id(entry['key'])}/report", base64.b64decode(entry["report"])
+                json.loads(report)
+                # It goes out as it is: another language has written it, and read and written here it may be another receipt.
+                self._ask("POST", path, report, has="state", timeout=5.0, tries=1)
             except Error as e:
                 if _taking(e) == "later":
                     self._spool.release(name)
@@ -1055,12 +1113,13 @@ def _taking(e: Error) -> str:
     """What a server made of a report: taken, as the outcome or as evidence; later; or refused for ever."""
     if isinstance(e, Fenced):
         return "taken"
-    return "later" if isinstance(e, Unavailable) or e.problem.get("retryable") else "refused"
+    waits = isinstance(e, Unavailable) or e.problem.get("retryable") or e.code in _ABOUT_THE_WAY
+    return "later" if waits else "refused"
 
 
 def _flight_id(key: str) -> str:
     """The id that a key has everywhere and for ever."""
-    digest = hashlib.sha256(key.encode()).digest()[:16]
+    digest = hashlib.sha256(key.encode("utf-8", "replace")).digest()[:16]
     return "fl_" + base64.b32encode(digest).decode().rstrip("=").lower()
 
 
@@ -1080,6 +1139,19 @@ def _addresses(listed: str) -> List[urllib.parse.SplitResult]:
     return servers
 
 
+def _quiet(connection: http.client.HTTPConnection) -> bool:
+    """Whether an idle connection has nothing to say. One that has was closed, or has an answer that nobody waits for, and that
+    would be taken for that of the next request."""
+    try:
+        if not hasattr(select, "poll"):
+            return not select.select([connection.sock], [], [], 0)[0]
+        poll = select.poll()
+        poll.register(cast(socket.socket, connection.sock), select.POLLIN)
+        return not poll.poll(0)
+    except (OSError, TypeError, ValueError):
+        return False
+
+
 class _Wire:
     """Connections to one server. A proxy of the environment is not used."""
 
@@ -1089,13 +1161,14 @@ class _Wire:
         self._idle: List[Tuple[http.client.HTTPConnection, float]] = []
 
     def exchange(self, method: str, path: str, body: Optional[bytes], headers: Dict[str, str], timeout: float,
-                 once: bool) -> Tuple[int, str, bytes, _Sent]:
+                 once: bool) -> Tuple[int, str, bytes, _Sent, bool]:
         """Sends one request and reads its answer whole. A connection that was good before may have been closed by the
-        server in the meantime: then it is tried on a new one, unless the request must go out once."""
+        server in the meantime: then it is tried on a new one, unless the request must go out once. The last that it gives is
+        whether it was: the first sending may be carried out, too."""
         connection, stale = self._get(), False
         if connection is not None:
             try:
-                return self._send(connection, method, path, body, headers, timeout)
+                return (*self._send(connection, method, path, body, headers, timeout), False)
             except (OSError, http.client.HTTPException) as e:
                 self.drop()  # the others are as dead as this one was
                 if once or isinstance(e, socket.timeout):
@@ -1103,8 +1176,8 @@ class _Wire:
                 stale = True
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
         try:
-            return self._send(kind(self._url.hostname or "", self._url.port, timeout=min(timeout, 3.0)), method, path,
-                              body, headers, timeout)
+            connection = kind(self._url.hostname or "", self._url.port, timeout=min(timeout, 3.0))
+            return (*self._send(connection, method, path, body, headers, timeout), stale)
         except (ConnectionRefusedError, socket.gaierror) as e:
             if stale:  # that nobody is there now does not say that nobody was
                 raise ConnectionError(f"the connection was lost, and then: {e}") from e
@@ -1137,7 +1210,7 @@ class _Wire:
         with self._lock:
             while self._idle:
                 connection, since = self._idle.pop()
-                if time.monotonic() - since < _IDLE:
+                if time.monotonic() - since < _IDLE and _quiet(connection):
                     return connection
                 connection.close()
         return None
@@ -1180,6 +1253,7 @@ class _Spool:
     def __init__(self, folder: str) -> None:
         self.folder, self._lock = folder, threading.Lock()
         self._busy: Set[str] = set()
+        self._told: Set[str] = set()  # files of which a person was told that they cannot be read
         self._memory: Dict[str, Dict[str, str]] = {}  # what the disk did not take
 
     def forked(self) -> None:
@@ -1229,8 +1303,8 @@ class _Spool:
         return name
 
     def claim(self, name: str) -> Optional[Dict[str, str]]:
-        """Reads a report, unless another thread deals with it. What is damaged is put aside; what cannot be read now is left
-        for the next client."""
+        """Reads a report, unless another thread deals with it. What is damaged is put aside; what cannot be read now, or not
+        by this version, stays as it is."""
         with self._lock:
             if name in self._busy:
                 return None
@@ -1240,6 +1314,8 @@ class _Spool:
         try:
             with open(os.path.join(self.folder, name), "rb") as f:
                 data = f.read()
+            if data[:3] == self.MAGIC[:3] and self.MAGIC[3:] < data[3:4] <= b"9":
+                raise OSError("a later version of flightd has written it; who has that one delivers it")
             if data[:4] != self.MAGIC or data[4:8] != struct.pack(">I", _crc32c(data[8:])):
                 raise ValueError("a report in the spool does not have its checksum")
             entry = json.loads(data[8:])
@@ -1247,7 +1323,11 @@ class _Spool:
         except FileNotFoundError:  # another process was faster
             self.release(name)
         except OSError as e:
-            _log.error("flightd: a report cannot be read now: %s: %s", os.path.join(self.folder, name), e)
+            if name not in self._told:
+                self._told.add(name)
+                _log.error("flightd: a report cannot be read now, and stays where it is: %s: %s",
+                           os.path.join(self.folder, name), e)
+            self.release(name)
         except (ValueError, KeyError, TypeError) as e:
             self._rename(name, ".damaged", e)
         return None

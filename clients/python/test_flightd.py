@@ -280,6 +280,40 @@ class TestOnce(unittest.TestCase):
             flightd.Client(spool=self.spool.name)._spool.claim("x.report")
         self.assertTrue(os.path.exists(path + ".damaged"))
 
+    def test_what_cannot_be_read_stays_and_is_told_of_once(self):
+        spool = flightd.Client(spool=self.spool.name)._spool
+        for name, make in (("later.report", lambda path: open(path, "wb")), ("away.report", os.mkdir)):
+            path = os.path.join(self.spool.name, name)
+            made = make(path)
+            if made:
+                with made:
+                    made.write(b"FDC2 and more")
+            with self.assertLogs("flightd", "ERROR") as logged:
+                self.assertIsNone(spool.claim(name))
+                self.assertIsNone(spool.claim(name))
+            self.assertEqual(len(logged.output), 1)
+            self.assertTrue(os.path.exists(path))
+        os.rmdir(path)
+        name = spool.keep("d", "default/test/1", b"{}")
+        spool.release(name)
+        os.rename(os.path.join(self.spool.name, name), path)
+        self.assertEqual((spool.claim("away.report") or {}).get("key"), "default/test/1", "it can be read now")
+
+    def test_a_look_up_is_told_how_long_it_may_take(self):
+        for timeout, bound in ((5, 5), (None, 30)):
+            self.id, left = uuid.uuid4().hex, []
+
+            def look_up(f):
+                left.append(f.time_left())
+                with self.assertRaises(flightd.LeaseLost), f.effect():
+                    self.fail("a look-up starts nothing")
+                return flightd.Happened(1)
+            with self.client.once("test", self.id, recovery="verify", look_up=look_up, settle=0.05, attempt_timeout=timeout) as f:
+                with f.effect():
+                    raise TimeoutError
+            self.assertEqual(f.result, 1)
+            self.assertTrue(bound - 2 < left[0] <= bound, left)
+
     def serve(self, *answers):
         """A server that takes one connection per list of answers, one answer a request, and then closes and is gone.
         Gives its address, and the list of what is asked."""
@@ -309,6 +343,31 @@ class TestOnce(unittest.TestCase):
             client._ask("GET", "/version", has="version", tries=1)
         self.assertEqual(client._ask("GET", "/version", has="version", tries=1)[0]["version"], "2")
 
+    def test_an_answer_that_comes_twice_is_no_answer_to_the_next_request(self):
+        proper = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"%d"}'
+        again, sent = threading.Event(), threading.Event()
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+
+        def lives():
+            for version in (1, 2):
+                connection, _ = listener.accept()
+                connection.recv(65536)
+                connection.sendall(proper % version)
+                again.wait(20)
+                with contextlib.suppress(OSError), connection:
+                    connection.sendall(proper % version)
+                    sent.set()
+                    if version == 1:
+                        connection.recv(65536)
+        threading.Thread(target=lives, daemon=True).start()
+        client = flightd.Client("http://127.0.0.1:%d" % listener.getsockname()[1], spool="")
+        self.addCleanup(client.close)
+        for version in ("1", "2"):
+            self.assertEqual(client._ask("GET", "/version", has="version", tries=1)[0]["version"], version)
+            again.set()
+            sent.wait(20)
+
     def test_a_lost_connection_is_told_from_one_that_never_was(self):
         version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
         address, asked = self.serve([version, b""])
@@ -322,6 +381,19 @@ class TestOnce(unittest.TestCase):
         with self.assertRaises(flightd.Unavailable) as caught:
             client._ask("POST", "/v1/flights:open", {}, has="decision")
         self.assertFalse(caught.exception._unsure, "nobody was there")
+
+    def test_a_lost_connection_stays_one_where_somebody_else_answers_then(self):
+        version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
+        problem = b'{"code":"no_leader","retryable":true}'
+        no_leader = b"HTTP/1.1 503 x\r\nContent-Length: %d\r\n\r\n%s" % (len(problem), problem)
+        address, asked = self.serve([version, b""], [no_leader])
+        client = flightd.Client(address, spool="", patience=0.01)
+        self.addCleanup(client.close)
+        client._connect("")
+        with self.assertRaises(flightd.Unavailable) as caught:
+            client._ask("POST", "/v1/flights:open", {}, has="decision")
+        self.assertEqual((caught.exception.code, len(asked)), ("no_leader", 3))
+        self.assertTrue(caught.exception._unsure, "the first sending may have been carried out")
 
     def test_a_lost_connection_stays_one_where_the_name_is_gone_then(self):
         version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
@@ -443,6 +515,37 @@ class TestOnce(unittest.TestCase):
             raise
         self.assertEqual((f.source, f.result), ("executed", "running"))
 
+    def test_a_fork_of_a_look_up_gives_back_nothing_of_its_parents(self):
+        parent, children, (listen, tell) = os.getpid(), [], os.pipe()
+        self.addCleanup(os.close, listen)
+        self.addCleanup(os.close, tell)
+        options = dict(recovery="verify", settle=0.05, attempt_timeout=20)
+
+        def look_up(f):
+            children.append(os.fork())
+            if children[-1] == 0:
+                signal.alarm(20)
+                os.read(listen, 1)
+                raise SystemExit
+            return flightd.NotHappened()
+        with self.assertRaises(flightd.Error), self.client.once("test", self.id, wait=0.2, look_up=lambda f: None, **options) as f:
+            with f.effect():
+                raise TimeoutError  # it is to be looked up by whoever comes next
+        try:
+            with self.client.once("test", self.id, look_up=look_up, **options) as f:
+                with f.effect():
+                    os.write(tell, b"x")
+                    self.assertEqual(os.waitpid(children[0], 0)[1], 0)
+                    f.result = self.client._ask("GET", f"/v1/flights/{f.flight_id}", has="state")[0]["state"]
+        except BaseException:
+            if os.getpid() != parent:
+                for thread in threading.enumerate():
+                    if thread.name == "flightd-stray":
+                        thread.join()
+                os._exit(0)
+            raise
+        self.assertEqual((f.source, f.result, len(children)), ("executed", "running", 1))
+
     def test_a_disk_that_is_full_is_not_filled_further_and_is_told_of(self):
         class Away(flightd.Client):
             def _ask(self, method, path, *args, **more):
@@ -552,8 +655,13 @@ class TestOnce(unittest.TestCase):
             ({"state": "of a later version", "id": "fl_1"}, "state", True), (["state"], "state", False),
             ({"decision": "proceed"}, "decision", False), (whole, "decision", True), ({"decision": [1]}, "decision", True),
             ({"decision": "of a later version"}, "decision", True), ({"decision": "replay"}, "decision", False),
+            ({"trust_ms": 1, "session": "fl_1"}, "trust_ms", True), ({"trust_ms": 1, "session": "fl_2"}, "trust_ms", False),
         ]:
             self.assertEqual(flightd._has(json.dumps(answer).encode(), name, path), good, answer)
+        for answer, about in [(whole, "fl_1"), ({"decision": "replay", "flight": {"id": "fl_2"}}, "fl_2")]:
+            for id in ("fl_1", "fl_2"):
+                has = flightd._has(json.dumps(answer).encode(), "decision", "/v1/flights:open", id)
+                self.assertEqual(has, id == about, answer)
 
     def test_a_decision_that_is_not_known_lets_nobody_act(self):
         answers = {"/version": {"version": "9", "deployment": "d"}, "/v1/flights:open": {"decision": "perhaps"}}

@@ -199,6 +199,31 @@ test("damaged reports are put aside", async () => {
   assert.deepEqual(await readdir(folder), ["x.report.damaged"]);
 });
 
+test("what cannot be read stays and is told of once", async () => {
+  const folder = await mkdtemp(path.join(spool, "later-"));
+  await writeFile(path.join(folder, "x.report"), "FDC2 and more");
+  const said: string[] = [];
+  const other = new Client(undefined, { spool: folder, log: (m) => said.push(m) });
+  await other.once("test", id, 1, (f) => f.effect(() => 1));
+  while (said.length === 0) await new Promise((wake) => setImmediate(wake));
+  other.close();
+  assert.match(said.join(), /a later version.*/);
+  assert.deepEqual(await readdir(folder), ["x.report"]);
+});
+
+test("a look-up is told when its time is over, and starts nothing", async () => {
+  let acted: unknown;
+  const lookUp = async (f: Flight): Promise<{ happened: true; value: number }> => {
+    acted = await f.effect(() => 1).catch((e: unknown) => e);
+    await new Promise((wake) => f.signal.addEventListener("abort", wake));
+    return { happened: true, value: 1 };
+  };
+  const act = (f: Flight) => f.effect(() => { throw new Error("time-out"); });
+  const result = await client.once<unknown>("test", id, 1, act, { recovery: "verify", lookUp, settleMs: 50, attemptTimeoutMs: 200 });
+  assert.equal(result.value, 1);
+  assert.ok(acted instanceof LeaseLost);
+});
+
 test("the word of one flight is not that of the one around it", async () => {
   const inner = () => client.once("test", id + "-inner", 1, (f) => f.effect(() => { throw new NotDone("later"); }));
   await assert.rejects(client.once("test", id, 1, (f) => f.effect(inner)), InDoubt); // what was not done is the inner effect
@@ -292,7 +317,7 @@ test("an open that was given up is settled, whatever becomes of it", async () =>
         if (route !== "/v1/flights:open") return { json: { version: "1", state: "queued" }, sent };
         if (++opens === 1) throw new Error("given up");
         // The server is still at the first one, and others are, too.
-        if (!body?.["wait_ms"] || opens === 2) throw new Busy("it is not known yet", "idempotency_in_flight");
+        if (typeof body !== "object" || !body["wait_ms"] || opens === 2) throw new Busy("it is not known yet", "idempotency_in_flight");
         return { json: { decision, flight_id: "fl_1", fencing_token: "t", session: "s_1", probe: "p" }, sent };
       };
     });

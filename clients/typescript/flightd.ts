@@ -47,6 +47,8 @@ const MAX_TEXT = 1024; // bytes of an error or an external id
 const MAX_WAIT_MS = 20_000; // that one request waits at the server; longer waits are several requests
 const TRY_MS = 10_000; // that one try may take beside waiting
 const FIRST_REPORT_MS = 2_000; // after which a report that is not answered goes to disk
+const LOOK_MS = 30_000; // that a look-up may take where the flight has no time-out
+const HUNG_MS = 15_000; // beyond that, after which it is believed to return no more
 const STRAY_WAIT_MS = 500; // that a server may take to say what became of an open that was given up: it may still be at it
 const REPORT_TRY_MS = 15_000; // that one of its later tries may take: the next server may be well
 
@@ -163,6 +165,9 @@ const BY_CODE: Record<string, ErrorClass> = {
   unreachable: Unavailable, lease_unavailable: Unavailable, draining: Unavailable, report_pending: Unavailable, rate_limited: Unavailable,
 };
 
+/** Refusals that are not about what was asked, but about who comes along which way. */
+const ABOUT_THE_WAY = ["unauthenticated", "forbidden"];
+
 const NOBODY = "is flightd running there? `flightd dev` starts one; FLIGHTD_ADDR says where another one is";
 
 /**
@@ -194,20 +199,28 @@ function refusal(status: number, retryAfter: string, text: string, server: strin
 
 /** What an answer to an open has, by its decision. */
 const NEEDS: Record<string, string[]> = {
-  replay: ["flight"], proceed: ["flight_id", "fencing_token", "session", "trust_ms"], verify: ["flight_id", "probe"],
+  replay: ["flight"], proceed: ["flight_id", "fencing_token", "session", "trust_ms"], verify: ["flight_id", "probe", "session"],
 };
 
-/** Whether this is an answer of flightd: what is asked of one flight is answered by that one. */
-function has(data: Buffer, name: string, route: string): boolean {
+/**
+ * Whether this is an answer of flightd: what is asked of one flight or session is answered by that one. Whoever believed one
+ * about another flight, which something between has mixed up, would act without an attempt.
+ */
+function has(data: Buffer, route: string, o: AskOptions): boolean {
   try {
     const answer = JSON.parse(data.toString());
-    if (!answer || typeof answer !== "object" || !(name in answer)) return false;
-    if (name === "state") return answer.id === route.split("/")[3];
-    return name !== "decision" || (NEEDS[String(answer.decision)] ?? []).every((field) => field in answer);
+    if (!answer || typeof answer !== "object" || !(o.has in answer)) return false;
+    if (o.has === "state") return answer.id === route.split("/")[3];
+    if (o.has === "trust_ms") return answer.session === decodeURIComponent(route.split("/")[3] ?? "");
+    return o.has !== "decision" || (NEEDS[String(answer.decision)] ?? []).every((field) => field in answer) &&
+      (o.about === undefined || o.about === aboutOf(answer));
   } catch {
     return false;
   }
 }
+
+/** The id of the flight that an answer to an open, or its refusal, is about. */
+function aboutOf(answer: Json): unknown { return answer["flight"] ? answer["flight"].id : answer["flight_id"]; }
 
 /** Throws what an HTTP answer of a provider means: Refused, NotDone, or a plain error for an unknown outcome. */
 export function throwForStatus(status: number, text = ""): void {
@@ -259,7 +272,7 @@ export type Found = { happened: true; value?: unknown; externalId?: string } | {
 export interface OnceOptions {
   /** what happens about an unknown outcome; the default is hold */
   recovery?: "hold" | "resend" | "verify";
-  /** asks the provider what happened, for verify */
+  /** asks the provider what happened, for verify; `signal` ends by attemptTimeoutMs, or after 30 s */
   lookUp?: (f: Flight) => Promise<Found> | Found;
   /** how long an attempt may take; `Flight.signal` ends then */
   attemptTimeoutMs?: number;
@@ -467,7 +480,7 @@ export class Flight {
 
 interface Answer { json: Json; sent: Sent }
 
-/** An attempt that is open for this client: its session is renewed until it ends. */
+/** An attempt that is open for this client, or a look-up: its session is renewed until it ends. */
 class Attempt {
   readonly flight: Flight;
   private readonly client: Client;
@@ -574,14 +587,21 @@ class Trip<T> {
   private readonly request: Json;
   private readonly options: OnceOptions;
   private readonly until: number;
+  private readonly id: string; // of the flight
   private key: string;
 
   constructor(client: Client, key: string, request: Json, options: OnceOptions) {
     this.client = client;
     this.key = key;
+    this.id = flightIdOf(key);
     this.request = request;
     this.options = options;
     this.until = performance.now() + (options.waitMs ?? MAX_WAIT_MS);
+  }
+
+  /** The policy that stands: the first caller's. */
+  private policyOf(answer: Answer): Json {
+    return answer.json["policy_differs"] === true ? answer.json["policy"] ?? {} : this.request;
   }
 
   private get waited(): boolean { return this.until - performance.now() < 1; }
@@ -602,9 +622,7 @@ class Trip<T> {
         throw e;
       }
       if (answer.json["decision"] === "replay") return this.settle(answer.json["flight"]);
-      const differs = answer.json["policy_differs"] === true; // the first caller's stands
-      const policy: Json = differs ? answer.json["policy"] ?? {} : this.request;
-      const attempt = new Attempt(this.client, answer, nonce, policy);
+      const attempt = new Attempt(this.client, answer, nonce, this.policyOf(answer));
       try {
         const result = attempt.mayStart ? await this.act(attempt.flight, act) : await this.decline(attempt.flight);
         if (result) return result;
@@ -653,9 +671,9 @@ class Trip<T> {
   private async askOpen(route: string, request: Json): Promise<Answer> {
     try {
       return await this.client.ask("POST", route, request,
-        { has: "decision", timeoutMs: request["wait_ms"] + TRY_MS, signal: this.options.signal });
+        { has: "decision", about: this.id, timeoutMs: request["wait_ms"] + TRY_MS, signal: this.options.signal });
     } catch (e) {
-      if (e instanceof Failed && e.problem["flight"]) { // a flight that ended badly is an answer, too
+      if (e instanceof Failed && e.problem["flight"]?.id === this.id) { // a flight that ended badly is an answer, too
         return { json: { decision: "replay", flight: e.problem["flight"] }, sent: now() };
       }
       throw e;
@@ -667,14 +685,13 @@ class Trip<T> {
     const bounds = { timeoutMs: 5000, patienceMs: 5000 };
     try {
       const again = { ...request, wait_ms: STRAY_WAIT_MS };
-      const ask = (): Promise<Answer> => this.client.ask("POST", "/v1/flights:open", again, { has: "decision", ...bounds });
+      const ask = (): Promise<Answer> => this.client.ask("POST", "/v1/flights:open", again,
+        { has: "decision", about: this.id, ...bounds });
       const { json } = await ask().catch((e) => {
         if (e instanceof Busy) return ask(); // who came behind the first one may have been before this one; now it is known
         throw e;
       });
-      if (json["decision"] === "verify") { // nobody looks: who does need not wait until the session made for it ends
-        await this.client.ask("POST", `/v1/sessions/${encodeURIComponent(json["session"])}/close`, {}, { has: "", ...bounds });
-      }
+      if (json["decision"] === "verify") await this.letGo(json);
       if (json["decision"] !== "proceed") return;
       const error = "its caller gave up before it was answered";
       const report = { fencing_token: json["fencing_token"], outcome: "not_done", error };
@@ -682,20 +699,45 @@ class Trip<T> {
     } catch { /* it ends with its session, then */ }
   }
 
+  /** Ends the session of a look-up that nobody makes, so that others may look. */
+  private async letGo(answer: Json): Promise<void> {
+    await this.client.ask("POST", `/v1/sessions/${encodeURIComponent(answer["session"])}/close`, {},
+      { has: "", timeoutMs: 5000, patienceMs: 5000 });
+  }
+
   /** Asks the provider what happened and brings the verdict, which is answered like an open. */
   private async look(answer: Answer, request: Json): Promise<Answer> {
     const lookUp = this.options.lookUp;
-    const flight = new Flight({ key: this.key, ...answer.json }, new Trust(), new AbortController());
     if (!lookUp) {
+      await this.letGo(answer.json).catch(() => undefined); // it ends by its time to live, then
       throw new InDoubt(`${this.key}: an effect of unknown outcome must be looked up at the provider; pass lookUp`,
         "in_doubt", answer.json);
     }
-    let found: Found;
+    const policy = this.policyOf(answer);
+    const bound: number = policy["attempt_timeout_ms"] || LOOK_MS;
+    const named = { ...answer, json: { key: this.key, ...answer.json } };
+    const attempt = new Attempt(this.client, named, request["nonce"], { attempt_timeout_ms: bound });
+    attempt.flight.leave(); // a look-up starts nothing
+    const over = new AbortController();
+    const hung = sleep(bound + HUNG_MS, undefined, { signal: over.signal }).catch(() => undefined);
     try {
-      found = await lookUp(flight);
+      return await this.bringVerdict(answer, request, await Promise.race([this.findOut(lookUp, attempt.flight), hung]));
+    } finally {
+      over.abort();
+      attempt.end();
+    }
+  }
+
+  private async findOut(lookUp: (f: Flight) => Promise<Found> | Found, f: Flight): Promise<Found> {
+    try {
+      return await lookUp(f);
     } catch (e) {
       this.client.log(`the look-up of ${this.key} failed: ${textOf(e)}`);
+      return undefined;
     }
+  }
+
+  private async bringVerdict(answer: Answer, request: Json, found: Found): Promise<Answer> {
     const verdict: Json = { probe: answer.json["probe"], nonce: request["nonce"], owner: request["owner"], result: "unknown" };
     if (request["ttl_ms"] !== undefined) verdict["ttl_ms"] = request["ttl_ms"];
     if (found?.happened === true) {
@@ -705,7 +747,7 @@ class Trip<T> {
       verdict["result"] = "not_happened";
     }
     verdict["wait_ms"] = this.waitMs();
-    return this.askOpen(`/v1/flights/${flight.flightId}/verdict`, verdict);
+    return this.askOpen(`/v1/flights/${this.id}/verdict`, verdict);
   }
 
   /** Gives back an attempt whose trust was over before anything was started. */
@@ -824,6 +866,8 @@ export interface ClientOptions {
 interface AskOptions {
   /** what a good answer of flightd has, where it is JSON; what does not have it is somebody else's */
   has: string;
+  /** id of the flight that it is about, where the route does not say so */
+  about?: string;
   timeoutMs?: number;
   /** with tries that are not answered, or not now; the client's */
   patienceMs?: number;
@@ -914,15 +958,17 @@ export class Client {
    * is not flightd, whose answers do not have what ours has.
    * @internal
    */
-  async ask(method: string, route: string, body: Json | undefined, options: AskOptions): Promise<Answer> {
+  async ask(method: string, route: string, body: Json | string | undefined, options: AskOptions): Promise<Answer> {
     const { data, sent } = await this.askRaw(method, route, body, options);
     return { json: JSON.parse(data.toString()), sent };
   }
 
-  private async askRaw(method: string, route: string, body: Json | undefined, o: AskOptions): Promise<{ data: Buffer; sent: Sent }> {
+  private async askRaw(method: string, route: string, body: Json | string | undefined,
+                       o: AskOptions): Promise<{ data: Buffer; sent: Sent }> {
     if (route !== "/version") await this.connect();
     let deadline = 0; // patience begins with the first failure: a good answer may take its time
     let unsure = false;
+    let turns = 0; // times in a row that it was turned away
     for (let count = 1, pause = 20; ; count++, pause = Math.min(2 * pause, 1000)) {
       const server = this.best;
       let failure: FlightdError;
@@ -933,12 +979,19 @@ export class Client {
         if (e instanceof FlightdError) {
           const status: number = e.problem["status"];
           if (status >= 300 && status < 500 && status !== 408 && status !== 429) {
-            e.unsure = unsure;
-            throw e;
+            // What is there is not flightd, or does not know who asks: the next server may do it.
+            turns = e.code === "internal" || ABOUT_THE_WAY.includes(e.code) ? turns + 1 : 0;
+            if (turns === 0 || turns === this.servers.length) {
+              e.unsure = unsure;
+              throw e;
+            }
+          } else {
+            turns = 0;
+            unsure ||= ["internal", "unreachable"].includes(e.code);
           }
-          unsure ||= ["internal", "unreachable"].includes(e.code);
           failure = e;
         } else {
+          turns = 0;
           const cause = (e as { cause?: { code?: string } }).cause;
           const nobody = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN"].includes(cause?.code ?? "");
           unsure ||= !nobody;
@@ -960,7 +1013,7 @@ export class Client {
   }
 
   /** Sends a request once. */
-  private async send(server: string, method: string, route: string, body: Json | undefined,
+  private async send(server: string, method: string, route: string, body: Json | string | undefined,
                      o: AskOptions): Promise<{ data: Buffer; sent: Sent }> {
     const headers: Record<string, string> = { "User-Agent": "flightd-typescript" };
     if (body) headers["Content-Type"] = "application/json";
@@ -969,10 +1022,10 @@ export class Client {
     const signal = o.signal ? AbortSignal.any([over, o.signal]) : over;
     const sent = now();
     const answer = await fetch(server + route, {
-      method, headers, signal, redirect: "manual", ...(body ? { body: JSON.stringify(body) } : {}),
+      method, headers, signal, redirect: "manual", ...(body ? { body: typeof body === "string" ? body : JSON.stringify(body) } : {}),
     });
     const data = Buffer.from(await answer.arrayBuffer());
-    if (answer.status >= 300 || (o.has && !has(data, o.has, route))) {
+    if (answer.status >= 300 || (o.has && !has(data, route, o))) {
       throw refusal(answer.status, answer.headers.get("Retry-After") ?? "", data.toString(), server);
     }
     return { data, sent };
@@ -1066,9 +1119,10 @@ export class Client {
         this.spool.release(name);
         continue;
       }
-      let report: Json;
+      // It goes out as it is: another language has written it, and read and written here it may be another receipt.
+      const report = Buffer.from(entry.report, "base64").toString();
       try {
-        report = JSON.parse(Buffer.from(entry.report, "base64").toString());
+        JSON.parse(report);
       } catch (e) { // it has its checksum and is none of ours all the same
         await this.spool.putAside(name, e);
         continue;
@@ -1097,6 +1151,7 @@ export class Client {
 /** What a server made of a report: taken, as the outcome or as evidence; later; or refused for ever. */
 function taking(e: unknown): "taken" | "later" | "refused" {
   if (e instanceof Fenced) return "taken";
+  if (e instanceof FlightdError && ABOUT_THE_WAY.includes(e.code)) return "later"; // the outcome is as good as before
   if (e instanceof Unavailable || !(e instanceof FlightdError) || e.problem["retryable"]) return "later";
   return "refused";
 }
@@ -1147,6 +1202,7 @@ class Spool {
   readonly folder: string;
   private readonly log: (message: string) => void;
   private readonly busy = new Set<string>();
+  private readonly told = new Set<string>(); // files of which a person was told that they cannot be read
   private readonly memory = new Map<string, Spooled>(); // what the disk did not take
 
   constructor(folder: string, log: (message: string) => void) {
@@ -1206,8 +1262,8 @@ class Spool {
   }
 
   /**
-   * Reads a report, unless somebody in this process deals with it. What is damaged is put aside; what cannot be read now
-   * is left for the next client.
+   * Reads a report, unless somebody in this process deals with it. What is damaged is put aside; what cannot be read now, or
+   * not by this version, stays as it is.
    */
   async claim(name: string): Promise<Spooled | undefined> {
     if (this.busy.has(name)) return undefined;
@@ -1217,9 +1273,15 @@ class Spool {
     let data: Buffer;
     try {
       data = await fs.readFile(path.join(this.folder, name));
+      if (/^FDC[2-9]/.test(data.subarray(0, 4).toString())) {
+        throw new Error("a later version of flightd has written it; who has that one delivers it");
+      }
     } catch (e) {
-      if ((e as { code?: string }).code === "ENOENT") this.release(name); // another process was faster
-      else this.log(`a report cannot be read now: ${path.join(this.folder, name)}: ${textOf(e)}`);
+      if ((e as { code?: string }).code !== "ENOENT" && !this.told.has(name)) { // else another process was faster
+        this.told.add(name);
+        this.log(`a report cannot be read now, and stays where it is: ${path.join(this.folder, name)}: ${textOf(e)}`);
+      }
+      this.release(name);
       return undefined;
     }
     try {

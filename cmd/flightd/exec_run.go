@@ -280,13 +280,11 @@ func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result
 
 // whereabouts says what becomes of an outcome that is not recorded.
 func whereabouts(u *effect.Unrecorded, code int) string {
-	word := client.CodeOf(u.Cause)
-	class, known := word.Class()
 	switch {
 	case errors.Is(u.Cause, client.ErrNotKept):
 		return fmt.Sprintf("no disk has taken it either, so it is lost with this process: note that the command ended with exit %d, for whoever settles the doubt", code)
-	case word != "" && !(known && class.Retryable):
-		return fmt.Sprintf("the server refused it (%s), and it is put aside beside the reports that wait", word)
+	case client.PutAside(u):
+		return fmt.Sprintf("the server refused it (%s), and it is put aside beside the reports that wait", client.CodeOf(u.Cause))
 	}
 	return "it stays on disk and is reported by the next flightd command that reaches a server"
 }

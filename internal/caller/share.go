@@ -20,7 +20,7 @@ func Share(result effect.Result, err error, as effect.Source) (effect.Result, er
 	case errors.As(err, &declined):
 		return result, &effect.Declined{Result: result}
 	case errors.As(err, &unrecorded):
-		return result, &effect.Unrecorded{Result: ownOf(unrecorded.Result, as), Cause: unrecorded.Cause}
+		return result, &effect.Unrecorded{Result: ownOf(unrecorded.Result, as), Cause: unrecorded.Cause, Where: unrecorded.Where}
 	}
 	return result, err
 }

@@ -1,0 +1,66 @@
+package client
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// newSpool is one with a report in it, and what it logs.
+func newSpool(t *testing.T) (p *spool, name string, log *bytes.Buffer) {
+	t.Helper()
+	log = new(bytes.Buffer)
+	p, err := openSpool(filepath.Join(t.TempDir(), "reports"), slog.New(slog.NewTextHandler(log, nil)))
+	require.NoError(t, err)
+	name, err = p.keep(&spooled{Deployment: "d", Key: "default/charge/1", Report: []byte(`{"outcome":"succeeded"}`)})
+	require.NoError(t, err)
+	p.release(name)
+	return p, name, log
+}
+
+// A report that cannot be read for a moment, where too many files are open for instance, is none that this process is done
+// with: it may live for long.
+func TestReportThatCannotBeReadForAMoment(t *testing.T) {
+	p, name, log := newSpool(t)
+	path := filepath.Join(p.dir, name)
+	require.NoError(t, os.Rename(path, path+".away"))
+	require.NoError(t, os.Mkdir(path, 0o700)) // as good as a file that cannot be opened
+	for range 2 {
+		_, ok := p.claim(name)
+		require.False(t, ok)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "cannot be read now"), "it is told once")
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.Rename(path+".away", path))
+	s, ok := p.claim(name)
+	require.True(t, ok)
+	require.Equal(t, "default/charge/1", s.Key)
+}
+
+// A report waits until it is seen to be gone. Where the folder cannot be read for a moment its session must not be given up:
+// somebody else would be let act, or the flight be in doubt.
+func TestReportWaitsWhereTheFolderCannotBeRead(t *testing.T) {
+	p, name, _ := newSpool(t)
+	require.True(t, p.has(name))
+	require.NoError(t, os.Rename(p.dir, p.dir+".away"))
+	require.NoError(t, os.WriteFile(p.dir, nil, 0o600)) // as good as a folder that cannot be read
+	require.True(t, p.has(name))
+	require.NoError(t, os.Remove(p.dir))
+	require.NoError(t, os.Rename(p.dir+".away", p.dir))
+	p.drop(name, "")
+	require.False(t, p.has(name))
+}
+
+// A folder that somebody has cleared away is made again: a report is kept where it outlives the process.
+func TestReportIsKeptWhereTheFolderIsGone(t *testing.T) {
+	p, _, _ := newSpool(t)
+	require.NoError(t, os.RemoveAll(filepath.Dir(p.dir)))
+	name, err := p.keep(&spooled{Deployment: "d", Key: "default/charge/2", Report: []byte(`{}`)})
+	require.NoError(t, err)
+	require.Contains(t, p.files(), name)
+}
