@@ -26,7 +26,9 @@ func (d *Desk) Report(ctx context.Context, req ReportRequest) (*flight.Flight, e
 	switch {
 	case err != nil:
 		return nil, d.ex.unavailable(flight.Key{}, err)
-	case f == nil || f.Key.IsZero():
+	case f == nil:
+		return nil, &effect.Missing{ID: req.ID} // the token is ours: the ledger was put back from before the attempt
+	case f.Key.IsZero():
 		return f, &effect.Fenced{} // nothing is left that evidence could be kept with
 	}
 	d.ex.cfg.Crash(beforeReport)

@@ -294,6 +294,17 @@ func TestDeskVerdictHappened(t *testing.T) {
 	})
 }
 
+// A ledger that was put back from before an attempt does not know its flight. Whoever brings the outcome is not told that it is
+// kept: it is kept nowhere but there.
+func TestDeskReportToALedgerFromBefore(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		proceeding := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
+		before := flightdtest.New(t)
+		_, err := before.Desk().Report(t.Context(), reportOf(proceeding, flight.Succeeded, "ch_1"))
+		require.Equal(t, proceeding.Flight.ID, requireAs[*effect.Missing](t, err).ID)
+	})
+}
+
 // Tokens and probes are worth nothing for another flight, nor one for the other; nothing changes by them.
 func TestDeskTokensOfAnotherFlight(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {

@@ -191,7 +191,10 @@ func (w *World) Report(ctx context.Context, req executor.ReportRequest) (*flight
 		return nil, err
 	}
 	f := w.flights[req.ID]
-	if f == nil || f.Key.IsZero() {
+	if f == nil {
+		return nil, &effect.Missing{ID: req.ID}
+	}
+	if f.Key.IsZero() {
 		return f, &effect.Fenced{}
 	}
 	reply := w.applyLocked(&flight.Report{Key: f.Key, Generation: generation, Token: token, Outcome: req.Outcome,
