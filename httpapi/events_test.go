@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"net/http/httptest"
 	"os"
 	"strings"
@@ -133,6 +134,12 @@ func TestFeedAsPages(t *testing.T) {
 	require.Empty(t, into[wire.EventPage](t, d.get("/v1/events?action=mail")).Events)
 	require.Empty(t, into[wire.EventPage](t, d.get("/v1/events", "Flightd-Namespace", "other")).Events)
 	require.Equal(t, all.Events[1:], into[wire.EventPage](t, d.get("/v1/events?after=9.0", "Last-Event-ID", "0.0")).Events[1:], "the header knows better")
+
+	link, err := url.Parse(strings.Trim(strings.TrimSuffix(d.get("/v1/events?after=0.0&limit=2&since=1h").header.Get("Link"), `>; rel="next"`), "<"))
+	require.NoError(t, err)
+	moment, err := time.Parse(time.RFC3339, link.Query().Get("since"))
+	require.NoError(t, err, "an hour ago is the same on every page")
+	require.WithinDuration(t, time.Now().Add(-time.Hour), moment, time.Minute)
 
 	waiting := make(chan reply, 1)
 	go func() { waiting <- d.get("/v1/events?after="+all.Next, "Prefer", "wait=20") }()
