@@ -290,7 +290,10 @@ func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.In
 }
 
 func (q *eventQuery) parameter(name string, values []string) (bad *wire.Invalid) {
-	value := values[len(values)-1]
+	value := values[0]
+	if len(values) > 1 && name != "kind" {
+		return standsTwice(name)
+	}
 	switch name {
 	case "after":
 		v, err := flight.ParseVersion(value)

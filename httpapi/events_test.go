@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -148,7 +148,7 @@ func TestFeedAsPages(t *testing.T) {
 	require.Equal(t, "wait=20", r.header.Get("Preference-Applied"))
 	require.NotEmpty(t, into[wire.EventPage](t, r).Events)
 
-	for _, q := range []string{"after=x", "after=1", "limit=0", "limit=1001", "last=-1", "kind=nothing", "since=soon", "state=running", "%zz"} {
+	for _, q := range []string{"after=x", "after=1", "limit=0", "limit=1001", "last=-1", "kind=nothing", "since=soon", "state=running", "%zz", "last=1&last=2"} {
 		requireProblem(t, d.get("/v1/events?"+q), http.StatusBadRequest, wire.InputInvalid)
 	}
 	requireProblem(t, d.get("/v1/events", "Last-Event-ID", "soon"), http.StatusBadRequest, wire.InputInvalid)

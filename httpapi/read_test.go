@@ -226,7 +226,8 @@ func TestList(t *testing.T) {
 	}
 	require.Equal(t, []string{"default/charge/1", "default/charge/2", "default/charge/3"}, seen)
 
-	for _, q := range []string{"state=asleep", "limit=0", "limit=501", "limit=x", "since=yesterday", "cursor=!!", "cursor=YQ", "colour=red", "%zz"} {
+	for _, q := range []string{"state=asleep", "limit=0", "limit=501", "limit=x", "since=yesterday", "cursor=!!", "cursor=YQ", "colour=red", "%zz", "limit=2&limit=3",
+		"action=charge&action=mail", "key=default/charge/1&key=default/mail/1"} {
 		p := requireProblem(t, d.get("/v1/flights?"+q), http.StatusBadRequest, wire.InputInvalid)
 		require.NotEmpty(t, p.Errors[0].Parameter, q)
 	}
