@@ -43,6 +43,8 @@ type waiter struct {
 	id      flight.ID
 	final   func(*flight.Flight) bool // nothing is left to claim for
 	held    func(*lease.HeldError)    // told who has the key; nil: nobody
+	waits   func()                    // called while it waits, every so often
+	every   time.Duration
 }
 
 // claim gets the right to fly, or the flight once it is final for the asker. It waits for somebody else's claim until
@@ -65,7 +67,12 @@ func (ex *Executor) claim(ctx, patience context.Context, w waiter) (lease.Lease,
 		if by := new(lease.HeldError); w.held != nil && errors.As(err, &by) {
 			w.held(by)
 		}
-		f, changed, err := ex.await(patience, w.id, w.final, jitter(poll))
+		pause := jitter(poll)
+		if w.waits != nil {
+			w.waits()
+			pause = min(pause, w.every)
+		}
+		f, changed, err := ex.await(patience, w.id, w.final, pause)
 		switch {
 		case err != nil:
 			return nil, nil, err

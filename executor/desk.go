@@ -33,15 +33,19 @@ func (d *Desk) Open(ctx context.Context, req OpenRequest) (OpenAnswer, error) {
 	}
 	start := time.Now()
 	answer, err := d.open(ctx, &visit{req: req, id: req.Key.FlightID()})
-	if err == nil && answer.Trust > 0 {
-		// The caller counts from when it sent the request, and it sent it before now began here: however long it was
-		// kept waiting, it stops to believe no later than the session's trust ends.
-		answer.Trust += time.Since(start)
-	}
+	answer.countFrom(start)
 	if d.ex.cfg.Events.Called != nil {
 		d.ex.cfg.Events.Called(req.Key, openWord(answer, err), time.Since(start))
 	}
 	return answer, err
+}
+
+// countFrom gives back the time that a caller was kept waiting. It counts its trust from when it sent the request, and it sent
+// it before start: however long it waited, it stops to believe no later than the session's trust ends.
+func (a *OpenAnswer) countFrom(start time.Time) {
+	if a.Trust > 0 {
+		a.Trust += time.Since(start)
+	}
 }
 
 func (d *Desk) open(ctx context.Context, v *visit) (OpenAnswer, error) {
@@ -77,7 +81,9 @@ func (d *Desk) openFor(ctx, patience context.Context, v *visit) (OpenAnswer, err
 		if err != nil {
 			return OpenAnswer{}, err
 		}
-		v.lost = false
+		if v.lost = false; v.req.Session == "" {
+			v.renewed = time.Now()
+		}
 		answer, err := d.openAs(ctx, patience, g, v)
 		if v.lost && (first || patience.Err() == nil) {
 			continue
@@ -93,10 +99,23 @@ func (d *Desk) openFor(ctx, patience context.Context, v *visit) (OpenAnswer, err
 type visit struct {
 	req      OpenRequest
 	id       flight.ID
-	forsaken bool // what it may have opened is being abandoned, and its session goes only then
-	lost     bool // the caller's session was lost before anything was asked
-	shared   bool // another claim for the caller's session was in the way: another process may handle this open
+	forsaken bool      // what it may have opened is being abandoned, and its session goes only then
+	lost     bool      // the caller's session was lost before anything was asked
+	renewed  time.Time // when a session that was made for one flight was, as far as this visit knows
+	shared   bool      // another claim for the caller's session was in the way: another process may handle this open
 }
+
+// keep renews, where it is time, the session that was made for this open alone: its caller has not heard of it yet. Whether
+// that went well is seen in its trust.
+func (v *visit) keep(ctx context.Context, g guest) {
+	if g.oneShot && time.Since(v.renewed) >= g.keepEvery() {
+		v.renewed = time.Now()
+		_ = prolong(ctx, g)
+	}
+}
+
+// keepEvery is how often is looked whether it is time: one that was granted ahead has the smaller half of its trust left.
+func (g *guest) keepEvery() time.Duration { return g.ttl / (2 * renewals) }
 
 // mine reports whether the open attempt is the one that this open, or an earlier sending of it, has opened.
 func (v *visit) mine(f *flight.Flight) bool {
@@ -208,7 +227,8 @@ func (d *Desk) outwait(ctx, patience context.Context, v visit) (answer OpenAnswe
 // openAs claims the key for a session and asks the ledger, as often as it answers that it is not yet time.
 func (d *Desk) openAs(ctx, patience context.Context, g guest, v *visit) (OpenAnswer, error) {
 	d.ex.cfg.Crash(beforeClaim)
-	right, f, err := d.ex.claim(ctx, patience, waiter{session: g.session, key: v.req.Key, id: v.id, final: v.final, held: d.unstick(ctx, g, v)})
+	right, f, err := d.ex.claim(ctx, patience, waiter{session: g.session, key: v.req.Key, id: v.id, final: v.final, held: d.unstick(ctx, g, v),
+		waits: func() { v.keep(patience, g) }, every: g.keepEvery()})
 	switch {
 	case errors.Is(err, errPatience):
 		return d.busy(ctx, *v)
@@ -234,7 +254,7 @@ func (d *Desk) openAs(ctx, patience context.Context, g guest, v *visit) (OpenAns
 		}
 		d.ex.cfg.Crash(afterOpen)
 		if wait := d.waitFor(reply); reply.Decision == flight.Busy || wait > 0 {
-			if d.pause(patience, reply, wait) {
+			if d.pause(patience, g, v, reply, wait) {
 				continue
 			}
 			right.Release()
@@ -282,7 +302,7 @@ func (d *Desk) waitFor(reply flight.Reply) time.Duration {
 }
 
 // pause waits for what the ledger said, and reports whether it is worth asking again within the caller's patience.
-func (d *Desk) pause(patience context.Context, reply flight.Reply, wait time.Duration) bool {
+func (d *Desk) pause(patience context.Context, g guest, v *visit, reply flight.Reply, wait time.Duration) bool {
 	wait = max(wait, reply.Wait)
 	if wait <= 0 {
 		wait = jitter(firstPoll)
@@ -290,7 +310,12 @@ func (d *Desk) pause(patience context.Context, reply flight.Reply, wait time.Dur
 	if deadline, ok := patience.Deadline(); ok && time.Until(deadline) < wait {
 		return false
 	}
-	d.ex.waitChange(patience, reply.Flight.ID, reply.Flight.Version, wait)
+	for end := time.Now().Add(wait); patience.Err() == nil && time.Now().Before(end); {
+		if _, changed := d.ex.waitChange(patience, reply.Flight.ID, reply.Flight.Version, min(time.Until(end), g.keepEvery())); changed {
+			break
+		}
+		v.keep(patience, g)
+	}
 	return patience.Err() == nil
 }
 

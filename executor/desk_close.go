@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -115,6 +116,7 @@ func (d *Desk) Verdict(ctx context.Context, req VerdictRequest) (OpenAnswer, err
 	if req.Result != flight.Happened && req.Result != flight.DidNotHappen && req.Result != flight.NoVerb {
 		return OpenAnswer{}, &flight.InvalidError{Field: "result", Detail: "a look-up says happened, not_happened or unknown"}
 	}
+	start := time.Now()
 	f, probe, generation, err := d.openProbe(req)
 	if err != nil {
 		return OpenAnswer{}, err
@@ -127,6 +129,8 @@ func (d *Desk) Verdict(ctx context.Context, req VerdictRequest) (OpenAnswer, err
 		return OpenAnswer{}, d.ex.unavailable(f.Key, err)
 	case reply.Decision == flight.Fenced && (now.Looking() || now.Generation != generation):
 		return OpenAnswer{}, &effect.Fenced{Key: f.Key} // somebody else was sent to look
+	case req.Result == flight.Happened && !isSettled(now):
+		return OpenAnswer{}, &effect.Fenced{Key: f.Key} // another word counted, but who has seen the effect must not act
 	}
 	d.ex.settle.forget(f.ID)
 	d.ex.cfg.Events.Note(f.Key, reply.Events)
@@ -142,6 +146,7 @@ func (d *Desk) Verdict(ctx context.Context, req VerdictRequest) (OpenAnswer, err
 	}
 	v := visit{req: open, id: open.Key.FlightID()}
 	answer, err := d.open(ctx, &v)
+	answer.countFrom(start)
 	if known && !v.forsaken && (err != nil || answer.Session != g.session.ID()) {
 		d.dismiss(g)
 	}

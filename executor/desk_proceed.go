@@ -46,9 +46,7 @@ func (d *Desk) trust(g guest, right lease.Lease) time.Duration {
 	if trust >= g.ttl/2 {
 		return trust
 	}
-	ctx, cancel := context.WithTimeout(d.ex.life, renewPatience)
-	defer cancel()
-	if _, err := g.session.Renew(ctx); err != nil && errors.Is(err, lease.ErrLost) {
+	if errors.Is(prolong(d.ex.life, g), lease.ErrLost) {
 		return 0
 	}
 	return right.Trust()
@@ -56,6 +54,14 @@ func (d *Desk) trust(g guest, right lease.Lease) time.Duration {
 
 // renewPatience bounds the renewal that an open does on its way.
 const renewPatience = 2 * time.Second
+
+// prolong renews a session on the way of an open.
+func prolong(ctx context.Context, g guest) error {
+	ctx, cancel := context.WithTimeout(ctx, renewPatience)
+	defer cancel()
+	_, err := g.session.Renew(ctx)
+	return err
+}
 
 // grant is the answer to an open that was let through, with what is left of the caller's trust.
 func (d *Desk) grant(v visit, reply flight.Reply, trust time.Duration) (OpenAnswer, error) {

@@ -60,7 +60,9 @@
 //	flightd dies          claim   attempt  what follows
 //	before-claim          no      no       the repeat of the open starts from nothing
 //	after-claim           yes     no       the claim is of the caller's own session, which lives on: it is removed once
-//	                                       nobody can make use of it any more, half a TTL later, and the repeat opens
+//	                                       nobody can make use of it any more, half a TTL later, and the repeat opens.
+//	                                       Where none comes, somebody else gets the key who has met that claim for
+//	                                       eleven minutes
 //	after-open            yes     open     the same session and nonce get the same attempt and token, where the ledger
 //	                                       says that it still stands: no doubt. Without a
 //	                                       session of the caller's the nonce alone finds it, as long as the session made

@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -76,6 +77,8 @@ func (ex *Executor) Sweep(ctx context.Context) error {
 			}
 		}
 	}
+	// Whoever waits for a dead holder in this process takes over by itself.
+	maps.DeleteFunc(open, func(_ flight.Key, f *flight.Flight) bool { return ex.trips.underway(f.ID) })
 	return errors.Join(ex.evict(ctx, hung), ex.rescueAll(ctx, open))
 }
 
@@ -86,7 +89,7 @@ func (ex *Executor) openAttempts() (map[flight.Key]*flight.Flight, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f.State == flight.Running && f.OpenAttempt() != nil && !ex.trips.underway(f.ID) {
+		if f.State == flight.Running && f.OpenAttempt() != nil && !ex.trips.inTheAir(f.ID) {
 			open[f.Key] = f
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/flightdtest"
@@ -98,6 +99,21 @@ func TestHazard16_ARemoteCallerThatHangs(t *testing.T) {
 		require.Equal(t, flight.StateSucceeded, f.State)
 		cancel()
 		<-g.renewed
+	})
+}
+
+// So it is where somebody in this very process waits for it.
+func TestHazard16_ARemoteCallerThatHangsWhileOthersWaitHere(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		req := openOf("1", `{}`, flight.Policy{AttemptTimeout: 30 * time.Second}, 1)
+		req.Session = sessionOf(t, fd, lease.MaxTTL) // healthy for as long as this takes
+		proceed(t, fd, req)
+		waits := do(t.Context(), fd, callOf("1", `{}`, req.Submission.Policy), never(t))
+		asleep(t, 44*time.Second)
+		require.Equal(t, flight.Running, fd.Flight(req.Key).State)
+		asleep(t, 10*time.Second)
+		require.Equal(t, flight.InDoubt, fd.Flight(req.Key).State)
+		requireAs[*effect.InDoubt](t, (<-waits).err)
 	})
 }
 

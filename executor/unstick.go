@@ -9,18 +9,18 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// sightings remember since when claims were seen that stand in the way of their own session.
+// sightings remember since when claims were seen that stand in somebody's way.
 type sightings struct {
 	mu   sync.Mutex
 	seen map[flight.ID]sighting
 }
 
 type sighting struct {
-	claim flight.Claim
-	at    time.Time
+	claim    flight.Claim
+	at, last time.Time
 }
 
-// muchSeen is how many sightings are kept before old ones are dropped.
+// muchSeen is how many sightings are kept before those are dropped that nobody has met lately: most were on their way out.
 const muchSeen = 1024
 
 // since is when the claim was first seen on that flight.
@@ -36,14 +36,15 @@ func (s *sightings) since(id flight.ID, claim flight.Claim) time.Time {
 			s.pruneLocked()
 		}
 		known = sighting{claim: claim, at: time.Now()}
-		s.seen[id] = known
 	}
+	known.last = time.Now()
+	s.seen[id] = known
 	return known.at
 }
 
 func (s *sightings) pruneLocked() {
 	for id, known := range s.seen {
-		if time.Since(known.at) > lease.MaxTTL {
+		if time.Since(known.last) > time.Minute {
 			delete(s.seen, id)
 		}
 	}
@@ -55,27 +56,45 @@ func (s *sightings) forget(id flight.ID) {
 	delete(s.seen, id)
 }
 
-// unstick frees a caller whose own session stands in its way: the process that claimed the key for it died before it
-// asked the ledger, or cannot reach it, and the session lives on, because the caller renews it. Such a claim is removed
-// once its open was given up, half a TTL later, and the ledger shows nothing that it opened.
+// givenUpAfter is for how long the claim of another caller's session must have stood in the way with nothing under it until
+// it is taken away. By then its open can open nothing any more, and whoever abandons that has given up, too.
+const givenUpAfter = reportHold + flight.MaxOpenLife
+
+// unstick frees a caller of a claim under which nobody acts, and of which nobody knows: the process that made it died before
+// it asked the ledger, or cannot reach it, or its caller was sent to look and has gone, while the session lives on, because
+// it is renewed for other flights. Where it is the caller's own session, the claim is removed once its open was given up,
+// half a TTL later, and the ledger shows nothing that it opened; that of another session much later.
 //
-// That process may live, and abandon the open, or the open may yet arrive: see confirm.
+// That process may live, and abandon the open, or the open may yet arrive: see confirm. A look-up changes nothing: whoever
+// is late with one is fenced.
 func (d *Desk) unstick(ctx context.Context, g guest, v *visit) func(*lease.HeldError) {
 	return func(held *lease.HeldError) {
-		if held.Claim.Session != g.session.ID() {
-			return
+		own, patience := held.Claim.Session == g.session.ID(), givenUpAfter
+		switch {
+		case own:
+			v.shared, patience = true, d.ex.cfg.TTL/2+lastPoll
+		case d.guests.rightOf(v.id, held.Claim) != nil:
+			return // somebody known here acts, looks, or has just reported
 		}
-		v.shared = true
-		if time.Since(d.strays.since(v.id, held.Claim)) < d.ex.cfg.TTL/2+lastPoll {
+		if time.Since(d.strays.since(v.id, held.Claim)) < patience {
 			return
 		}
 		f, err := d.ex.cfg.Ledger.Flight(v.id)
-		if err != nil || f.OpenAttempt() != nil || v.looks(f) {
+		if err != nil || f.OpenAttempt() != nil || v.looks(f) || !own && !d.isGuests(ctx, held.Claim) {
 			return
 		}
 		d.remove(ctx, v.req.Key, held.Claim)
 		d.strays.forget(v.id)
 	}
+}
+
+// isGuests reports whether a claim is of a remote caller's session that lives. A process that holds one for itself may wait
+// under it for as long as it likes.
+func (d *Desk) isGuests(ctx context.Context, claim flight.Claim) bool {
+	patience, cancel := d.patience(ctx)
+	defer cancel()
+	_, err := d.ex.cfg.Leases.Session(patience, claim.Session)
+	return err == nil
 }
 
 // confirm makes sure that an attempt is this sending's of the open, where another process may handle another sending of it:

@@ -139,3 +139,101 @@ func TestUnstick_AnOpenThatArrivesWithoutItsClaim(t *testing.T) {
 		nobodyElseActs(t, there, proceed(t, there, req))
 	})
 }
+
+// comesBack opens again and again, for as long as somebody else is in the way, and renews a session meanwhile.
+func comesBack(t *testing.T, fd *flightdtest.Flightd, req executor.OpenRequest, most time.Duration, renews flight.SessionID, nonces ...flight.Nonce) (executor.OpenAnswer, error) {
+	t.Helper()
+	if nonces == nil {
+		nonces = []flight.Nonce{}
+	}
+	for began := time.Now(); ; {
+		_, err := fd.Desk().Renew(t.Context(), renews, nonces)
+		require.NoError(t, err)
+		answer, err := fd.Desk().Open(t.Context(), req)
+		if err == nil || time.Since(began) > most {
+			return answer, err
+		}
+		requireAs[*effect.Busy](t, err)
+	}
+}
+
+// A process dies between its claim for a caller's session and its open. The caller never comes back for that key, but its
+// session lives on: it is renewed for other flights. The key is not lost to everybody else for as long.
+func TestUnstick_ADeadProcessesClaimForALivingSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		dying, next := w.crashing("a", "after-claim", flightdtest.Options{}), w.node("b", flightdtest.Options{})
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session = sessionOf(t, next.Flightd, time.Minute)
+		go func() { _, _ = dying.Desk().Open(context.Background(), req) }()
+		synctest.Wait()
+		require.Equal(t, 1, claimsOf(t, next.Flightd))
+		other := openOf("1", `{}`, flight.Policy{}, 2)
+		other.Wait = 20 * time.Second
+		acts, err := comesBack(t, next.Flightd, other, 15*time.Minute, req.Session)
+		require.NoError(t, err)
+		require.Equal(t, flight.Proceed, acts.Decision)
+		_, err = next.Desk().Renew(t.Context(), req.Session, nil)
+		require.NoError(t, err, "the session has lost nothing else")
+	})
+}
+
+// A restart forgets under which nonce a caller was sent to look, so that a renewal does not tell that it has gone.
+func TestUnstick_ALookThatNobodyMakesAfterARestart(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		_, req, looks := sentToLook(t, fd)
+		fd.Leases.Freeze()
+		next := fd.Restart(t, flightdtest.Options{})
+		other := req
+		other.Session, other.Nonce, other.Wait = "", flight.Nonce{3}, 20*time.Second
+		more, err := comesBack(t, next, other, 15*time.Minute, req.Session)
+		require.NoError(t, err)
+		require.Equal(t, flight.Look, more.Decision)
+		_, err = next.Desk().Verdict(t.Context(), executor.VerdictRequest{ID: looks.Flight.ID, Probe: looks.Probe, Result: flight.DidNotHappen, Open: req})
+		requireAs[*effect.Fenced](t, err)
+	})
+}
+
+// Whoever looks and says so keeps its claim, however long it takes.
+func TestUnstick_ALookThatIsMadeIsLeftAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		_, req, looks := sentToLook(t, fd)
+		other := req
+		other.Session, other.Nonce, other.Wait = "", flight.Nonce{3}, 20*time.Second
+		_, err := comesBack(t, fd, other, 30*time.Minute, req.Session, req.Nonce)
+		requireAs[*effect.Busy](t, err)
+		over, err := fd.Desk().Verdict(t.Context(), executor.VerdictRequest{ID: looks.Flight.ID, Probe: looks.Probe, Result: flight.Happened, ExternalID: "ch_1"})
+		require.NoError(t, err)
+		require.Equal(t, flight.Replay, over.Decision)
+	})
+}
+
+// A process that waits under a claim of its own session may do so for as long as it likes.
+func TestUnstick_AProcessThatWaitsKeepsItsClaim(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		call := callOf("1", `{}`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Hour})
+		call.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+			return flight.NoVerb, effect.Answer{}, nil
+		}
+		a := proceed(t, fd, executor.OpenRequest{Key: call.Key, Submission: call.Submission, Nonce: flight.Nonce{1}})
+		_, err := fd.Desk().Report(t.Context(), reportOf(a, flight.Unknown, ""))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		there := fd.Restart(t, flightdtest.Options{})
+		waits := do(ctx, there, call, never(t))
+		asleep(t, time.Second)
+		claims, err := fd.Leases.Claims(t.Context())
+		require.NoError(t, err)
+		require.Len(t, claims, 1)
+		other := openOf("1", `{}`, call.Submission.Policy, 2)
+		other.Wait = 20 * time.Second
+		renews := sessionOf(t, fd, time.Minute)
+		_, err = comesBack(t, fd, other, 30*time.Minute, renews)
+		requireAs[*effect.Busy](t, err)
+		still, err := fd.Leases.Claims(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, claims, still)
+		cancel()
+		<-waits
+	})
+}

@@ -116,6 +116,9 @@ func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
 	params := r.URL.Query()
 	params.Del("last")
 	params.Set("after", out.Next)
+	if q.since > 0 { // as it was meant on this page: what is an hour ago is not the same on the next one
+		params.Set("since", q.since.At().Format(wire.TimeFormat))
+	}
 	w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
 	q.applied(w.Header())
 	a.sendValue(w, r, http.StatusOK, out)
@@ -287,7 +290,10 @@ func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.In
 }
 
 func (q *eventQuery) parameter(name string, values []string) (bad *wire.Invalid) {
-	value := values[len(values)-1]
+	value := values[0]
+	if len(values) > 1 && name != "kind" {
+		return standsTwice(name)
+	}
 	switch name {
 	case "after":
 		v, err := flight.ParseVersion(value)

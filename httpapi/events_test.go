@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -134,6 +135,12 @@ func TestFeedAsPages(t *testing.T) {
 	require.Empty(t, into[wire.EventPage](t, d.get("/v1/events", "Flightd-Namespace", "other")).Events)
 	require.Equal(t, all.Events[1:], into[wire.EventPage](t, d.get("/v1/events?after=9.0", "Last-Event-ID", "0.0")).Events[1:], "the header knows better")
 
+	link, err := url.Parse(strings.Trim(strings.TrimSuffix(d.get("/v1/events?after=0.0&limit=2&since=1h").header.Get("Link"), `>; rel="next"`), "<"))
+	require.NoError(t, err)
+	moment, err := time.Parse(time.RFC3339, link.Query().Get("since"))
+	require.NoError(t, err, "an hour ago is the same on every page")
+	require.WithinDuration(t, time.Now().Add(-time.Hour), moment, time.Minute)
+
 	waiting := make(chan reply, 1)
 	go func() { waiting <- d.get("/v1/events?after="+all.Next, "Prefer", "wait=20") }()
 	d.proceed(`{"action":"charge","id":"5"}`)
@@ -141,7 +148,7 @@ func TestFeedAsPages(t *testing.T) {
 	require.Equal(t, "wait=20", r.header.Get("Preference-Applied"))
 	require.NotEmpty(t, into[wire.EventPage](t, r).Events)
 
-	for _, q := range []string{"after=x", "after=1", "limit=0", "limit=1001", "last=-1", "kind=nothing", "since=soon", "state=running", "%zz"} {
+	for _, q := range []string{"after=x", "after=1", "limit=0", "limit=1001", "last=-1", "kind=nothing", "since=soon", "state=running", "%zz", "last=1&last=2"} {
 		requireProblem(t, d.get("/v1/events?"+q), http.StatusBadRequest, wire.InputInvalid)
 	}
 	requireProblem(t, d.get("/v1/events", "Last-Event-ID", "soon"), http.StatusBadRequest, wire.InputInvalid)

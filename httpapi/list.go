@@ -53,7 +53,7 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *api) byKey(w http.ResponseWriter, r *http.Request, params url.Values) {
-	if len(params) > 1 {
+	if len(params) > 1 || len(params["key"]) > 1 {
 		a.refuse(w, r, wire.BadParameter("key", "a key names one flight; other parameters have no meaning beside it"))
 		return
 	}
@@ -70,7 +70,10 @@ func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 	q.Limit = defaultPage
 	var begun flight.Time
 	for name, values := range params {
-		value := values[len(values)-1]
+		value := values[0]
+		if len(values) > 1 && name != "state" {
+			return q, standsTwice(name)
+		}
 		switch name {
 		case "state":
 			for word := range strings.SplitSeq(strings.Join(values, ","), ",") {
@@ -111,6 +114,9 @@ func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 	q.Namespace, bad = wire.Listed(namespace(r), q.Prefix)
 	return q, bad
 }
+
+// standsTwice refuses a parameter of which nobody can say which one was meant.
+func standsTwice(name string) *wire.Invalid { return wire.BadParameter(name, "it stands twice") }
 
 // since reads a moment, or how long ago it is.
 func since(value string, now time.Time) (flight.Time, *wire.Invalid) {

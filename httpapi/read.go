@@ -40,16 +40,19 @@ func (a *api) one(w http.ResponseWriter, r *http.Request, id flight.ID) {
 	}
 	same := seen.has(f.Version)
 	if wait := preferredWait(r); same && wait > 0 {
-		w.Header().Set(wire.HeaderApplied, "wait="+strconv.Itoa(int(wait/time.Second)))
 		ctx, cancel := context.WithTimeout(r.Context(), wait)
 		defer cancel()
 		switch next, err := a.cfg.Ledger.Wait(ctx, id, f.Version); {
+		case err == nil && next != nil && next.State == flight.Absent: // freed: there is none any more
+			a.fail(w, r, next.Key, &effect.Missing{ID: id})
+			return
 		case err == nil && next != nil:
 			f, same = next, false
 		case ctx.Err() == nil || r.Context().Err() != nil: // not that the wait is over: nobody can tell any more
 			a.fail(w, r, f.Key, err)
 			return
 		}
+		w.Header().Set(wire.HeaderApplied, "wait="+strconv.Itoa(int(wait/time.Second)))
 	}
 	if same {
 		describe(w.Header(), f)

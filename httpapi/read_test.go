@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -225,7 +226,8 @@ func TestList(t *testing.T) {
 	}
 	require.Equal(t, []string{"default/charge/1", "default/charge/2", "default/charge/3"}, seen)
 
-	for _, q := range []string{"state=asleep", "limit=0", "limit=501", "limit=x", "since=yesterday", "cursor=!!", "cursor=YQ", "colour=red", "%zz"} {
+	for _, q := range []string{"state=asleep", "limit=0", "limit=501", "limit=x", "since=yesterday", "cursor=!!", "cursor=YQ", "colour=red", "%zz", "limit=2&limit=3",
+		"action=charge&action=mail", "key=default/charge/1&key=default/mail/1"} {
 		p := requireProblem(t, d.get("/v1/flights?"+q), http.StatusBadRequest, wire.InputInvalid)
 		require.NotEmpty(t, p.Errors[0].Parameter, q)
 	}
@@ -378,4 +380,35 @@ func TestListsAreOfOneNamespace(t *testing.T) {
 	}
 	p := requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"3"}`, "Flightd-Namespace", "*"), http.StatusBadRequest, wire.KeyInvalid)
 	require.Equal(t, "Flightd-Namespace", p.Errors[0].Header, "an effect is of one namespace")
+}
+
+// awaited is a ledger in which something happens to a flight while somebody waits for that.
+type awaited struct {
+	httpapi.Ledger
+	happens func()
+}
+
+func (l *awaited) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error) {
+	l.happens()
+	return l.Ledger.Wait(ctx, id, seen)
+}
+
+// Who waits for news of a flight that is freed meanwhile is told what everybody is told who asks then.
+func TestLongPollOfAFlightThatIsFreed(t *testing.T) {
+	var ledger awaited
+	d := newDoor(t, func(cfg *httpapi.Config) {
+		ledger.Ledger = cfg.Ledger
+		cfg.Ledger = &ledger
+	})
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
+	ledger.happens = func() {
+		require.Equal(t, flight.Accepted, d.world.Do(&flight.Free{Key: flight.MustKey("default/charge/1"), Generation: 1, Who: "eve"}).Decision)
+	}
+	path := "/v1/flights/" + a.FlightID
+	for _, r := range []reply{d.get(path, "If-None-Match", "*", "Prefer", "wait=50"), d.get(path)} {
+		p := requireProblem(t, r, http.StatusNotFound, wire.NotFound)
+		require.Equal(t, a.FlightID, p.FlightID)
+		require.Equal(t, "absent", r.header.Get("Flightd-State"))
+	}
 }

@@ -48,7 +48,7 @@ type spooledReports struct {
 func judgeSpool(dir string, s spooledReports) finding {
 	f := finding{Check: "reports", Status: ok, Says: "none waits to be reported", Facts: map[string]any{"waiting": s.waiting, "put_aside": len(s.aside)}}
 	if s.waiting > 0 {
-		f.Status, f.Says = warn, fmt.Sprintf("%d outcomes wait on this disk for a server to take them", s.waiting)
+		f.Status, f.Says = warn, counted(s.waiting, "outcome waits", "outcomes wait")+" on this disk for a server to take them"
 		f.Do = "the next command that reaches their server brings them: flightd flights ls"
 	}
 	if n := len(s.aside); n > 0 {

@@ -36,6 +36,7 @@ func TestDoctor_Judges(t *testing.T) {
 		"folders":           {judgeFolders(folders{config: "/c", spool: "/s"}), ok, "/s"},
 		"spool not mine":    {judgeFolders(folders{config: "/c", spool: "/s", trouble: errors.New("no")}), fail, "could not be kept"},
 		"no reports":        {judgeSpool("/s", spooledReports{}), ok, "none waits"},
+		"a report waits":    {judgeSpool("/s", spooledReports{waiting: 1}), warn, "1 outcome waits on"},
 		"reports wait":      {judgeSpool("/s", spooledReports{waiting: 2}), warn, "2 outcomes wait"},
 		"reports put aside": {judgeSpool("/s", spooledReports{aside: []string{"x.refused"}}), warn, "x.refused"},
 		"one of two":        {judgeAnswer(answer{"a", errors.New("no")}, false), warn, "does not answer"},

@@ -42,7 +42,7 @@ func (a *app) flightsList() *cobra.Command {
 	flags.StringSliceVar(&q.States, "state", nil, "only these states: "+strings.Join(stateWords(), ", "))
 	flags.StringVar(&q.Action, "action", "", "only keys with this name")
 	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys that begin so")
-	flags.DurationVar(&q.Since, "since", 0, "only flights made within this time; 0: all")
+	flags.Var((*sinceValue)(&q.Since), "since", "only flights made within this time, such as 1h or 30d, or since this moment; 0: all")
 	flags.IntVar(&q.Limit, "limit", 100, "at most so many")
 	return c
 }
@@ -206,6 +206,10 @@ func details(f *client.Flight) (rows [][]string) {
 	}
 	add("key", "%s", f.Key)
 	add("state", "%s", f.State)
+	if f.State == flight.Absent.String() { // the generation that would have all that follows has not begun
+		add("freed", "%s", freed(f))
+		return rows
+	}
 	add("cause", "%s", f.Cause)
 	add("recovery", "%s", f.Recovery)
 	add("fingerprint", "%s", f.Fingerprint)
@@ -232,7 +236,7 @@ func details(f *client.Flight) (rows [][]string) {
 			add("receipt", "%s, from an %s", r.Outcome, r.From)
 		}
 		add("external id", "%s", r.ExternalID)
-		add("body", "%d bytes of %s, %s", r.Size, orWord(r.ContentType, "unknown type"), r.Digest)
+		add("body", "%s of %s, %s", counted(r.Size, "byte", "bytes"), orWord(r.ContentType, "unknown type"), r.Digest)
 	}
 	if m := f.Redacted; m != nil {
 		add("redacted", "input and receipt erased %s by %s: %s", moment(m.At.Time), m.Who, m.Why)
@@ -253,6 +257,15 @@ func details(f *client.Flight) (rows [][]string) {
 		add("OVERLAP", "there is evidence of a second effect")
 	}
 	return rows
+}
+
+// freed says who gave a key away, and how its flight had ended.
+func freed(f *client.Flight) string {
+	if len(f.Past) == 0 {
+		return ""
+	}
+	last := f.Past[len(f.Past)-1]
+	return fmt.Sprintf("%s by %s: %s; its flight was %s", moment(last.At.Time), last.Who, last.Why, last.State)
 }
 
 func orWord(s, word string) string {
@@ -295,7 +308,11 @@ func (a *app) operate(verb, short string, do operator) *cobra.Command {
 				if f, err = do(c, cmd.Context(), id, f.Version, client.OperatorRequest{Key: f.Key, Reason: orWord(reason, noReason)}); err != nil {
 					return err
 				}
-				a.say("%s is %s", keyOf(f), f.State)
+				now := f.State
+				if now == flight.Absent.String() {
+					now = "free: the next call with it acts"
+				}
+				a.say("%s is %s", keyOf(f), now)
 				return a.show(f)
 			}, client.WithActor(person(as)))
 		},

@@ -107,8 +107,8 @@ func (a *app) showImport(s *importSummary) error {
 	case "json", "yaml":
 		return a.print(s)
 	}
-	_, err := fmt.Fprintf(a.out, "%d lines in %.1f s: %d %s, %d were there already, %d differ, %d could not be read\n",
-		s.Lines, s.Seconds, s.Imported, imported(s.DryRun), s.Existing, len(s.Differing), s.Unread)
+	_, err := fmt.Fprintf(a.out, "%s in %.1f s: %d %s, %s, %s, %d could not be read\n", counted(s.Lines, "line", "lines"), s.Seconds, s.Imported,
+		imported(s.DryRun), counted(s.Existing, "was there already", "were there already"), counted(len(s.Differing), "differs", "differ"), s.Unread)
 	for i := 0; i < len(s.Differing) && err == nil; i++ {
 		d := &s.Differing[i]
 		_, err = fmt.Fprintf(a.out, "  line %d: %s: %s\n", d.Line, d.Key, d.Detail)

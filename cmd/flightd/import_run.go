@@ -110,6 +110,15 @@ func (r *importRun) read(ctx context.Context, from io.Reader, batches chan<- *im
 	}
 }
 
+// where names the lines of a batch.
+func (b *importBatch) where() string {
+	first, last := b.numbers[0], b.numbers[len(b.numbers)-1]
+	if first == last {
+		return fmt.Sprintf("line %d", first)
+	}
+	return fmt.Sprintf("lines %d to %d", first, last)
+}
+
 // skip passes over a line that cannot be read.
 func (r *importRun) skip(number int, err error) {
 	r.say("line %d is passed over: %v", number, err)
@@ -123,7 +132,7 @@ func (r *importRun) skip(number int, err error) {
 func (r *importRun) send(ctx context.Context, b *importBatch) error {
 	answer, err := r.client.Import(ctx, b.lines, r.dryRun)
 	if err != nil {
-		return fmt.Errorf("lines %d to %d: %w", b.numbers[0], b.numbers[len(b.numbers)-1], err)
+		return fmt.Errorf("%s: %w", b.where(), err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +161,8 @@ func (r *importRun) progress() string {
 }
 
 func (r *importRun) progressLocked() string {
-	return fmt.Sprintf("%d lines, %d %s, %d there already, %d differ", r.sum.Lines, r.sum.Imported, imported(r.dryRun), r.sum.Existing, len(r.sum.Differing))
+	return fmt.Sprintf("%s, %d %s, %d there already, %s", counted(r.sum.Lines, "line", "lines"), r.sum.Imported, imported(r.dryRun),
+		r.sum.Existing, counted(len(r.sum.Differing), "differs", "differ"))
 }
 
 func (r *importRun) summary() importSummary {

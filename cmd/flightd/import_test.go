@@ -89,6 +89,9 @@ func TestImport_SaysWhichLineIsWrongAndGoesOnFromThere(t *testing.T) {
 	if r.code != exitFailed || !strings.Contains(r.out, "line 2: default/charge/a: the flight has another receipt: succeeded 1") {
 		t.Errorf("another receipt: %v", r)
 	}
+	if r = s.flightd("import", written(t, good)); !strings.HasPrefix(r.out, "1 line in ") || !strings.Contains(r.out, "1 was there already") {
+		t.Errorf("one line: %v", r)
+	}
 	if r = s.flightd("import", written(t, good), "-n", "billing"); r.code != exitUsage || !strings.Contains(r.err, "namespace") {
 		t.Errorf("another namespace: %v", r)
 	}

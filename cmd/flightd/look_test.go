@@ -119,6 +119,49 @@ func TestGet_SaysWhoseTheLastAttemptWas(t *testing.T) {
 	}
 }
 
+// TestFree_SaysWhatBecameOfTheKey: and nothing of attempts, which were of the generation before.
+func TestFree_SaysWhatBecameOfTheKey(t *testing.T) {
+	world := httpapitest.NewWorld()
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	world.Do(&flight.Import{Key: flight.MustKey("default/charge/1"), Outcome: flight.Succeeded})
+	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	r := cli(env, "flights", "free", "charge/1", "--reason", "a new order of that number", "--as", "ann")
+	if r.code != 0 || !strings.Contains(r.err, "is free") || !strings.Contains(r.out, "by ann: a new order of that number; its flight was succeeded") {
+		t.Errorf("got %v", r)
+	}
+	for _, untrue := range []string{"attempts", "fingerprint"} {
+		if strings.Contains(r.out, untrue) {
+			t.Errorf("it speaks of %q: %s", untrue, r.out)
+		}
+	}
+}
+
+// TestSince_IsReadAsTheAPIReadsIt: a duration, also in days, or a moment; and what it may be is said.
+func TestSince_IsReadAsTheAPIReadsIt(t *testing.T) {
+	world := httpapitest.NewWorld()
+	submitted(world, 1)
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	defer server.Close()
+	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	for _, command := range [][]string{{"flights", "ls"}, {"tail", "--no-follow"}} {
+		for _, since := range []string{"1h", "90s", "30d", "1d12h", "0", "2026-01-31T12:00:00Z", "2026-01-31T12:00:00.5+01:00"} {
+			if r := cli(env, append(command, "--since", since)...); r.code != 0 || !strings.Contains(r.out, "default/charge/1") {
+				t.Errorf("%v --since %s: %v", command, since, r)
+			}
+		}
+		for _, since := range []string{"yesterday", "", "1w", "-1h", "9999-01-31T12:00:00Z"} {
+			r := cli(env, append(command, "--since", since)...)
+			if r.code != exitUsage || !strings.Contains(r.err, "30d") || strings.Contains(r.err, "time:") {
+				t.Errorf("%v --since %q: %v", command, since, r)
+			}
+		}
+	}
+	if r := cli(nil, "flights", "ls", "--help"); strings.Contains(r.out, "(default 0") {
+		t.Errorf("help: %v", r)
+	}
+}
+
 // TestFind_AFreedKeyHadAFlight: nobody is told that there never was one.
 func TestFind_AFreedKeyHadAFlight(t *testing.T) {
 	world := httpapitest.NewWorld()

@@ -30,6 +30,14 @@ func (a *app) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.err, "flightd: "+format+"\n", args...)
 }
 
+// counted says how many there are of something.
+func counted(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
 // table writes rows under a heading, in columns.
 func table(w io.Writer, heading []string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)

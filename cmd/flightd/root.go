@@ -151,7 +151,7 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usage("%s takes %s; there are %d arguments", cmd.CommandPath(), what, len(args))
+			return usage("%s takes %s; %s given", cmd.CommandPath(), what, counted(len(args), "argument is", "arguments are"))
 		}
 		return nil
 	}

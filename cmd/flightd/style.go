@@ -19,7 +19,8 @@ const (
 
 // paint colours a word for a terminal that shows it; it goes to files and pipes as it is.
 func (a *app) paint(w io.Writer, c colour, word string) string {
-	if a.noColor || a.env("NO_COLOR") != "" || a.env("TERM") == "dumb" || !isTerminal(w) {
+	unasked := a.decided == nil && a.env("NO_COLOR") != "" // nothing else could be settled
+	if a.noColor || unasked || a.env("TERM") == "dumb" || !isTerminal(w) {
 		return word
 	}
 	return string(c) + word + string(plain)

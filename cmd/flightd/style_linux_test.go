@@ -66,6 +66,7 @@ func TestColour_OnlyOnATerminalAndOnlyIfWanted(t *testing.T) {
 		{"NO_COLOR, an error before it is settled", []string{"NO_COLOR=1"}, []string{"fly"}, false},
 		{"--no-color, an error", nil, []string{"version", "extra", "--no-color"}, false},
 		{"empty NO_COLOR", []string{"NO_COLOR="}, []string{"doctor"}, true},
+		{"NO_COLOR, but a flag says otherwise", []string{"NO_COLOR=1"}, []string{"doctor", "--no-color=false"}, true},
 		{"dumb", []string{"TERM=dumb"}, []string{"doctor"}, false},
 		{"JSON", nil, []string{"doctor", "-o", "json"}, false},
 	} {

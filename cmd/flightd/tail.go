@@ -47,7 +47,7 @@ left out. It ends with Ctrl-C.`,
 	flags := c.Flags()
 	everywhere(flags, &q.AllNamespaces)
 	flags.IntVar(&q.Last, "last", 10, "begin with so many of the events that there are already")
-	flags.DurationVar(&q.Since, "since", 0, "of these only those within this time; 0: all")
+	flags.Var((*sinceValue)(&q.Since), "since", "of these only those within this time, such as 1h or 30d, or since this moment; 0: all")
 	flags.StringVar(&q.After, "after", "", "begin behind the event with this id instead")
 	flags.StringVar(&q.Action, "action", "", "only keys with this name")
 	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys that begin so")

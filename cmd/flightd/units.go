@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // forever is a wait that nothing but a signal ends.
@@ -34,6 +37,33 @@ func (w *waitValue) Set(s string) error {
 }
 
 func (w *waitValue) Type() string { return "duration" }
+
+// sinceValue is the flag --since: how long ago, also in days, or since when. 0 is no bound.
+type sinceValue time.Duration
+
+func (v *sinceValue) String() string {
+	if *v == 0 {
+		return "0"
+	}
+	return time.Duration(*v).String()
+}
+
+func (v *sinceValue) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		d, err = wire.ParseRetention(s) // as the API reads it
+	}
+	if at, wrong := time.Parse(time.RFC3339, s); wrong == nil {
+		d, err = time.Since(at), nil
+	}
+	if err != nil || d < 0 {
+		return errors.New("it reads like 1h, 30d or 2026-01-31T12:00:00Z, and lies in the past")
+	}
+	*v = sinceValue(d)
+	return nil
+}
+
+func (v *sinceValue) Type() string { return "duration" }
 
 // sizeValue is a flag in bytes: 49152, 48KiB, 1MiB.
 type sizeValue int
