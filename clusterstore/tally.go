@@ -218,6 +218,8 @@ func (s *Store) flushTallies(ctx context.Context) (more bool) {
 	batch := t.take()
 	proposals := make(map[flight.ID]*proposal, len(batch))
 	for id, c := range batch {
+		// What is not at hand is read here, where nobody waits: the machine would keep everybody waiting for it.
+		_, _ = s.machine.read(id) // it will meet the error itself
 		data, err := s.encode(c)
 		if err != nil {
 			continue // it can never be written

@@ -167,6 +167,20 @@ func TestTallyFlood(t *testing.T) {
 	require.Len(t, written, len(numberOf), "in the end all were written")
 }
 
+// TestTallyReadsAhead: the record of a flight that is counted is at hand when the count is applied. Read then, from the disk, it
+// would keep all other commands waiting.
+func TestTallyReadsAhead(t *testing.T) {
+	s := openStore(t, memConfig(vfs.NewMem()))
+	fly(t, s, 1)
+	s.machine.flush()
+	s.machine.cache.clear()
+	s.Duplicate(testKey(1), "somebody")
+	s.flushTallies(context.Background())
+	known, _ := s.machine.cache.get(testKey(1).FlightID())
+	require.NotNil(t, known, "a count brings no record there by itself")
+	require.Equal(t, uint64(1), known.flight.Duplicates.Count)
+}
+
 // TestTallyHasARowOfItsOwn: a duplicate writes its tally and nothing else of a flight that may be a hundred times as long; the
 // two are one flight again for whoever reads them, also after the flight changed, and end together.
 func TestTallyHasARowOfItsOwn(t *testing.T) {
