@@ -20,7 +20,7 @@ const (
 	tallyPause = 250 * time.Millisecond
 	// tallyBatch is how many flights' counts are written at once. With more of them, under a flood of duplicates of ever
 	// other keys, counts wait in memory for their turn. Those of the flights that were asked for last go first: their
-	// records are still at hand, and a count of any other reads one from the state when it is applied.
+	// records are still at hand, and that of any other is read from the state again for its count.
 	tallyBatch = 512
 	// tallyOldest is which part of a batch has waited longest, so that none waits for as long as a flood lasts.
 	tallyOldest = 16

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -32,17 +31,7 @@ type deskSoak struct {
 
 // TestDeskSoak lets the independent count of effects judge, and looks at every leave to act whether another one still stands.
 func TestDeskSoak(t *testing.T) {
-	seeds := 15
-	if testing.Short() {
-		seeds = 3
-	}
-	base := rand.Uint64()
-	for i := range seeds {
-		seed := base + uint64(i)
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { deskSoakOnce(t, seed) })
-		})
-	}
+	soaks(t, deskSoakOnce)
 }
 
 func deskSoakOnce(t *testing.T, seed uint64) {

@@ -42,6 +42,12 @@ func (s *soak) nap(most time.Duration) time.Duration { return time.Duration(s.n(
 
 // TestSoak lets the independent count of effects judge, for every recovery, whatever happened on the way.
 func TestSoak(t *testing.T) {
+	soaks(t, soakOnce)
+}
+
+// soaks runs a soak with several seeds, each in a bubble.
+func soaks(t *testing.T, once func(*testing.T, uint64)) {
+	t.Helper()
 	seeds := 15
 	if testing.Short() {
 		seeds = 3
@@ -50,7 +56,7 @@ func TestSoak(t *testing.T) {
 	for i := range seeds {
 		seed := base + uint64(i)
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { soakOnce(t, seed) })
+			synctest.Test(t, func(t *testing.T) { once(t, seed) })
 		})
 	}
 }
