@@ -241,14 +241,11 @@ type ReceiptBody struct {
 
 // Receipt reads the exact bytes of a receipt's body.
 func (c *Client) Receipt(ctx context.Context, id flight.ID) (*ReceiptBody, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/receipt"), headers: true})
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/receipt"), receipt: true})
 	if err != nil {
 		return nil, err
 	}
-	size, err := strconv.Atoi(resp.header.Get(wire.HeaderReceiptSize))
-	if err != nil {
-		size = len(resp.body)
-	}
+	size, _ := strconv.Atoi(resp.header.Get(wire.HeaderReceiptSize)) // see isReceipt
 	return &ReceiptBody{
 		Outcome: resp.header.Get(wire.HeaderReceiptOutcome), ExternalID: externalID(resp.header),
 		ContentType: resp.header.Get("Content-Type"), Data: resp.body, Size: size,

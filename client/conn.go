@@ -203,7 +203,7 @@ func (c *conn) answer(r *request, resp *response) (keep bool, err error) {
 		return c.slowAnswer(r, resp)
 	}
 	resp.status = status
-	if status >= 300 || r.headers {
+	if status >= 300 || r.receipt {
 		if resp.header, err = readHeader(head); err != nil {
 			return false, err
 		}

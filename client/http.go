@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,8 +32,8 @@ type request struct {
 	trace   string     // traceparent of the call that it is for
 	key     flight.Key // whose namespace goes out, and which errors name
 	actor   bool       // say who decides
-	headers bool       // those of a good answer are wanted, too
 	has     string     // what a good answer of flightd has; what does not have it is somebody else's
+	receipt bool       // a good answer is a receipt's bytes, and headers that say what they are
 
 	everywhere bool // it is about all namespaces
 
@@ -194,7 +195,7 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 		return resp, err
 	case resp.status >= 300:
 		return resp, refusal(&resp, r.key)
-	case !bytes.Contains(resp.body, []byte(r.has)):
+	case !bytes.Contains(resp.body, []byte(r.has)) || r.receipt && !isReceipt(&resp):
 		return resp, &effect.Unavailable{Code: "unreachable", Cause: errors.New(stranger(&resp))}
 	}
 	return resp, nil
@@ -303,6 +304,14 @@ func refusal(resp *response, key flight.Key) error {
 
 func stranger(resp *response) string {
 	return fmt.Sprintf("answer %d of something that is not flightd: %.200q", resp.status, resp.body)
+}
+
+// isReceipt reports whether these are the bytes of a receipt, whole or as much as is kept: whatever something between answers
+// in flightd's place has no digest, and what was cut on its way another one.
+func isReceipt(resp *response) bool {
+	digest, ok := wire.ParseDigest(resp.header.Get(wire.HeaderReceiptDigest))
+	size, err := strconv.Atoi(resp.header.Get(wire.HeaderReceiptSize))
+	return ok && err == nil && (size > len(resp.body) || sha256.Sum256(resp.body) == digest)
 }
 
 // isProblem reports whether this is flightd's own word: others have codes, too, but none of them says retryable.

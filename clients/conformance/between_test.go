@@ -26,6 +26,9 @@ func pages() map[string]page {
 	}
 }
 
+// turnsAway reports whether whoever answers so has carried nothing out, and let nobody else do it.
+func (p *page) turnsAway() bool { return p.status >= 300 && p.status < 500 && p.status != 408 }
+
 // until lets all requests to paths that end so meet a fault until over is called.
 func (p *proxy) until(suffix string, f fault) (over func()) {
 	p.always(func(path string) fault {
@@ -41,14 +44,14 @@ func (p *proxy) until(suffix string, f fault) (over func()) {
 func between() (all []scenario) {
 	for name, page := range pages() {
 		all = append(all, scenario{"report-to-" + name, func(t *trial) { reportTo(t, page) }})
-		if page.status >= 300 && page.status < 500 && page.status != 408 {
+		if page.turnsAway() {
 			all = append(all, scenario{"turned-away-by-" + name, func(t *trial) { turnedAwayBy(t, page) }})
-		}
-		if page.status >= 500 || page.status < 300 || page.status == 408 {
+		} else {
 			all = append(all, scenario{"open-and-" + name, func(t *trial) { openAnd(t, page) }})
 		}
 	}
-	return append(all, scenario{"report-turned-away", reportTurnedAway}, scenario{"answer-of-another", answerOfAnother})
+	return append(all, scenario{"report-turned-away", reportTurnedAway}, scenario{"answer-of-another", answerOfAnother},
+		scenario{"receipt-of-another", receiptOfAnother})
 }
 
 // Something between gives up on an open that is carried out. The caller gives up, too, and what was opened is given
@@ -95,6 +98,20 @@ func answerOfAnother(t *trial) {
 	t.proxy.once(":open", fault{cut: true, page: &page{201, "application/json", other}})
 	t.got(t.driver().do(t.call()), "executed")
 	require.NotEqual(t, "another", t.asked()[0].key)
+	t.landed(1)
+}
+
+// The bytes of a receipt are those that its digest vouches for, whatever something between answers in their place.
+func receiptOfAnother(t *trial) {
+	for name, page := range pages() {
+		if page.status != 200 {
+			continue
+		}
+		t.proxy.once("/receipt", fault{cut: true, page: &page})
+		a := t.driver().do(t.call())
+		require.Empty(t, a.Error, a.Detail)
+		require.Contains(t, string(a.Body), "ch_1", name)
+	}
 	t.landed(1)
 }
 

@@ -17,10 +17,11 @@ import (
 
 // fault is what happens to one request on its way.
 type fault struct {
-	drop bool          // it is carried out, and the connection is cut instead of the answer
-	cut  bool          // the connection is cut before the server sees it
-	late time.Duration // the answer comes so much later
-	page *page         // something between answers this; with cut, before the server sees the request
+	drop  bool          // it is carried out, and the connection is cut instead of the answer
+	cut   bool          // the connection is cut before the server sees it
+	late  time.Duration // the answer comes so much later
+	page  *page         // something between answers this; with cut, before the server sees the request
+	again time.Duration // it is carried out once more, so much later, and nobody reads that answer
 }
 
 // page is what something answers that is not flightd.
@@ -41,6 +42,8 @@ type proxy struct {
 	house *house
 	url   string
 
+	repeats sync.WaitGroup
+
 	mu    sync.Mutex
 	seen  []request
 	fault func(path string) fault
@@ -60,7 +63,7 @@ func newProxy(t testing.TB, h *house) *proxy {
 	server := &http.Server{Handler: p, ReadHeaderTimeout: patience}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(l) }() // it ends by Close
-	t.Cleanup(func() { _ = server.Close(); <-served })
+	t.Cleanup(func() { _ = server.Close(); <-served; p.repeats.Wait() })
 	p.url = "http://" + l.Addr().String()
 	return p
 }
@@ -72,6 +75,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f := p.note(request{path: r.URL.Path, body: string(body)})
 	target := p.house.address()
+	if f.again > 0 {
+		p.repeat(r, body, f.again)
+	}
 	if f.cut && f.page != nil {
 		f.page.ServeHTTP(w, r)
 		return
@@ -108,6 +114,22 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(answer.StatusCode)
 	_, _ = w.Write(data) // a client that has gone is what some of this is about
+}
+
+// repeat carries a request out once more, later.
+func (p *proxy) repeat(r *http.Request, body []byte, later time.Duration) {
+	method, uri, header := r.Method, r.URL.RequestURI(), r.Header.Clone()
+	p.repeats.Go(func() {
+		<-time.After(later)
+		out, err := http.NewRequest(method, p.house.address()+uri, bytes.NewReader(body))
+		if err != nil {
+			return // there is no server just now
+		}
+		out.Header = header
+		if answer, err := http.DefaultTransport.RoundTrip(out); err == nil {
+			_ = answer.Body.Close()
+		}
+	})
 }
 
 func (p *proxy) note(r request) fault {

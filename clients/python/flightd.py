@@ -39,6 +39,7 @@ of a process in a block neither acts for it nor ends it.
 from __future__ import annotations
 
 import base64
+import collections
 import contextlib
 import functools
 import hashlib
@@ -59,7 +60,7 @@ import urllib.parse
 import weakref
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Type, Union, cast
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Type, Union, cast
 
 __all__ = [
     "once", "Client", "Flight", "Receipt", "Happened", "NotHappened", "raise_for_status",
@@ -77,6 +78,8 @@ _TRY = 10.0  # seconds that one try may take beside waiting
 _FIRST_REPORT = 2.0  # seconds after which a report that is not answered goes to disk
 _REPORT_TRY = 15.0  # seconds that one of its later tries may take: the next server may be well
 _STRAY_WAIT_MS = 500  # that a server may take to say what became of an open that was given up: it may still be at it
+_STRAY = 600.0  # seconds for which such an open is pursued where no server answers
+_STRAYS = 1000  # of them at most; where there are more, the oldest are left to their time to live
 _LOOK = 30.0  # seconds that a look-up may take where the flight has no time-out
 _HUNG = 15.0  # seconds beyond that, after which its session is not renewed any more
 _IDLE = 20.0  # seconds after which an idle connection is not used again
@@ -257,6 +260,8 @@ _NEEDS = {  # what an answer to an open has, by its decision
 def _has(data: bytes, name: str, path: str, about: str = "") -> bool:
     """Whether this is an answer of flightd: what is asked of one flight or session is answered by that one. Whoever believed
     one about another flight, which something between has mixed up, would act without an attempt."""
+    if name == "digest":  # the bytes of a receipt: nothing but these has it
+        return _digest(data) == about
     with contextlib.suppress(ValueError):
         answer = json.loads(data)
         if not isinstance(answer, dict) or name not in answer:
@@ -267,6 +272,10 @@ def _has(data: bytes, name: str, path: str, about: str = "") -> bool:
             return bool(answer.get("session") == urllib.parse.unquote(path.split("/")[3]))
         return name != "decision" or _NEEDS.get(str(answer[name]), set()) <= answer.keys() and about in ("", _about(answer))
     return False
+
+
+def _digest(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 def _about(answer: Dict[str, Any]) -> str:
@@ -382,7 +391,7 @@ def _body_fields(external_id: Any, content_type: str, body: bytes) -> Dict[str, 
     if body:
         fields["body_base64"] = base64.b64encode(body[:_MAX_RECEIPT]).decode()
     if len(body) > _MAX_RECEIPT:
-        fields.update(truncated=True, size=len(body), digest="sha256:" + hashlib.sha256(body).hexdigest())
+        fields.update(truncated=True, size=len(body), digest=_digest(body))
     return fields
 
 
@@ -495,8 +504,9 @@ class Flight:
         return max(0.0, min(ends)) if ends else None
 
     def body(self) -> bytes:
-        """The receipt's body, byte for byte as it was reported."""
-        return self._client._receipt_body(self.flight_id)
+        """The receipt's body, byte for byte as it was reported, or as much of it as is kept."""
+        digest = "" if self.receipt is None or self.receipt.truncated else self.receipt.digest
+        return self._client._receipt_body(self.flight_id, digest)
 
     # Opening.
 
@@ -584,11 +594,16 @@ class Flight:
             return {"decision": "replay", "flight": e.problem["flight"]}, _Sent(0.0, 0.0)
 
     def _stray(self, request: Dict[str, Any]) -> None:
-        """Settles an open that was given up: asks for its answer once more, and gives back what it opened."""
-        with contextlib.suppress(Error):
-            request = dict(request, wait_ms=_STRAY_WAIT_MS)
-            ask = functools.partial(self._client._ask, "POST", "/v1/flights:open", request, has="decision", about=self._id,
-                                    timeout=5.0, patience=5.0)
+        """Settles an open that was given up. Where no server can be asked now, that goes on; the process does not wait for it."""
+        if not self._settle_stray(request):
+            self._client._pursue(functools.partial(self._settle_stray, request))
+
+    def _settle_stray(self, request: Dict[str, Any]) -> bool:
+        """Asks for the answer of an open once more, and gives back what it opened. False: nobody could say what became of it."""
+        request = dict(request, wait_ms=_STRAY_WAIT_MS)
+        ask = functools.partial(self._client._ask, "POST", "/v1/flights:open", request, has="decision", about=self._id,
+                                timeout=5.0, patience=5.0)
+        try:
             try:
                 answer, _ = ask()
             except Busy:  # who came behind the first one may have been before this one; what is known now is said at once
@@ -600,6 +615,9 @@ class Flight:
                           "error": "its caller gave up before it was answered"}
                 self._client._ask("POST", f"/v1/flights/{answer['flight_id']}/report", report, has="state",
                                   timeout=5.0, patience=5.0)
+        except Error as e:
+            return isinstance(e, Busy) or not (e._unsure or _taking(e) == "later")
+        return True
 
     def _let_go(self, answer: Dict[str, Any]) -> None:
         """Ends the session of a look-up that nobody makes, so that others may look."""
@@ -867,6 +885,8 @@ class Client:
         self._spool = _Spool(_default_spool() if spool is None else spool)
         self._best, self._deployment = 0, ""
         self._lock = threading.Lock()
+        self._strays: Deque[Tuple[float, Callable[[], bool]]] = collections.deque(maxlen=_STRAYS)
+        self._pursuing = False  # in a thread
         self._drainer: Optional[threading.Thread] = None
         self._closed = threading.Event()
         _clients.add(self)
@@ -875,6 +895,8 @@ class Client:
         """This process is a fork: threads that held locks are its parent's, and so are the connections."""
         self._lock, closed = threading.Lock(), self._closed.is_set()
         self._closed = threading.Event()
+        self._strays.clear()
+        self._pursuing = False
         if closed:
             self._closed.set()
         self._spool.forked()
@@ -1010,8 +1032,36 @@ class Client:
         if first and self._spool.names():
             self._drain_soon(now=True)
 
-    def _receipt_body(self, flight_id: str) -> bytes:
-        return self._ask_raw("GET", f"/v1/flights/{flight_id}/receipt", None, _TRY, None, 0, False)[0]
+    def _pursue(self, settle: Callable[[], bool]) -> None:
+        """Goes on with an open that was given up, and of which no server could say what became, one by one, for as long as this
+        process and client live: with its session it would end in doubt."""
+        with self._lock:
+            self._strays.append((time.monotonic() + _STRAY, settle))
+            if self._pursuing:
+                return
+            self._pursuing = True
+        with contextlib.suppress(RuntimeError):  # the interpreter ends
+            threading.Thread(target=self._pursue_all, name="flightd-strays", daemon=True).start()
+
+    def _pursue_all(self) -> None:
+        pause = 1.0
+        while True:
+            if self._closed.wait(pause):
+                return
+            with self._lock:
+                if not self._strays:
+                    self._pursuing = False
+                    return
+                until, settle = self._strays.popleft()
+            settled = settle()
+            pause = 0.0 if settled else 2.0
+            if not settled and time.monotonic() < until:
+                with self._lock:
+                    self._strays.append((until, settle))
+
+    def _receipt_body(self, flight_id: str, digest: str) -> bytes:
+        """Without a digest of what is kept, nothing tells whether these are the bytes."""
+        return self._ask_raw("GET", f"/v1/flights/{flight_id}/receipt", None, _TRY, None, 0, False, "digest" if digest else "", digest)[0]
 
     # Reports.
 

@@ -50,6 +50,8 @@ const FIRST_REPORT_MS = 2_000; // after which a report that is not answered goes
 const LOOK_MS = 30_000; // that a look-up may take where the flight has no time-out
 const HUNG_MS = 15_000; // beyond that, after which it is believed to return no more
 const STRAY_WAIT_MS = 500; // that a server may take to say what became of an open that was given up: it may still be at it
+const STRAY_MS = 600_000; // for which such an open is pursued where no server answers
+const STRAYS = 1000; // of them at most; where there are more, the oldest are left to their time to live
 const REPORT_TRY_MS = 15_000; // that one of its later tries may take: the next server may be well
 
 type Json = Record<string, any>;
@@ -207,6 +209,7 @@ const NEEDS: Record<string, string[]> = {
  * about another flight, which something between has mixed up, would act without an attempt.
  */
 function has(data: Buffer, route: string, o: AskOptions): boolean {
+  if (o.has === "digest") return digestOf(data) === o.about; // the bytes of a receipt: nothing but these has it
   try {
     const answer = JSON.parse(data.toString());
     if (!answer || typeof answer !== "object" || !(o.has in answer)) return false;
@@ -218,6 +221,8 @@ function has(data: Buffer, route: string, o: AskOptions): boolean {
     return false;
   }
 }
+
+function digestOf(data: Uint8Array): string { return "sha256:" + createHash("sha256").update(data).digest("hex"); }
 
 /** The id of the flight that an answer to an open, or its refusal, is about. */
 function aboutOf(answer: Json): unknown { return answer["flight"] ? answer["flight"].id : answer["flight_id"]; }
@@ -348,8 +353,7 @@ function bodyFields(externalId: unknown, contentType: string, body: Buffer): Jso
   if (contentType) fields["content_type"] = contentType;
   if (body.length > 0) fields["body_base64"] = body.subarray(0, MAX_RECEIPT).toString("base64");
   if (body.length > MAX_RECEIPT) {
-    const digest = "sha256:" + createHash("sha256").update(body).digest("hex");
-    Object.assign(fields, { truncated: true, size: body.length, digest });
+    Object.assign(fields, { truncated: true, size: body.length, digest: digestOf(body) });
   }
   return fields;
 }
@@ -680,23 +684,31 @@ class Trip<T> {
     }
   }
 
-  /** Settles an open that was given up: asks for its answer once more, and gives back what it opened. */
+  /** Settles an open that was given up. Where no server can be asked now, that goes on; the program does not wait for it. */
   private async stray(request: Json): Promise<void> {
+    if (!await this.settleStray(request)) this.client.pursue(() => this.settleStray(request));
+  }
+
+  /** Asks for the answer of an open once more, and gives back what it opened. False: nobody could say what became of it. */
+  private async settleStray(request: Json): Promise<boolean> {
     const bounds = { timeoutMs: 5000, patienceMs: 5000 };
+    const again = { ...request, wait_ms: STRAY_WAIT_MS };
+    const ask = (): Promise<Answer> => this.client.ask("POST", "/v1/flights:open", again,
+      { has: "decision", about: this.id, ...bounds });
     try {
-      const again = { ...request, wait_ms: STRAY_WAIT_MS };
-      const ask = (): Promise<Answer> => this.client.ask("POST", "/v1/flights:open", again,
-        { has: "decision", about: this.id, ...bounds });
       const { json } = await ask().catch((e) => {
         if (e instanceof Busy) return ask(); // who came behind the first one may have been before this one; now it is known
         throw e;
       });
       if (json["decision"] === "verify") await this.letGo(json);
-      if (json["decision"] !== "proceed") return;
+      if (json["decision"] !== "proceed") return true;
       const error = "its caller gave up before it was answered";
       const report = { fencing_token: json["fencing_token"], outcome: "not_done", error };
       await this.client.ask("POST", `/v1/flights/${json["flight_id"]}/report`, report, { has: "state", ...bounds });
-    } catch { /* it ends with its session, then */ }
+      return true;
+    } catch (e) {
+      return e instanceof Busy || !(e instanceof FlightdError && e.unsure || taking(e) === "later");
+    }
   }
 
   /** Ends the session of a look-up that nobody makes, so that others may look. */
@@ -839,7 +851,7 @@ class Trip<T> {
     const whole = flight["source"] === "executed" && receipt.truncated; // whoever executed it has the whole result
     return {
       value: whole ? (own as T) : (receipt.value as T), source: flight["source"] ?? "replayed", key, flightId, receipt,
-      body: () => this.client.receiptBody(flightId),
+      body: () => this.client.receiptBody(flightId, receipt),
     };
   }
 }
@@ -864,9 +876,9 @@ export interface ClientOptions {
 }
 
 interface AskOptions {
-  /** what a good answer of flightd has, where it is JSON; what does not have it is somebody else's */
+  /** what a good answer of flightd has; what does not have it is somebody else's */
   has: string;
-  /** id of the flight that it is about, where the route does not say so */
+  /** id of the flight that it is about, where the route does not say so; the digest of bytes */
   about?: string;
   timeoutMs?: number;
   /** with tries that are not answered, or not now; the client's */
@@ -889,6 +901,8 @@ export class Client {
   private connecting: Promise<void> | undefined;
   private drainer: NodeJS.Timeout | undefined;
   private closed = false;
+  private readonly strays: { until: number; settle: () => Promise<boolean> }[] = [];
+  private pursuing = false;
 
   /** address: one server or several, separated by commas, tried in turn; FLIGHTD_ADDR, else http://127.0.0.1:7420 */
   constructor(address?: string, options: ClientOptions = {}) {
@@ -1046,9 +1060,34 @@ export class Client {
     await until(signal, this.connecting);
   }
 
+  /**
+   * Goes on with an open that was given up, and of which no server could say what became, one by one, for as long as the
+   * program and this client live: with its session it would end in doubt.
+   * @internal
+   */
+  pursue(settle: () => Promise<boolean>): void {
+    this.strays.push({ until: performance.now() + STRAY_MS, settle });
+    if (this.strays.length > STRAYS) this.strays.shift();
+    if (!this.pursuing) void this.pursueAll();
+  }
+
+  private async pursueAll(): Promise<void> {
+    this.pursuing = true;
+    for (let pause = 1000; ;) {
+      await sleep(pause, undefined, { ref: false });
+      const one = this.closed ? undefined : this.strays.shift();
+      if (!one) break;
+      const settled = await one.settle();
+      pause = settled ? 0 : 2000;
+      if (!settled && performance.now() < one.until) this.strays.push(one);
+    }
+    this.pursuing = false;
+  }
+
   /** @internal */
-  async receiptBody(flightId: string): Promise<Uint8Array> {
-    return new Uint8Array((await this.askRaw("GET", `/v1/flights/${flightId}/receipt`, undefined, { has: "" })).data);
+  async receiptBody(flightId: string, receipt: Receipt): Promise<Uint8Array> {
+    const o = receipt.truncated ? { has: "" } : { has: "digest", about: receipt.digest }; // that of the whole tells nothing about a part
+    return new Uint8Array((await this.askRaw("GET", `/v1/flights/${flightId}/receipt`, undefined, o)).data);
   }
 
   /**

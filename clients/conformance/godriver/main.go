@@ -68,14 +68,13 @@ func main() {
 	}
 }
 
-// driver runs calls through one client, which is made by the first of them.
+// driver runs calls through one client, which is made by the first of them that finds a server.
 type driver struct {
 	setup setup
 	mu    sync.Mutex
 	out   *json.Encoder
-	once  sync.Once
+	meet  sync.Mutex // held while c is made
 	c     *client.Client
-	err   error
 }
 
 func run(ctx context.Context, in io.Reader, out io.Writer) error {
@@ -111,13 +110,15 @@ func (d *driver) answer(ctx context.Context, one call, caller int) {
 	_ = d.out.Encode(a) // whoever does not read it has gone
 }
 
-func (d *driver) connect(ctx context.Context) (*client.Client, error) {
-	d.once.Do(func() {
-		d.c, d.err = client.Connect(ctx, d.setup.Address, client.WithSpool(d.setup.Spool),
+func (d *driver) connect(ctx context.Context) (_ *client.Client, err error) {
+	d.meet.Lock()
+	defer d.meet.Unlock()
+	if d.c == nil {
+		d.c, err = client.Connect(ctx, d.setup.Address, client.WithSpool(d.setup.Spool),
 			client.WithTTL(time.Duration(d.setup.TTL)*time.Second), client.WithPatience(ms(d.setup.PatienceMS)),
 			client.WithReportWait(ms(d.setup.ReportWaitMS)))
-	})
-	return d.c, d.err
+	}
+	return d.c, err
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -284,6 +285,7 @@ func word(err error) string {
 		unrecorded  *client.Unrecorded
 		unavailable *client.Unavailable
 		fenced      *client.Fenced
+		busy        *client.Busy
 	)
 	switch {
 	case errors.As(err, &unrecorded):
@@ -296,6 +298,8 @@ func word(err error) string {
 		return "in_doubt"
 	case errors.As(err, &fenced):
 		return "fenced"
+	case errors.As(err, &busy):
+		return "idempotency_in_flight"
 	case errors.Is(err, effect.ErrLeaseLost):
 		return "lease_lost"
 	case errors.As(err, &unsettled):

@@ -1,0 +1,335 @@
+//go:build clients
+
+package conformance
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// soakSpan is how long trouble lasts in a soak.
+const soakSpan = 12 * time.Second
+
+// TestSoak lets clients of all languages use the same keys in a world where everything goes wrong by chance: requests and
+// answers are lost, late, doubled and answered by strangers, flightd is killed and comes back, and so are callers, or they are
+// frozen for longer than their leases last. FLIGHTD_SOAKS says how many worlds there are, FLIGHTD_SOAK_SEED makes one again,
+// as far as processes let themselves be told when to do what.
+func TestSoak(t *testing.T) {
+	seeds := []uint64{rand.Uint64() &^ 1}
+	if given := os.Getenv("FLIGHTD_SOAK_SEED"); given != "" {
+		seed, err := strconv.ParseUint(given, 10, 64)
+		require.NoError(t, err)
+		seeds = []uint64{seed}
+	} else {
+		n, _ := strconv.Atoi(os.Getenv("FLIGHTD_SOAKS"))
+		for range max(n, 2) - 1 {
+			seeds = append(seeds, seeds[len(seeds)-1]+1)
+		}
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			s := newSoak(t, seed)
+			s.run()
+			s.judge()
+		})
+	}
+}
+
+// soak is one world. In an even one the callers themselves are well: no doubt may stay behind about what was never sent.
+type soak struct {
+	*testing.T
+	rnd     *chance
+	gentle  bool
+	house   *house
+	bank    *bank
+	spool   string
+	seats   []*seat
+	callers sync.WaitGroup
+
+	mu   sync.Mutex
+	told map[string][]answer // by id: what callers were told
+}
+
+// seat is a caller's place: a process with a client, and the next one where that was killed.
+type seat struct {
+	language language
+	proxy    *proxy
+
+	mu   sync.Mutex
+	d    *driver
+	gone chan struct{} // closed when d is killed
+}
+
+// chance is one source for all.
+type chance struct {
+	mu  sync.Mutex
+	rnd *rand.Rand
+}
+
+func (c *chance) n(n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rnd.IntN(n)
+}
+
+func (c *chance) upTo(most time.Duration) time.Duration { return time.Duration(c.n(int(most))) }
+
+func newSoak(t *testing.T, seed uint64) *soak {
+	s := &soak{T: t, rnd: &chance{rnd: rand.New(rand.NewPCG(seed, 3))}, gentle: seed%2 == 0, house: newHouse(t), spool: t.TempDir(), told: map[string][]answer{}}
+	s.bank = newBank(t, s.rnd)
+	for _, l := range languages() {
+		if !wanted()[l.name] {
+			continue
+		}
+		l.ready(t)
+		for range 2 {
+			one := &seat{language: l, proxy: newProxy(t, s.house)}
+			s.seats = append(s.seats, one)
+			s.sit(one)
+		}
+	}
+	return s
+}
+
+// sit puts a new process in a seat, and kills the one that is there. Nobody asks a dead one.
+func (s *soak) sit(one *seat) {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if one.d != nil {
+		close(one.gone)
+		one.d.signal(syscall.SIGKILL)
+	}
+	one.d, one.gone = newDriver(s.T, one.language, setup{Address: one.proxy.url, Spool: s.spool, TTL: int(shortTTL / time.Second),
+		PatienceMS: 3000, ReportWaitMS: 1000}), make(chan struct{})
+}
+
+// ask begins a call in a seat.
+func (one *seat) ask(c call) (*pending, chan struct{}) {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	return one.d.begin(c), one.gone
+}
+
+// run is the trouble, and its end.
+func (s *soak) run() {
+	over := make(chan struct{})
+	start := time.Now()
+	for _, one := range s.seats {
+		one.proxy.always(s.faults(one))
+		for range 4 {
+			s.callers.Go(func() { s.call(one, start, over) })
+		}
+	}
+	for time.Since(start) < soakSpan {
+		s.trouble()
+		<-time.After(s.rnd.upTo(time.Second))
+	}
+	for _, one := range s.seats {
+		one.proxy.always(func(string) fault { return fault{} })
+	}
+	s.bank.beGood()
+	close(over)
+	s.callers.Wait()
+}
+
+// trouble is one thing that happens to processes.
+func (s *soak) trouble() {
+	one := s.seats[s.rnd.n(len(s.seats))]
+	switch n := s.rnd.n(10); {
+	case n < 2:
+		s.house.kill()
+		<-time.After(s.rnd.upTo(3 * time.Second))
+		s.house.start()
+	case s.gentle:
+	case n < 5:
+		s.sit(one)
+	case n < 8:
+		one.d.signal(syscall.SIGSTOP)
+		<-time.After(s.rnd.upTo(3 * shortTTL))
+		one.d.signal(syscall.SIGCONT)
+	}
+}
+
+// faults is what happens to a caller's requests.
+func (s *soak) faults(*seat) func(string) fault {
+	strangers := slices.SortedFunc(maps.Values(pages()), func(a, b page) int { return strings.Compare(a.body+a.kind, b.body+b.kind) })
+	return func(path string) (f fault) {
+		if path == "/version" {
+			return f
+		}
+		switch n := s.rnd.n(100); {
+		case n < 8:
+			f.cut = true
+		case n < 18:
+			f.drop = true
+		case n < 24:
+			f.late = s.rnd.upTo(2 * shortTTL)
+		case n < 27:
+			f.page = &strangers[s.rnd.n(len(strangers))]
+			f.cut = f.page.turnsAway() || s.rnd.n(2) == 0
+		case n < 35:
+			f.again = s.rnd.upTo(2 * shortTTL)
+		}
+		return f
+	}
+}
+
+// soakKey is what a key's calls are like: half are held when in doubt, the rest have a provider that acts once for a key.
+type soakKey struct {
+	id       string
+	recovery string
+}
+
+func (s *soak) keyOf(n int) soakKey {
+	recovery := []string{"hold", "verify", "hold", "resend"}[n%4]
+	return soakKey{id: fmt.Sprintf("%s-%d", recovery, n), recovery: recovery}
+}
+
+func (s *soak) callOf(k soakKey) call {
+	c := call{Name: "charge", ID: k.id, Callers: 1, Input: map[string]any{"id": k.id, "cents": 4200}, Recovery: k.recovery, WaitMS: 3000,
+		Effect: s.bank.url + "/effect/" + k.id}
+	switch k.recovery {
+	case "verify":
+		c.Look, c.SettleMS, c.AttemptTimeoutMS = s.bank.url+"/look/"+k.id, 200, 8000
+	case "resend":
+		c.ProviderWindowMS = int(time.Hour / time.Millisecond)
+	}
+	return c
+}
+
+// call is one caller, who asks for the same few keys as all the others, and for the next ones a moment later.
+func (s *soak) call(one *seat, start time.Time, over <-chan struct{}) {
+	for {
+		select {
+		case <-over:
+			return
+		default:
+		}
+		n := 3*int(time.Since(start)/(500*time.Millisecond)) + s.rnd.n(9)
+		k := s.keyOf(n)
+		p, gone := one.ask(s.callOf(k))
+		select {
+		case a := <-p.answers:
+			s.tell(k.id, a)
+		case <-gone:
+		case <-time.After(patience):
+			s.Errorf("a caller of %s in %s got no answer within %v", k.id, one.language.name, patience)
+			return
+		}
+		<-time.After(s.rnd.upTo(100 * time.Millisecond))
+	}
+}
+
+func (s *soak) tell(id string, a answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told[id] = append(s.told[id], a)
+}
+
+// judge holds what happened against what is promised, when there is no trouble any more.
+func (s *soak) judge() {
+	eventually(s.T, "all reports are delivered", patience, func() bool {
+		left, err := os.ReadDir(s.spool)
+		require.NoError(s, err)
+		return !slices.ContainsFunc(left, func(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), ".report") })
+	})
+	d := newDriver(s.T, languages()[0], setup{Address: s.house.address(), Spool: s.spool, PatienceMS: 20_000, ReportWaitMS: 20_000})
+	words := map[string]int{}
+	for n := 0; ; n++ {
+		k := s.keyOf(n)
+		if len(s.told[k.id]) == 0 && time.Duration(n/3)*500*time.Millisecond > soakSpan+5*time.Second {
+			break
+		}
+		if len(s.told[k.id]) > 0 || len(s.bank.of(k.id).asked) > 0 {
+			s.judgeKey(d, k, words)
+		}
+	}
+	s.Logf("%v", words)
+}
+
+func (a answer) brief() string {
+	if a.Error != "" || a.Source == "" {
+		return fmt.Sprintf("%s (%.60s)", a.Error, a.Detail)
+	}
+	return fmt.Sprintf("%s %.20s", a.Source, a.Body)
+}
+
+// history is what happened to a flight, in the words of its events.
+func (h *house) history(key string) string {
+	id := flight.MustKey(key).FlightID().String()
+	answer, err := http.Get(h.address() + "/v1/flights/" + id + "/events")
+	if err != nil {
+		return err.Error()
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(answer.Body)
+	return string(text)
+}
+
+func (s *soak) judgeKey(d *driver, k soakKey, words map[string]int) {
+	key := "default/charge/" + k.id
+	last := s.callOf(k)
+	last.WaitMS = 20_000
+	before := s.house.flight(key)
+	final := d.do(last)
+	f := s.house.flight(key)
+	account := s.bank.of(k.id)
+	s.tell(k.id, final)
+	tell := func() string {
+		var told []string
+		for _, a := range s.told[k.id] {
+			told = append(told, a.brief())
+		}
+		return fmt.Sprintf("%s\n%s before the last call, now %s, tainted %v, attempts %d\ntold: %s\nthe bank: %s\nhistory:%s", key, before.State, f.State, f.Tainted, f.Attempts,
+			strings.Join(told, "; "), account, s.house.history(key))
+	}
+	if final.Error != "" && final.Error != "declined" && !(final.Error == "in_doubt" && f.State == "in_doubt") {
+		s.Errorf("the last call of a key was answered with %s: %s", final.Error, tell())
+	}
+	if final.Error == "in_doubt" && k.recovery != "hold" {
+		s.Errorf("in doubt, though one can look or send again: %s", tell())
+	}
+	if len(account.charges) > 1 {
+		s.Errorf("happened %d times: %s", len(account.charges), tell())
+	}
+	if k.recovery == "hold" && account.after() {
+		s.Errorf("somebody acted after an effect of which nobody knew for sure that it did not happen: %s", tell())
+	}
+	if s.gentle && (f.Tainted || f.State == "in_doubt") && len(account.asked) == 0 {
+		s.Errorf("in doubt, though nothing was sent: %s", tell())
+	}
+	if f.State == "succeeded" && len(account.charges) != 1 || f.State == "failed" && len(account.charges) != 0 {
+		s.Errorf("%s, and happened %d times: %s", f.State, len(account.charges), tell())
+	}
+	for _, key := range account.keys() {
+		if key != account.asked[0].key {
+			s.Errorf("two idempotency keys: %s", tell())
+		}
+	}
+	for _, a := range s.told[k.id] {
+		words[k.recovery+" "+a.Source+a.Error]++
+		switch {
+		case a.Error == "" && (f.State != "succeeded" || string(a.Body) != string(final.Body) || len(a.Body) == 0):
+			s.Errorf("a caller has another receipt: %s: %s", a.brief(), tell())
+		case a.Error == "declined" && f.State != "failed":
+			s.Errorf("a caller was told that it was declined: %s", tell())
+		case a.Error == "unrecorded" && !strings.Contains(a.Detail, "unknown") && f.State != "succeeded" && f.State != "failed":
+			s.Errorf("an outcome was lost: %s", tell())
+		}
+	}
+}
