@@ -145,12 +145,13 @@ func printable(s string) string {
 }
 
 // Renew prolongs a session. nonces are all those whose answers are awaited or whose attempts are held: an open attempt
-// of the session that is not listed is abandoned. *LeaseLost is inside the error when the session is gone.
-func (c *Client) Renew(ctx context.Context, session string, nonces []string) (SessionAnswer, error) {
-	return c.renew(ctx, session, nonces, 0, 0)
+// of the session that is not listed is abandoned. seen is the version in the last answer about the session, so that this holds
+// for nothing that was opened since, however late the renewal arrives. *LeaseLost is inside the error when the session is gone.
+func (c *Client) Renew(ctx context.Context, session string, nonces []string, seen string) (SessionAnswer, error) {
+	return c.renew(ctx, session, nonces, seen, 0, 0)
 }
 
-func (c *Client) renew(ctx context.Context, session string, nonces []string, timeout time.Duration, tries int) (SessionAnswer, error) {
+func (c *Client) renew(ctx context.Context, session string, nonces []string, seen string, timeout time.Duration, tries int) (SessionAnswer, error) {
 	body := []byte(`{"nonces":[`)
 	for i, n := range nonces {
 		if i > 0 {
@@ -158,8 +159,13 @@ func (c *Client) renew(ctx context.Context, session string, nonces []string, tim
 		}
 		body = strconv.AppendQuoteToASCII(body, n)
 	}
+	body = append(body, ']')
+	if seen != "" {
+		body = strconv.AppendQuoteToASCII(append(body, `,"seen":`...), seen)
+	}
+	body = append(body, '}')
 	return sessionAnswer(c.ask(ctx, request{
-		method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/renew", body: append(body, ']', '}'),
+		method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/renew", body: body,
 		has: `"` + session + `"`, timeout: timeout, tries: tries,
 	}))
 }

@@ -145,7 +145,7 @@ func TestAnswerAboutSomethingElse(t *testing.T) {
 			}
 		})
 	}
-	_, err := scripted(t, plainly(200, `{"session":"ses_2","trust_ms":9000}`)).Renew(t.Context(), "ses_1", nil)
+	_, err := scripted(t, plainly(200, `{"session":"ses_2","trust_ms":9000}`)).Renew(t.Context(), "ses_1", nil, "")
 	require.Error(t, err, "renewed is the other one")
 	_, err = scripted(t, plainly(200, `{"id":"`+other+`","state":"succeeded"}`)).Flight(t.Context(), key.FlightID())
 	require.Error(t, err)

@@ -28,6 +28,7 @@ type session struct {
 	retired  bool                // nothing new is opened under it
 	strays   bool                // an open was given up that may still arrive
 	stopped  bool
+	seen     string        // the version in the last answer to a renewal
 	renewing chan struct{} // closed when the renewal on its way was answered; nil when there is none
 }
 
@@ -235,7 +236,7 @@ func (s *session) giveUp(ctx context.Context) {
 	defer cancel()
 	if strays { // what nobody awaited is abandoned, and leaves no doubt: what was open when the renewal before was served
 		for range 2 {
-			_, _ = s.client.renew(ctx, s.id, nonces, 0, 0)
+			_, _ = s.send(ctx, nonces, 0, 0)
 		}
 	}
 	if !s.waiting() && !s.acting() { // else the report may come before the session ends by its time to live
@@ -256,7 +257,7 @@ func (s *session) renew() bool {
 		s.mu.Unlock()
 		close(renewing)
 	}()
-	a, err := s.client.renew(s.client.life, s.id, nonces, max(s.every/2, time.Second), 1)
+	a, err := s.send(s.client.life, nonces, max(s.every/2, time.Second), 1)
 	if a.unsure {
 		s.retire()
 	}
@@ -273,6 +274,20 @@ func (s *session) renew() bool {
 		s.cancel(id)
 	}
 	return true
+}
+
+// send sends a renewal, which says what the one before was answered.
+func (s *session) send(ctx context.Context, nonces []string, timeout time.Duration, tries int) (SessionAnswer, error) {
+	s.mu.Lock()
+	seen := s.seen
+	s.mu.Unlock()
+	a, err := s.client.renew(ctx, s.id, nonces, seen, timeout, tries)
+	if err == nil {
+		s.mu.Lock()
+		s.seen = a.Version
+		s.mu.Unlock()
+	}
+	return a, err
 }
 
 // cancel ends the attempts of a flight that somebody wants cancelled.

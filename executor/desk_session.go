@@ -31,7 +31,7 @@ func (d *Desk) NewSession(ctx context.Context, ttl time.Duration, owner string) 
 		return SessionAnswer{}, d.lost(ctx, flight.Key{}, err)
 	}
 	d.guests.enter(g)
-	return SessionAnswer{Session: g.session.ID(), Trust: trust - time.Since(start), RenewEvery: g.ttl / renewals}, nil
+	return SessionAnswer{Session: g.session.ID(), Trust: trust - time.Since(start), RenewEvery: g.ttl / renewals, Version: d.ex.cfg.Memory.Header().Version}, nil
 }
 
 // Renew prolongs a session. nonces, where it is not nil, are the opens that the caller awaits or holds. An attempt of
@@ -39,17 +39,21 @@ func (d *Desk) NewSession(ctx context.Context, ttl time.Duration, owner string) 
 // the caller sent that open before it sent this renewal, and no longer wants it. A younger one it may not have listed
 // yet, because an open can overtake a renewal on the way. A look-up is let go alike. What was opened without a nonce of
 // the caller's cannot be listed, and is left alone.
-func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce) (SessionAnswer, error) {
+func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce, told ...flight.Version) (SessionAnswer, error) {
+	var seen flight.Version
+	if len(told) > 0 {
+		seen = told[0]
+	}
 	start := time.Now()
 	trust, err := d.renewed(ctx, flight.Key{}, id)
 	if err != nil {
 		return SessionAnswer{}, err
 	}
 	flights, before := d.guests.renew(id, start)
-	answer := SessionAnswer{Session: id, Trust: trust - time.Since(start), RenewEvery: d.guests.renewEvery(id, trust)}
+	answer := SessionAnswer{Session: id, Trust: trust - time.Since(start), RenewEvery: d.guests.renewEvery(id, trust), Version: d.ex.cfg.Memory.Header().Version}
 	for flightID, b := range flights {
 		f, err := d.ex.cfg.Ledger.Flight(flightID)
-		unlisted := nonces != nil && b.at.Before(before) && !slices.Contains(nonces, b.nonce) && !isUnnamed(b.nonce)
+		unlisted := nonces != nil && (b.at.Before(before) && seen == flight.Version{} || seen != flight.Version{} && !b.version.Later(seen)) && !slices.Contains(nonces, b.nonce) && !isUnnamed(b.nonce)
 		switch a := f.OpenAttempt(); {
 		case err != nil:
 		case a == nil || a.Claim != b.claim:

@@ -75,5 +75,6 @@ type SessionAnswer struct {
 	Session         flight.SessionID
 	Trust           time.Duration // counted from before the request was served
 	RenewEvery      time.Duration
-	CancelRequested []flight.ID // flights of the session that somebody wants cancelled
+	Version         flight.Version // of the ledger, when the request was served
+	CancelRequested []flight.ID    // flights of the session that somebody wants cancelled
 }

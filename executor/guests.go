@@ -22,10 +22,11 @@ type guest struct {
 
 // boarded is an attempt, or a look-up, that was opened for a guest.
 type boarded struct {
-	right lease.Lease // nil where another process made it
-	claim flight.Claim
-	nonce flight.Nonce
-	at    time.Time
+	right   lease.Lease // nil where another process made it
+	claim   flight.Claim
+	nonce   flight.Nonce
+	at      time.Time
+	version flight.Version
 }
 
 // stay is what the desk knows of one guest.
@@ -80,7 +81,7 @@ func (gs *guests) boardLocked(g guest, f *flight.Flight, right lease.Lease, nonc
 	if right != nil {
 		claim = right.Claim() // a looker's is another than that of the attempt
 	}
-	s.flights[f.ID] = boarded{right: right, claim: claim, nonce: nonce, at: time.Now()}
+	s.flights[f.ID] = boarded{right: right, claim: claim, nonce: nonce, at: time.Now(), version: f.Version}
 	gs.byFlight[f.ID] = g.session.ID()
 }
 

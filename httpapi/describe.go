@@ -115,7 +115,7 @@ func sessionOperations() []openapi.Operation {
 	}, {
 		Pattern: "POST /v1/sessions/{id}/renew", ID: "renewSession", Tag: tagSessions, Summary: "Keep a session alive",
 		About:   "Trust is counted anew from the moment the request was sent.",
-		Request: wire.RenewRequest{}, Example: `{"nonces":["7b1f0c9a52d94e0f"]}`,
+		Request: wire.RenewRequest{}, Example: `{"nonces":["7b1f0c9a52d94e0f"],"seen":"106.0"}`,
 		Answers: alive(http.StatusOK, "it lives on"), Problems: codes(anyBody, wire.LeaseLost, wire.LeaseUnavailable),
 	}, {
 		Pattern: "POST /v1/sessions/{id}/close", ID: "closeSession", Tag: tagSessions, Summary: "End a session",

@@ -24,7 +24,7 @@ type Desk interface {
 type Sessions interface {
 	NewSession(ctx context.Context, ttl time.Duration, owner string) (executor.SessionAnswer, error)
 	// Renew takes nil for a caller that says nothing about its nonces.
-	Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce) (executor.SessionAnswer, error)
+	Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce, seen ...flight.Version) (executor.SessionAnswer, error)
 	CloseSession(ctx context.Context, id flight.SessionID) error
 }
 

@@ -48,7 +48,8 @@ func (a *api) renewSession(w http.ResponseWriter, r *http.Request) {
 			nonces[i] = wire.NonceOf(n)
 		}
 	}
-	answer, err := a.cfg.Sessions.Renew(r.Context(), flight.SessionID(r.PathValue("id")), nonces)
+	seen, _ := flight.ParseVersion(req.Seen) // it is one, or not there
+	answer, err := a.cfg.Sessions.Renew(r.Context(), flight.SessionID(r.PathValue("id")), nonces, seen)
 	a.answerSession(w, r, http.StatusOK, answer, err)
 }
 
@@ -57,7 +58,8 @@ func (a *api) answerSession(w http.ResponseWriter, r *http.Request, status int, 
 		a.fail(w, r, flight.Key{}, err)
 		return
 	}
-	out := wire.SessionAnswer{Session: string(s.Session), TrustMS: s.Trust.Milliseconds(), RenewEveryMS: s.RenewEvery.Milliseconds()}
+	out := wire.SessionAnswer{Session: string(s.Session), TrustMS: s.Trust.Milliseconds(), RenewEveryMS: s.RenewEvery.Milliseconds(),
+		Version: s.Version.String()}
 	for _, id := range s.CancelRequested {
 		out.CancelRequested = append(out.CancelRequested, id.String())
 	}

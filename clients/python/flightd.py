@@ -1044,7 +1044,7 @@ class Client:
             threading.Thread(target=self._pursue_all, name="flightd-strays", daemon=True).start()
 
     def _pursue_all(self) -> None:
-        pause = 1.0
+        pause = 0.1
         while True:
             if self._closed.wait(pause):
                 return
@@ -1054,7 +1054,7 @@ class Client:
                     return
                 until, settle = self._strays.popleft()
             settled = settle()
-            pause = 0.0 if settled else 2.0
+            pause = 0.0 if settled else min(2 * pause + 0.1, 2.0)
             if not settled and time.monotonic() < until:
                 with self._lock:
                     self._strays.append((until, settle))

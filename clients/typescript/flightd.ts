@@ -1073,12 +1073,12 @@ export class Client {
 
   private async pursueAll(): Promise<void> {
     this.pursuing = true;
-    for (let pause = 1000; ;) {
+    for (let pause = 100; ;) {
       await sleep(pause, undefined, { ref: false });
       const one = this.closed ? undefined : this.strays.shift();
       if (!one) break;
       const settled = await one.settle();
-      pause = settled ? 0 : 2000;
+      pause = settled ? 0 : Math.min(2 * pause + 100, 2000);
       if (!settled && performance.now() < one.until) this.strays.push(one);
     }
     this.pursuing = false;

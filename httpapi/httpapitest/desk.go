@@ -253,7 +253,7 @@ func (w *World) NewSession(ctx context.Context, ttl time.Duration, owner string)
 }
 
 // Renew implements httpapi.Sessions.
-func (w *World) Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce) (executor.SessionAnswer, error) {
+func (w *World) Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce, seen ...flight.Version) (executor.SessionAnswer, error) {
 	if err := w.before(ctx, "Renew"); err != nil {
 		return executor.SessionAnswer{}, err
 	}

@@ -196,6 +196,7 @@ type SessionAnswer struct {
 	Session         string   `json:"session"`
 	TrustMS         int64    `json:"trust_ms"` // counted from when the request was sent
 	RenewEveryMS    int64    `json:"renew_every_ms"`
+	Version         string   `json:"version,omitempty"`          // of the ledger then; the next renewal says it as seen
 	CancelRequested []string `json:"cancel_requested,omitempty"` // ids of flights that somebody wants cancelled
 }
 

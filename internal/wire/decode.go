@@ -3,6 +3,8 @@ package wire
 import (
 	"encoding/base64"
 	"math"
+
+	"github.com/flightd/flightd/flight"
 )
 
 // Bounds of strings in requests, in bytes.
@@ -177,12 +179,21 @@ func DecodeSession(data []byte) (r SessionRequest, bad *Invalid) {
 // DecodeRenew reads the body of a renewal. Nonces is nil where the caller says nothing about them.
 func DecodeRenew(data []byte) (r RenewRequest, bad *Invalid) {
 	bad = readObject(data, func(s *scanner, name []byte) bool {
-		if string(name) != "nonces" {
+		switch string(name) {
+		case "nonces":
+			r.Nonces = s.strings(maxNonces, maxNonce)
+		case "seen":
+			r.Seen = s.str(maxWord)
+		default:
 			return false
 		}
-		r.Nonces = s.strings(maxNonces, maxNonce)
 		return true
 	})
+	if bad == nil && r.Seen != "" {
+		if _, err := flight.ParseVersion(r.Seen); err != nil {
+			bad = BadField("/seen", "it is the version in an answer about the session, such as 106.0")
+		}
+	}
 	return r, bad
 }
 

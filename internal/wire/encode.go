@@ -265,6 +265,7 @@ func (a *SessionAnswer) AppendJSON(b []byte) []byte {
 	w.str("session", a.Session)
 	w.int("trust_ms", a.TrustMS)
 	w.int("renew_every_ms", a.RenewEveryMS)
+	w.optStr("version", a.Version)
 	if len(a.CancelRequested) > 0 {
 		w.name("cancel_requested")
 		w.b = append(w.b, '[')

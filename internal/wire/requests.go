@@ -67,9 +67,12 @@ type SessionRequest struct {
 }
 
 // RenewRequest is the body of POST /v1/sessions/{id}/renew: every nonce whose answer the caller awaits, or whose
-// attempt it holds. An open attempt of the session that is not listed is abandoned.
+// attempt it holds. An open attempt of the session that is not listed is abandoned. Seen is the version in the last
+// answer about the session that the caller has had: what was opened later it may not have listed yet, however late or
+// often this renewal arrives.
 type RenewRequest struct {
 	Nonces []string `json:"nonces,omitzero"`
+	Seen   string   `json:"seen,omitempty"`
 }
 
 // OperatorRequest is the body of POST /v1/flights/{id}/cancel, /retry, /free and /redact.

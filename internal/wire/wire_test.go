@@ -59,7 +59,7 @@ func TestAnswersAreJSON(t *testing.T) {
 	byJSON, err = json.Marshal(p)
 	require.NoError(t, err)
 	require.JSONEq(t, string(byJSON), string(p.AppendJSON(nil)))
-	s := &SessionAnswer{Session: "s", TrustMS: 1, RenewEveryMS: 2, CancelRequested: []string{"a", "b"}}
+	s := &SessionAnswer{Session: "s", TrustMS: 1, RenewEveryMS: 2, Version: "3.4", CancelRequested: []string{"a", "b"}}
 	byJSON, err = json.Marshal(s)
 	require.NoError(t, err)
 	require.JSONEq(t, string(byJSON), string(s.AppendJSON(nil)))
