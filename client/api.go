@@ -145,7 +145,7 @@ func printable(s string) string {
 }
 
 // Renew prolongs a session. nonces are all those whose answers are awaited or whose attempts are held: an open attempt
-// of the session that is not listed is abandoned. *LeaseLost is inside the error when the session is gone.
+// of the session that two in a row do not list is abandoned. *LeaseLost is inside the error when the session is gone.
 func (c *Client) Renew(ctx context.Context, session string, nonces []string) (SessionAnswer, error) {
 	return c.renew(ctx, session, nonces, 0, 0)
 }

@@ -3,7 +3,6 @@ package executor
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -35,26 +34,25 @@ func (d *Desk) NewSession(ctx context.Context, ttl time.Duration, owner string) 
 }
 
 // Renew prolongs a session. nonces, where it is not nil, are the opens that the caller awaits or holds. An attempt of
-// the session that is not among them is abandoned, if it was open when the renewal before this one was served: then
-// the caller sent that open before it sent this renewal, and no longer wants it. A younger one it may not have listed
-// yet, because an open can overtake a renewal on the way. A look-up is let go alike. What was opened without a nonce of
-// the caller's cannot be listed, and is left alone.
+// the session that is not among them is abandoned, if it was not among those of the renewal before either: its caller no
+// longer wants it. A single renewal may have been sent before the open, and have been overtaken on the way, by the open
+// alone or by the next renewal, too. A look-up is let go alike. What was opened without a nonce of the caller's cannot be
+// listed, and is left alone.
 func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce) (SessionAnswer, error) {
 	start := time.Now()
 	trust, err := d.renewed(ctx, flight.Key{}, id)
 	if err != nil {
 		return SessionAnswer{}, err
 	}
-	flights, before := d.guests.renew(id, start)
+	flights := d.guests.renew(id, start, setOf(nonces))
 	answer := SessionAnswer{Session: id, Trust: trust - time.Since(start), RenewEvery: d.guests.renewEvery(id, trust)}
 	for flightID, b := range flights {
 		f, err := d.ex.cfg.Ledger.Flight(flightID)
-		unlisted := nonces != nil && b.at.Before(before) && !slices.Contains(nonces, b.nonce) && !isUnnamed(b.nonce)
 		switch a := f.OpenAttempt(); {
 		case err != nil:
 		case a == nil || a.Claim != b.claim:
-			d.leftOver(f, flightID, b.claim, unlisted)
-		case unlisted:
+			d.leftOver(f, flightID, &b)
+		case b.unwanted():
 			d.unwanted(f)
 		case f.Cancel != nil:
 			answer.CancelRequested = append(answer.CancelRequested, flightID)
@@ -63,11 +61,23 @@ func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.N
 	return answer, nil
 }
 
+// setOf is nil where there is no list.
+func setOf(nonces []flight.Nonce) map[flight.Nonce]bool {
+	if nonces == nil {
+		return nil
+	}
+	set := make(map[flight.Nonce]bool, len(nonces))
+	for _, n := range nonces {
+		set[n] = true
+	}
+	return set
+}
+
 // leftOver lets go of a claim whose attempt ended without a report to this process, unless its holder looks. One that does
 // not list its look-up any more brings no verdict, and keeps all others from looking for as long as its session lives.
-func (d *Desk) leftOver(f *flight.Flight, id flight.ID, claim flight.Claim, unlisted bool) {
-	if unlisted || !f.Looking() || f.Probe.Claim != claim {
-		d.leave(f, id, claim)
+func (d *Desk) leftOver(f *flight.Flight, id flight.ID, b *boarded) {
+	if b.unwanted() || !f.Looking() || f.Probe.Claim != b.claim {
+		d.leave(f, id, b.claim)
 	}
 }
 

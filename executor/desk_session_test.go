@@ -16,8 +16,7 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// A renewal that does not list an attempt abandons it, but only if it was open at the renewal before: a younger open
-// may have overtaken the renewal.
+// Two renewals in a row that do not list an attempt abandon it; a single one may have been overtaken by the open.
 func TestDeskRenewAbandonsWhatItsCallerDoesNotHold(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		s := session(t, fd)
@@ -37,7 +36,7 @@ func TestDeskRenewAbandonsWhatItsCallerDoesNotHold(t *testing.T) {
 			return proceed(t, fd, req)
 		}
 		open("1", 1)
-		renew(flight.Nonce{}) // the first one: nobody knows what came before
+		renew(flight.Nonce{}) // the first one may have been sent before the open
 		require.Equal(t, flight.Running, fd.Flight(keyOf("1")).State)
 		open("2", 2)
 		a, err := fd.Desk().Renew(t.Context(), s, nil)
@@ -51,6 +50,68 @@ func TestDeskRenewAbandonsWhatItsCallerDoesNotHold(t *testing.T) {
 		open("1", 3) // free at once
 		fd.Cancel(t, keyOf("1"), "enough")
 		require.Equal(t, []flight.ID{keyOf("1").FlightID()}, renew(flight.Nonce{2}, flight.Nonce{3}).CancelRequested)
+	})
+}
+
+// Renewals may arrive out of order. One that was sent before the open, and comes behind the next one, takes nothing away from a
+// caller that acts.
+func TestDeskRenewThatIsLateAbandonsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session = session(t, fd)
+		proceed(t, fd, req)
+		state := func(nonces ...flight.Nonce) flight.State {
+			t.Helper()
+			asleep(t, time.Second)
+			_, err := fd.Desk().Renew(t.Context(), req.Session, nonces)
+			require.NoError(t, err)
+			synctest.Wait()
+			return fd.Flight(req.Key).State
+		}
+		none := []flight.Nonce{}
+		for range 3 {
+			require.Equal(t, flight.Running, state(req.Nonce))
+			require.Equal(t, flight.Running, state(none...), "its caller acts")
+		}
+		require.Equal(t, flight.Queued, state(none...), "its caller has stopped to list it")
+	})
+}
+
+// spooling is a node whose reports wait on its disk.
+type spooling struct {
+	*flightdtest.Ledger
+	kept []*flight.Report
+}
+
+func (l *spooling) Report(_ context.Context, r *flight.Report) (flight.Reply, error) {
+	l.kept = append(l.kept, r)
+	return flight.Reply{}, executor.ErrPending
+}
+
+// A caller that has reported may believe that it holds nothing any more. Its report waits on the node's disk: the effect is not
+// given back as one of which nothing was sent.
+func TestDeskRenewLeavesAloneWhatIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := new(spooling)
+		fd := flightdtest.Open(t, flightdtest.Options{Configure: func(cfg *executor.Config) {
+			l.Ledger = cfg.Ledger.(*flightdtest.Ledger)
+			cfg.Ledger = l
+		}})
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session = session(t, fd)
+		a := proceed(t, fd, req)
+		_, err := fd.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
+		require.Equal(t, "report_pending", requireAs[*effect.Unavailable](t, err).Code)
+		for range 4 {
+			asleep(t, 5*time.Second)
+			_, err := fd.Desk().Renew(t.Context(), req.Session, []flight.Nonce{})
+			require.NoError(t, err)
+			synctest.Wait()
+			require.Equal(t, flight.Running, fd.Flight(req.Key).State, "it happened")
+		}
+		_, err = fd.Ledger.Report(t.Context(), l.kept[0])
+		require.NoError(t, err)
+		require.Equal(t, flight.StateSucceeded, fd.Flight(req.Key).State)
 	})
 }
 

@@ -117,6 +117,63 @@ func TestElsewhere_AReportLeavesNoClaim(t *testing.T) {
 	})
 }
 
+// What a node noted of an attempt that ended elsewhere goes with the next one of that flight.
+func TestElsewhere_WhatIsOvertakenIsForgotten(t *testing.T) {
+	elsewhere(t, func(t *testing.T, here, there *flightdtest.Flightd, renew func(flight.SessionID)) {
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session = session(t, here)
+		a := proceed(t, here, req)
+		renew(req.Session)
+		_, err := there.Desk().Report(t.Context(), reportOf(a, flight.NotDone, ""))
+		require.NoError(t, err)
+		require.Zero(t, claimsOf(t, there))
+		next := openOf("1", `{}`, flight.Policy{}, 2)
+		next.Session = session(t, here)
+		b := proceed(t, here, next)
+		require.Equal(t, 1, here.Desk().Notes())
+		_, err = here.Desk().Renew(t.Context(), req.Session, []flight.Nonce{})
+		require.NoError(t, err)
+		require.Equal(t, 1, claimsOf(t, here), "that of the caller that acts")
+		_, err = here.Desk().Report(t.Context(), reportOf(b, flight.Succeeded, "ch_1"))
+		require.NoError(t, err)
+		require.Zero(t, here.Desk().Notes())
+	})
+}
+
+// A caller waits until it may look, with its claim, and the attempt that it was to look for reports after all that it did nothing.
+// The caller is let through with the claim that it has: a report leaves that alone, at its own node and at another one.
+func TestElsewhere_AReportTakesNoClaimOfAWaitingCaller(t *testing.T) {
+	for name, same := range map[string]bool{"the same node": true, "another node": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, there *flightdtest.Flightd) {
+				p := flight.Policy{Recovery: flight.Verify, SettleDelay: 10 * time.Second}
+				a := proceed(t, there, openOf("1", `{}`, p, 1))
+				_, err := there.Desk().Report(t.Context(), reportOf(a, flight.Unknown, ""))
+				require.NoError(t, err)
+				asleep(t, 10*time.Second) // over by the ledger's time; this node has yet to wait as long by its own
+				here := there.Restart(t, flightdtest.Options{})
+				req := openOf("1", `{}`, p, 2)
+				req.Session, req.Wait = sessionOf(t, here, time.Minute), time.Minute
+				opened := make(chan error, 1)
+				go func() { _, err := here.Desk().Open(t.Context(), req); opened <- err }()
+				asleep(t, 2*time.Second)
+				require.Equal(t, 1, claimsOf(t, there))
+				if same {
+					there = here
+				}
+				_, err = there.Desk().Report(t.Context(), reportOf(a, flight.NotDone, ""))
+				require.NoError(t, err)
+				require.NoError(t, <-opened)
+				require.EqualValues(t, 2, here.Flight(req.Key).OpenAttempt().Number)
+				require.Equal(t, 1, claimsOf(t, here), "that of the caller that acts")
+				asleep(t, 10*time.Second)
+				require.Equal(t, flight.Running, here.Flight(req.Key).State)
+				require.NotNil(t, here.Flight(req.Key).OpenAttempt(), "nobody has taken it for lost")
+			})
+		})
+	}
+}
+
 // A session for one flight alone ends with its report, also where the node that made it has lost sight of it.
 func TestElsewhere_AOneShotEndsWithItsReport(t *testing.T) {
 	elsewhere(t, func(t *testing.T, here, there *flightdtest.Flightd, renew func(flight.SessionID)) {

@@ -231,7 +231,7 @@ func (w *World) Verdict(ctx context.Context, req executor.VerdictRequest) (execu
 		ExternalID: req.ExternalID, Body: req.Body})
 	w.letGoLocked(f.Key)
 	w.mu.Unlock()
-	if reply.Decision == flight.Fenced {
+	if reply.Decision == flight.Fenced || reply.Decision == flight.Missing {
 		return executor.OpenAnswer{}, &effect.Fenced{Key: f.Key}
 	}
 	open := req.Open
@@ -264,8 +264,6 @@ func (w *World) Renew(ctx context.Context, id flight.SessionID, nonces []flight.
 	}
 	answer := executor.SessionAnswer{Session: id}
 	answer.Trust, answer.RenewEvery = w.termsLocked(id)
-	before := w.sessions[id].renewed
-	w.sessions[id].renewed = w.revision
 	for key, claim := range w.claims {
 		f := w.flights[key.FlightID()]
 		a := f.OpenAttempt()
@@ -275,7 +273,7 @@ func (w *World) Renew(ctx context.Context, id flight.SessionID, nonces []flight.
 		if f.Cancel != nil {
 			answer.CancelRequested = append(answer.CancelRequested, f.ID)
 		}
-		if nonces != nil && claim.Revision <= before && !slices.Contains(nonces, a.Nonce) {
+		if nonces != nil && w.sessions[id].misses(claim, slices.Contains(nonces, a.Nonce)) {
 			w.applyLocked(&flight.Abandon{Key: key, Generation: f.Generation, Token: a.Token(), Error: "its caller does not hold it", ByCaller: true})
 			w.letGoLocked(key)
 		}

@@ -53,9 +53,22 @@ type bodyKey struct {
 }
 
 type session struct {
-	ttl     time.Duration
-	oneShot bool
-	renewed int64 // the revision at its last renewal
+	ttl      time.Duration
+	oneShot  bool
+	unlisted map[int64]int // by claims: how many renewals in a row did not list their attempts
+}
+
+// misses counts that a renewal lists what was opened under a claim, or does not, and reports whether it is taken for unwanted.
+func (s *session) misses(claim flight.Claim, listed bool) bool {
+	if listed {
+		delete(s.unlisted, claim.Revision)
+		return false
+	}
+	if s.unlisted == nil {
+		s.unlisted = make(map[int64]int)
+	}
+	s.unlisted[claim.Revision]++
+	return s.unlisted[claim.Revision] >= 2
 }
 
 var (

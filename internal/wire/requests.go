@@ -67,7 +67,7 @@ type SessionRequest struct {
 }
 
 // RenewRequest is the body of POST /v1/sessions/{id}/renew: every nonce whose answer the caller awaits, or whose
-// attempt it holds. An open attempt of the session that is not listed is abandoned.
+// attempt it holds. An open attempt of the session that two in a row do not list is abandoned.
 type RenewRequest struct {
 	Nonces []string `json:"nonces,omitzero"`
 }
