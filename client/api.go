@@ -145,8 +145,9 @@ func printable(s string) string {
 }
 
 // Renew prolongs a session. nonces are all those whose answers are awaited or whose attempts are held: an open attempt
-// of the session that is not listed is abandoned. seen is the version in the last answer about the session, so that this holds
-// for nothing that was opened since, however late the renewal arrives. *LeaseLost is inside the error when the session is gone.
+// of the session that is not listed is abandoned, unless it was opened after what seen says: that is the version in the last
+// answer about the session; without one, when two renewals in a row do not list it. *LeaseLost is inside the error when the
+// session is gone.
 func (c *Client) Renew(ctx context.Context, session string, nonces []string, seen string) (SessionAnswer, error) {
 	return c.renew(ctx, session, nonces, seen, 0, 0)
 }

@@ -25,7 +25,7 @@ type Call struct {
 type Handler func(ctx context.Context, at *Attempt) (Answer, error)
 
 // LookUp asks the provider whether an effect happened: flight.Happened with its answer, flight.DidNotHappen, or
-// flight.NoVerb when it could not find out; an error counts as the last. The attempt that it gets is the one in doubt, by its
+// flight.NoVerb when it could not find out, and then its answer counts for nothing; an error counts as the last. The attempt that it gets is the one in doubt, by its
 // number and idempotency key; its FencingToken is empty through a client.
 type LookUp func(ctx context.Context, at *Attempt) (flight.Verb, Answer, error)
 

@@ -102,7 +102,6 @@ type visit struct {
 	forsaken bool      // what it may have opened is being abandoned, and its session goes only then
 	lost     bool      // the caller's session was lost before anything was asked
 	renewed  time.Time // when a session that was made for one flight was, as far as this visit knows
-	shared   bool      // another claim for the caller's session was in the way: another process may handle this open
 }
 
 // keep renews, where it is time, the session that was made for this open alone: its caller has not heard of it yet. Whether
@@ -226,47 +225,56 @@ func (d *Desk) outwait(ctx, patience context.Context, v visit) (answer OpenAnswe
 
 // openAs claims the key for a session and asks the ledger, as often as it answers that it is not yet time.
 func (d *Desk) openAs(ctx, patience context.Context, g guest, v *visit) (OpenAnswer, error) {
-	d.ex.cfg.Crash(beforeClaim)
-	right, f, err := d.ex.claim(ctx, patience, waiter{session: g.session, key: v.req.Key, id: v.id, final: v.final, held: d.unstick(ctx, g, v),
-		waits: func() { v.keep(patience, g) }, every: g.keepEvery()})
-	switch {
-	case errors.Is(err, errPatience):
-		return d.busy(ctx, *v)
-	case err != nil && g.oneShot && errors.Is(err, lease.ErrLost): // not the caller's session, and nothing was asked yet
-		return OpenAnswer{}, &effect.Unavailable{Code: "lease_unavailable", Cause: err}
-	case err != nil:
-		v.lost = errors.Is(err, lease.ErrLost)
-		return OpenAnswer{}, d.lost(ctx, v.req.Key, err)
-	case right == nil:
-		return d.finally(ctx, *v, f, true)
-	}
-	d.ex.cfg.Crash(afterClaim)
 	for {
-		if ctx.Err() != nil { // nothing was asked yet, or nothing was opened
-			right.Release()
-			return OpenAnswer{}, context.Cause(ctx)
-		}
-		open := d.ex.newOpen(v.req.Key, &v.req.Submission, right)
-		open.Nonce, open.Owner = v.req.Nonce, v.req.Owner
-		reply, err := d.ex.propose(open)
-		if err != nil {
-			return OpenAnswer{}, d.failed(g, v, open, right, err)
-		}
-		d.ex.cfg.Crash(afterOpen)
-		if wait := d.waitFor(reply); reply.Decision == flight.Busy || wait > 0 {
-			if d.pause(patience, g, v, reply, wait) {
-				continue
-			}
-			right.Release()
+		d.ex.cfg.Crash(beforeClaim)
+		right, f, err := d.ex.claim(ctx, patience, waiter{session: g.session, key: v.req.Key, id: v.id, final: v.final, held: d.unstick(ctx, g, v),
+			waits: func() { v.keep(patience, g) }, every: g.keepEvery()})
+		switch {
+		case errors.Is(err, errPatience):
 			return d.busy(ctx, *v)
+		case err != nil && g.oneShot && errors.Is(err, lease.ErrLost): // not the caller's session, and nothing was asked yet
+			return OpenAnswer{}, &effect.Unavailable{Code: "lease_unavailable", Cause: err}
+		case err != nil:
+			v.lost = errors.Is(err, lease.ErrLost)
+			return OpenAnswer{}, d.lost(ctx, v.req.Key, err)
+		case right == nil:
+			return d.finally(ctx, *v, f, true)
 		}
-		told, err := d.confirm(v, right, reply)
-		if err != nil {
-			d.giveUp(g, v, reply, right)
-			return OpenAnswer{}, d.ex.unavailable(v.req.Key, err)
+		d.ex.cfg.Crash(afterClaim)
+		if answer, early, err := d.ask(ctx, patience, g, v, right); !early {
+			return answer, err
 		}
-		return d.follow(ctx, g, v, right, told)
 	}
+}
+
+// ask asks the ledger under a claim. early: it is not yet time, and worth asking once more, under another claim. The one that
+// waited may be gone by then: where the ledger has sent it to look, the report that makes this needless takes it away.
+func (d *Desk) ask(ctx, patience context.Context, g guest, v *visit, right lease.Lease) (answer OpenAnswer, early bool, err error) {
+	if ctx.Err() != nil { // nothing was asked yet, or nothing was opened
+		right.Release()
+		return OpenAnswer{}, false, context.Cause(ctx)
+	}
+	open := d.ex.newOpen(v.req.Key, &v.req.Submission, right)
+	open.Nonce, open.Owner = v.req.Nonce, v.req.Owner
+	reply, err := d.ex.propose(open)
+	if err != nil {
+		return OpenAnswer{}, false, d.failed(g, v, open, right, err)
+	}
+	d.ex.cfg.Crash(afterOpen)
+	if wait := d.waitFor(reply); reply.Decision == flight.Busy || wait > 0 {
+		early = d.pause(patience, g, v, reply, wait)
+		if right.Release(); !early {
+			answer, err = d.busy(ctx, *v)
+		}
+		return answer, early, err
+	}
+	told, err := d.confirm(right, reply)
+	if err != nil {
+		d.giveUp(g, v, reply, right)
+		return OpenAnswer{}, false, d.ex.unavailable(v.req.Key, err)
+	}
+	answer, err = d.follow(ctx, g, v, right, told)
+	return answer, false, err
 }
 
 // failed gives up an Open that the ledger did not answer.

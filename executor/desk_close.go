@@ -33,6 +33,7 @@ func (d *Desk) Report(ctx context.Context, req ReportRequest) (*flight.Flight, e
 		return f, &effect.Fenced{} // nothing is left that evidence could be kept with
 	}
 	d.ex.cfg.Crash(beforeReport)
+	d.guests.report(req.ID, flight.Claim{Epoch: token.Epoch, Revision: token.Revision})
 	// From here on the outcome survives this process if it can be written anywhere at all; the caller keeps it until
 	// it is told so.
 	reply, err := d.ex.cfg.Ledger.Report(ctx, &flight.Report{
@@ -72,7 +73,7 @@ func (d *Desk) letGo(f *flight.Flight, token flight.Token) {
 }
 
 // overlook gives up the claim of a look-up that a report has made needless. The looker's session goes with it where nothing
-// is left that could be opened under it.
+// is left that could be opened under it. Whoever looks, or waits for the time to look, opens nothing under that claim.
 func (d *Desk) overlook(before, now *flight.Flight) {
 	if !before.Looking() || before.Probe.Claim == (flight.Claim{}) || now.Looking() && now.Probe.Claim == before.Probe.Claim {
 		return
@@ -127,8 +128,8 @@ func (d *Desk) Verdict(ctx context.Context, req VerdictRequest) (OpenAnswer, err
 	switch now := reply.Flight; {
 	case err != nil:
 		return OpenAnswer{}, d.ex.unavailable(f.Key, err)
-	case reply.Decision == flight.Fenced && (now.Looking() || now.Generation != generation):
-		return OpenAnswer{}, &effect.Fenced{Key: f.Key} // somebody else was sent to look
+	case reply.Decision == flight.Missing, reply.Decision == flight.Fenced && (now.Looking() || now.Generation != generation):
+		return OpenAnswer{}, &effect.Fenced{Key: f.Key} // somebody else was sent to look, or the key was freed
 	case req.Result == flight.Happened && !isSettled(now):
 		return OpenAnswer{}, &effect.Fenced{Key: f.Key} // another word counted, but who has seen the effect must not act
 	}

@@ -63,7 +63,7 @@ func (g *guest) stay(ctx context.Context) {
 			case <-tick.C:
 			}
 			patience, cancel := context.WithTimeout(ctx, time.Second)
-			_, _ = g.at.Load().Desk().Renew(patience, s.Session, []flight.Nonce{g.req.Nonce})
+			_, _ = g.at.Load().Desk().Renew(patience, s.Session, executor.Renewal{Nonces: []flight.Nonce{g.req.Nonce}})
 			cancel()
 		}
 	}()

@@ -17,6 +17,9 @@ func (d *Desk) follow(ctx context.Context, g guest, v *visit, right lease.Lease,
 	switch reply.Decision {
 	case flight.Proceed, flight.Look:
 		answer, err := d.grant(*v, reply, d.trust(g, right))
+		if ctx.Err() != nil && isUnnamed(v.req.Nonce) { // nobody hears it, and nobody can ask for it once more
+			err = context.Cause(ctx)
+		}
 		if err != nil {
 			d.giveUp(g, v, reply, right)
 			return OpenAnswer{}, err

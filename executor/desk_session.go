@@ -3,7 +3,6 @@ package executor
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -35,30 +34,27 @@ func (d *Desk) NewSession(ctx context.Context, ttl time.Duration, owner string) 
 }
 
 // Renew prolongs a session. nonces, where it is not nil, are the opens that the caller awaits or holds. An attempt of
-// the session that is not among them is abandoned, if it was open when the renewal before this one was served: then
-// the caller sent that open before it sent this renewal, and no longer wants it. A younger one it may not have listed
-// yet, because an open can overtake a renewal on the way. A look-up is let go alike. What was opened without a nonce of
-// the caller's cannot be listed, and is left alone.
-func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce, told ...flight.Version) (SessionAnswer, error) {
-	var seen flight.Version
-	if len(told) > 0 {
-		seen = told[0]
-	}
+// the session that is not among them is abandoned: its caller no longer wants it. What was opened after what the caller had seen
+// when it sent this renewal it may not have listed yet. Of a caller that does not say what it had seen, a single renewal may have
+// been sent before the open, and have been overtaken on the way, by the open alone or by the next renewal, too: there it must be
+// missing in two in a row. A look-up is let go alike. What was opened without a nonce of the caller's cannot be listed, and is left
+// alone.
+func (d *Desk) Renew(ctx context.Context, id flight.SessionID, what Renewal) (SessionAnswer, error) {
 	start := time.Now()
 	trust, err := d.renewed(ctx, flight.Key{}, id)
 	if err != nil {
 		return SessionAnswer{}, err
 	}
-	flights, before := d.guests.renew(id, start)
-	answer := SessionAnswer{Session: id, Trust: trust - time.Since(start), RenewEvery: d.guests.renewEvery(id, trust), Version: d.ex.cfg.Memory.Header().Version}
+	flights := d.guests.renew(id, start, what)
+	answer := SessionAnswer{Session: id, Trust: trust - time.Since(start), RenewEvery: d.guests.renewEvery(id, trust),
+		Version: d.ex.cfg.Memory.Header().Version}
 	for flightID, b := range flights {
 		f, err := d.ex.cfg.Ledger.Flight(flightID)
-		unlisted := nonces != nil && (b.at.Before(before) && seen == flight.Version{} || seen != flight.Version{} && !b.version.Later(seen)) && !slices.Contains(nonces, b.nonce) && !isUnnamed(b.nonce)
 		switch a := f.OpenAttempt(); {
 		case err != nil:
 		case a == nil || a.Claim != b.claim:
-			d.leftOver(f, flightID, b.claim, unlisted)
-		case unlisted:
+			d.leftOver(f, flightID, &b)
+		case b.unwanted():
 			d.unwanted(f)
 		case f.Cancel != nil:
 			answer.CancelRequested = append(answer.CancelRequested, flightID)
@@ -69,9 +65,9 @@ func (d *Desk) Renew(ctx context.Context, id flight.SessionID, nonces []flight.N
 
 // leftOver lets go of a claim whose attempt ended without a report to this process, unless its holder looks. One that does
 // not list its look-up any more brings no verdict, and keeps all others from looking for as long as its session lives.
-func (d *Desk) leftOver(f *flight.Flight, id flight.ID, claim flight.Claim, unlisted bool) {
-	if unlisted || !f.Looking() || f.Probe.Claim != claim {
-		d.leave(f, id, claim)
+func (d *Desk) leftOver(f *flight.Flight, id flight.ID, b *boarded) {
+	if b.unwanted() || !f.Looking() || f.Probe.Claim != b.claim {
+		d.leave(f, id, b.claim)
 	}
 }
 

@@ -16,15 +16,14 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// A renewal that does not list an attempt abandons it, but only if it was open at the renewal before: a younger open
-// may have overtaken the renewal.
+// Two renewals in a row that do not list an attempt abandon it; a single one may have been overtaken by the open.
 func TestDeskRenewAbandonsWhatItsCallerDoesNotHold(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		s := session(t, fd)
 		renew := func(nonces ...flight.Nonce) executor.SessionAnswer {
 			t.Helper()
 			asleep(t, time.Second)
-			a, err := fd.Desk().Renew(t.Context(), s, nonces)
+			a, err := fd.Desk().Renew(t.Context(), s, executor.Renewal{Nonces: nonces})
 			require.NoError(t, err)
 			require.Positive(t, a.Trust)
 			synctest.Wait()
@@ -37,10 +36,10 @@ func TestDeskRenewAbandonsWhatItsCallerDoesNotHold(t *testing.T) {
 			return proceed(t, fd, req)
 		}
 		open("1", 1)
-		renew(flight.Nonce{}) // the first one: nobody knows what came before
+		renew(flight.Nonce{}) // the first one may have been sent before the open
 		require.Equal(t, flight.Running, fd.Flight(keyOf("1")).State)
 		open("2", 2)
-		a, err := fd.Desk().Renew(t.Context(), s, nil)
+		a, err := fd.Desk().Renew(t.Context(), s, executor.Renewal{})
 		require.NoError(t, err)
 		require.Empty(t, a.CancelRequested)
 		require.Equal(t, flight.Running, fd.Flight(keyOf("1")).State, "a renewal that lists nothing says nothing")
@@ -51,6 +50,97 @@ func TestDeskRenewAbandonsWhatItsCallerDoesNotHold(t *testing.T) {
 		open("1", 3) // free at once
 		fd.Cancel(t, keyOf("1"), "enough")
 		require.Equal(t, []flight.ID{keyOf("1").FlightID()}, renew(flight.Nonce{2}, flight.Nonce{3}).CancelRequested)
+	})
+}
+
+// Renewals may arrive out of order. One that was sent before the open, and comes behind the next one, takes nothing away from a
+// caller that acts.
+func TestDeskRenewThatIsLateAbandonsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session = session(t, fd)
+		proceed(t, fd, req)
+		state := func(nonces ...flight.Nonce) flight.State {
+			t.Helper()
+			asleep(t, time.Second)
+			_, err := fd.Desk().Renew(t.Context(), req.Session, executor.Renewal{Nonces: nonces})
+			require.NoError(t, err)
+			synctest.Wait()
+			return fd.Flight(req.Key).State
+		}
+		none := []flight.Nonce{}
+		for range 3 {
+			require.Equal(t, flight.Running, state(req.Nonce))
+			require.Equal(t, flight.Running, state(none...), "its caller acts")
+		}
+		require.Equal(t, flight.Queued, state(none...), "its caller has stopped to list it")
+	})
+}
+
+// A renewal that says what its caller had seen takes nothing away that was opened since, however late and often it comes; what
+// its caller knew of and does not list is free at once.
+func TestDeskRenewSaysWhatItsCallerHasSeen(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session = session(t, fd)
+		renew := func(seen flight.Version, nonces ...flight.Nonce) executor.SessionAnswer {
+			t.Helper()
+			asleep(t, time.Second)
+			a, err := fd.Desk().Renew(t.Context(), req.Session, executor.Renewal{Nonces: nonces, Seen: seen})
+			require.NoError(t, err)
+			synctest.Wait()
+			return a
+		}
+		none := []flight.Nonce{}
+		proceed(t, fd, openOf("before", `{}`, flight.Policy{}, 9)) // so that there is something to have seen
+		early := renew(flight.Version{}, none...).Version
+		proceed(t, fd, req)
+		for range 4 {
+			renew(early, none...)
+			require.Equal(t, flight.Running, fd.Flight(req.Key).State, "its caller acts")
+		}
+		late := renew(early, req.Nonce).Version
+		require.True(t, late.Later(early))
+		renew(late, none...)
+		require.Equal(t, flight.Queued, fd.Flight(req.Key).State, "its caller has stopped to list it")
+	})
+}
+
+// spooling is a node whose reports wait on its disk.
+type spooling struct {
+	*flightdtest.Ledger
+	kept []*flight.Report
+}
+
+func (l *spooling) Report(_ context.Context, r *flight.Report) (flight.Reply, error) {
+	l.kept = append(l.kept, r)
+	return flight.Reply{}, executor.ErrPending
+}
+
+// A caller that has reported may believe that it holds nothing any more. Its report waits on the node's disk: the effect is not
+// given back as one of which nothing was sent.
+func TestDeskRenewLeavesAloneWhatIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := new(spooling)
+		fd := flightdtest.Open(t, flightdtest.Options{Configure: func(cfg *executor.Config) {
+			l.Ledger = cfg.Ledger.(*flightdtest.Ledger)
+			cfg.Ledger = l
+		}})
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session = session(t, fd)
+		a := proceed(t, fd, req)
+		_, err := fd.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
+		require.Equal(t, "report_pending", requireAs[*effect.Unavailable](t, err).Code)
+		for range 4 {
+			asleep(t, 5*time.Second)
+			_, err := fd.Desk().Renew(t.Context(), req.Session, executor.Renewal{Nonces: []flight.Nonce{}})
+			require.NoError(t, err)
+			synctest.Wait()
+			require.Equal(t, flight.Running, fd.Flight(req.Key).State, "it happened")
+		}
+		_, err = fd.Ledger.Report(t.Context(), l.kept[0])
+		require.NoError(t, err)
+		require.Equal(t, flight.StateSucceeded, fd.Flight(req.Key).State)
 	})
 }
 
@@ -66,7 +156,7 @@ func TestDeskRenewLetsGoOfLookUpsNobodyMakes(t *testing.T) {
 					if listed {
 						list = append(list, req.Nonce)
 					}
-					_, err := fd.Desk().Renew(t.Context(), req.Session, list)
+					_, err := fd.Desk().Renew(t.Context(), req.Session, executor.Renewal{Nonces: list})
 					require.NoError(t, err)
 				}
 				other := req
@@ -99,7 +189,7 @@ func TestDeskRenewLeavesAloneWhatCannotBeListed(t *testing.T) {
 		for i := range 6 {
 			asleep(t, 5*time.Second)
 			desk := []*executor.Desk{fd.Desk(), other.Desk()}[i/3]
-			_, err := desk.Renew(t.Context(), req.Session, []flight.Nonce{req.Nonce})
+			_, err := desk.Renew(t.Context(), req.Session, executor.Renewal{Nonces: []flight.Nonce{req.Nonce}})
 			require.NoError(t, err)
 			synctest.Wait()
 			require.Equal(t, flight.Running, fd.Flight(req.Key).State, "its caller acts")
@@ -117,7 +207,7 @@ func TestDeskSessionsEnd(t *testing.T) {
 		require.NoError(t, fd.Desk().CloseSession(t.Context(), s))
 		asleep(t, time.Second)
 		require.Equal(t, flight.Queued, fd.Flight(req.Key).State, "noticed at once")
-		_, err := fd.Desk().Renew(t.Context(), s, nil)
+		_, err := fd.Desk().Renew(t.Context(), s, executor.Renewal{})
 		requireAs[*effect.LeaseLost](t, err)
 		f, err := fd.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
 		require.NoError(t, err)
@@ -128,7 +218,7 @@ func TestDeskSessionsEnd(t *testing.T) {
 		asleep(t, 20*time.Second) // never renewed
 		_, err = fd.Desk().Open(t.Context(), req)
 		require.Error(t, err)
-		_, err = fd.Desk().Renew(t.Context(), req.Session, nil)
+		_, err = fd.Desk().Renew(t.Context(), req.Session, executor.Renewal{})
 		requireAs[*effect.LeaseLost](t, err)
 		require.NoError(t, fd.Desk().CloseSession(t.Context(), req.Session))
 	})
@@ -186,7 +276,7 @@ func TestDeskRestart(t *testing.T) {
 		next := fd.Restart(t, flightdtest.Options{})
 		for range 3 {
 			asleep(t, 5*time.Second)
-			answer, err := next.Desk().Renew(t.Context(), s, []flight.Nonce{req.Nonce})
+			answer, err := next.Desk().Renew(t.Context(), s, executor.Renewal{Nonces: []flight.Nonce{req.Nonce}})
 			require.NoError(t, err)
 			require.InDelta(t, 5*time.Second, answer.RenewEvery, float64(time.Second))
 		}
@@ -216,7 +306,7 @@ func TestDeskWithEtcdAway(t *testing.T) {
 		}
 		_, err := fd.Desk().NewSession(t.Context(), 0, "x")
 		require.Equal(t, "lease_unavailable", requireAs[*effect.Unavailable](t, err).Code)
-		_, err = fd.Desk().Renew(t.Context(), s, nil)
+		_, err = fd.Desk().Renew(t.Context(), s, executor.Renewal{})
 		require.Error(t, err)
 		_, err = fd.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
 		require.NoError(t, err, "a report needs only the fence")

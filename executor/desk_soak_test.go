@@ -139,7 +139,7 @@ func (f *flyer) renew(ctx context.Context) {
 		f.mu.Lock()
 		if f.session != "" {
 			sent := time.Now()
-			a, err := f.desk().Renew(ctx, f.session, slices.AppendSeq([]flight.Nonce{}, maps.Keys(f.held)))
+			a, err := f.desk().Renew(ctx, f.session, executor.Renewal{Nonces: slices.AppendSeq([]flight.Nonce{}, maps.Keys(f.held))})
 			var lost *effect.LeaseLost
 			switch {
 			case err == nil:

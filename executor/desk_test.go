@@ -124,6 +124,38 @@ func TestHazard08_DeskCallerGoesInMidOpen(t *testing.T) {
 	})
 }
 
+// A caller without a nonce of its own cannot come back: what was opened for one that has gone is given up, and leaves neither a
+// doubt nor a key that waits for the end of its session.
+func TestDeskCallerGoesThatCannotComeBack(t *testing.T) {
+	for name, ofSession := range map[string]bool{"session": true, "one shot": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+				ctx, cut := context.WithCancel(t.Context())
+				other := fd.Restart(t, flightdtest.Options{Configure: func(cfg *executor.Config) {
+					cfg.Crash = func(p string) {
+						if p == "after-open" {
+							cut()
+						}
+					}
+				}})
+				req := openOf("1", `{}`, flight.Policy{}, 1)
+				req.Nonce = executor.UnnamedNonce()
+				if ofSession {
+					req.Session = session(t, other)
+				}
+				answer, err := other.Desk().Open(ctx, req)
+				require.ErrorIs(t, err, context.Canceled, "%v", answer.Decision)
+				released(t)
+				require.Equal(t, flight.Queued, fd.Flight(req.Key).State)
+				require.Zero(t, claimsOf(t, fd))
+				asleep(t, time.Minute)
+				require.False(t, fd.Flight(req.Key).Tainted())
+				proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 2))
+			})
+		})
+	}
+}
+
 func TestDeskOneProceedsOthersReplay(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		answers := make(chan executor.OpenAnswer, 100)
@@ -366,7 +398,7 @@ func TestDeskBadOpens(t *testing.T) {
 		req.Session = "ses_unknown"
 		_, err := fd.Desk().Open(t.Context(), req)
 		requireAs[*effect.LeaseLost](t, err)
-		_, err = fd.Desk().Renew(t.Context(), "ses_unknown", nil)
+		_, err = fd.Desk().Renew(t.Context(), "ses_unknown", executor.Renewal{})
 		requireAs[*effect.LeaseLost](t, err)
 		require.NoError(t, fd.Desk().CloseSession(t.Context(), "ses_unknown"))
 		require.Nil(t, fd.Flight(good.Key))

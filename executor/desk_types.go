@@ -70,6 +70,12 @@ type VerdictRequest struct {
 	Open       OpenRequest // what to open when it did not happen; Key and Submission may be left out
 }
 
+// Renewal is what a caller says when it renews its session.
+type Renewal struct {
+	Nonces []flight.Nonce // of the opens that it awaits or holds; nil: it says nothing of them
+	Seen   flight.Version // in the last answer about the session that it has had; zero: it does not say
+}
+
 // SessionAnswer says how long a session's holder may believe in it.
 type SessionAnswer struct {
 	Session         flight.SessionID

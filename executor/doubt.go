@@ -10,14 +10,15 @@ import (
 	"github.com/flightd/flightd/internal/caller"
 )
 
-// lookUp asks the provider what happened and brings the verdict.
+// lookUp asks the provider what happened and brings the verdict. Nothing is opened under the claim with which the ledger sent it
+// to look: the late report that makes that needless takes it away.
 func (ex *Executor) lookUp(t *trip, reply flight.Reply) (step, effect.Result, error) {
 	f := reply.Flight
 	if t.call.LookUp == nil {
 		return landed, effect.Result{}, &effect.InDoubt{Key: t.call.Key, Version: f.Version, Cause: caller.NoLookUp}
 	}
 	if wait := ex.settle.remaining(f); wait > 0 { // by this process's own clock, from its own observation
-		return openAgain, effect.Result{}, ex.pause(t, flight.Reply{Flight: f, Wait: wait})
+		return claimAnew, effect.Result{}, ex.pause(t, flight.Reply{Flight: f, Wait: wait})
 	}
 	verb, answer := ex.ask(t, f)
 	// A look-up changes nothing at the provider: if the process dies before its verdict is recorded, the next one asks
@@ -38,7 +39,7 @@ func (ex *Executor) lookUp(t *trip, reply flight.Reply) (step, effect.Result, er
 	if t.interest.Err() != nil {
 		return landed, effect.Result{}, context.Cause(&t.interest)
 	}
-	return openAgain, effect.Result{}, nil
+	return claimAnew, effect.Result{}, nil
 }
 
 // ask calls the caller's look-up.

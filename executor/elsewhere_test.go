@@ -24,7 +24,7 @@ func elsewhere(t *testing.T, run func(t *testing.T, here, there *flightdtest.Fli
 			t.Helper()
 			for range 4 {
 				asleep(t, 5*time.Second)
-				_, err := there.Desk().Renew(t.Context(), id, nil)
+				_, err := there.Desk().Renew(t.Context(), id, executor.Renewal{})
 				require.NoError(t, err)
 			}
 		})
@@ -43,7 +43,7 @@ func claimsOf(t *testing.T, fd *flightdtest.Flightd) int {
 func TestElsewhere_ALivingSessionIsNotLost(t *testing.T) {
 	for name, ask := range map[string]func(t *testing.T, fd *flightdtest.Flightd, req executor.OpenRequest) error{
 		"renew": func(t *testing.T, fd *flightdtest.Flightd, req executor.OpenRequest) error {
-			a, err := fd.Desk().Renew(t.Context(), req.Session, nil)
+			a, err := fd.Desk().Renew(t.Context(), req.Session, executor.Renewal{})
 			require.Positive(t, a.Trust)
 			require.Equal(t, 5*time.Second, a.RenewEvery)
 			return err
@@ -112,9 +112,66 @@ func TestElsewhere_AReportLeavesNoClaim(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, claimsOf(t, there))
 		proceed(t, there, openOf("1", `{}`, flight.Policy{}, 2))
-		_, err = here.Desk().Renew(t.Context(), req.Session, nil)
+		_, err = here.Desk().Renew(t.Context(), req.Session, executor.Renewal{})
 		require.NoError(t, err)
 	})
+}
+
+// What a node noted of an attempt that ended elsewhere goes with the next one of that flight.
+func TestElsewhere_WhatIsOvertakenIsForgotten(t *testing.T) {
+	elsewhere(t, func(t *testing.T, here, there *flightdtest.Flightd, renew func(flight.SessionID)) {
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session = session(t, here)
+		a := proceed(t, here, req)
+		renew(req.Session)
+		_, err := there.Desk().Report(t.Context(), reportOf(a, flight.NotDone, ""))
+		require.NoError(t, err)
+		require.Zero(t, claimsOf(t, there))
+		next := openOf("1", `{}`, flight.Policy{}, 2)
+		next.Session = session(t, here)
+		b := proceed(t, here, next)
+		require.Equal(t, 1, here.Desk().Notes())
+		_, err = here.Desk().Renew(t.Context(), req.Session, executor.Renewal{Nonces: []flight.Nonce{}})
+		require.NoError(t, err)
+		require.Equal(t, 1, claimsOf(t, here), "that of the caller that acts")
+		_, err = here.Desk().Report(t.Context(), reportOf(b, flight.Succeeded, "ch_1"))
+		require.NoError(t, err)
+		require.Zero(t, here.Desk().Notes())
+	})
+}
+
+// A caller waits until it may look, with its claim, and the attempt that it was to look for reports after all that it did nothing.
+// The caller is let through with the claim that it has: a report leaves that alone, at its own node and at another one.
+func TestElsewhere_AReportTakesNoClaimOfAWaitingCaller(t *testing.T) {
+	for name, same := range map[string]bool{"the same node": true, "another node": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, there *flightdtest.Flightd) {
+				p := flight.Policy{Recovery: flight.Verify, SettleDelay: 10 * time.Second}
+				a := proceed(t, there, openOf("1", `{}`, p, 1))
+				_, err := there.Desk().Report(t.Context(), reportOf(a, flight.Unknown, ""))
+				require.NoError(t, err)
+				asleep(t, 10*time.Second) // over by the ledger's time; this node has yet to wait as long by its own
+				here := there.Restart(t, flightdtest.Options{})
+				req := openOf("1", `{}`, p, 2)
+				req.Session, req.Wait = sessionOf(t, here, time.Minute), time.Minute
+				opened := make(chan error, 1)
+				go func() { _, err := here.Desk().Open(t.Context(), req); opened <- err }()
+				asleep(t, 2*time.Second)
+				require.Equal(t, 1, claimsOf(t, there))
+				if same {
+					there = here
+				}
+				_, err = there.Desk().Report(t.Context(), reportOf(a, flight.NotDone, ""))
+				require.NoError(t, err)
+				require.NoError(t, <-opened)
+				require.EqualValues(t, 2, here.Flight(req.Key).OpenAttempt().Number)
+				require.Equal(t, 1, claimsOf(t, here), "that of the caller that acts")
+				asleep(t, 10*time.Second)
+				require.Equal(t, flight.Running, here.Flight(req.Key).State)
+				require.NotNil(t, here.Flight(req.Key).OpenAttempt(), "nobody has taken it for lost")
+			})
+		})
+	}
 }
 
 // A session for one flight alone ends with its report, also where the node that made it has lost sight of it.
@@ -125,7 +182,7 @@ func TestElsewhere_AOneShotEndsWithItsReport(t *testing.T) {
 			a := proceed(t, here, req)
 			renew(a.Session)
 			if again { // it comes back to this node before it reports
-				_, err := here.Desk().Renew(t.Context(), a.Session, nil)
+				_, err := here.Desk().Renew(t.Context(), a.Session, executor.Renewal{})
 				require.NoError(t, err)
 			}
 			_, err := here.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
@@ -153,7 +210,7 @@ func TestElsewhere_NobodyEndsWhatNoneHasAbandoned(t *testing.T) {
 		acts := proceed(t, there, req) // its answer was lost: the next server
 		for range 200 {                // longer than anybody insists
 			asleep(t, 4*time.Second)
-			_, err := there.Desk().Renew(t.Context(), acts.Session, []flight.Nonce{req.Nonce})
+			_, err := there.Desk().Renew(t.Context(), acts.Session, executor.Renewal{Nonces: []flight.Nonce{req.Nonce}})
 			require.NoError(t, err)
 		}
 		require.Equal(t, 1, claimsOf(t, there))

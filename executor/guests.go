@@ -22,18 +22,26 @@ type guest struct {
 
 // boarded is an attempt, or a look-up, that was opened for a guest.
 type boarded struct {
-	right   lease.Lease // nil where another process made it
-	claim   flight.Claim
-	nonce   flight.Nonce
-	at      time.Time
-	version flight.Version
+	right    lease.Lease // nil where another process made it
+	claim    flight.Claim
+	nonce    flight.Nonce
+	version  flight.Version // of its flight when it was noted: its open was applied by then
+	unlisted int            // how many renewals in a row did not list it
+	reported bool           // its outcome was brought here, and may be recorded later
 }
+
+// mostUnlisted is how many renewals in a row must not list what a guest holds until it is taken for unwanted. A single one may
+// have been sent before the open, and be late.
+const mostUnlisted = 2
+
+// unwanted reports whether the caller does not want what it holds. What it has reported it need not list any more, whatever it
+// was told of the report: it may wait on this process's disk.
+func (b *boarded) unwanted() bool { return b.unlisted >= mostUnlisted && !b.reported }
 
 // stay is what the desk knows of one guest.
 type stay struct {
 	guest   guest
 	flights map[flight.ID]boarded
-	renewed time.Time // when the last renewal was served; zero: none yet
 	seen    time.Time // when it last came by
 }
 
@@ -81,8 +89,32 @@ func (gs *guests) boardLocked(g guest, f *flight.Flight, right lease.Lease, nonc
 	if right != nil {
 		claim = right.Claim() // a looker's is another than that of the attempt
 	}
-	s.flights[f.ID] = boarded{right: right, claim: claim, nonce: nonce, at: time.Now(), version: f.Version}
+	if gs.overtakeLocked(f.ID, claim) {
+		return
+	}
+	s.flights[f.ID] = boarded{right: right, claim: claim, nonce: nonce, version: f.Version}
 	gs.byFlight[f.ID] = g.session.ID()
+}
+
+// overtakeLocked forgets what is noted of a flight under an older claim, which is gone: this one could not have been made else.
+// It reports whether a newer one is noted already.
+func (gs *guests) overtakeLocked(id flight.ID, claim flight.Claim) (late bool) {
+	s := gs.bySession[gs.byFlight[id]]
+	if s == nil {
+		return false
+	}
+	b, known := s.flights[id]
+	switch order := b.claim.Compare(claim); {
+	case !known || order == 0:
+		return false
+	case order > 0:
+		return true
+	}
+	delete(s.flights, id)
+	if b.right != nil {
+		b.right.Release()
+	}
+	return false
 }
 
 // reboard notes what a process before this one opened for a guest, unless this one knows better.
@@ -114,6 +146,16 @@ func (gs *guests) heldLocked(id flight.ID, claim flight.Claim) (g guest, b board
 	return guest{}, boarded{}, false
 }
 
+// report notes that the outcome of an attempt was brought.
+func (gs *guests) report(id flight.ID, claim flight.Claim) {
+	gs.mu.Lock()
+	defer gs.mu.Unlock()
+	if _, b, known := gs.heldLocked(id, claim); known {
+		b.reported = true
+		gs.bySession[gs.byFlight[id]].flights[id] = b
+	}
+}
+
 // rightOf is the right to a flight under that claim; nil where this process did not make it.
 func (gs *guests) rightOf(id flight.ID, claim flight.Claim) lease.Lease {
 	gs.mu.Lock()
@@ -136,16 +178,33 @@ func (gs *guests) find(session lease.Session, now time.Time) (g guest, known boo
 	return s.guest, true
 }
 
-// renew notes a renewal, and gives what the guest holds and when the renewal before this one was served.
-func (gs *guests) renew(id flight.SessionID, now time.Time) (flights map[flight.ID]boarded, before time.Time) {
+// renew notes a renewal, and gives what the guest holds.
+func (gs *guests) renew(id flight.SessionID, now time.Time, what Renewal) map[flight.ID]boarded {
+	listed := make(map[flight.Nonce]bool, len(what.Nonces))
+	for _, n := range what.Nonces {
+		listed[n] = true
+	}
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	s := gs.bySession[id]
 	if s == nil {
-		return nil, time.Time{}
+		return nil
 	}
-	before, s.renewed, s.seen = s.renewed, now, now
-	return maps.Clone(s.flights), before
+	s.seen = now
+	for f, b := range s.flights {
+		switch {
+		case what.Nonces == nil || isUnnamed(b.nonce):
+			continue
+		case listed[b.nonce]:
+			b.unlisted = 0
+		case what.Seen == flight.Version{}:
+			b.unlisted++
+		case !b.version.Later(what.Seen):
+			b.unlisted = mostUnlisted
+		}
+		s.flights[f] = b
+	}
+	return maps.Clone(s.flights)
 }
 
 // forget drops a guest whose session is over.

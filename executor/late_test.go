@@ -50,7 +50,7 @@ func TestLate_AReportEndsTheLook(t *testing.T) {
 						_, err := at.Desk().Report(t.Context(), reportOf(a, o, "ch_1"))
 						require.NoError(t, err)
 						require.Zero(t, claimsOf(t, fd), "there is nothing to look for any more")
-						_, err = fd.Desk().Renew(t.Context(), looks.Session, nil) // as whoever looks does
+						_, err = fd.Desk().Renew(t.Context(), looks.Session, executor.Renewal{}) // as whoever looks does
 						if o == flight.NotDone || ofSession {
 							require.NoError(t, err)
 						}
@@ -118,7 +118,7 @@ func TestLate_ARenewalLeavesTheLookersClaim(t *testing.T) {
 		a := proceed(t, here, req)
 		for range 4 { // the node loses sight of it
 			asleep(t, 5*time.Second)
-			_, err := there.Desk().Renew(t.Context(), req.Session, nil)
+			_, err := there.Desk().Renew(t.Context(), req.Session, executor.Renewal{})
 			require.NoError(t, err)
 		}
 		_, err := there.Desk().Report(t.Context(), reportOf(a, flight.Unknown, ""))
@@ -133,7 +133,7 @@ func TestLate_ARenewalLeavesTheLookersClaim(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, flight.Look, looks.Decision)
 		}
-		_, err = here.Desk().Renew(t.Context(), req.Session, nil)
+		_, err = here.Desk().Renew(t.Context(), req.Session, executor.Renewal{})
 		require.NoError(t, err)
 		require.Nil(t, l.between)
 		require.Equal(t, 1, claimsOf(t, there), "that of the looker")

@@ -76,7 +76,7 @@ func (ex *Executor) unsay(open *flight.Open, f *flight.Flight) {
 
 // abandonOf abandons what an Open may have opened whose answer was never seen.
 func abandonOf(open *flight.Open) *flight.Abandon {
-	return &flight.Abandon{Key: open.Key, Session: open.Claim.Session, Nonce: open.Nonce, NotAfter: open.NotAfter, Error: "its opener gave up"}
+	return &flight.Abandon{Key: open.Key, Session: open.Claim.Session, Claim: open.Claim, Nonce: open.Nonce, NotAfter: open.NotAfter, Error: "its opener gave up"}
 }
 
 // forsake makes sure that no attempt is left behind of which nothing was sent, and only then lets the key go: whoever came

@@ -177,7 +177,7 @@ func TestVerdict_RepeatedTakesNoClaim(t *testing.T) {
 		for _, e := range fd.Ledger.History(req.Key) {
 			t.Logf("%v attempt %d %v %s", e.Kind, e.Attempt, e.Outcome, e.Note)
 		}
-		_, err = fd.Desk().Renew(t.Context(), req.Session, []flight.Nonce{{3}})
+		_, err = fd.Desk().Renew(t.Context(), req.Session, executor.Renewal{Nonces: []flight.Nonce{{3}}})
 		require.NoError(t, err)
 		last, err := fd.Desk().Verdict(t.Context(), executor.VerdictRequest{
 			ID: next.Flight.ID, Probe: next.Probe, Result: flight.DidNotHappen, Open: executor.OpenRequest{Nonce: flight.Nonce{5}, Session: other.Session},
@@ -298,7 +298,7 @@ func TestRepeat_AnotherNodeTellsToAct(t *testing.T) {
 		require.Equal(t, flight.Proceed, acts.Decision)
 		for range 3 {
 			asleep(t, time.Second)
-			_, err := b.Desk().Renew(t.Context(), req.Session, []flight.Nonce{{1}})
+			_, err := b.Desk().Renew(t.Context(), req.Session, executor.Renewal{Nonces: []flight.Nonce{{1}}})
 			require.NoError(t, err)
 		}
 		l.mu.Lock()

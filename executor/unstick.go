@@ -72,7 +72,7 @@ func (d *Desk) unstick(ctx context.Context, g guest, v *visit) func(*lease.HeldE
 		own, patience := held.Claim.Session == g.session.ID(), givenUpAfter
 		switch {
 		case own:
-			v.shared, patience = true, d.ex.cfg.TTL/2+lastPoll
+			patience = d.ex.cfg.TTL/2 + lastPoll
 		case d.guests.rightOf(v.id, held.Claim) != nil:
 			return // somebody known here acts, looks, or has just reported
 		}
@@ -97,19 +97,14 @@ func (d *Desk) isGuests(ctx context.Context, claim flight.Claim) bool {
 	return err == nil
 }
 
-// confirm makes sure that an attempt is this sending's of the open, where another process may handle another sending of it:
-// a claim for the same session was in the way. What that process abandons it names by the nonce, so that only an attempt
-// whose caller was told to act, as the ledger knows from a repeat, is safe from it. And what it opened after all stands
-// under a claim that is gone: nobody may act for that.
-func (d *Desk) confirm(v *visit, right lease.Lease, reply flight.Reply) (flight.Reply, error) {
-	switch {
-	case reply.Decision != flight.Proceed:
-	case reply.Flight.Newest().Claim != right.Claim():
-		told, err := d.ex.insist(d.ex.asking.Context(), abandonReply(reply, "its claim is gone"))
-		told.Decision = flight.Fenced // the nonce has had its attempt
-		return told, err
-	case v.shared:
-		return d.ex.propose(d.repeatOf(v, right.Claim()))
+// confirm makes sure that an attempt is this sending's of the open: another process may handle another sending of it. What
+// that one opened after all stands under a claim that is gone: nobody may act for that. What it abandons it names by the
+// claim under which it asked, which is not this one.
+func (d *Desk) confirm(right lease.Lease, reply flight.Reply) (flight.Reply, error) {
+	if reply.Decision != flight.Proceed || reply.Flight.Newest().Claim == right.Claim() {
+		return reply, nil
 	}
-	return reply, nil
+	told, err := d.ex.insist(d.ex.asking.Context(), abandonReply(reply, "its claim is gone"))
+	told.Decision = flight.Fenced // the nonce has had its attempt
+	return told, err
 }

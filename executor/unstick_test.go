@@ -93,7 +93,7 @@ func TestUnstick_WhatWasOpenedSinceIsNotAbandoned(t *testing.T) {
 		acts := proceed(t, there, req)
 		l.heal()
 		asleep(t, 5*time.Second)
-		_, err := there.Desk().Renew(t.Context(), req.Session, []flight.Nonce{req.Nonce})
+		_, err := there.Desk().Renew(t.Context(), req.Session, executor.Renewal{Nonces: []flight.Nonce{req.Nonce}})
 		require.NoError(t, err)
 		nobodyElseActs(t, there, acts)
 		f, err := there.Desk().Report(t.Context(), reportOf(acts, flight.Succeeded, "ch_1"))
@@ -103,17 +103,33 @@ func TestUnstick_WhatWasOpenedSinceIsNotAbandoned(t *testing.T) {
 	})
 }
 
-// The other node's word comes right behind the open: its caller is not told to act for an attempt that is over.
-func TestUnstick_WhatWasAbandonedAtOnceIsNotActedFor(t *testing.T) {
+// The claim goes while a sending of the open looks that does not stay. The next one meets none, and acts; the node that made
+// that claim knows as little of it as of the first.
+func TestUnstick_WhatOpenedBehindTheOneThatLooked(t *testing.T) {
 	stuckClaim(t, func(t *testing.T, l *delayed, _ *before, there *flightdtest.Flightd, req executor.OpenRequest) {
-		there.Ledger.Before(func(c flight.Command) {
-			if o, is := c.(*flight.Open); is && o.Repeat {
-				there.Ledger.Before(nil)
-				l.heal()
-				asleep(t, 5*time.Second)
-				require.Nil(t, there.Flight(req.Key).OpenAttempt())
-			}
-		})
+		req.Wait = time.Millisecond
+		acts, err := comesBack(t, there, req, time.Minute, req.Session, req.Nonce)
+		require.NoError(t, err)
+		require.Equal(t, flight.Proceed, acts.Decision)
+		l.heal()
+		asleep(t, 5*time.Second)
+		_, err = there.Desk().Renew(t.Context(), req.Session, executor.Renewal{Nonces: []flight.Nonce{req.Nonce}})
+		require.NoError(t, err)
+		nobodyElseActs(t, there, acts)
+		f, err := there.Desk().Report(t.Context(), reportOf(acts, flight.Succeeded, "ch_1"))
+		require.NoError(t, err)
+		require.Equal(t, flight.StateSucceeded, f.State)
+		require.Zero(t, claimsOf(t, there))
+	})
+}
+
+// The other node's word comes right before the open: its nonce opens nothing any more.
+func TestUnstick_WhatWasAbandonedBeforeIsNotActedFor(t *testing.T) {
+	stuckClaim(t, func(t *testing.T, l *delayed, b *before, there *flightdtest.Flightd, req executor.OpenRequest) {
+		b.open = func() {
+			l.heal()
+			asleep(t, 5*time.Second)
+		}
 		_, err := there.Desk().Open(t.Context(), req)
 		requireAs[*effect.Fenced](t, err)
 		require.False(t, there.Flight(req.Key).Tainted())
@@ -146,8 +162,8 @@ func comesBack(t *testing.T, fd *flightdtest.Flightd, req executor.OpenRequest, 
 	if nonces == nil {
 		nonces = []flight.Nonce{}
 	}
-	for began := time.Now(); ; {
-		_, err := fd.Desk().Renew(t.Context(), renews, nonces)
+	for began := time.Now(); ; asleep(t, 100*time.Millisecond) {
+		_, err := fd.Desk().Renew(t.Context(), renews, executor.Renewal{Nonces: nonces})
 		require.NoError(t, err)
 		answer, err := fd.Desk().Open(t.Context(), req)
 		if err == nil || time.Since(began) > most {
@@ -173,7 +189,7 @@ func TestUnstick_ADeadProcessesClaimForALivingSession(t *testing.T) {
 		acts, err := comesBack(t, next.Flightd, other, 15*time.Minute, req.Session)
 		require.NoError(t, err)
 		require.Equal(t, flight.Proceed, acts.Decision)
-		_, err = next.Desk().Renew(t.Context(), req.Session, nil)
+		_, err = next.Desk().Renew(t.Context(), req.Session, executor.Renewal{})
 		require.NoError(t, err, "the session has lost nothing else")
 	})
 }

@@ -48,6 +48,26 @@ func TestVerdict_WhoHasSeenTheEffectDoesNotAct(t *testing.T) {
 	}
 }
 
+// Nor does whoever has not seen it, where the key was freed meanwhile: its verdict is about what was before, and says nothing of
+// what the next caller wants.
+func TestVerdict_OpensNoFreedKey(t *testing.T) {
+	for _, said := range []flight.Verb{flight.DidNotHappen, flight.NoVerb} {
+		t.Run(said.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+				a, req, looks := sentToLook(t, fd)
+				_, err := fd.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
+				require.NoError(t, err)
+				_, err = fd.Ledger.Propose(t.Context(), &flight.Free{Key: req.Key, Generation: 1, Who: "test"})
+				require.NoError(t, err)
+				answer, err := fd.Desk().Verdict(t.Context(), executor.VerdictRequest{ID: looks.Flight.ID, Probe: looks.Probe, Result: said, Open: req})
+				require.Error(t, err, "%v, with the input %q", answer.Decision, answer.Input.Data)
+				requireAs[*effect.Fenced](t, err)
+				require.Equal(t, flight.Absent, fd.Flight(req.Key).State)
+			})
+		})
+	}
+}
+
 // A caller that was kept waiting for the next look counts its trust from when it sent its verdict, as after an open.
 func TestVerdict_TrustOfThoseWhoWaited(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {

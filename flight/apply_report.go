@@ -174,7 +174,7 @@ func (t *turn) abandon(c *Abandon) Decision {
 
 func (t *turn) abandonNonce(c *Abandon) Decision {
 	if f := t.flight(); f != nil {
-		if a := f.Newest(); a != nil && a.Nonce == c.Nonce && a.Claim.Session == c.Session {
+		if a := f.Newest(); a != nil && c.means(a) {
 			return t.dropNewest(c)
 		}
 	}
@@ -187,6 +187,11 @@ func (t *turn) abandonNonce(c *Abandon) Decision {
 	f := t.edit()
 	f.Spent = append(slices.Clip(t.stillSpent(f.Spent)), SpentNonce{Session: c.Session, Nonce: c.Nonce, Until: c.NotAfter})
 	return Accepted
+}
+
+// means reports whether an attempt is what an Open has opened that is abandoned by its nonce.
+func (c *Abandon) means(a *Attempt) bool {
+	return a.Nonce == c.Nonce && a.Claim.Session == c.Session && (c.Claim == Claim{} || a.Claim == c.Claim)
 }
 
 // dropNewest ends the newest attempt as one that sent nothing, and counts no retry for it. Whoever opened it and did not

@@ -50,7 +50,8 @@ type Report struct {
 }
 
 // Abandon says that nothing was or will be sent: by the token of an attempt, or, where the answer to an Open was never
-// seen, by session and nonce; that Open then opens nothing if it comes later.
+// seen, by its claim and nonce; that Open then opens nothing if it comes later. What another sending of the same Open has
+// opened, under a claim of its own, is none of this one's: its caller may act for it.
 type Abandon struct {
 	Key        Key       `cbor:"1,keyasint"`
 	Generation uint32    `cbor:"2,keyasint,omitempty"` // with a token
@@ -60,6 +61,7 @@ type Abandon struct {
 	NotAfter   Time      `cbor:"6,keyasint,omitempty"` // of the Open that is meant
 	Error      string    `cbor:"7,keyasint,omitempty"`
 	ByCaller   bool      `cbor:"8,keyasint,omitempty"` // its caller says so itself, not a process that let it down
+	Claim      Claim     `cbor:"9,keyasint,omitzero"`  // of the Open that is meant; zero: of whichever the session sent
 }
 
 // Recover says that the holder of the open attempt is gone: Claim, made after its end, proves it. No caller is needed.

@@ -171,8 +171,9 @@ func soloCommands(w *world, s *scenario) []flight.Command {
 		add(&flight.Submit{Key: k, Submission: flight.Submission{Fingerprint: fp, Policy: s.policy}})
 	}
 	for _, n := range [...]flight.Nonce{nonce1, nonce2} {
-		add(&flight.Abandon{Key: k, Session: sessA, Nonce: n, NotAfter: notAfter[n]})
-		add(&flight.Abandon{Key: k, Session: sessB, Nonce: n, NotAfter: notAfter[n]})
+		for _, c := range claims {
+			add(&flight.Abandon{Key: k, Session: c.Session, Claim: c, Nonce: n, NotAfter: notAfter[n]})
+		}
 	}
 	add(importOf(k, flight.Succeeded, "x", fp1))
 	if f == nil {

@@ -83,6 +83,7 @@ var mutants = []mutant{
 	{"failed while tainted", "apply.go", "case t.spent(delay) && f.Tainted():", "case t.spent(delay) && f.Doubts > 9:"},
 	{"a reported attempt is abandoned", "apply_report.go", "case f.State.Terminal() || a.Reported != 0 || !a.Open() && !a.Lost:", "case f.State.Terminal() || !a.Open() && !a.Lost:"},
 	{"an attempt whose caller was told to act is abandoned", "apply_report.go", "case a.Told && !c.ByCaller,", "case a.Told && c.ByCaller,"},
+	{"what another sending opened is abandoned", "apply_report.go", "a.Claim.Session == c.Session && (c.Claim == Claim{} || a.Claim == c.Claim)", "a.Claim.Session == c.Session"},
 	{"an attempt that waits for its callback is abandoned", "apply_report.go", ", a.Open() && f.State == Waiting:", ", a.Open() && f.State == Absent:"},
 	{"a repeat of an Open is not noted", "apply_open.go", "t.newest().Told = true", "t.newest().Told = t.header.Now < 0"},
 	{"a repeat of an Open opens", "apply_open.go", "if c.Repeat {\n\t\treturn Fenced", "if c.Repeat && t.header.Now < 0 {\n\t\treturn Fenced"},

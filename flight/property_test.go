@@ -252,7 +252,11 @@ func (v *wanderer) abandon(k flight.Key, i int) flight.Command {
 				again.Repeat = true
 				return &again
 			}
-			return &flight.Abandon{Key: k, Session: o.Claim.Session, Nonce: o.Nonce, NotAfter: o.NotAfter, Error: "gone"}
+			abandon := &flight.Abandon{Key: k, Session: o.Claim.Session, Nonce: o.Nonce, NotAfter: o.NotAfter, Error: "gone"}
+			if rapid.Bool().Draw(v.T, "by its claim") {
+				abandon.Claim = o.Claim
+			}
+			return abandon
 		}
 	}
 	if len(v.w.issued[i]) == 0 {

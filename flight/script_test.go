@@ -115,6 +115,14 @@ func abandonNonce(s flight.SessionID, n flight.Nonce) say {
 	}
 }
 
+// abandonOpen abandons what an Open with one of the three claims may have opened.
+func abandonOpen(claim int, n flight.Nonce) say {
+	return func(*world) flight.Command {
+		c := claims[claim-1]
+		return &flight.Abandon{Key: soloKey, Session: c.Session, Claim: c, Nonce: n, NotAfter: notAfter[n]}
+	}
+}
+
 func recoverBy(claim int) say {
 	return func(*world) flight.Command { return &flight.Recover{Key: soloKey, Claim: claims[claim-1]} }
 }

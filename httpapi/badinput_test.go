@@ -110,6 +110,9 @@ func TestBadInput(t *testing.T) {
 		{"no probe", verdict, `{"result":"happened"}`, wire.InputInvalid, "/probe", nil},
 		{"not a probe", verdict, `{"probe":"x","result":"happened"}`, wire.InputInvalid, "/probe", nil},
 		{"verdict", verdict, `{"probe":"x","result":"maybe"}`, wire.InputInvalid, "/result", nil},
+		{"effect that did not happen", verdict, `{"probe":"x","result":"not_happened","external_id":"ch_1"}`, wire.InputInvalid, "/result", nil},
+		{"effect that nobody knows of", verdict, `{"probe":"x","result":"unknown","body":{"id":"ch_1"}}`, wire.InputInvalid, "/result", nil},
+		{"null as what did not happen", verdict, `{"probe":"x","result":"not_happened","body":null}`, wire.InputInvalid, "/result", nil},
 
 		{"session ttl", "/v1/sessions", `{"ttl_ms":1}`, wire.InputInvalid, "/ttl_ms", nil},
 		{"nonces", "/v1/sessions/x/renew", `{"nonces":"x"}`, wire.InputInvalid, "/nonces", nil},

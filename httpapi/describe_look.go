@@ -53,7 +53,7 @@ func lookOperations() []openapi.Operation {
 	}, {
 		Pattern: "GET /v1/flights/{id}/receipt", ID: "getReceipt", Tag: tagFlights, Summary: "The exact bytes of the receipt",
 		About:   "Flightd-Digest is over the whole body, Digest over these bytes.",
-		Answers: []openapi.Answer{receipt}, Problems: codes(anyRead, wire.NotFound, wire.Expired, wire.FlightFailed),
+		Answers: []openapi.Answer{receipt}, Problems: codes(anyRead, wire.InputInvalid, wire.NotFound, wire.Expired, wire.FlightFailed),
 	}, {
 		Pattern: "GET /v1/flights/{id}/events", ID: "getHistory", Tag: tagFlights, Summary: "The history of a flight",
 		About:      "As a stream of server-sent events, where Accept asks for one, it goes on with what happens to the flight from now on.",

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,8 +92,12 @@ func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q, bad := eventsQuery(r, "after", "last", "since", "limit", "action", "key_prefix", "kind")
+	var ns string
 	if bad == nil {
-		q.namespace, bad = wire.Listed(namespace(r), q.prefix)
+		ns, bad = namespace(r)
+	}
+	if bad == nil {
+		q.namespace, bad = wire.Listed(ns, q.prefix)
 	}
 	if bad != nil {
 		a.refuse(w, r, bad)
@@ -262,9 +265,9 @@ const (
 // eventsQuery reads the parameters that a route takes, and the headers that go with events.
 func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.Invalid) {
 	q.limit = defaultEvents
-	params, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return q, wire.BadParameter("query", "the query cannot be read: %v", err)
+	params, bad := parameters(r)
+	if bad != nil {
+		return q, bad
 	}
 	for name, values := range params {
 		if !slices.Contains(allowed, name) {
@@ -274,7 +277,11 @@ func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.In
 			return q, bad
 		}
 	}
-	if id := r.Header.Get(wire.HeaderLastEvent); id != "" { // a stream that goes on: it knows better than its first URL
+	id, bad := single(r, wire.HeaderLastEvent)
+	if bad != nil {
+		return q, bad
+	}
+	if id != "" { // a stream that goes on: it knows better than its first URL
 		v, err := flight.ParseVersion(id)
 		if err != nil {
 			return q, wire.BadHeader(wire.HeaderLastEvent, "it must be the id of an event as it was sent, like 8123.4, not %.100q", id)

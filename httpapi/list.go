@@ -21,9 +21,9 @@ const (
 
 // list serves GET /v1/flights: with key the one flight of it, else a page.
 func (a *api) list(w http.ResponseWriter, r *http.Request) {
-	params, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		a.refuse(w, r, wire.BadParameter("query", "the query cannot be read: %v", err))
+	params, bad := parameters(r)
+	if bad != nil {
+		a.refuse(w, r, bad)
 		return
 	}
 	if params.Has("key") {
@@ -111,7 +111,10 @@ func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 	if begun > 0 && q.Since > 0 {
 		q.Since = begun
 	}
-	q.Namespace, bad = wire.Listed(namespace(r), q.Prefix)
+	var ns string
+	if ns, bad = namespace(r); bad == nil {
+		q.Namespace, bad = wire.Listed(ns, q.Prefix)
+	}
 	return q, bad
 }
 

@@ -30,6 +30,14 @@ func (a *api) open(w http.ResponseWriter, r *http.Request) {
 	if suppressed(answer, err) {
 		a.cfg.Tallies.Duplicate(req.Key, caller(r, req.Owner))
 	}
+	var fenced *effect.Fenced
+	if errors.As(err, &fenced) { // who only asked may ask again
+		p := problemOf(err)
+		p.Detail = "this open has had its attempt, and that is over"
+		p.Hint = "do not act for it; open again with a new nonce, and do what the answer says"
+		a.answer(w, r, p, nil)
+		return
+	}
 	a.answerOpen(w, r, req.Key, answer, err)
 }
 
@@ -38,7 +46,11 @@ func openRequest(r *http.Request, body []byte) (req executor.OpenRequest, bad *w
 	if bad != nil {
 		return req, bad
 	}
-	if req.Key, bad = wire.Key(namespace(r), open.Action, open.ID); bad != nil {
+	ns, bad := namespace(r)
+	if bad != nil {
+		return req, bad
+	}
+	if req.Key, bad = wire.Key(ns, open.Action, open.ID); bad != nil {
 		return req, bad
 	}
 	if bad = sameKey(r.Header[effect.HeaderIdempotencyKey], req.Key); bad != nil {
@@ -213,7 +225,9 @@ func (a *api) verdictRequest(w http.ResponseWriter, r *http.Request) (req execut
 	if req.Body, bad = v.Blob(); bad != nil {
 		return req, bad
 	}
-	req.ExternalID = v.ExternalID
+	if req.ExternalID = v.ExternalID; req.Result != flight.Happened && (req.ExternalID != "" || req.Body.Size > 0) {
+		return req, onlyWhatHappened()
+	}
 	open := &req.Open
 	if open.TTL, bad = wire.TTL(v.TTLMS); bad != nil {
 		return req, bad
@@ -221,6 +235,13 @@ func (a *api) verdictRequest(w http.ResponseWriter, r *http.Request) (req execut
 	open.Session, open.Owner, open.Wait = flight.SessionID(v.Session), v.Owner, wire.Wait(v.WaitMS)
 	open.Nonce = nonceOf(v.Nonce)
 	return req, nil
+}
+
+// onlyWhatHappened refuses a receipt of what did not happen, or of what nobody knows: one of the two words is wrong.
+func onlyWhatHappened() *wire.Invalid {
+	bad := wire.BadField("/result", "only an effect that happened has a receipt")
+	bad.Hint = "say happened, or leave external_id and body out"
+	return bad
 }
 
 // reportTime bounds a report. It does not end with the request: an outcome that has arrived is worth keeping, also when
@@ -237,7 +258,12 @@ func (a *api) report(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reportTime)
 	defer cancel()
 	f, err := a.cfg.Desk.Report(ctx, req)
-	if err != nil {
+	var fenced *effect.Fenced
+	switch {
+	case errors.As(err, &fenced) && fenced.Key.IsZero() && f != nil:
+		a.unkept(w, r, &req, f)
+		return
+	case err != nil:
 		a.fail(w, r, a.keyOf(req.ID), err)
 		return
 	}
@@ -249,6 +275,21 @@ func (a *api) report(w http.ResponseWriter, r *http.Request) {
 	shown.Source = effect.Executed.String()
 	describe(w.Header(), f)
 	send(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
+}
+
+// unkept answers a report of a flight of which only a tombstone is left: it has no room for evidence. What would be evidence
+// stands in the log, and the answer says how the flight had ended, so that whoever brought it can compare.
+func (a *api) unkept(w http.ResponseWriter, r *http.Request, req *executor.ReportRequest, f *flight.Flight) {
+	p := about(wire.Fenced, f.Key, soon)
+	p.FlightID, p.State, p.Outcome = f.ID.String(), f.State.String(), f.Was.String()
+	if f.Receipt != nil && !f.Receipt.Body.Digest.IsZero() {
+		p.Digest = f.Receipt.Body.Digest.String()
+	}
+	p.Detail = "the flight was " + p.Outcome + " and its retention is over: this report changes nothing, and is kept nowhere but in the server's log"
+	p.Hint = "do not act and do not report again; where this says something else than how the flight ended, look at the provider: there may be a second effect"
+	a.log.Warn("httpapi: a report came after its flight's retention, and is not kept", "flight_id", p.FlightID, "ended", p.Outcome,
+		"outcome", req.Outcome.String(), "external_id", req.ExternalID, "digest", req.Body.Digest.String(), "error", req.Error, "request_id", w.Header().Get(wire.HeaderRequestID))
+	a.answer(w, r, p, nil)
 }
 
 func reportRequest(w http.ResponseWriter, r *http.Request) (req executor.ReportRequest, bad *wire.Invalid) {

@@ -177,6 +177,18 @@ func TestLongReceipt(t *testing.T) {
 	require.Equal(t, full.Digest.String(), rec.Digest)
 }
 
+// An open whose nonce has had its attempt is not told to stop: it is told how to go on.
+func TestOpenOfANonceThatIsSpent(t *testing.T) {
+	d := newDoor(t)
+	const open = `{"action":"charge","id":"1","nonce":"n"}`
+	require.Equal(t, http.StatusOK, d.report(d.proceed(open), `"outcome":"not_done"`).status)
+	p := requireProblem(t, d.post("/v1/flights:open", open), http.StatusConflict, wire.Fenced)
+	require.Contains(t, p.Hint, "open again with a new nonce")
+	require.NotContains(t, p.Hint, "report")
+	require.Equal(t, "default/charge/1", p.Key)
+	require.EqualValues(t, 2, d.proceed(`{"action":"charge","id":"1","nonce":"another"}`).Attempt)
+}
+
 func TestSessions(t *testing.T) {
 	d := newDoor(t)
 	r := d.post("/v1/sessions", `{"ttl_ms":15000,"owner":"me"}`)
@@ -191,6 +203,8 @@ func TestSessions(t *testing.T) {
 	path := "/v1/sessions/" + s.Session
 	require.Equal(t, http.StatusOK, d.post(path+"/renew", `{}`).status, "says nothing about nonces")
 	require.Equal(t, "running", d.get("/v1/flights/"+b.FlightID).header.Get("Flightd-State"))
+	require.Equal(t, http.StatusOK, d.post(path+"/renew", `{"nonces":["n1"]}`).status)
+	require.Equal(t, "running", d.get("/v1/flights/"+b.FlightID).header.Get("Flightd-State"), "that renewal may have been sent before the open")
 	require.Equal(t, http.StatusOK, d.post(path+"/renew", `{"nonces":["n1"]}`).status)
 	require.Equal(t, "queued", d.get("/v1/flights/"+b.FlightID).header.Get("Flightd-State"), "what is not listed is abandoned")
 

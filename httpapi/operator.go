@@ -142,11 +142,13 @@ func readDecision(r *http.Request) (*decision, flight.ID, *wire.Invalid) {
 		return nil, id, bad
 	}
 	d := &decision{}
-	switch tag := r.Header.Get("If-Match"); tag {
-	case "":
+	tag, bad := single(r, "If-Match")
+	switch {
+	case bad != nil:
+		return nil, id, bad
+	case tag == "":
 		return nil, id, &wire.Invalid{Code: wire.PreconditionRequired, FieldError: wire.FieldError{Header: "If-Match", Detail: "it is missing"}}
-	case "*":
-	default:
+	case tag != "*":
 		v, bad := parseETag("If-Match", tag)
 		if bad != nil {
 			return nil, id, bad
@@ -173,7 +175,10 @@ func (d *decision) by(r *http.Request, as, reason string) *wire.Invalid {
 
 // actor is who asks, by the header.
 func actor(r *http.Request) (string, *wire.Invalid) {
-	who := r.Header.Get(wire.HeaderActor)
+	who, bad := single(r, wire.HeaderActor)
+	if bad != nil {
+		return "", bad
+	}
 	if !utf8.ValidString(who) {
 		return "", wire.BadHeader(wire.HeaderActor, "the name is not UTF-8")
 	}
@@ -242,7 +247,7 @@ func resolution(w http.ResponseWriter, r *http.Request) (*flight.Resolve, *wire.
 		return nil, bad
 	}
 	if c.Verb != flight.Happened && (c.ExternalID != "" || c.Body.Size > 0) {
-		return nil, wire.BadField("/result", "only an effect that happened has a receipt")
+		return nil, onlyWhatHappened()
 	}
 	return c, nil
 }
@@ -259,11 +264,13 @@ func (a *api) decided(w http.ResponseWriter, r *http.Request, key flight.Key, re
 		a.fail(w, r, key, err)
 		return
 	}
-	switch reply.Decision {
-	case flight.Accepted:
+	switch {
+	case reply.Decision == flight.Accepted:
 		a.show(w, r, reply.Flight)
-	case flight.Missing:
+	case reply.Flight == nil:
 		a.fail(w, r, key, &effect.Missing{ID: key.FlightID()})
+	case reply.Decision == flight.Missing:
+		a.gone(w, r, reply.Flight)
 	default:
 		a.stale(w, r, reply.Flight)
 	}

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -95,7 +96,11 @@ func TestCancelRetryFree(t *testing.T) {
 	done := d.report(b, `"outcome":"succeeded"`)
 	freed := d.post(path+"/free", `{"reason":"again"}`, "If-Match", done.header.Get("ETag"))
 	require.Equal(t, http.StatusOK, freed.status, "%s", freed.body)
-	requireProblem(t, d.get(path), http.StatusNotFound, wire.NotFound)
+	p := requireProblem(t, d.get(path), http.StatusNotFound, wire.NotFound)
+	require.Equal(t, []string{"default/charge/1", "absent", freed.header.Get("ETag")}, []string{p.Key, p.State, `"` + p.Version + `"`})
+	require.Regexp(t, `^the key was freed on \S+ by unknown: again; its flight was succeeded, and the next open acts$`, p.Detail)
+	require.Contains(t, p.Hint, path+"/events")
+	require.Equal(t, http.StatusOK, d.get(path+"/events").status, "as the hint says")
 	require.EqualValues(t, 3, d.proceed(`{"action":"charge","id":"1"}`).Attempt)
 }
 
@@ -171,7 +176,11 @@ func TestProblemsNameTheFlightOfThePath(t *testing.T) {
 	d.world.Pass(3e9)
 	d.world.Do(&flight.Expire{Key: flight.MustKey("default/charge/1"), Generation: 1})
 
-	about(d.report(a, `"outcome":"succeeded","external_id":"ch_2"`), http.StatusConflict, wire.Fenced, "expired")
+	p = about(d.report(a, `"outcome":"succeeded","external_id":"ch_2"`), http.StatusConflict, wire.Fenced, "expired")
+	require.Equal(t, "succeeded", p.Outcome)
+	require.Contains(t, p.Detail, "is kept nowhere but in the server's log", "a tombstone keeps no evidence")
+	told := j.lines(t)
+	require.Contains(t, fmt.Sprint(told), "external_id:ch_2", "what is kept nowhere else")
 	about(d.post(path+"/free", `{"reason":"x"}`, "If-Match", "*"), http.StatusBadRequest, wire.KeyRequired, "expired")
 	j.lines(t)
 	about(d.get(path+"/events", "Accept", "text/event-stream"), http.StatusGone, wire.Expired, "expired")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -33,9 +32,13 @@ func (a *api) bringReceipts(w http.ResponseWriter, r *http.Request) {
 	if bad == nil {
 		who, bad = actor(r)
 	}
+	var ns string
+	if bad == nil {
+		ns, bad = namespace(r)
+	}
 	var commands []*flight.Import
 	if bad == nil {
-		commands, bad = importsOf(body, namespace(r), who)
+		commands, bad = importsOf(body, ns, who)
 	}
 	if bad != nil {
 		a.refuse(w, r, bad)
@@ -58,9 +61,9 @@ func (a *api) bringReceipts(w http.ResponseWriter, r *http.Request) {
 
 // dryRun reads the one parameter there is. Another one may be this one mistyped, and then nothing may be changed.
 func dryRun(r *http.Request) (dry bool, bad *wire.Invalid) {
-	params, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return false, wire.BadParameter("query", "the query cannot be read: %v", err)
+	params, bad := parameters(r)
+	if bad != nil {
+		return false, bad
 	}
 	for name, values := range params {
 		switch {

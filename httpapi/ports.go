@@ -23,8 +23,7 @@ type Desk interface {
 // Sessions keeps the sessions of such callers. Errors as of Desk; *effect.LeaseLost when a session is gone.
 type Sessions interface {
 	NewSession(ctx context.Context, ttl time.Duration, owner string) (executor.SessionAnswer, error)
-	// Renew takes nil for a caller that says nothing about its nonces.
-	Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce, seen ...flight.Version) (executor.SessionAnswer, error)
+	Renew(ctx context.Context, id flight.SessionID, what executor.Renewal) (executor.SessionAnswer, error)
 	CloseSession(ctx context.Context, id flight.SessionID) error
 }
 

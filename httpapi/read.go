@@ -1,10 +1,12 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -43,8 +45,8 @@ func (a *api) one(w http.ResponseWriter, r *http.Request, id flight.ID) {
 		ctx, cancel := context.WithTimeout(r.Context(), wait)
 		defer cancel()
 		switch next, err := a.cfg.Ledger.Wait(ctx, id, f.Version); {
-		case err == nil && next != nil && next.State == flight.Absent: // freed: there is none any more
-			a.fail(w, r, next.Key, &effect.Missing{ID: id})
+		case err == nil && next != nil && next.State == flight.Absent: // there is none any more
+			a.gone(w, r, next)
 			return
 		case err == nil && next != nil:
 			f, same = next, false
@@ -65,7 +67,11 @@ func (a *api) one(w http.ResponseWriter, r *http.Request, id flight.ID) {
 // find reads the flight, or answers that there is none.
 func (a *api) find(w http.ResponseWriter, r *http.Request, id flight.ID) (*flight.Flight, bool) {
 	f, err := a.cfg.Ledger.Flight(id)
-	if err == nil && (f == nil || f.State == flight.Absent) {
+	switch {
+	case err == nil && f != nil && f.State == flight.Absent:
+		a.gone(w, r, f)
+		return nil, false
+	case err == nil && f == nil:
 		err = &effect.Missing{ID: id}
 	}
 	if err != nil {
@@ -73,6 +79,22 @@ func (a *api) find(w http.ResponseWriter, r *http.Request, id flight.ID) (*fligh
 		return nil, false
 	}
 	return f, true
+}
+
+// gone answers that there is no flight now: that its key was freed, and by whom, or that it was never used.
+func (a *api) gone(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
+	if len(f.Past) == 0 {
+		a.fail(w, r, flight.Key{}, &effect.Missing{ID: f.ID})
+		return
+	}
+	past := &f.Past[len(f.Past)-1]
+	by := &past.EndedBy
+	p := about(wire.NotFound, f.Key, 0)
+	p.State, p.Version = f.State.String(), version(f.Version)
+	p.Detail = fmt.Sprintf("the key was freed on %s by %s: %s; its flight was %s, and the next open acts",
+		by.At.At().Format(wire.TimeFormat), cmp.Or(by.Who, unknownActor), cmp.Or(by.Why, "no reason was given"), past.State)
+	p.Hint = "its story is there still: GET /v1/flights/" + p.FlightID + "/events, or flightd why " + p.Key
+	a.answer(w, r, p, nil)
 }
 
 // seenTags are the versions that a caller has already.

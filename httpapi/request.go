@@ -4,7 +4,10 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -54,6 +57,51 @@ func traceID(r *http.Request) string {
 		return effect.TraceID(given[0])
 	}
 	return ""
+}
+
+// bare is a route without parameters. One that is there may be what its caller counts on: passed over, an open with
+// dry_run would act.
+func (a *api) bare(route http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if bad := noParameters(r); bad != nil {
+			a.refuse(w, r, bad)
+			return
+		}
+		route(w, r)
+	}
+}
+
+func noParameters(r *http.Request) *wire.Invalid {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	params, bad := parameters(r)
+	if bad != nil || len(params) == 0 {
+		return bad
+	}
+	bad = wire.BadParameter(slices.Min(slices.Collect(maps.Keys(params))), "this route takes no parameters")
+	bad.Hint = "what a request says stands in its path, its headers and its body"
+	return bad
+}
+
+// parameters reads the query of a request.
+func parameters(r *http.Request) (url.Values, *wire.Invalid) {
+	params, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, wire.BadParameter("query", "the query cannot be read: %v", err)
+	}
+	return params, nil
+}
+
+// single is a header that may stand once; "" where there is none. Of two nobody can say which one was meant.
+func single(r *http.Request, name string) (string, *wire.Invalid) {
+	switch given := r.Header[name]; len(given) {
+	case 0:
+		return "", nil
+	case 1:
+		return given[0], nil
+	}
+	return "", wire.BadHeader(name, "it stands twice")
 }
 
 // note writes down that a request ended in a problem: what flightd is to blame for as an error, the rest for those who

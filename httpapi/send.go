@@ -68,11 +68,11 @@ func tooLarge(limit int64) *wire.Invalid {
 }
 
 // namespace is the caller's.
-func namespace(r *http.Request) string {
-	if ns := r.Header[wire.HeaderNamespace]; len(ns) > 0 {
-		return ns[0]
+func namespace(r *http.Request) (string, *wire.Invalid) {
+	if len(r.Header[wire.HeaderNamespace]) == 0 {
+		return wire.DefaultNamespace, nil
 	}
-	return wire.DefaultNamespace
+	return single(r, wire.HeaderNamespace)
 }
 
 // flightID is the flight that the path names.

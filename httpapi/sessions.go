@@ -49,7 +49,7 @@ func (a *api) renewSession(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	seen, _ := flight.ParseVersion(req.Seen) // it is one, or not there
-	answer, err := a.cfg.Sessions.Renew(r.Context(), flight.SessionID(r.PathValue("id")), nonces, seen)
+	answer, err := a.cfg.Sessions.Renew(r.Context(), flight.SessionID(r.PathValue("id")), executor.Renewal{Nonces: nonces, Seen: seen})
 	a.answerSession(w, r, http.StatusOK, answer, err)
 }
 

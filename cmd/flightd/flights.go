@@ -173,6 +173,9 @@ func (a *app) find(ctx context.Context, c *client.Client, word string) (*client.
 	}
 	for _, one := range all {
 		f, err := c.Flight(ctx, one.id)
+		if was := freedKey(err); was != nil {
+			return nil, &coded{code: exitFailed, err: was, hint: "flightd why " + was.key + " tells its story"}
+		}
 		var missing *effect.Missing
 		if errors.As(err, &missing) {
 			continue
@@ -182,7 +185,31 @@ func (a *app) find(ctx context.Context, c *client.Client, word string) (*client.
 		}
 		return f, err
 	}
-	return nil, &coded{code: exitFailed, err: fmt.Errorf("not_found: no flight was ever made for %s in namespace %s, or it was freed", word, a.namespace)}
+	return nil, &coded{code: exitFailed, err: fmt.Errorf("not_found: no flight was ever made for %s in namespace %s", word, a.namespace)}
+}
+
+// freed says of a key that it has no flight now, and that it had one.
+type freed struct {
+	id           string
+	key, version string
+	detail       string
+}
+
+func (f *freed) Error() string { return "not_found: " + f.key + ": " + f.detail }
+
+// flight is what is left to show of it.
+func (f *freed) flight() *client.Flight {
+	return &client.Flight{ID: f.id, Key: f.key, State: flight.Absent.String(), Version: f.version}
+}
+
+// freedKey is nil where a server said something else. Of a key that was never used it does not know the name.
+func freedKey(err error) *freed {
+	var said *client.Error
+	if !errors.As(err, &said) || said.Problem.Code != wire.NotFound || said.Problem.Key == "" {
+		return nil
+	}
+	p := &said.Problem
+	return &freed{id: p.FlightID, key: p.Key, version: p.Version, detail: p.Detail}
 }
 
 // show writes one flight.
@@ -207,7 +234,7 @@ func details(f *client.Flight) (rows [][]string) {
 	add("key", "%s", f.Key)
 	add("state", "%s", f.State)
 	if f.State == flight.Absent.String() { // the generation that would have all that follows has not begun
-		add("freed", "%s", freed(f))
+		add("freed", "%s", freedBy(f))
 		return rows
 	}
 	add("cause", "%s", f.Cause)
@@ -259,8 +286,8 @@ func details(f *client.Flight) (rows [][]string) {
 	return rows
 }
 
-// freed says who gave a key away, and how its flight had ended.
-func freed(f *client.Flight) string {
+// freedBy says who gave a key away, and how its flight had ended.
+func freedBy(f *client.Flight) string {
 	if len(f.Past) == 0 {
 		return ""
 	}

@@ -162,17 +162,29 @@ func TestSince_IsReadAsTheAPIReadsIt(t *testing.T) {
 	}
 }
 
-// TestFind_AFreedKeyHadAFlight: nobody is told that there never was one.
+// TestFind_AFreedKeyHadAFlight: nobody is told that there never was one, and its story is still to be had.
 func TestFind_AFreedKeyHadAFlight(t *testing.T) {
 	world := httpapitest.NewWorld()
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	defer server.Close()
+	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	key := flight.MustKey("default/charge/1")
 	world.Do(&flight.Import{Key: key, Outcome: flight.Succeeded})
-	world.Do(&flight.Free{Key: key, Generation: 1})
-	r := cli(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "why", "charge/1")
-	if r.code != exitFailed || !strings.Contains(r.err, "or it was freed") {
-		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)
+	world.Do(&flight.Free{Key: key, Generation: 1, Who: "ann", Why: "a new order"})
+	for _, look := range [][]string{{"flights", "get"}, {"flights", "watch"}, {"flights", "retry"}} {
+		for _, word := range []string{"charge/1", key.String(), key.FlightID().String()} {
+			r := cli(env, append(look, word)...)
+			if r.code != exitFailed || !strings.Contains(r.err, "by ann: a new order; its flight was succeeded") || !strings.Contains(r.err, "flightd why default/charge/1") {
+				t.Errorf("%v %s: exit %d: %s%s", look, word, r.code, r.out, r.err)
+			}
+		}
+	}
+	r := cli(env, "why", "charge/1")
+	if r.code != 0 || !strings.Contains(r.out, "ann freed the key (a new order)") || !strings.Contains(r.out, "now: free; the next call with it acts") {
+		t.Errorf("why: exit %d: %s%s", r.code, r.out, r.err)
+	}
+	if r := cli(env, "why", "charge/2"); r.code != exitFailed || !strings.Contains(r.err, "no flight was ever made for charge/2") {
+		t.Errorf("one that was never used: exit %d: %s%s", r.code, r.out, r.err)
 	}
 }
 

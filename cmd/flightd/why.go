@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -28,6 +29,9 @@ func (a *app) whyCommand() *cobra.Command {
 // tell writes the story of a flight.
 func (a *app) tell(ctx context.Context, c *client.Client, word string) error {
 	f, err := a.find(ctx, c, word)
+	if was := new(freed); errors.As(err, &was) {
+		f, err = was.flight(), nil
+	}
 	if err != nil {
 		return err
 	}
@@ -224,6 +228,8 @@ func present(f *client.Flight) string {
 		}
 	case flight.Queued.String():
 		s = "nobody is at it; the next caller runs it"
+	case flight.Absent.String():
+		s = "free; the next call with it acts"
 	case flight.Expired.String():
 		s = "over; its receipt is no longer kept, and the effect is not run again"
 	}

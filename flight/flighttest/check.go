@@ -214,7 +214,7 @@ func (s *step) closing() {
 	case *flight.Suspend:
 		s.need(c.Token == old.Token() && b.Policy.Saga, "an attempt was closed by another one's sleep")
 	case *flight.Abandon:
-		byNonce := c.Token.IsZero() && c.Nonce == old.Nonce && c.Session == old.Claim.Session
+		byNonce := c.Token.IsZero() && c.Nonce == old.Nonce && c.Session == old.Claim.Session && (c.Claim == flight.Claim{} || c.Claim == old.Claim)
 		s.need(byNonce || c.Token == old.Token(), "an attempt was abandoned by another one")
 	default:
 		s.need(false, "an attempt was closed by a command that may not")

@@ -177,7 +177,7 @@ func (s *step) floor() uint32 {
 		}
 		return doubts - own
 	case *flight.Abandon:
-		if n := b.Newest(); n != nil && (c.Token == n.Token() && c.Generation == b.Generation || c.Token.IsZero() && c.Nonce == n.Nonce && c.Session == n.Claim.Session) {
+		if n := b.Newest(); n != nil && (c.Token == n.Token() && c.Generation == b.Generation || c.Token.IsZero() && c.Nonce == n.Nonce && c.Session == n.Claim.Session && (c.Claim == flight.Claim{} || c.Claim == n.Claim)) {
 			return doubts - own
 		}
 	case *flight.Verdict:

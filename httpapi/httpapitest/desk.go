@@ -231,7 +231,7 @@ func (w *World) Verdict(ctx context.Context, req executor.VerdictRequest) (execu
 		ExternalID: req.ExternalID, Body: req.Body})
 	w.letGoLocked(f.Key)
 	w.mu.Unlock()
-	if reply.Decision == flight.Fenced {
+	if reply.Decision == flight.Fenced || reply.Decision == flight.Missing {
 		return executor.OpenAnswer{}, &effect.Fenced{Key: f.Key}
 	}
 	open := req.Open
@@ -249,11 +249,11 @@ func (w *World) NewSession(ctx context.Context, ttl time.Duration, owner string)
 	id := flight.SessionID("kept-" + newID())
 	w.sessions[id] = &session{ttl: orDefault(ttl)}
 	trust, every := w.termsLocked(id)
-	return executor.SessionAnswer{Session: id, Trust: trust, RenewEvery: every}, nil
+	return executor.SessionAnswer{Session: id, Trust: trust, RenewEvery: every, Version: w.header.Version}, nil
 }
 
 // Renew implements httpapi.Sessions.
-func (w *World) Renew(ctx context.Context, id flight.SessionID, nonces []flight.Nonce, seen ...flight.Version) (executor.SessionAnswer, error) {
+func (w *World) Renew(ctx context.Context, id flight.SessionID, what executor.Renewal) (executor.SessionAnswer, error) {
 	if err := w.before(ctx, "Renew"); err != nil {
 		return executor.SessionAnswer{}, err
 	}
@@ -262,10 +262,8 @@ func (w *World) Renew(ctx context.Context, id flight.SessionID, nonces []flight.
 		w.mu.Unlock()
 		return executor.SessionAnswer{}, &effect.LeaseLost{}
 	}
-	answer := executor.SessionAnswer{Session: id}
+	answer := executor.SessionAnswer{Session: id, Version: w.header.Version}
 	answer.Trust, answer.RenewEvery = w.termsLocked(id)
-	before := w.sessions[id].renewed
-	w.sessions[id].renewed = w.revision
 	for key, claim := range w.claims {
 		f := w.flights[key.FlightID()]
 		a := f.OpenAttempt()
@@ -275,7 +273,7 @@ func (w *World) Renew(ctx context.Context, id flight.SessionID, nonces []flight.
 		if f.Cancel != nil {
 			answer.CancelRequested = append(answer.CancelRequested, f.ID)
 		}
-		if nonces != nil && claim.Revision <= before && !slices.Contains(nonces, a.Nonce) {
+		if w.sessions[id].misses(f, claim, what) {
 			w.applyLocked(&flight.Abandon{Key: key, Generation: f.Generation, Token: a.Token(), Error: "its caller does not hold it", ByCaller: true})
 			w.letGoLocked(key)
 		}
@@ -283,7 +281,7 @@ func (w *World) Renew(ctx context.Context, id flight.SessionID, nonces []flight.
 	renewed := w.levers.Renewed
 	w.mu.Unlock()
 	if renewed != nil {
-		renewed(id, nonces)
+		renewed(id, what.Nonces)
 	}
 	return answer, nil
 }

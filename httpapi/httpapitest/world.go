@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/internal/wire"
@@ -53,9 +54,28 @@ type bodyKey struct {
 }
 
 type session struct {
-	ttl     time.Duration
-	oneShot bool
-	renewed int64 // the revision at its last renewal
+	ttl      time.Duration
+	oneShot  bool
+	unlisted map[int64]int // by claims: how many renewals in a row did not list their attempts
+}
+
+// misses notes that a renewal lists the attempt of a flight under a claim, or does not, and reports whether it is taken for
+// unwanted.
+func (s *session) misses(f *flight.Flight, claim flight.Claim, what executor.Renewal) bool {
+	switch {
+	case what.Nonces == nil:
+		return false
+	case slices.Contains(what.Nonces, f.Newest().Nonce):
+		delete(s.unlisted, claim.Revision)
+		return false
+	case what.Seen != flight.Version{}:
+		return !f.Version.Later(what.Seen)
+	}
+	if s.unlisted == nil {
+		s.unlisted = make(map[int64]int)
+	}
+	s.unlisted[claim.Revision]++
+	return s.unlisted[claim.Revision] >= 2
 }
 
 var (

@@ -75,9 +75,12 @@ func (l Look) Ask(ctx context.Context) (flight.Verb, effect.Answer) {
 
 func (l Look) once(ctx context.Context, at *effect.Attempt) finding {
 	verb, answer, err := l.Up(ctx, at)
-	if err != nil || verb != flight.Happened && verb != flight.DidNotHappen {
-		return finding{}
+	switch {
+	case err == nil && verb == flight.Happened:
+		answer.Body = bytes.Clone(answer.Body) // its verdict may have to be brought again, and the bytes are the look-up's
+		return finding{verb, answer}
+	case err == nil && verb == flight.DidNotHappen:
+		return finding{verb: verb}
 	}
-	answer.Body = bytes.Clone(answer.Body) // its verdict may have to be brought again, and the bytes are the look-up's
-	return finding{verb, answer}
+	return finding{}
 }

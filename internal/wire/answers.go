@@ -258,8 +258,8 @@ type Problem struct {
 	Errors       []FieldError `json:"errors,omitempty"`
 	RequestID    string       `json:"request_id,omitempty"`
 	TraceID      string       `json:"trace_id,omitempty"` // of the request's traceparent
-	Outcome      string       `json:"outcome,omitempty"`  // with expired: how the flight had ended
-	Digest       string       `json:"digest,omitempty"`   // with expired: of the receipt that was kept
+	Outcome      string       `json:"outcome,omitempty"`  // where the retention is over: how the flight had ended
+	Digest       string       `json:"digest,omitempty"`   // where the retention is over: of the receipt that was kept
 	Decision     string       `json:"decision,omitempty"`
 	Flight       *Flight      `json:"flight,omitempty"` // with flight_failed
 }

@@ -78,7 +78,7 @@ var classes = []Class{
 		"The effect may or may not have happened, and nobody may act before a person has said so. Repeating the request changes nothing."},
 	{Fenced, http.StatusConflict, false, "This attempt is over",
 		"do not act and do not report again; read the flight to see what was decided",
-		"A newer attempt or a decision has taken the place of this one, or the caller's session is gone. A report is kept as evidence and overwrites nothing."},
+		"A newer attempt or a decision has taken the place of this one, or the caller's session is gone. A report is kept as evidence, unless the flight's retention is over, and overwrites nothing."},
 	{ApprovalPending, http.StatusConflict, false, "The flight awaits approval",
 		"a person must approve it first",
 		"No effect may start before a person has approved this flight."},

@@ -67,9 +67,9 @@ type SessionRequest struct {
 }
 
 // RenewRequest is the body of POST /v1/sessions/{id}/renew: every nonce whose answer the caller awaits, or whose
-// attempt it holds. An open attempt of the session that is not listed is abandoned. Seen is the version in the last
-// answer about the session that the caller has had: what was opened later it may not have listed yet, however late or
-// often this renewal arrives.
+// attempt it holds. Seen is the version in the last answer about the session that the caller has had. An open attempt of the
+// session that is not listed is abandoned, unless it is younger than that: it may not have been listed yet, however late or
+// often this renewal arrives. Without seen, one that two renewals in a row do not list is abandoned.
 type RenewRequest struct {
 	Nonces []string `json:"nonces,omitzero"`
 	Seen   string   `json:"seen,omitempty"`
