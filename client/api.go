@@ -39,6 +39,7 @@ type (
 type OpenAnswer struct {
 	wire.OpenAnswer
 	Sent   time.Time // when the request was sent that this answers: trust counts from then
+	sent   moment    // the same, on every clock
 	unsure bool      // beside an error: an open may still be carried out
 }
 
@@ -46,6 +47,7 @@ type OpenAnswer struct {
 type SessionAnswer struct {
 	wire.SessionAnswer
 	Sent   time.Time // when the request was sent that this answers: trust counts from then
+	sent   moment    // the same, on every clock
 	unsure bool
 }
 
@@ -99,7 +101,12 @@ func openAnswerOf(key flight.Key, resp response, a *wire.OpenAnswer) (OpenAnswer
 	if about != key.FlightID().String() {
 		return OpenAnswer{unsure: true}, &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("an answer about another flight: %s", about)}
 	}
-	return OpenAnswer{OpenAnswer: *a, Sent: resp.sent}, nil
+	return OpenAnswer{OpenAnswer: *a, Sent: resp.sent.Time, sent: resp.sent}, nil
+}
+
+// mixedUp is for an answer about something else than what was asked.
+func mixedUp(about string) error {
+	return &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("an answer about another flight: %s", about)}
 }
 
 func problemOf(err error) *Problem {
@@ -175,7 +182,7 @@ func sessionAnswer(resp response, err error) (SessionAnswer, error) {
 	if err != nil {
 		return SessionAnswer{unsure: resp.unsure}, err
 	}
-	return SessionAnswer{SessionAnswer: *a, Sent: resp.sent, unsure: resp.unsure}, nil
+	return SessionAnswer{SessionAnswer: *a, Sent: resp.sent.Time, sent: resp.sent, unsure: resp.unsure}, nil
 }
 
 // Flight reads one flight. *Missing is inside the error when its key was never used.

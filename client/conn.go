@@ -154,7 +154,7 @@ func (l *link) exchange(ctx context.Context, conn *conn, c *Client, r *request, 
 	if conn.write, err = c.appendRequest(conn.write[:0], l, r); err != nil {
 		return resp, false, err
 	}
-	resp.sent = time.Now()
+	resp.sent = now()
 	if _, err := conn.Conn.Write(conn.write); err != nil {
 		return resp, false, err
 	}

@@ -267,7 +267,7 @@ func (l *leg) sessionID() string {
 // granted takes the trust that an answer gave, where it is about the session that the leg has.
 func (l *leg) granted(a OpenAnswer) {
 	if l.session != nil && l.session.id == a.Session {
-		l.session.granted(a.Sent, a.TrustMS)
+		l.session.granted(a.sent, a.TrustMS)
 	}
 }
 

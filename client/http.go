@@ -54,8 +54,8 @@ type response struct {
 	status int
 	header http.Header
 	body   []byte
-	sent   time.Time // right before the try that was answered
-	unsure bool      // an earlier try may still arrive
+	sent   moment // right before the try that was answered
+	unsure bool   // an earlier try may still arrive
 }
 
 const (
@@ -210,7 +210,7 @@ func (c *Client) carry(ctx context.Context, server int, r *request, timeout time
 	if err != nil {
 		return response{}, err
 	}
-	sent := time.Now()
+	sent := now()
 	answer, err := c.http.Do(req)
 	if err != nil {
 		return response{}, err

@@ -328,8 +328,8 @@ class _Sent(NamedTuple):
 class _Trust:
     """How long a session may be believed in: from the sending of a request for as long as its answer said.
 
-    The monotonic clock stands still while a machine sleeps and the wall clock may jump; whichever says that it is over
-    is believed.
+    The monotonic clock stands still while a machine sleeps and the wall clock may jump; whichever clock says that it is
+    over is believed.
     """
 
     def __init__(self) -> None:
@@ -338,7 +338,13 @@ class _Trust:
 
     def extend(self, sent: _Sent, ms: int) -> None:
         if sent.mono + ms / 1000 > self._until.mono:
-            self._until = _Sent(sent.mono + ms / 1000, sent.wall + ms / 1000)
+    boot: float = 0.0
+
+
+def _now() -> _Sent:
+    asleep = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))  # macOS counts sleep in the second one
+    return _Sent(time.monotonic(), time.time(), 0.0 if asleep is None else time.clock_gettime(asleep))
+            self._until = _Sent(*(at + ms / 1000 for at in sent))
 
     def lose(self) -> None:
         self._lost = True
@@ -346,7 +352,7 @@ class _Trust:
     def left(self) -> float:
         if self._lost:
             return 0.0
-        return min(self._until.mono - time.monotonic(), self._until.wall - time.time())
+        return min(until - now for until, now in zip(self._until, _now()))
 
 
 def _encode(value: Any, content_type: str) -> Tuple[str, bytes]:

@@ -273,6 +273,16 @@ class TestOnce(unittest.TestCase):
 
     def test_damaged_reports_are_put_aside(self):
         self.run_once(1)
+    def test_a_machine_that_was_asleep_starts_nothing(self):
+        ask = time.clock_gettime
+        for asleep in (0, 3600):  # the monotonic clock has stood still meanwhile, and the wall clock was set back
+            self.id = uuid.uuid4().hex
+            left = self.assertRaises(flightd.LeaseLost) if asleep else contextlib.nullcontext()
+            with left, self.client.once("test", self.id) as f:
+                with mock.patch("time.clock_gettime", lambda clock: ask(clock) + asleep), f.effect():
+                    f.result = asleep
+        self.assertEqual(self.run_once(1).source, "executed")
+
         path = os.path.join(self.spool.name, "x.report")
         with open(path, "wb") as file:
             file.write(b"FDC1 and more")

@@ -290,28 +290,34 @@ export interface OnceOptions {
   signal?: AbortSignal;
 }
 
-/** When a request was sent, by the clock that never goes back and by the one on the wall. */
-interface Sent { mono: number; wall: number }
+/**
+ * When a request was sent, by the clock that never goes back, by the one on the wall, and by one that goes on while the
+ * machine sleeps; it may be coarse.
+ */
+interface Sent { mono: number; wall: number; boot?: number }
 
-const now = (): Sent => ({ mono: performance.now(), wall: Date.now() });
+const COARSE_MS = 1000;
+
+const now = (): Required<Sent> => ({ mono: performance.now(), wall: Date.now(), boot: 1000 * os.uptime() });
 
 /**
  * How long a session may be believed in: from the sending of a request for as long as its answer said. The monotonic
- * clock stands still while a machine sleeps and the wall clock may jump; whichever says that it is over is believed.
+ * clock stands still while a machine sleeps and the wall clock may jump; whichever clock says that it is over is believed.
  */
 class Trust {
-  private until: Sent = { mono: 0, wall: 0 };
+  private until: Required<Sent> = { mono: 0, wall: 0, boot: 0 };
   private lost = false;
 
   extend(sent: Sent, ms: number): void {
-    if (sent.mono + ms > this.until.mono) this.until = { mono: sent.mono + ms, wall: sent.wall + ms };
+    if (sent.mono + ms <= this.until.mono) return;
+    this.until = { mono: sent.mono + ms, wall: sent.wall + ms, boot: (sent.boot ?? now().boot) + ms + COARSE_MS };
   }
 
   lose(): void { this.lost = true; }
 
   left(): number {
     const at = now();
-    return this.lost ? 0 : Math.min(this.until.mono - at.mono, this.until.wall - at.wall);
+    return this.lost ? 0 : Math.min(this.until.mono - at.mono, this.until.wall - at.wall, this.until.boot - at.boot);
   }
 }
 
