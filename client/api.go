@@ -99,7 +99,7 @@ func openAnswerOf(key flight.Key, resp response, a *wire.OpenAnswer) (OpenAnswer
 		about = a.Flight.ID
 	}
 	if about != key.FlightID().String() {
-		return OpenAnswer{unsure: true}, &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("an answer about another flight: %s", about)}
+		return OpenAnswer{unsure: true}, mixedUp(about)
 	}
 	return OpenAnswer{OpenAnswer: *a, Sent: resp.sent.Time, sent: resp.sent}, nil
 }
@@ -120,10 +120,20 @@ func problemOf(err error) *Problem {
 // Report brings the outcome of an attempt, and tries until it is answered, or ctx or the patience ends. It keeps
 // nothing on disk: Record does. Errors: *Error, inside it *Fenced; *Unavailable.
 func (c *Client) Report(ctx context.Context, key flight.Key, r ReportRequest) (*Flight, error) {
-	return decode[Flight](c.ask(ctx, request{
+	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/report"), body: r.AppendJSON(nil), key: key,
 		has: flightAnswer(key), timeout: reportTry,
-	}))
+	})
+	return flightOf(key.FlightID(), resp, err)
+}
+
+// flightOf reads an answer that is that flight. Others name it, too: one to an open, which is no answer to a report.
+func flightOf(id flight.ID, resp response, err error) (*Flight, error) {
+	f, err := decode[Flight](resp, err)
+	if err == nil && (f.ID != id.String() || f.State == "") {
+		return nil, mixedUp(f.ID)
+	}
+	return f, err
 }
 
 // flightAnswer is what only an answer about that flight has: others have a "state", too.
@@ -165,10 +175,14 @@ func (c *Client) renew(ctx context.Context, session string, nonces []string, tim
 		}
 		body = strconv.AppendQuoteToASCII(body, n)
 	}
-	return sessionAnswer(c.ask(ctx, request{
+	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/renew", body: append(body, ']', '}'),
 		has: `"` + session + `"`, timeout: timeout, tries: tries,
-	}))
+	})
+	if to, bad := decode[struct{ Session, Decision string }](resp, err); bad == nil && (to.Session != session || to.Decision != "") {
+		return SessionAnswer{unsure: true}, &effect.Unavailable{Code: "unreachable", Cause: errors.New("an answer to something else than a renewal")}
+	}
+	return sessionAnswer(resp, err)
 }
 
 // CloseSession gives a session up, and with it the right to whatever it holds.
@@ -187,7 +201,8 @@ func sessionAnswer(resp response, err error) (SessionAnswer, error) {
 
 // Flight reads one flight. *Missing is inside the error when its key was never used.
 func (c *Client) Flight(ctx context.Context, id flight.ID) (*Flight, error) {
-	return decode[Flight](c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), has: `"` + id.String() + `"`}))
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), has: `"` + id.String() + `"`})
+	return flightOf(id, resp, err)
 }
 
 // WaitFlight reads one flight as soon as it has another version than the one seen, or as it is when wait is over.

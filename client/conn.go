@@ -67,7 +67,7 @@ func (l *link) get(ctx context.Context) (c *conn, reused bool, err error) {
 	for n := len(l.idle); n > 0; n = len(l.idle) {
 		c := l.idle[n-1]
 		l.idle = l.idle[:n-1]
-		if time.Since(c.since) < idleTime {
+		if time.Since(c.since) < idleTime && quiet(c.Conn) {
 			l.mu.Unlock()
 			return c, true, nil
 		}

@@ -292,6 +292,9 @@ func refusal(resp *response, key flight.Key) error {
 		}
 		p = Problem{Code: wire.Internal, Title: http.StatusText(resp.status), Detail: stranger(resp)}
 	}
+	if about := about(&p); !key.IsZero() && about != "" && about != key.FlightID().String() {
+		return mixedUp(about) // it says nothing of what was asked
+	}
 	p.Status = resp.status
 	if p.RetryAfterMS == 0 {
 		if seconds, err := strconv.Atoi(resp.header.Get("Retry-After")); err == nil {
