@@ -64,7 +64,7 @@ func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenA
 		method: http.MethodPost, path: "/v1/flights:open", body: r.AppendJSON(nil), key: key,
 		has: flightAnswer(key), timeout: wire.Wait(r.WaitMS) + defaultTry,
 	})
-	return openAnswer(key, resp, err)
+	return c.openAnswer(key, resp, err)
 }
 
 // Verdict brings what a look-up found out. It is answered like Open.
@@ -76,12 +76,12 @@ func (c *Client) Verdict(ctx context.Context, key flight.Key, r VerdictRequest) 
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/verdict"), body: r.AppendJSON(nil), key: key,
 		has: flightAnswer(key), timeout: wire.Wait(r.WaitMS) + defaultTry,
 	})
-	return openAnswer(key, resp, err)
+	return c.openAnswer(key, resp, err)
 }
 
 // openAnswer reads the answer to an open. A flight that ended badly is an answer, too. One about another flight is none:
 // something between has mixed it up, and whoever believed it would act without an attempt.
-func openAnswer(key flight.Key, resp response, err error) (OpenAnswer, error) {
+func (c *Client) openAnswer(key flight.Key, resp response, err error) (OpenAnswer, error) {
 	if p := problemOf(err); p != nil && p.Code == wire.FlightFailed && p.Flight != nil {
 		a := wire.OpenAnswer{Decision: wire.DecisionReplay, FlightID: p.Flight.ID, Flight: p.Flight}
 		return openAnswerOf(key, resp, &a)
@@ -90,6 +90,7 @@ func openAnswer(key flight.Key, resp response, err error) (OpenAnswer, error) {
 	if err != nil {
 		return OpenAnswer{unsure: resp.unsure}, err
 	}
+	c.at(a.Deployment)
 	return openAnswerOf(key, resp, a)
 }
 
@@ -337,7 +338,11 @@ func (c *Client) Ready(ctx context.Context) (*Ready, error) {
 
 // Version asks which version the server has, and to which deployment it belongs.
 func (c *Client) Version(ctx context.Context) (*Version, error) {
-	return decode[Version](c.ask(ctx, request{method: http.MethodGet, path: "/version", has: `"version"`}))
+	return c.version(ctx, 0)
+}
+
+func (c *Client) version(ctx context.Context, tries int) (*Version, error) {
+	return decode[Version](c.ask(ctx, request{method: http.MethodGet, path: "/version", has: `"version"`, tries: tries}))
 }
 
 func flightPath(id flight.ID, rest string) string { return "/v1/flights/" + id.String() + rest }

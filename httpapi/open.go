@@ -101,6 +101,7 @@ func (a *api) clear(w http.ResponseWriter, r *http.Request, status int, decision
 		Decision: decision, FlightID: f.ID.String(), Key: f.Key.String(), Generation: f.Generation, Attempt: f.AttemptNumber(),
 		FencingToken: o.FencingToken, IdempotencyKey: o.IdempotencyKey, Probe: o.Probe, Session: string(o.Session),
 		TrustMS: o.Trust.Milliseconds(), RenewEveryMS: o.RenewEvery.Milliseconds(), PolicyDiffers: o.PolicyDiffers,
+		Deployment: a.cfg.Version.Deployment,
 	}
 	switch in := o.Input; {
 	case len(in.Data) == 0:

@@ -113,6 +113,7 @@ func (a *OpenAnswer) AppendJSON(b []byte) []byte {
 	w.optStr("session", a.Session)
 	w.optInt("trust_ms", a.TrustMS)
 	w.optInt("renew_every_ms", a.RenewEveryMS)
+	w.optStr("deployment", a.Deployment)
 	w.optBool("policy_differs", a.PolicyDiffers)
 	if a.Policy != nil {
 		w.object("policy", a.Policy.fill)
