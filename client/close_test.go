@@ -141,6 +141,30 @@ func TestCloseWhileTheServerOpens(t *testing.T) {
 	}
 }
 
+// An open that was given up is asked for again where the server is still at the first one, also without a session whose
+// renewals would give it back.
+func TestWhatIsGivenUpIsAskedForAgain(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	opens := 0
+	g.on(func(r *http.Request) fault {
+		if !hasSuffix(r, ":open") {
+			return none
+		}
+		opens++
+		return map[int]fault{1: cutLate, 2: busy}[opens]
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	opening := later(ctx, c, call(`1`), forbidden(t))
+	<-g.carried
+	leave()
+	require.ErrorIs(t, within(t, opening).err, context.Canceled)
+	require.NoError(t, c.Close(t.Context()))
+	f := g.flight(key)
+	require.Equal(t, flight.Queued, f.State)
+	require.False(t, f.Tainted())
+}
+
 // What an open that was given up has come to cannot always be asked: then the session's last renewals give it back.
 func TestCloseGivesBackByRenewal(t *testing.T) {
 	g := newRig(t)

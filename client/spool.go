@@ -89,6 +89,9 @@ func (p *spool) files() []string {
 		return nil
 	}
 	entries, err := os.ReadDir(p.dir)
+	if errors.Is(err, os.ErrNotExist) { // somebody has cleared it away
+		return nil
+	}
 	if err != nil {
 		p.logger.Warn("flightd: the spool of reports cannot be read", "spool", p.dir, "error", err)
 		return nil
