@@ -172,18 +172,21 @@ const NOBODY = "is flightd running there? `flightd dev` starts one; FLIGHTD_ADDR
 
 /**
  * The error that a problem document stands for. What is none comes from something in between, a proxy perhaps, which
- * cannot say what became of the request: where it says that there is no server, there is none.
+ * cannot say what became of the request: where it says that there is no server, there is none. Nor can one about another
+ * flight than the one that was asked for: something in between has mixed it up.
  */
-function refusal(status: number, retryAfter: string, text: string, server: string): FlightdError {
+function refusal(status: number, retryAfter: string, text: string, server: string, asked?: string): FlightdError {
   let problem: Json = {};
   try {
     const read = JSON.parse(text);
     if (read && typeof read === "object") problem = read;
   } catch { /* it is none */ }
-  if (typeof problem["code"] !== "string" || typeof problem["retryable"] !== "boolean") { // others do not say retryable
-    const detail = `answer ${status} of something that is not flightd: ${text.slice(0, 200)}`;
+  const ours = typeof problem["code"] === "string" && typeof problem["retryable"] === "boolean"; // others do not say retryable
+  const mixedUp = ours && asked !== undefined && (aboutOf(problem) || asked) !== asked;
+  if (!ours || mixedUp) {
+    const detail = `answer ${status} ${mixedUp ? "about another flight" : "of something that is not flightd"}: ${text.slice(0, 200)}`;
     const hint = `it was asked at ${server}; FLIGHTD_ADDR says where flightd is`;
-    const passedOn = status < 300 || status >= 500 || status === 408;
+    const passedOn = mixedUp || status < 300 || status >= 500 || status === 408;
     problem = { code: passedOn ? "unreachable" : "internal", retryable: true, detail, hint };
   }
   problem["status"] = status;
@@ -211,7 +214,9 @@ function has(data: Buffer, route: string, o: AskOptions): boolean {
     const answer = JSON.parse(data.toString());
     if (!answer || typeof answer !== "object" || !(o.has in answer)) return false;
     if (o.has === "state") return answer.id === route.split("/")[3];
-    if (o.has === "trust_ms") return answer.session === decodeURIComponent(route.split("/")[3] ?? "");
+    if (o.has === "trust_ms") { // an open is answered with them, too
+      return answer.session === decodeURIComponent(route.split("/")[3] ?? "") && !("decision" in answer);
+    }
     return o.has !== "decision" || (NEEDS[String(answer.decision)] ?? []).every((field) => field in answer) &&
       (o.about === undefined || o.about === aboutOf(answer));
   } catch {
@@ -219,8 +224,13 @@ function has(data: Buffer, route: string, o: AskOptions): boolean {
   }
 }
 
-/** The id of the flight that an answer to an open, or its refusal, is about. */
+/** The id of the flight that an answer to an open, or a refusal, is about. */
 function aboutOf(answer: Json): unknown { return answer["flight"] ? answer["flight"].id : answer["flight_id"]; }
+
+/** The id of the flight that a request is about; undefined where it is about none. */
+function askedOf(route: string, o: AskOptions): string | undefined {
+  return o.about ?? (route.startsWith("/v1/flights/") ? route.split("/")[3] : undefined);
+}
 
 /** Throws what an HTTP answer of a provider means: Refused, NotDone, or a plain error for an unknown outcome. */
 export function throwForStatus(status: number, text = ""): void {
@@ -397,6 +407,7 @@ export class Flight {
   /** the external object's id, where the provider has one; set it for the receipt */
   externalId = "";
 
+  /** @internal that the attempt is of */ deployment = "";
   /** @internal */ sent = false;
   /** @internal the callback has ended */ left = false;
   /** @internal */ readonly trust: Trust;
@@ -507,6 +518,7 @@ class Attempt {
     this.verify = policy["recovery"] === "verify";
     this.trust.extend(answer.sent, answer.json["trust_ms"]);
     this.flight = new Flight(answer.json, this.trust, this.abort);
+    this.flight.deployment = client.at(answer.json["deployment"]);
     const timeout: number = policy["attempt_timeout_ms"] ?? 0;
     if (timeout > 0) {
       this.flight.deadline = performance.now() + timeout;
@@ -553,6 +565,9 @@ class Attempt {
     }
     this.after(pause, () => void this.renew());
   }
+
+  /** Gives nothing, when so much time has passed and the attempt has not ended. */
+  in(ms: number): Promise<undefined> { return new Promise((wake) => this.after(ms, () => wake(undefined))); }
 
   end(): void {
     this.over = true;
@@ -724,12 +739,10 @@ class Trip<T> {
     const named = { ...answer, json: { key: this.key, ...answer.json } };
     const attempt = new Attempt(this.client, named, request["nonce"], { attempt_timeout_ms: bound });
     attempt.flight.leave(); // a look-up starts nothing
-    const over = new AbortController();
-    const hung = sleep(bound + HUNG_MS, undefined, { signal: over.signal }).catch(() => undefined);
+    const hung = attempt.in(bound + HUNG_MS);
     try {
       return await this.bringVerdict(answer, request, await Promise.race([this.findOut(lookUp, attempt.flight), hung]));
     } finally {
-      over.abort();
       attempt.end();
     }
   }
@@ -951,7 +964,10 @@ export class Client {
   }
 
   /** @internal */
-  log(message: string): void { (this.options.log ?? ((m) => console.warn(m)))(`flightd: ${message}`); }
+  log(message: string): void {
+    void (async () => (this.options.log ?? ((m) => console.warn(m)))(`flightd: ${message}`))() // at once, whatever it does
+      .catch(() => undefined); // it must keep no report away
+  }
 
   /** @internal */
   owner(): string {
@@ -984,7 +1000,7 @@ export class Client {
         if (o.signal?.aborted) throw e;
         if (e instanceof FlightdError) {
           const status: number = e.problem["status"];
-          if (status >= 300 && status < 500 && status !== 408 && status !== 429) {
+          if (status >= 300 && status < 500 && status !== 429 && e.code !== "unreachable") {
             // What is there is not flightd, or does not know who asks: the next server may do it.
             turns = e.code === "internal" || ABOUT_THE_WAY.includes(e.code) ? turns + 1 : 0;
             if (turns === 0 || turns === this.servers.length) {
@@ -1032,7 +1048,7 @@ export class Client {
     });
     const data = Buffer.from(await answer.arrayBuffer());
     if (answer.status >= 300 || (o.has && !has(data, route, o))) {
-      throw refusal(answer.status, answer.headers.get("Retry-After") ?? "", data.toString(), server);
+      throw refusal(answer.status, answer.headers.get("Retry-After") ?? "", data.toString(), server, askedOf(route, o));
     }
     return { data, sent };
   }
@@ -1050,6 +1066,30 @@ export class Client {
       if ((await this.spool.names()).length > 0) void this.drainRounds().catch(() => undefined);
     })().finally(() => { this.connecting = undefined; });
     await until(signal, this.connecting);
+  }
+
+  /**
+   * Takes note of the deployment that an attempt is of: another one may have taken the place of the one that answered first,
+   * and only its clients deliver the report then. Older servers do not say it.
+   * @internal
+   */
+  at(deployment: unknown): string {
+    if (typeof deployment === "string" && deployment !== "" && deployment !== this.deployment) {
+      this.deployment = deployment;
+      this.drainLater(2000);
+    }
+    return this.deployment;
+  }
+
+  /** Whether a report was refused by another deployment than its own, or cannot be known to have been: then it waits. */
+  private async elsewhere(deployment: string): Promise<boolean> {
+    try {
+      const { json } = await this.ask("GET", "/version", undefined, { has: "version", tries: 1 });
+      this.deployment = json["deployment"] || "-";
+      return this.deployment !== deployment;
+    } catch {
+      return true;
+    }
   }
 
   /** @internal */
@@ -1073,7 +1113,8 @@ export class Client {
       failure = e;
     }
     // If the process dies from here on, the next client reports it.
-    const name = await this.spool.keep(this.deployment, f.key, JSON.stringify(report));
+    const deployment = f.deployment || this.deployment;
+    const name = await this.spool.keep(deployment, f.key, JSON.stringify(report));
     if (taking(failure) === "later") {
       const left = Math.max(10, this.reportWait - (performance.now() - started));
       try {
@@ -1089,7 +1130,7 @@ export class Client {
       }
     }
     let where: string;
-    if (taking(failure) === "refused") {
+    if (taking(failure) === "refused" && !await this.elsewhere(deployment)) {
       where = `a person must look at it: ${await this.spool.putAside(name, failure)}`;
     } else {
       where = this.spool.place(name);
@@ -1137,14 +1178,15 @@ export class Client {
         await this.ask("POST", `/v1/flights/${flightIdOf(entry.key)}/report`, report,
           { has: "state", timeoutMs: 5000, tries: 1 });
       } catch (e) {
-        if (taking(e) === "later") {
+        const made = taking(e);
+        if (made === "refused" && !await this.elsewhere(entry.deployment)) {
+          await this.spool.putAside(name, e);
+          continue;
+        }
+        if (made !== "taken") {
           this.spool.release(name);
           if (e instanceof Unavailable && e.code === "unreachable") return false;
           went = false;
-          continue;
-        }
-        if (taking(e) === "refused") {
-          await this.spool.putAside(name, e);
           continue;
         }
       }
@@ -1212,7 +1254,7 @@ class Spool {
   private readonly memory = new Map<string, Spooled>(); // what the disk did not take
 
   constructor(folder: string, log: (message: string) => void) {
-    this.folder = folder;
+    this.folder = folder && path.resolve(folder); // also where the process moves to another directory
     this.log = log;
   }
 
@@ -1261,8 +1303,8 @@ class Spool {
         await folder.close();
       }
     } catch (e) {
-      this.log(`the report of ${key} could not be kept on disk: ${textOf(e)}`);
       this.memory.set(name, entry);
+      this.log(`the report of ${key} could not be kept on disk: ${textOf(e)}`);
     }
     return name;
   }
@@ -1294,7 +1336,11 @@ class Spool {
       if (data.subarray(0, 4).toString() !== "FDC1" || data.readUInt32BE(4) !== crc32c(data.subarray(8))) {
         throw new Error("a report in the spool does not have its checksum");
       }
-      return JSON.parse(data.subarray(8).toString());
+      const entry: Spooled = JSON.parse(data.subarray(8).toString());
+      if ([entry.deployment, entry.key, entry.report].some((field) => typeof field !== "string")) {
+        throw new Error("a report in the spool does not say what it is of");
+      }
+      return entry;
     } catch (e) {
       await this.rename(name, ".damaged", e);
       return undefined;
