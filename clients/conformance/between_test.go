@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/stretchr/testify/require"
@@ -48,7 +49,12 @@ func between() (all []scenario) {
 			all = append(all, scenario{"open-and-" + name, func(t *trial) { openAnd(t, page) }})
 		}
 	}
-	return append(all, scenario{"report-turned-away", reportTurnedAway}, scenario{"answer-of-another", answerOfAnother})
+	const refusal = `{"code":%q,"status":409,"retryable":false,"flight_id":"fl_aaaaaaaaaaaaaaaaaaaaaaaaaa"}`
+	fenced := page{409, "application/problem+json", fmt.Sprintf(refusal, "fenced")}
+	inDoubt := page{409, "application/problem+json", fmt.Sprintf(refusal, "in_doubt")}
+	return append(all, scenario{"report-turned-away", reportTurnedAway}, scenario{"answer-of-another", answerOfAnother},
+		scenario{"report-to-a-refusal-of-another", func(t *trial) { reportTo(t, fenced) }},
+		scenario{"open-and-a-refusal-of-another", func(t *trial) { openAnd(t, inDoubt) }})
 }
 
 // Something between gives up on an open that is carried out. The caller gives up, too, and what was opened is given
