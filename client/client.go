@@ -28,6 +28,7 @@ type Client struct {
 	sessions sessions
 	spool    *spool
 	drained  chan struct{} // closed when the first round through the spool is over
+	rounds   chan struct{} // closed when there will be none any more
 
 	life   context.Context // of handlers and of work in the background; ends when Close loses its patience
 	kill   context.CancelCauseFunc
@@ -125,7 +126,7 @@ func (c *Client) elsewhere(ctx context.Context, deployment string) bool {
 }
 
 // Close waits for running effects to finish and to report, as long as ctx lives; then their contexts are cancelled with
-// ErrClosed, and what they still have to report goes to the spool. It gives up the session, but for one under which a handler
+// ErrClosed, and what they still have to report goes to the spool. What no disk took is brought once more. It gives up the session, but for one under which a handler
 // has not returned even then: that ends by its time to live. Whoever waits for somebody else, and every new call, gets
 // ErrClosed.
 func (c *Client) Close(ctx context.Context) error {
@@ -146,6 +147,7 @@ func (c *Client) Close(ctx context.Context) error {
 		defer cancel()
 		ctx = grace
 	}
+	c.lastRound(ctx)
 	c.sessions.close(ctx)
 	c.kill(effect.ErrClosed)
 	c.idle.Wait()

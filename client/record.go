@@ -141,12 +141,14 @@ func (c *Client) AwaitSpool(ctx context.Context) {
 // startDrain reports what is in the spool, now and whenever something comes to lie there. Close waits for the first
 // round, so that a command that is short still does its share.
 func (c *Client) startDrain() {
-	c.drained = make(chan struct{})
+	c.drained, c.rounds = make(chan struct{}), make(chan struct{})
 	if !c.gate.enter(&c.work) {
+		close(c.rounds)
 		return
 	}
 	first := c.spool.names()
 	c.idle.Go(func() {
+		defer close(c.rounds)
 		func() {
 			defer c.work.Done()
 			defer close(c.drained)
@@ -167,6 +169,15 @@ func (c *Client) startDrain() {
 			}
 		}
 	})
+}
+
+// lastRound brings what is on no disk once more, before it is lost with the client.
+func (c *Client) lastRound(ctx context.Context) {
+	select {
+	case <-c.rounds: // they end where Close begins
+		c.drain(ctx, c.spool.inMemory())
+	case <-ctx.Done():
+	}
 }
 
 // drainEvery is how often the spool is looked at.

@@ -181,6 +181,23 @@ func TestReportThatIsRefused(t *testing.T) {
 	require.Equal(t, ".refused", filepath.Ext(files[0]))
 }
 
+// What no disk has is brought once more by Close: with the client it is lost.
+func TestCloseBringsWhatIsOnNoDisk(t *testing.T) {
+	g := newRig(t)
+	c := g.connect(client.WithoutSpool(), client.WithSpool(""), client.WithReportWait(50*time.Millisecond))
+	g.on(func(r *http.Request) fault {
+		if hasSuffix(r, "/report") {
+			return cutBefore
+		}
+		return none
+	})
+	_, err := c.Do(t.Context(), call(`1`), answering(`1`))
+	require.ErrorIs(t, err, client.ErrNotKept)
+	g.on(nil)
+	require.NoError(t, c.Close(t.Context()))
+	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
+}
+
 // Another deployment may take the place of the one that a client has connected to. A report belongs to the one that let it
 // act: later clients of that one deliver it.
 func TestReportIsKeptForItsDeployment(t *testing.T) {

@@ -951,11 +951,13 @@ class Client:
         return len(self._spool.on_disk())
 
     def close(self) -> None:
-        """Ends work in the background. Reports that wait stay on disk for the next client."""
+        """Ends work in the background. Reports that wait stay on disk for the next client; those that no disk took are
+        brought once more."""
         self._closed.set()
         drainer = self._drainer
         if drainer is not None:
             drainer.join(5.0)
+        self._drain(self._spool.in_memory())
         for wire in self._wires:
             wire.close()
 
@@ -1341,7 +1343,10 @@ class _Spool:
         self._lock, self._busy = threading.Lock(), set()
 
     def names(self) -> List[str]:
-        return list(self._memory) + self.on_disk()
+        return self.in_memory() + self.on_disk()
+
+    def in_memory(self) -> List[str]:
+        return list(self._memory)
 
     def on_disk(self) -> List[str]:
         try:

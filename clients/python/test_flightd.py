@@ -151,6 +151,16 @@ class TestOnce(unittest.TestCase):
                     f.result = 1
         self.assertEqual(len(client._spool.names()), 1)
 
+    def test_what_is_on_no_disk_is_brought_by_close(self):
+        client = self.away(spool="")
+        with self.assertRaises(flightd.Unrecorded), client.once("test", self.id) as f:
+            with f.effect():
+                f.result = 1
+        client.lets.append(1)
+        client.close()
+        self.assertEqual(client._spool.names(), [])
+        self.assertEqual(self.run_once(2).result, 1)
+
     def test_the_spool_stays_where_it_was_named(self):
         self.addCleanup(os.chdir, os.getcwd())
         with tempfile.TemporaryDirectory() as elsewhere:

@@ -401,6 +401,20 @@ test("a log that fails keeps no report away", async (t) => {
   }
 });
 
+test("what is on no disk is brought by close", async () => {
+  let away = true;
+  const other = new Client(undefined, { spool: "", reportWaitMs: 50, log: () => undefined });
+  const ask = other.ask.bind(other);
+  other.ask = async (method, route, body, o) => {
+    if (away && route.endsWith("/report")) throw new Unavailable("away", "unreachable");
+    return ask(method, route, body, o);
+  };
+  await assert.rejects(other.once("test", id, undefined, (f) => f.effect(() => 1)), Unrecorded);
+  away = false;
+  other.close();
+  assert.equal((await run(2)).value, 1);
+});
+
 test("the spool stays where it was named", async () => {
   const here = process.cwd();
   const [named, elsewhere] = [await mkdtemp(path.join(spool, "named-")), await mkdtemp(path.join(spool, "elsewhere-"))];

@@ -957,10 +957,14 @@ export class Client {
   /** How many reports wait on disk. */
   async spooled(): Promise<number> { return (await this.spool.onDisk()).length; }
 
-  /** Ends work in the background. Reports that wait stay on disk for the next client. */
+  /**
+   * Ends work in the background. Reports that wait stay on disk for the next client; those that no disk took are brought once
+   * more, for which a program that is not ended by process.exit waits.
+   */
   close(): void {
     this.closed = true;
     clearTimeout(this.drainer);
+    void this.drain(this.spool.inMemory()).catch(() => undefined);
   }
 
   /** @internal */
@@ -1258,7 +1262,9 @@ class Spool {
     this.log = log;
   }
 
-  async names(): Promise<string[]> { return [...this.memory.keys(), ...await this.onDisk()]; }
+  async names(): Promise<string[]> { return [...this.inMemory(), ...await this.onDisk()]; }
+
+  inMemory(): string[] { return [...this.memory.keys()]; }
 
   async onDisk(): Promise<string[]> {
     try {
