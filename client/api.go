@@ -90,8 +90,9 @@ func (c *Client) openAnswer(key flight.Key, resp response, err error) (OpenAnswe
 	if err != nil {
 		return OpenAnswer{unsure: resp.unsure}, err
 	}
-	c.at(a.Deployment)
-	return openAnswerOf(key, resp, a)
+	answer, err := openAnswerOf(key, resp, a)
+	c.at(answer.Deployment) // none where there is an error
+	return answer, err
 }
 
 func openAnswerOf(key flight.Key, resp response, a *wire.OpenAnswer) (OpenAnswer, error) {

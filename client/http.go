@@ -158,7 +158,7 @@ func mayHaveArrived(err error) bool {
 func unavailable(ctx context.Context, err error) error {
 	var e *Error
 	if ctx.Err() != nil {
-		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		err = &endedError{context.Cause(ctx), err}
 	} else if errors.As(err, &e) {
 		return err
 	}
@@ -204,6 +204,15 @@ func (c *Client) carry(ctx context.Context, server int, r *request, timeout time
 	if l := c.links[server]; l != nil {
 		return l.do(ctx, c, r, timeout)
 	}
+	resp, err := c.carryFar(ctx, server, r, timeout)
+	if err != nil && ctx.Err() != nil {
+		err = &endedError{context.Cause(ctx), errors.New("it was given up")} // net/http gives the cause itself
+	}
+	return resp, err
+}
+
+// carryFar goes through net/http.
+func (c *Client) carryFar(ctx context.Context, server int, r *request, timeout time.Duration) (response, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	req, err := c.httpRequest(ctx, c.servers[server], r)

@@ -327,6 +327,26 @@ test("an open that was given up is settled, whatever becomes of it", async () =>
   }
 });
 
+test("the reason of a signal is no answer to what was on its way", async () => {
+  const other = new Client(undefined, { spool: "" });
+  const controller = new AbortController();
+  const asked: string[] = [];
+  const reason = new LeaseLost("the lease of the flight around it is lost", "lease_lost"); // as f.signal has it there
+  const settled = new Promise<void>((wake) => {
+    other.ask = async (_, route) => {
+      asked.push(route);
+      if (route.endsWith("/report")) wake();
+      if (asked.filter((r) => r === "/v1/flights:open").length === 1) {
+        controller.abort(reason);
+        throw reason;
+      }
+      return { json: { version: "1", state: "queued", decision: "proceed", flight_id: "fl_1", session: "s" }, sent: { mono: 0, wall: 0 } };
+    };
+  });
+  await assert.rejects(other.once("test", id, 1, () => assert.fail("it runs"), { signal: controller.signal }), reason);
+  await Promise.race([settled, new Promise((_, reject) => setTimeout(() => reject(new Error(asked.join())), 10_000).unref())]);
+});
+
 test("the caller's signal ends its wait for a server, too", async (t) => {
   const silent = createServer(() => undefined);
   const other = new Client(await listen(t, silent), { spool: "", patienceMs: 100 });

@@ -639,7 +639,7 @@ class Trip<T> {
       try {
         answer = await this.open(nonce);
       } catch (e) {
-        if ((e instanceof LeaseLost || e instanceof Fenced) && !this.waited) continue;
+        if ((e instanceof LeaseLost || e instanceof Fenced) && !this.waited && !this.options.signal?.aborted) continue;
         throw e;
       }
       if (answer.json["decision"] === "replay") return this.settle(answer.json["flight"]);
@@ -683,8 +683,10 @@ class Trip<T> {
         }
       }
     } catch (e) {
-      // What was given up may still be carried out; nobody else would ever say that nothing was sent.
-      if (onItsWay && (e instanceof FlightdError ? e.unsure : true)) void this.stray(request);
+      // What was given up may still be carried out; nobody else would ever say that nothing was sent. The reason of a signal is
+      // no server's word about it, also where it is that of the flight around this one.
+      const told = e instanceof FlightdError && e !== this.options.signal?.reason;
+      if (onItsWay && (told ? e.unsure : true)) void this.stray(request);
       throw e;
     }
   }
