@@ -62,7 +62,7 @@ func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenA
 	}
 	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/flights:open", body: r.AppendJSON(nil), key: key,
-		has: flightAnswer(key), timeout: wire.Wait(r.WaitMS) + defaultTry,
+		has: flightAnswer(key), nonce: r.Nonce, timeout: wire.Wait(r.WaitMS) + defaultTry,
 	})
 	return c.openAnswer(key, resp, err)
 }
@@ -74,7 +74,7 @@ func (c *Client) Verdict(ctx context.Context, key flight.Key, r VerdictRequest) 
 	}
 	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/verdict"), body: r.AppendJSON(nil), key: key,
-		has: flightAnswer(key), timeout: wire.Wait(r.WaitMS) + defaultTry,
+		has: flightAnswer(key), nonce: r.Nonce, timeout: wire.Wait(r.WaitMS) + defaultTry,
 	})
 	return c.openAnswer(key, resp, err)
 }

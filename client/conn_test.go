@@ -184,6 +184,24 @@ func TestAnswerToSomethingElse(t *testing.T) {
 	require.Zero(t, a.TrustMS)
 }
 
+// An answer that another caller of the same flight was given lets nobody act: the attempt is that one's. Older servers do not say
+// whose it is.
+func TestAnswerToAnotherOpen(t *testing.T) {
+	key := flight.MustKey("default/charge/1")
+	for given, good := range map[string]bool{`"nonce":"mine",`: true, `"nonce":"another",`: false, "": true, `"nonce": "mine",`: true} {
+		answer := plainly(201, `{"decision":"proceed",`+given+`"flight_id":"`+key.FlightID().String()+`","fencing_token":"t","session":"s","trust_ms":9000}`)
+		for ask, with := range map[string]func(*Client) (OpenAnswer, error){
+			"open":    func(c *Client) (OpenAnswer, error) { return c.Open(t.Context(), key, OpenRequest{Nonce: "mine"}) },
+			"verdict": func(c *Client) (OpenAnswer, error) { return c.Verdict(t.Context(), key, VerdictRequest{Nonce: "mine"}) },
+		} {
+			a, err := with(scripted(t, answer))
+			require.Equal(t, good, err == nil, "%s, %s", ask, given)
+			require.Equal(t, good, a.Decision != "")
+			require.Equal(t, !good, a.unsure, "the open may be carried out: it is to be given back")
+		}
+	}
+}
+
 // A refusal that names another flight is none: something between has mixed it up. A report that it would be taken for is kept
 // nowhere, and an open may be carried out.
 func TestRefusalOfAnother(t *testing.T) {

@@ -33,6 +33,7 @@ type request struct {
 	actor   bool       // say who decides
 	headers bool       // those of a good answer are wanted, too
 	has     string     // what a good answer of flightd has; what does not have it is somebody else's
+	nonce   string     // of an open: an answer to another one is none to this
 
 	everywhere bool // it is about all namespaces
 
@@ -194,10 +195,20 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 		return resp, err
 	case resp.status >= 300:
 		return resp, refusal(&resp, r.key)
-	case !bytes.Contains(resp.body, []byte(r.has)):
+	case !bytes.Contains(resp.body, []byte(r.has)), !r.answered(resp.body):
 		return resp, &effect.Unavailable{Code: "unreachable", Cause: errors.New(stranger(&resp))}
 	}
 	return resp, nil
+}
+
+// answered reports whether an answer is to this very open. Where something between gave one caller's to another one of the same
+// flight, both would act in one attempt. Older servers do not say whose it is.
+func (r *request) answered(body []byte) bool {
+	if r.nonce == "" || bytes.Contains(body, []byte(`"nonce":"`+r.nonce+`"`)) {
+		return true
+	}
+	var a wire.OpenAnswer
+	return wire.DecodeAnswer(body, &a) != nil || a.Nonce == "" || a.Nonce == r.nonce
 }
 
 func (c *Client) carry(ctx context.Context, server int, r *request, timeout time.Duration) (response, error) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
 )
 
 // pages are what load balancers, proxies and captive portals answer in flightd's place.
@@ -53,6 +55,7 @@ func between() (all []scenario) {
 	fenced := page{409, "application/problem+json", fmt.Sprintf(refusal, "fenced")}
 	inDoubt := page{409, "application/problem+json", fmt.Sprintf(refusal, "in_doubt")}
 	return append(all, scenario{"report-turned-away", reportTurnedAway}, scenario{"answer-of-another", answerOfAnother},
+		scenario{"answer-to-another", answerToAnother},
 		scenario{"report-to-a-refusal-of-another", func(t *trial) { reportTo(t, fenced) }},
 		scenario{"open-and-a-refusal-of-another", func(t *trial) { openAnd(t, inDoubt) }})
 }
@@ -98,6 +101,18 @@ func reportTurnedAway(t *trial) {
 func answerOfAnother(t *trial) {
 	const other = `{"decision":"proceed","flight_id":"fl_aaaaaaaaaaaaaaaaaaaaaaaaaa","key":"default/charge/another","generation":1,"attempt":1,
 		"fencing_token":"none","idempotency_key":"another","session":"ses_x","trust_ms":60000,"renew_every_ms":20000}`
+	t.proxy.once(":open", fault{cut: true, page: &page{201, "application/json", other}})
+	t.got(t.driver().do(t.call()), "executed")
+	require.NotEqual(t, "another", t.asked()[0].key)
+	t.landed(1)
+}
+
+// An answer that another caller of the same flight was given lets nobody act: there is one attempt, and that is the other one's.
+// The request is repeated.
+func answerToAnother(t *trial) {
+	id := flight.MustKey(t.key).FlightID()
+	other := fmt.Sprintf(`{"decision":"proceed","nonce":"another","flight_id":%q,"key":%q,"generation":1,"attempt":1,"fencing_token":"none",
+		"idempotency_key":"another","session":"ses_x","trust_ms":60000,"renew_every_ms":20000}`, id, t.key)
 	t.proxy.once(":open", fault{cut: true, page: &page{201, "application/json", other}})
 	t.got(t.driver().do(t.call()), "executed")
 	require.NotEqual(t, "another", t.asked()[0].key)

@@ -263,9 +263,10 @@ _NEEDS = {  # what an answer to an open has, by its decision
 }
 
 
-def _has(data: bytes, name: str, path: str, about: str = "") -> bool:
+def _has(data: bytes, name: str, path: str, about: str = "", nonce: str = "") -> bool:
     """Whether this is an answer of flightd: what is asked of one flight or session is answered by that one. Whoever believed
-    one about another flight, which something between has mixed up, would act without an attempt."""
+    one about another flight, which something between has mixed up, would act without an attempt; and of two callers of one
+    flight both would, by one answer. Older servers do not say whose it is."""
     with contextlib.suppress(ValueError):
         answer = json.loads(data)
         if not isinstance(answer, dict) or name not in answer:
@@ -274,7 +275,8 @@ def _has(data: bytes, name: str, path: str, about: str = "") -> bool:
             return bool(answer.get("id") == path.split("/")[3])
         if name == "trust_ms":  # an open is answered with them, too
             return bool(answer.get("session") == urllib.parse.unquote(path.split("/")[3])) and "decision" not in answer
-        return name != "decision" or _NEEDS.get(str(answer[name]), set()) <= answer.keys() and about in ("", _about(answer))
+        return name != "decision" or (_NEEDS.get(str(answer[name]), set()) <= answer.keys()
+                                      and about in ("", _about(answer)) and (answer.get("nonce") or nonce) == nonce)
     return False
 
 
@@ -598,7 +600,7 @@ class Flight:
 
     def _ask_open(self, path: str, request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
         try:
-            return self._client._ask("POST", path, request, has="decision", about=self._id,
+            return self._client._ask("POST", path, request, has="decision", about=self._id, nonce=request["nonce"],
                                      timeout=request["wait_ms"] / 1000 + _TRY)
         except Failed as e:  # a flight that ended badly is an answer, too
             if not e.problem.get("flight") or _about(e.problem) != self._id:
@@ -610,7 +612,7 @@ class Flight:
         with contextlib.suppress(Error):
             request = dict(request, wait_ms=_STRAY_WAIT_MS)
             ask = functools.partial(self._client._ask, "POST", "/v1/flights:open", request, has="decision", about=self._id,
-                                    timeout=5.0, patience=5.0)
+                                    nonce=request["nonce"], timeout=5.0, patience=5.0)
             try:
                 answer, _ = ask()
             except Busy:  # who came behind the first one may have been before this one; what is known now is said at once
@@ -968,16 +970,17 @@ class Client:
     # Requests.
 
     def _ask(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None] = None, *, has: str, about: str = "",
-             timeout: float = _TRY, patience: Optional[float] = None, tries: int = 0,
+             nonce: str = "", timeout: float = _TRY, patience: Optional[float] = None, tries: int = 0,
              once: bool = False) -> Tuple[Dict[str, Any], _Sent]:
         """Sends a request until a server answers it. Each route is guarded against repeats: by a nonce, a token, or by
         changing nothing. Raises the error of a problem document; Unavailable when nobody answers within patience, or
         something that is not flightd, whose answers do not have what ours has."""
-        data, sent = self._ask_raw(method, path, body, timeout, patience, tries, once, has, about)
+        data, sent = self._ask_raw(method, path, body, timeout, patience, tries, once, has, about, nonce)
         return json.loads(data), sent
 
     def _ask_raw(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None], timeout: float,
-                 patience: Optional[float], tries: int, once: bool, has: str = "", about: str = "") -> Tuple[bytes, _Sent]:
+                 patience: Optional[float], tries: int, once: bool, has: str = "", about: str = "",
+                 nonce: str = "") -> Tuple[bytes, _Sent]:
         self._connect(path)
         payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"User-Agent": "flightd-python"}
@@ -995,7 +998,7 @@ class Client:
             try:
                 status, after, data, sent, stale = self._wires[server].exchange(method, path, payload, headers, timeout, once)
                 unsure = unsure or stale
-                if status < 300 and (not has or _has(data, has, path, about)):
+                if status < 300 and (not has or _has(data, has, path, about, nonce)):
                     return data, sent
                 failure = _refusal(status, after, data, self._wires[server].address, _asked(path, about))
                 if 300 <= status < 500 and status != 429 and failure.code != "unreachable":

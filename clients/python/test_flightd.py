@@ -855,6 +855,9 @@ class TestOnce(unittest.TestCase):
             ({**whole, "session": "fl_1"}, "trust_ms", False),
         ]:
             self.assertEqual(flightd._has(json.dumps(answer).encode(), name, path), good, answer)
+        for nonce, good in [("n_1", True), ("n_2", False), (None, True)]:
+            answer = json.dumps({**whole, "nonce": nonce} if nonce else whole).encode()
+            self.assertEqual(flightd._has(answer, "decision", "/v1/flights:open", "fl_1", "n_1"), good, nonce)
         for answer, about in [(whole, "fl_1"), ({"decision": "replay", "flight": {"id": "fl_2"}}, "fl_2")]:
             for id in ("fl_1", "fl_2"):
                 has = flightd._has(json.dumps(answer).encode(), "decision", "/v1/flights:open", id)

@@ -207,7 +207,8 @@ const NEEDS: Record<string, string[]> = {
 
 /**
  * Whether this is an answer of flightd: what is asked of one flight or session is answered by that one. Whoever believed one
- * about another flight, which something between has mixed up, would act without an attempt.
+ * about another flight, which something between has mixed up, would act without an attempt; and of two callers of one flight
+ * both would, by one answer. Older servers do not say whose it is.
  */
 function has(data: Buffer, route: string, o: AskOptions): boolean {
   try {
@@ -218,7 +219,7 @@ function has(data: Buffer, route: string, o: AskOptions): boolean {
       return answer.session === decodeURIComponent(route.split("/")[3] ?? "") && !("decision" in answer);
     }
     return o.has !== "decision" || (NEEDS[String(answer.decision)] ?? []).every((field) => field in answer) &&
-      (o.about === undefined || o.about === aboutOf(answer));
+      (o.about === undefined || o.about === aboutOf(answer)) && (o.nonce === undefined || (answer.nonce || o.nonce) === o.nonce);
   } catch {
     return false;
   }
@@ -694,7 +695,7 @@ class Trip<T> {
   private async askOpen(route: string, request: Json): Promise<Answer> {
     try {
       return await this.client.ask("POST", route, request,
-        { has: "decision", about: this.id, timeoutMs: request["wait_ms"] + TRY_MS, signal: this.options.signal });
+        { has: "decision", about: this.id, nonce: request["nonce"], timeoutMs: request["wait_ms"] + TRY_MS, signal: this.options.signal });
     } catch (e) {
       if (e instanceof Failed && e.problem["flight"]?.id === this.id) { // a flight that ended badly is an answer, too
         return { json: { decision: "replay", flight: e.problem["flight"] }, sent: now() };
@@ -709,7 +710,7 @@ class Trip<T> {
     try {
       const again = { ...request, wait_ms: STRAY_WAIT_MS };
       const ask = (): Promise<Answer> => this.client.ask("POST", "/v1/flights:open", again,
-        { has: "decision", about: this.id, ...bounds });
+        { has: "decision", about: this.id, nonce: request["nonce"], ...bounds });
       const { json } = await ask().catch((e) => {
         if (e instanceof Busy) return ask(); // who came behind the first one may have been before this one; now it is known
         throw e;
@@ -889,6 +890,8 @@ interface AskOptions {
   has: string;
   /** id of the flight that it is about, where the route does not say so */
   about?: string;
+  /** of an open: an answer to another one is none to this */
+  nonce?: string;
   timeoutMs?: number;
   /** with tries that are not answered, or not now; the client's */
   patienceMs?: number;

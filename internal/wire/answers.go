@@ -26,6 +26,7 @@ const (
 // OpenAnswer is the answer to an open or a verdict.
 type OpenAnswer struct {
 	Decision       string          `json:"decision"`
+	Nonce          string          `json:"nonce,omitempty"` // of the open that this answers
 	FlightID       string          `json:"flight_id,omitempty"`
 	Key            string          `json:"key,omitempty"`
 	Generation     uint32          `json:"generation,omitempty"`

@@ -113,6 +113,8 @@ func (a *OpenAnswer) field(s *scanner, name []byte) bool {
 	switch string(name) {
 	case "decision":
 		a.Decision = s.text()
+	case "nonce":
+		a.Nonce = s.text()
 	case "flight_id":
 		a.FlightID = s.text()
 	case "key":

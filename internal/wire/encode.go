@@ -100,6 +100,7 @@ func (a *OpenAnswer) AppendJSON(b []byte) []byte {
 	w := writer{b}
 	w.open()
 	w.str("decision", a.Decision)
+	w.optStr("nonce", a.Nonce)
 	w.optStr("flight_id", a.FlightID)
 	w.optStr("key", a.Key)
 	w.optInt("generation", int64(a.Generation))
