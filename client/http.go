@@ -216,8 +216,13 @@ func (c *Client) carry(ctx context.Context, server int, r *request, timeout time
 		return l.do(ctx, c, r, timeout)
 	}
 	resp, err := c.carryFar(ctx, server, r, timeout)
-	if err != nil && ctx.Err() != nil {
-		err = &endedError{context.Cause(ctx), errors.New("it was given up")} // net/http gives the cause itself
+	if err != nil && ctx.Err() != nil { // net/http gives the cause itself
+		why := errors.New("it was given up")
+		var op *net.OpError
+		if errors.As(err, &op) {
+			why = op // it tells where nothing was sent
+		}
+		err = &endedError{context.Cause(ctx), why}
 	}
 	return resp, err
 }
