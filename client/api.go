@@ -39,6 +39,7 @@ type (
 type OpenAnswer struct {
 	wire.OpenAnswer
 	Sent   time.Time // when the request was sent that this answers: trust counts from then
+	sent   moment    // the same, on every clock
 	unsure bool      // beside an error: an open may still be carried out
 }
 
@@ -46,6 +47,7 @@ type OpenAnswer struct {
 type SessionAnswer struct {
 	wire.SessionAnswer
 	Sent   time.Time // when the request was sent that this answers: trust counts from then
+	sent   moment    // the same, on every clock
 	unsure bool
 }
 
@@ -60,9 +62,9 @@ func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenA
 	}
 	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/flights:open", body: r.AppendJSON(nil), key: key,
-		has: flightAnswer(key), timeout: wire.Wait(r.WaitMS) + defaultTry,
+		has: flightAnswer(key), nonce: r.Nonce, timeout: wire.Wait(r.WaitMS) + defaultTry,
 	})
-	return openAnswer(key, resp, err)
+	return c.openAnswer(key, resp, err)
 }
 
 // Verdict brings what a look-up found out. It is answered like Open.
@@ -72,14 +74,14 @@ func (c *Client) Verdict(ctx context.Context, key flight.Key, r VerdictRequest) 
 	}
 	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/verdict"), body: r.AppendJSON(nil), key: key,
-		has: flightAnswer(key), timeout: wire.Wait(r.WaitMS) + defaultTry,
+		has: flightAnswer(key), nonce: r.Nonce, timeout: wire.Wait(r.WaitMS) + defaultTry,
 	})
-	return openAnswer(key, resp, err)
+	return c.openAnswer(key, resp, err)
 }
 
 // openAnswer reads the answer to an open. A flight that ended badly is an answer, too. One about another flight is none:
 // something between has mixed it up, and whoever believed it would act without an attempt.
-func openAnswer(key flight.Key, resp response, err error) (OpenAnswer, error) {
+func (c *Client) openAnswer(key flight.Key, resp response, err error) (OpenAnswer, error) {
 	if p := problemOf(err); p != nil && p.Code == wire.FlightFailed && p.Flight != nil {
 		a := wire.OpenAnswer{Decision: wire.DecisionReplay, FlightID: p.Flight.ID, Flight: p.Flight}
 		return openAnswerOf(key, resp, &a)
@@ -88,7 +90,9 @@ func openAnswer(key flight.Key, resp response, err error) (OpenAnswer, error) {
 	if err != nil {
 		return OpenAnswer{unsure: resp.unsure}, err
 	}
-	return openAnswerOf(key, resp, a)
+	answer, err := openAnswerOf(key, resp, a)
+	c.at(answer.Deployment) // none where there is an error
+	return answer, err
 }
 
 func openAnswerOf(key flight.Key, resp response, a *wire.OpenAnswer) (OpenAnswer, error) {
@@ -97,9 +101,14 @@ func openAnswerOf(key flight.Key, resp response, a *wire.OpenAnswer) (OpenAnswer
 		about = a.Flight.ID
 	}
 	if about != key.FlightID().String() {
-		return OpenAnswer{unsure: true}, &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("an answer about another flight: %s", about)}
+		return OpenAnswer{unsure: true}, mixedUp(about)
 	}
-	return OpenAnswer{OpenAnswer: *a, Sent: resp.sent}, nil
+	return OpenAnswer{OpenAnswer: *a, Sent: resp.sent.Time, sent: resp.sent}, nil
+}
+
+// mixedUp is for an answer about something else than what was asked.
+func mixedUp(about string) error {
+	return &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("an answer about another flight: %s", about)}
 }
 
 func problemOf(err error) *Problem {
@@ -113,10 +122,20 @@ func problemOf(err error) *Problem {
 // Report brings the outcome of an attempt, and tries until it is answered, or ctx or the patience ends. It keeps
 // nothing on disk: Record does. Errors: *Error, inside it *Fenced; *Unavailable.
 func (c *Client) Report(ctx context.Context, key flight.Key, r ReportRequest) (*Flight, error) {
-	return decode[Flight](c.ask(ctx, request{
+	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/report"), body: r.AppendJSON(nil), key: key,
 		has: flightAnswer(key), timeout: reportTry,
-	}))
+	})
+	return flightOf(key.FlightID(), resp, err)
+}
+
+// flightOf reads an answer that is that flight. Others name it, too: one to an open, which is no answer to a report.
+func flightOf(id flight.ID, resp response, err error) (*Flight, error) {
+	f, err := decode[Flight](resp, err)
+	if err == nil && (f.ID != id.String() || f.State == "") {
+		return nil, mixedUp(f.ID)
+	}
+	return f, err
 }
 
 // flightAnswer is what only an answer about that flight has: others have a "state", too.
@@ -165,10 +184,14 @@ func (c *Client) renew(ctx context.Context, session string, nonces []string, see
 		body = strconv.AppendQuoteToASCII(append(body, `,"seen":`...), seen)
 	}
 	body = append(body, '}')
-	return sessionAnswer(c.ask(ctx, request{
+	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/renew", body: body,
 		has: `"` + session + `"`, timeout: timeout, tries: tries,
-	}))
+	})
+	if to, bad := decode[struct{ Session, Decision string }](resp, err); bad == nil && (to.Session != session || to.Decision != "") {
+		return SessionAnswer{unsure: true}, &effect.Unavailable{Code: "unreachable", Cause: errors.New("an answer to something else than a renewal")}
+	}
+	return sessionAnswer(resp, err)
 }
 
 // CloseSession gives a session up, and with it the right to whatever it holds.
@@ -182,12 +205,13 @@ func sessionAnswer(resp response, err error) (SessionAnswer, error) {
 	if err != nil {
 		return SessionAnswer{unsure: resp.unsure}, err
 	}
-	return SessionAnswer{SessionAnswer: *a, Sent: resp.sent, unsure: resp.unsure}, nil
+	return SessionAnswer{SessionAnswer: *a, Sent: resp.sent.Time, sent: resp.sent, unsure: resp.unsure}, nil
 }
 
 // Flight reads one flight. *Missing is inside the error when its key was never used.
 func (c *Client) Flight(ctx context.Context, id flight.ID) (*Flight, error) {
-	return decode[Flight](c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), has: `"` + id.String() + `"`}))
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), has: `"` + id.String() + `"`})
+	return flightOf(id, resp, err)
 }
 
 // WaitFlight reads one flight as soon as it has another version than the one seen, or as it is when wait is over.
@@ -319,7 +343,11 @@ func (c *Client) Ready(ctx context.Context) (*Ready, error) {
 
 // Version asks which version the server has, and to which deployment it belongs.
 func (c *Client) Version(ctx context.Context) (*Version, error) {
-	return decode[Version](c.ask(ctx, request{method: http.MethodGet, path: "/version", has: `"version"`}))
+	return c.version(ctx, 0)
+}
+
+func (c *Client) version(ctx context.Context, tries int) (*Version, error) {
+	return decode[Version](c.ask(ctx, request{method: http.MethodGet, path: "/version", has: `"version"`, tries: tries}))
 }
 
 func flightPath(id flight.ID, rest string) string { return "/v1/flights/" + id.String() + rest }

@@ -44,7 +44,7 @@ func (l *leg) act(a OpenAnswer) (again bool, result effect.Result, err error) {
 // decline gives back an attempt whose trust was over before anything was started, or that Close came before.
 func (l *leg) decline(a OpenAnswer) (again bool, result effect.Result, err error) {
 	end := caller.Ending{Outcome: flight.NotDone, Err: errors.New("the right to start was lost before the effect was sent")}
-	_, _, err = l.client.record(l.trip.values, l.trip.call.Key, reportOf(a, end), &effect.Result{})
+	_, _, err = l.client.record(l.trip.values, l.deployment(a), l.trip.call.Key, reportOf(a, end), &effect.Result{})
 	l.drop(false)
 	if l.client.ending.Err() != nil {
 		return false, effect.Result{}, effect.ErrClosed
@@ -144,8 +144,16 @@ func previous(a *wire.Attempt) *flight.Attempt {
 func (l *leg) reportLate(a OpenAnswer, late <-chan caller.Ending) {
 	c, key, values := l.client, l.trip.call.Key, l.trip.values
 	c.work.Go(func() { // the trip itself is counted, so that this one may be
-		_, _, _ = c.record(values, key, reportOf(a, <-late), &effect.Result{})
+		_, _, _ = c.record(values, l.deployment(a), key, reportOf(a, <-late), &effect.Result{})
 	})
+}
+
+// deployment is whose the attempt is, and its report.
+func (l *leg) deployment(a OpenAnswer) string {
+	if a.Deployment == "" { // an older server
+		return l.client.Deployment()
+	}
+	return a.Deployment
 }
 
 // land reports how the effect ended, and does what the ledger makes of it.
@@ -155,7 +163,7 @@ func (l *leg) land(a OpenAnswer, end caller.Ending, returned bool) (again bool, 
 		Key: key, FlightID: key.FlightID(), Outcome: end.Outcome, Source: effect.Executed, Attempt: a.Attempt,
 		Answer: end.Answer, Size: len(end.Answer.Body),
 	}
-	f, waits, err := l.client.record(l.trip.values, key, reportOf(a, end), &provisional)
+	f, waits, err := l.client.record(l.trip.values, l.deployment(a), key, reportOf(a, end), &provisional)
 	if waits != "" {
 		l.session.outlast(l.nonce, waits)
 		return false, effect.Result{}, err

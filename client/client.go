@@ -22,12 +22,13 @@ type Client struct {
 	best       atomic.Uint32 // index of the server that answered last
 	links      []*link       // by server; nil where http is used
 	http       *http.Client
-	deployment string
+	deployment atomic.Value // string: the deployment that answered last
 
 	trips    trips
 	sessions sessions
 	spool    *spool
 	drained  chan struct{} // closed when the first round through the spool is over
+	rounds   chan struct{} // closed when there will be none any more
 
 	life   context.Context // of handlers and of work in the background; ends when Close loses its patience
 	kill   context.CancelCauseFunc
@@ -61,7 +62,7 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Client, erro
 	c.sessions.client = c
 	version, err := c.Version(ctx)
 	if err == nil {
-		c.deployment = version.Deployment
+		c.deployment.Store(version.Deployment)
 		c.spool, err = openSpool(o.spool, o.logger)
 	}
 	if err != nil {
@@ -100,10 +101,32 @@ func (c *Client) Key(name, id string) (flight.Key, error) {
 }
 
 // Deployment is the id of the deployment that the client is connected to.
-func (c *Client) Deployment() string { return c.deployment }
+func (c *Client) Deployment() string {
+	id, _ := c.deployment.Load().(string) // none before Connect is done
+	return id
+}
+
+// at takes note of the deployment that an attempt is of: another one may have taken the place of the one that answered
+// first, and only its clients deliver the report then. Older servers do not say it.
+func (c *Client) at(deployment string) {
+	if deployment != "" && deployment != c.Deployment() {
+		c.deployment.Store(deployment)
+	}
+}
+
+// elsewhere reports whether a report was refused by another deployment than its own, or cannot be known to have been: then
+// it waits.
+func (c *Client) elsewhere(ctx context.Context, deployment string) bool {
+	version, err := c.version(ctx, 1)
+	if err != nil {
+		return true
+	}
+	c.deployment.Store(version.Deployment)
+	return version.Deployment != deployment
+}
 
 // Close waits for running effects to finish and to report, as long as ctx lives; then their contexts are cancelled with
-// ErrClosed, and what they still have to report goes to the spool. It gives up the session, but for one under which a handler
+// ErrClosed, and what they still have to report goes to the spool. What no disk took is brought once more. It gives up the session, but for one under which a handler
 // has not returned even then: that ends by its time to live. Whoever waits for somebody else, and every new call, gets
 // ErrClosed.
 func (c *Client) Close(ctx context.Context) error {
@@ -124,6 +147,7 @@ func (c *Client) Close(ctx context.Context) error {
 		defer cancel()
 		ctx = grace
 	}
+	c.lastRound(ctx)
 	c.sessions.close(ctx)
 	c.kill(effect.ErrClosed)
 	c.idle.Wait()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -139,6 +140,80 @@ func TestCloseWhileTheServerOpens(t *testing.T) {
 			require.False(t, f.Tainted())
 		})
 	}
+}
+
+// An open that was given up is asked for again where the server is still at the first one, also without a session whose
+// renewals would give it back.
+func TestWhatIsGivenUpIsAskedForAgain(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	opens := 0
+	g.on(func(r *http.Request) fault {
+		if !hasSuffix(r, ":open") {
+			return none
+		}
+		opens++
+		return map[int]fault{1: cutLate, 2: busy}[opens]
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	opening := later(ctx, c, call(`1`), forbidden(t))
+	<-g.carried
+	leave()
+	require.ErrorIs(t, within(t, opening).err, context.Canceled)
+	require.NoError(t, c.Close(t.Context()))
+	f := g.flight(key)
+	require.Equal(t, flight.Queued, f.State)
+	require.False(t, f.Tainted())
+}
+
+// What the end of a caller's context has for its cause is no answer to what was on its way then: it may be the error of another
+// call, as in a group of them.
+func TestTheCauseOfAnEndIsNoAnswer(t *testing.T) {
+	for _, through := range []string{"link", "net/http"} {
+		t.Run(through, func(t *testing.T) {
+			g := newRig(t)
+			address := g.server.URL
+			if through == "net/http" {
+				address = strings.Replace(address, "http://", "http://user:secret@", 1)
+			}
+			c := g.connectTo(address)
+			g.once(":open", cutLate)
+			ctx, leave := context.WithCancelCause(t.Context())
+			opening := later(ctx, c, call(`1`), forbidden(t))
+			<-g.carried
+			other := &client.Error{Problem: client.Problem{Code: "in_doubt", Status: http.StatusConflict}}
+			leave(other)
+			require.ErrorIs(t, within(t, opening).err, other)
+			require.NoError(t, c.Close(t.Context()))
+			f := g.flight(key)
+			require.Equal(t, flight.Queued, f.State)
+			require.False(t, f.Tainted())
+		})
+	}
+}
+
+// Who gives up between two opens, of which a server has answered the first one, has nothing on its way, and asks for nothing:
+// that could open a key that has become free.
+func TestGivingUpBetweenTwoOpensAsksForNothing(t *testing.T) {
+	g := newRig(t) // its server waits for the network, and so for real time: it stays outside
+	g.on(func(r *http.Request) fault {
+		if hasSuffix(r, ":open") {
+			return busy
+		}
+		return none
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c, err := client.Connect(t.Context(), g.server.URL, client.WithSpool(g.spool), client.WithLogger(slog.New(slog.NewTextHandler(g, nil))))
+		require.NoError(t, err)
+		ctx, leave := context.WithCancel(t.Context())
+		end := later(ctx, c, call(`1`), forbidden(t))
+		synctest.Wait() // it rests
+		require.Equal(t, 1, g.count(":open"))
+		leave()
+		require.ErrorIs(t, (<-end).err, context.Canceled)
+		require.NoError(t, c.Close(t.Context()))
+		require.Equal(t, 1, g.count(":open"))
+	})
 }
 
 // What an open that was given up has come to cannot always be asked: then the session's last renewals give it back.

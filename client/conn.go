@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -67,7 +66,7 @@ func (l *link) get(ctx context.Context) (c *conn, reused bool, err error) {
 	for n := len(l.idle); n > 0; n = len(l.idle) {
 		c := l.idle[n-1]
 		l.idle = l.idle[:n-1]
-		if time.Since(c.since) < idleTime {
+		if time.Since(c.since) < idleTime && quiet(c.Conn) {
 			l.mu.Unlock()
 			return c, true, nil
 		}
@@ -126,7 +125,7 @@ func (l *link) do(ctx context.Context, c *Client, r *request, timeout time.Durat
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		err = &endedError{context.Cause(ctx), err}
 	case reused:
 		l.drop()
 		err = &staleError{err}
@@ -139,6 +138,14 @@ func (l *link) do(ctx context.Context, c *Client, r *request, timeout time.Durat
 type staleError struct{ error }
 
 func (e *staleError) Unwrap() error { return e.error }
+
+// endedError says that the asker's context has ended, for that cause. Whatever the cause has inside is no server's word about
+// what was asked: it may be the error of another call.
+type endedError struct{ cause, err error }
+
+func (e *endedError) Error() string        { return e.cause.Error() + ": " + e.err.Error() }
+func (e *endedError) Is(target error) bool { return errors.Is(e.cause, target) }
+func (e *endedError) Unwrap() error        { return e.err }
 
 // exchange writes the request and reads the answer. keep says that the connection is good for another one.
 func (l *link) exchange(ctx context.Context, conn *conn, c *Client, r *request, timeout time.Duration) (resp response, keep bool, err error) {
@@ -154,7 +161,7 @@ func (l *link) exchange(ctx context.Context, conn *conn, c *Client, r *request, 
 	if conn.write, err = c.appendRequest(conn.write[:0], l, r); err != nil {
 		return resp, false, err
 	}
-	resp.sent = time.Now()
+	resp.sent = now()
 	if _, err := conn.Conn.Write(conn.write); err != nil {
 		return resp, false, err
 	}

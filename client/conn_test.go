@@ -48,16 +48,22 @@ func scripted(t *testing.T, answers ...string) *Client {
 			_ = conn.Close()
 		}
 	}()
-	o, err := newOptions([]Option{WithoutSpool(), WithPatience(time.Millisecond), WithNamespace("ns")})
-	require.NoError(t, err)
-	server := "http://" + listener.Addr().String()
-	c := &Client{opts: o, servers: []string{server}, links: []*link{newLink(server)}, http: &http.Client{}}
+	c := clientOf(t, listener)
 	t.Cleanup(func() {
 		c.hangUp()
 		require.NoError(t, listener.Close())
 		<-done
 	})
 	return c
+}
+
+// clientOf is a client of whatever listens there.
+func clientOf(t *testing.T, listener net.Listener) *Client {
+	t.Helper()
+	o, err := newOptions([]Option{WithoutSpool(), WithPatience(time.Millisecond), WithNamespace("ns")})
+	require.NoError(t, err)
+	server := "http://" + listener.Addr().String()
+	return &Client{opts: o, servers: []string{server}, links: []*link{newLink(server)}, http: &http.Client{}}
 }
 
 // Answers as flightd writes them, and as whatever stands between may rewrite them.
@@ -122,6 +128,96 @@ func TestAnswerThatComesTwice(t *testing.T) {
 		v, err := c.Version(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, want, v.Version)
+	}
+}
+
+// Nor is it where it comes when the connection is idle already.
+func TestAnswerThatComesTwiceAndLate(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	again, done := make(chan struct{}), make(chan struct{})
+	sent := make(chan struct{}, 2)
+	go func() {
+		defer close(done)
+		for _, version := range []string{"1", "2"} {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = http.ReadRequest(bufio.NewReader(conn))
+			answer := []byte(plainly(200, `{"version":"`+version+`"}`))
+			_, _ = conn.Write(answer)
+			<-again
+			_, _ = conn.Write(answer)
+			sent <- struct{}{}
+		}
+	}()
+	c := clientOf(t, listener)
+	defer func() {
+		c.hangUp()
+		require.NoError(t, listener.Close())
+		<-done
+	}()
+	for _, want := range []string{"1", "2"} {
+		v, err := c.Version(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, v.Version)
+		if want == "1" {
+			close(again)
+			<-sent
+		}
+	}
+}
+
+// An answer to an open names the flight and the session, too. It is none to a report or a renewal: whoever believed it would
+// take a report for kept that nobody has, or believe in a session that nobody has renewed.
+func TestAnswerToSomethingElse(t *testing.T) {
+	key := flight.MustKey("default/charge/1")
+	open := plainly(200, `{"decision":"proceed","flight_id":"`+key.FlightID().String()+`","fencing_token":"t","session":"ses_1","trust_ms":9000}`)
+	_, err := scripted(t, open).Report(t.Context(), key, ReportRequest{FencingToken: "t", Outcome: "succeeded"})
+	require.Equal(t, later, verdictOn(err))
+	_, err = scripted(t, open).Flight(t.Context(), key.FlightID())
+	require.Error(t, err)
+	a, err := scripted(t, open).Renew(t.Context(), "ses_1", nil)
+	require.Error(t, err)
+	require.Zero(t, a.TrustMS)
+}
+
+// An answer that another caller of the same flight was given lets nobody act: the attempt is that one's. Older servers do not say
+// whose it is.
+func TestAnswerToAnotherOpen(t *testing.T) {
+	key := flight.MustKey("default/charge/1")
+	for given, good := range map[string]bool{`"nonce":"mine",`: true, `"nonce":"another",`: false, "": true, `"nonce": "mine",`: true} {
+		answer := plainly(201, `{"decision":"proceed",`+given+`"flight_id":"`+key.FlightID().String()+`","fencing_token":"t","session":"s","trust_ms":9000}`)
+		for ask, with := range map[string]func(*Client) (OpenAnswer, error){
+			"open":    func(c *Client) (OpenAnswer, error) { return c.Open(t.Context(), key, OpenRequest{Nonce: "mine"}) },
+			"verdict": func(c *Client) (OpenAnswer, error) { return c.Verdict(t.Context(), key, VerdictRequest{Nonce: "mine"}) },
+		} {
+			a, err := with(scripted(t, answer))
+			require.Equal(t, good, err == nil, "%s, %s", ask, given)
+			require.Equal(t, good, a.Decision != "")
+			require.Equal(t, !good, a.unsure, "the open may be carried out: it is to be given back")
+		}
+	}
+}
+
+// A refusal that names another flight is none: something between has mixed it up. A report that it would be taken for is kept
+// nowhere, and an open may be carried out.
+func TestRefusalOfAnother(t *testing.T) {
+	key, other := flight.MustKey("default/charge/1"), flight.MustKey("default/charge/2").FlightID().String()
+	for name, body := range map[string]string{
+		"fenced":   `{"code":"fenced","retryable":false,"flight_id":"` + other + `"}`,
+		"in doubt": `{"code":"in_doubt","retryable":false,"flight_id":"` + other + `"}`,
+		"failed":   `{"code":"flight_failed","retryable":false,"flight":{"id":"` + other + `","state":"failed"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := scripted(t, plainly(409, body)).Report(t.Context(), key, ReportRequest{FencingToken: "t", Outcome: "succeeded"})
+			require.Equal(t, later, verdictOn(err))
+			a, err := scripted(t, plainly(409, body)).Open(t.Context(), key, OpenRequest{})
+			require.Empty(t, CodeOf(err))
+			require.True(t, a.unsure)
+		})
 	}
 }
 

@@ -56,10 +56,27 @@ func TestReportWaitsWhereTheFolderCannotBeRead(t *testing.T) {
 	require.False(t, p.has(name))
 }
 
+// A folder is what its name meant when the client was made, also where the process moves to another directory later.
+func TestTheSpoolStaysWhereItWasNamed(t *testing.T) {
+	here := t.TempDir()
+	t.Chdir(here)
+	o, err := newOptions([]Option{WithSpool("reports")})
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(here, "reports"), o.spool)
+	o, err = newOptions([]Option{WithSpool("")})
+	require.NoError(t, err)
+	require.True(t, filepath.IsAbs(o.spool))
+	o, err = newOptions([]Option{WithoutSpool()})
+	require.NoError(t, err)
+	require.Empty(t, o.spool)
+}
+
 // A folder that somebody has cleared away is made again: a report is kept where it outlives the process.
 func TestReportIsKeptWhereTheFolderIsGone(t *testing.T) {
-	p, _, _ := newSpool(t)
+	p, _, log := newSpool(t)
 	require.NoError(t, os.RemoveAll(filepath.Dir(p.dir)))
+	require.Empty(t, p.files())
+	require.Empty(t, log.String(), "it is looked at every other second")
 	name, err := p.keep(&spooled{Deployment: "d", Key: "default/charge/2", Report: []byte(`{}`)})
 	require.NoError(t, err)
 	require.Contains(t, p.files(), name)

@@ -236,7 +236,7 @@ func (l *leg) open() (OpenAnswer, error) {
 		// A server that did not wait knows that it cannot be yet: a settle delay is not over, say. It is not asked at once.
 		left := time.Duration(wait)*time.Millisecond - time.Since(asked)
 		if left > 0 && !sleep(l.trip.interest, min(max(busy.RetryAfter, firstPause), longPause, left)) {
-			return answer, context.Cause(l.trip.interest)
+			return answer, &endedError{context.Cause(l.trip.interest), err} // a server has answered: nothing is on its way
 		}
 	}
 }
@@ -267,7 +267,7 @@ func (l *leg) sessionID() string {
 // granted takes the trust that an answer gave, where it is about the session that the leg has.
 func (l *leg) granted(a OpenAnswer) {
 	if l.session != nil && l.session.id == a.Session {
-		l.session.granted(a.Sent, a.TrustMS)
+		l.session.granted(a.sent, a.TrustMS)
 	}
 }
 

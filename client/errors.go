@@ -120,6 +120,14 @@ func problem(p Problem, key flight.Key) *Error {
 	return e
 }
 
+// about is the id of the flight that a problem is about; "" where it names none.
+func about(p *Problem) string {
+	if p.Flight != nil {
+		return p.Flight.ID
+	}
+	return p.FlightID
+}
+
 // trimInput makes a pointer into the request one into its input.
 func trimInput(pointer string) string {
 	const prefix = "/input"

@@ -34,6 +34,7 @@ type request struct {
 	actor   bool       // say who decides
 	has     string     // what a good answer of flightd has; what does not have it is somebody else's
 	receipt bool       // a good answer is a receipt's bytes, and headers that say what they are
+	nonce   string     // of an open: an answer to another one is none to this
 
 	everywhere bool // it is about all namespaces
 
@@ -55,8 +56,8 @@ type response struct {
 	status int
 	header http.Header
 	body   []byte
-	sent   time.Time // right before the try that was answered
-	unsure bool      // an earlier try may still arrive
+	sent   moment // right before the try that was answered
+	unsure bool   // an earlier try may still arrive
 }
 
 const (
@@ -159,7 +160,7 @@ func mayHaveArrived(err error) bool {
 func unavailable(ctx context.Context, err error) error {
 	var e *Error
 	if ctx.Err() != nil {
-		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		err = &endedError{context.Cause(ctx), err}
 	} else if errors.As(err, &e) {
 		return err
 	}
@@ -195,23 +196,47 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 		return resp, err
 	case resp.status >= 300:
 		return resp, refusal(&resp, r.key)
-	case !bytes.Contains(resp.body, []byte(r.has)) || r.receipt && !isReceipt(&resp):
+	case !bytes.Contains(resp.body, []byte(r.has)), !r.answered(resp.body), r.receipt && !isReceipt(&resp):
 		return resp, &effect.Unavailable{Code: "unreachable", Cause: errors.New(stranger(&resp))}
 	}
 	return resp, nil
+}
+
+// answered reports whether an answer is to this very open. Where something between gave one caller's to another one of the same
+// flight, both would act in one attempt. Older servers do not say whose it is.
+func (r *request) answered(body []byte) bool {
+	if r.nonce == "" || bytes.Contains(body, []byte(`"nonce":"`+r.nonce+`"`)) {
+		return true
+	}
+	var a wire.OpenAnswer
+	return wire.DecodeAnswer(body, &a) != nil || a.Nonce == "" || a.Nonce == r.nonce
 }
 
 func (c *Client) carry(ctx context.Context, server int, r *request, timeout time.Duration) (response, error) {
 	if l := c.links[server]; l != nil {
 		return l.do(ctx, c, r, timeout)
 	}
+	resp, err := c.carryFar(ctx, server, r, timeout)
+	if err != nil && ctx.Err() != nil { // net/http gives the cause itself
+		why := errors.New("it was given up")
+		var op *net.OpError
+		if errors.As(err, &op) {
+			why = op // it tells where nothing was sent
+		}
+		err = &endedError{context.Cause(ctx), why}
+	}
+	return resp, err
+}
+
+// carryFar goes through net/http.
+func (c *Client) carryFar(ctx context.Context, server int, r *request, timeout time.Duration) (response, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	req, err := c.httpRequest(ctx, c.servers[server], r)
 	if err != nil {
 		return response{}, err
 	}
-	sent := time.Now()
+	sent := now()
 	answer, err := c.http.Do(req)
 	if err != nil {
 		return response{}, err
@@ -292,6 +317,9 @@ func refusal(resp *response, key flight.Key) error {
 			return &effect.Unavailable{Code: "unreachable", Cause: errors.New(stranger(resp))}
 		}
 		p = Problem{Code: wire.Internal, Title: http.StatusText(resp.status), Detail: stranger(resp)}
+	}
+	if about := about(&p); !key.IsZero() && about != "" && about != key.FlightID().String() {
+		return mixedUp(about) // it says nothing of what was asked
 	}
 	p.Status = resp.status
 	if p.RetryAfterMS == 0 {

@@ -96,7 +96,11 @@ func newOptions(opts []Option) (options, error) {
 		}
 		o.spool = dir
 	}
-	return o, nil
+	var err error
+	if o.spool != "" { // also where the process moves to another directory
+		o.spool, err = filepath.Abs(o.spool)
+	}
+	return o, err
 }
 
 // DefaultSpool is the directory for reports of a Client that was given none.

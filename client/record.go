@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -20,13 +21,13 @@ const firstReport = 2 * time.Second
 // tried on, by this client and by later ones. *Fenced inside the error: it came too late and is kept as evidence.
 func (c *Client) Record(key flight.Key, r ReportRequest) (*Flight, error) {
 	outcome, _ := flight.ParseOutcome(r.Outcome)
-	f, _, err := c.record(context.Background(), key, r, &effect.Result{Key: key, FlightID: key.FlightID(), Outcome: outcome})
+	f, _, err := c.record(context.Background(), c.Deployment(), key, r, &effect.Result{Key: key, FlightID: key.FlightID(), Outcome: outcome})
 	return f, err
 }
 
-// record is Record; values are those of the call that it is for, and provisional is what Unrecorded tells. With that error
-// it gives the report's name in the spool.
-func (c *Client) record(values context.Context, key flight.Key, r ReportRequest, provisional *effect.Result) (f *Flight, name string, err error) {
+// record is Record; values are those of the call that it is for, deployment is the attempt's, and provisional is what
+// Unrecorded tells. With that error it gives the report's name in the spool.
+func (c *Client) record(values context.Context, deployment string, key flight.Key, r ReportRequest, provisional *effect.Result) (f *Flight, name string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(values), c.opts.reportWait)
 	defer cancel()
 	ask := c.reportRequest(key, r.AppendJSON(nil))
@@ -35,7 +36,7 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 		return f, "", err
 	}
 	// If the process dies from here on, the next one that connects reports it.
-	name, spoolErr := c.spool.keep(&spooled{Deployment: c.deployment, Key: key.String(), Report: ask.body})
+	name, spoolErr := c.spool.keep(&spooled{Deployment: deployment, Key: key.String(), Report: ask.body})
 	if spoolErr != nil {
 		c.opts.logger.Error("flightd: a report could not be kept on disk", "key", key.String(), "error", spoolErr)
 	}
@@ -45,11 +46,14 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest,
 			ctx, stop = c.untilKilled(ctx)
 			defer stop()
 		}
-		f, err = decode[Flight](c.ask(ctx, ask))
+		f, err = c.bring(ctx, ask)
 	}
 	if verdictOn(err) == taken {
 		c.spool.drop(name, key.String())
 		return f, "", err
+	}
+	if verdictOn(err) == refused && c.elsewhere(ctx, deployment) {
+		err = refusedElsewhere(err)
 	}
 	var where string
 	if verdictOn(err) == refused {
@@ -74,7 +78,18 @@ func (c *Client) firstReport(ctx context.Context, ask request, notSent bool) (*F
 		ctx, stop = c.untilKilled(ctx)
 		defer stop()
 	}
-	return decode[Flight](c.ask(ctx, ask))
+	return c.bring(ctx, ask)
+}
+
+// bring asks a server to take a report.
+func (c *Client) bring(ctx context.Context, ask request) (*Flight, error) {
+	resp, err := c.ask(ctx, ask)
+	return flightOf(ask.key.FlightID(), resp, err)
+}
+
+// refusedElsewhere is what the word of another deployment about a report is worth.
+func refusedElsewhere(err error) error {
+	return &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("it was refused where another deployment answers now, or might: %v", err)}
 }
 
 // untilKilled is ctx until Close loses its patience.
@@ -126,12 +141,14 @@ func (c *Client) AwaitSpool(ctx context.Context) {
 // startDrain reports what is in the spool, now and whenever something comes to lie there. Close waits for the first
 // round, so that a command that is short still does its share.
 func (c *Client) startDrain() {
-	c.drained = make(chan struct{})
+	c.drained, c.rounds = make(chan struct{}), make(chan struct{})
 	if !c.gate.enter(&c.work) {
+		close(c.rounds)
 		return
 	}
 	first := c.spool.names()
 	c.idle.Go(func() {
+		defer close(c.rounds)
 		func() {
 			defer c.work.Done()
 			defer close(c.drained)
@@ -154,6 +171,15 @@ func (c *Client) startDrain() {
 	})
 }
 
+// lastRound brings what is on no disk once more, before it is lost with the client.
+func (c *Client) lastRound(ctx context.Context) {
+	select {
+	case <-c.rounds: // they end where Close begins
+		c.drain(ctx, c.spool.inMemory())
+	case <-ctx.Done():
+	}
+}
+
 // drainEvery is how often the spool is looked at.
 const drainEvery = 2 * time.Second
 
@@ -166,7 +192,7 @@ func (c *Client) drain(ctx context.Context, names []string) bool {
 		if !ok {
 			continue
 		}
-		if entry.Deployment != c.deployment {
+		if entry.Deployment != c.Deployment() {
 			c.spool.release(name) // of another server: a client that is connected to that one reports it
 			continue
 		}
@@ -177,7 +203,9 @@ func (c *Client) drain(ctx context.Context, names []string) bool {
 		}
 		ask := c.reportRequest(key, entry.Report)
 		ask.tries = 1
-		_, err = decode[Flight](c.ask(ctx, ask))
+		if _, err = c.bring(ctx, ask); verdictOn(err) == refused && c.elsewhere(ctx, entry.Deployment) {
+			err = refusedElsewhere(err)
+		}
 		switch verdictOn(err) {
 		case taken:
 			c.opts.logger.Info("flightd: an outcome that waited on disk is recorded", "key", entry.Key)

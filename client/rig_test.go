@@ -34,6 +34,7 @@ type rig struct {
 	carried chan struct{}
 
 	mu    sync.Mutex
+	api   http.Handler
 	fault func(r *http.Request) fault
 	seen  []string // paths, in order
 	log   bytes.Buffer
@@ -55,9 +56,10 @@ const (
 
 func newRig(t *testing.T) *rig {
 	g := &rig{t: t, world: httpapitest.NewWorld(), spool: t.TempDir(), carried: make(chan struct{}, 1)}
-	api := httpapi.New(g.world.Config())
+	g.api = httpapi.New(g.world.Config())
 	g.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch g.next(r) {
+		f, api := g.next(r)
+		switch f {
 		case cutAfter:
 			api.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler)
@@ -96,14 +98,30 @@ func newRig(t *testing.T) *rig {
 	return g
 }
 
-func (g *rig) next(r *http.Request) fault {
+func (g *rig) next(r *http.Request) (fault, http.Handler) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.seen = append(g.seen, r.URL.Path)
 	if g.fault == nil {
-		return none
+		return none, g.api
 	}
-	return g.fault(r)
+	f := g.fault(r)
+	return f, g.api
+}
+
+// handler is the server of a deployment.
+func (g *rig) handler(deployment string) http.Handler {
+	cfg := g.world.Config()
+	cfg.Version.Deployment = deployment
+	return httpapi.New(cfg)
+}
+
+// becomes lets another deployment answer from now on.
+func (g *rig) becomes(deployment string) {
+	api := g.handler(deployment)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.api = api
 }
 
 // on sets what happens to requests from now on.

@@ -135,7 +135,7 @@ func (s *session) over() bool {
 }
 
 // granted takes the trust that an answer to one of the session's requests gave.
-func (s *session) granted(sent time.Time, trustMS int64) {
+func (s *session) granted(sent moment, trustMS int64) {
 	if trustMS > 0 {
 		s.trust.extend(sent, trustMS)
 	}
@@ -269,7 +269,7 @@ func (s *session) renew() bool {
 	if err != nil {
 		return false
 	}
-	s.granted(a.Sent, a.TrustMS)
+	s.granted(a.sent, a.TrustMS)
 	for _, id := range a.CancelRequested {
 		s.cancel(id)
 	}
@@ -303,29 +303,4 @@ func (s *session) cancel(word string) {
 			a.cancel(errCancelled)
 		}
 	}
-}
-
-// trust is how long a session may be believed in: from the sending of a request for as long as its answer said. It
-// runs by the monotonic clock, which stands still while a machine sleeps, and by the wall clock, which may jump;
-// whichever says that it is over is believed.
-type trust struct {
-	mu    sync.Mutex
-	until time.Time
-}
-
-func (t *trust) extend(sent time.Time, ms int64) {
-	until := sent.Add(time.Duration(ms) * time.Millisecond)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if until.After(t.until) {
-		t.until = until
-	}
-}
-
-func (t *trust) left() time.Duration {
-	t.mu.Lock()
-	until := t.until
-	t.mu.Unlock()
-	now := time.Now()
-	return min(until.Sub(now), until.Round(0).Sub(now.Round(0)))
 }

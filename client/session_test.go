@@ -57,7 +57,7 @@ func TestASessionThatCameTooLate(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
 	c.sessions.back(true) // a session pays off
-	late := c.sessions.add("late", time.Now(), 0, 5000, "")
+	late := c.sessions.add("late", now(), 0, 5000, "")
 	<-late.dying.Done()
 	c.sessions.made(late)
 	s, _, err := c.sessions.get(t.Context())

@@ -94,17 +94,17 @@ func (ss *sessions) start(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ss.add(a.Session, a.Sent, a.TrustMS, a.RenewEveryMS, ""), nil
+	return ss.add(a.Session, a.sent, a.TrustMS, a.RenewEveryMS, ""), nil
 }
 
 // adopt takes over the session that the server made for one attempt.
 func (ss *sessions) adopt(a *OpenAnswer, nonce string) *session {
-	return ss.add(a.Session, a.Sent, a.TrustMS, a.RenewEveryMS, nonce)
+	return ss.add(a.Session, a.sent, a.TrustMS, a.RenewEveryMS, nonce)
 }
 
 // add begins to renew a session. once is the nonce of the one attempt that it is for, and on the list of the first renewal,
 // however soon that comes; "": it is for many.
-func (ss *sessions) add(id string, sent time.Time, trustMS, everyMS int64, once string) *session {
+func (ss *sessions) add(id string, sent moment, trustMS, everyMS int64, once string) *session {
 	s := &session{client: ss.client, id: id, once: once != "", held: make(map[string]*attempt), stop: make(chan struct{}),
 		every: time.Duration(everyMS) * time.Millisecond}
 	if s.once {

@@ -64,11 +64,13 @@ func openSpool(dir string, logger *slog.Logger) (*spool, error) {
 func (p *spool) enabled() bool { return p.dir != "" }
 
 // names lists the reports that wait.
-func (p *spool) names() []string {
+func (p *spool) names() []string { return append(p.inMemory(), p.files()...) }
+
+// inMemory lists those of them that no disk has.
+func (p *spool) inMemory() []string {
 	p.mu.Lock()
-	names := slices.Collect(maps.Keys(p.held))
-	p.mu.Unlock()
-	return append(names, p.files()...)
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.held))
 }
 
 // has reports whether a report waits, as far as can be seen: where the disk does not say that it is gone, it is not.
@@ -89,6 +91,9 @@ func (p *spool) files() []string {
 		return nil
 	}
 	entries, err := os.ReadDir(p.dir)
+	if errors.Is(err, os.ErrNotExist) { // somebody has cleared it away
+		return nil
+	}
 	if err != nil {
 		p.logger.Warn("flightd: the spool of reports cannot be read", "spool", p.dir, "error", err)
 		return nil

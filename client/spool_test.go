@@ -13,6 +13,7 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/httpapitest"
 )
 
 func (g *rig) files() []string {
@@ -178,6 +179,84 @@ func TestReportThatIsRefused(t *testing.T) {
 	files := g.files()
 	require.Len(t, files, 1)
 	require.Equal(t, ".refused", filepath.Ext(files[0]))
+}
+
+// What no disk has is brought once more by Close: with the client it is lost.
+func TestCloseBringsWhatIsOnNoDisk(t *testing.T) {
+	g := newRig(t)
+	c := g.connect(client.WithoutSpool(), client.WithSpool(""), client.WithReportWait(50*time.Millisecond))
+	g.on(func(r *http.Request) fault {
+		if hasSuffix(r, "/report") {
+			return cutBefore
+		}
+		return none
+	})
+	_, err := c.Do(t.Context(), call(`1`), answering(`1`))
+	require.ErrorIs(t, err, client.ErrNotKept)
+	g.on(nil)
+	require.NoError(t, c.Close(t.Context()))
+	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
+}
+
+// Another deployment may take the place of the one that a client has connected to. A report belongs to the one that let it
+// act: later clients of that one deliver it.
+func TestReportIsKeptForItsDeployment(t *testing.T) {
+	g := newRig(t)
+	c := g.connect(client.WithReportWait(50 * time.Millisecond))
+	g.becomes("another")
+	g.on(func(r *http.Request) fault {
+		if hasSuffix(r, "/report") {
+			return cutBefore
+		}
+		return none
+	})
+	_, err := c.Do(t.Context(), call(`1`), answering(`1`))
+	var unrecorded *client.Unrecorded
+	require.ErrorAs(t, err, &unrecorded)
+	data, err := os.ReadFile(filepath.Join(g.spool, g.files()[0]))
+	require.NoError(t, err)
+	require.Contains(t, string(data), `"deployment":"another"`)
+	require.Equal(t, "another", c.Deployment())
+}
+
+// What another deployment says of a report is no word about it: its own may still take it.
+func TestReportThatAnotherDeploymentRefuses(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	g.becomes("another")
+	_, err := c.Record(key, client.ReportRequest{FencingToken: "x", Outcome: "succeeded"})
+	var unrecorded *client.Unrecorded
+	require.ErrorAs(t, err, &unrecorded)
+	require.False(t, client.PutAside(unrecorded))
+	require.ErrorContains(t, err, "its report waits in ")
+	require.Equal(t, ".report", filepath.Ext(g.files()[0]))
+}
+
+// Nor is it where the report waited on disk, and the other one came just then.
+func TestReportThatAnotherDeploymentRefusesLater(t *testing.T) {
+	g := newRig(t)
+	g.unrecorded()
+	g.world.Pull(func(l *httpapitest.Levers) {
+		l.Before = func(_ context.Context, method string) error {
+			if method == "Report" {
+				return &flight.InvalidError{Field: "fencing_token", Detail: "it is another deployment's"}
+			}
+			return nil
+		}
+	})
+	for _, end := range []struct{ deployment, file string }{{"another", ".report"}, {"test", ".refused"}} {
+		g.becomes("test")
+		other := g.handler(end.deployment)
+		g.on(func(r *http.Request) fault {
+			if hasSuffix(r, "/report") {
+				g.api = other
+			}
+			return none
+		})
+		require.NoError(t, g.connect().Close(t.Context()))
+		require.Len(t, g.files(), 1)
+		require.Equal(t, end.file, filepath.Ext(g.files()[0]))
+	}
 }
 
 // A late report is kept as evidence, and the caller is told what was decided without it.

@@ -36,6 +36,9 @@ func (l *leg) giveBack() bool {
 	r, wait := l.openRequest(), strayWait.Milliseconds()
 	r.WaitMS = &wait
 	answer, err := c.Open(ctx, key, r)
+	if CodeOf(err) == wire.InFlight { // who came behind the first one may have been before this one; what is known now is said at once
+		answer, err = c.Open(ctx, key, r)
+	}
 	switch {
 	case err != nil:
 		return CodeOf(err) != "" && CodeOf(err) != wire.InFlight && !answer.unsure

@@ -11,8 +11,9 @@ import (
 
 // Attempt is one try at an effect, as its handler sees it.
 type Attempt struct {
-	spec  Spec
-	marks atomic.Uint32
+	spec     Spec
+	marks    atomic.Uint32
+	standing atomic.Int32 // requests through Transport that may have changed something, for all that is known
 }
 
 // Spec is what an attempt carries; whoever runs handlers fills it in.

@@ -18,7 +18,8 @@
 //	the end of its goroutine
 //
 // An *Unsettled of another flight, which the handler flew, is such an other error, also where NotDone is inside it; wrap it in
-// NotDone where nothing else was sent.
+// NotDone where nothing else was sent. So is the not_done that FromHTTP makes of one request, where another one through
+// Transport, which may have changed something, stands or is still on its way.
 //
 // From then on Transport and Sending refuse: what a handler left running when it returned starts nothing.
 package effect

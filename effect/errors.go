@@ -11,14 +11,17 @@ import (
 // refusedError and notDoneError carry the class that a handler gives its error.
 type (
 	refusedError struct{ err error }
-	notDoneError struct{ err error }
+	notDoneError struct {
+		err      error
+		answered bool // it is what one request was answered, and says nothing of others
+	}
 )
 
 // Refused marks an error as the provider's no: the effect did not happen and never will. It ends the flight.
 func Refused(err error) error { return &refusedError{err} }
 
 // NotDone marks an error as harmless: the effect surely did not happen this time.
-func NotDone(err error) error { return &notDoneError{err} }
+func NotDone(err error) error { return &notDoneError{err: err} }
 
 func (e *refusedError) Error() string { return textOf(e.err, "refused") }
 func (e *refusedError) Unwrap() error { return e.err }
@@ -53,6 +56,8 @@ func Classify(err error, at *Attempt) flight.Outcome {
 		return flight.Succeeded
 	case errors.As(err, &refused):
 		return flight.Refused
+	case errors.As(err, &notDone) && notDone.answered && at.standing.Load() > 0:
+		return flight.Unknown
 	case errors.As(err, &notDone) && !ofAnother(err, notDone):
 		return flight.NotDone
 	case !sent:

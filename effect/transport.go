@@ -79,7 +79,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	var used *guardedConn
-	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { used, _ = got.Conn.(*guardedConn) }}
+	connected := false
+	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { used, connected = guardOf(got), true }}
 	out := req.Clone(httptrace.WithClientTrace(req.Context(), trace))
 	out.Header.Set(HeaderIdempotencyKey, t.at.IdempotencyKey())
 	if token := t.at.FencingToken(); token != "" {
@@ -92,7 +93,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if out.Body == nil || out.Body == http.NoBody {
 		out.Body, out.ContentLength = emptyBody{bytes.NewReader(nil)}, 0
 	}
+	t.at.standing.Add(acts(req.Method))
 	resp, err := t.base.RoundTrip(out)
+	if !connected || used != nil && !used.started.Load() || resp != nil && !mayStand(resp.StatusCode) {
+		t.at.standing.Add(-acts(req.Method))
+	}
 	if used == nil {
 		return resp, err
 	}
@@ -103,6 +108,26 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		err = *why // the client may only have seen that its connection was closed after that
 	}
 	return resp, err
+}
+
+func guardOf(got httptrace.GotConnInfo) *guardedConn {
+	guarded, _ := got.Conn.(*guardedConn) // none behind a proxy that tunnels
+	return guarded
+}
+
+// acts is how many effects a request may have.
+func acts(method string) int32 {
+	switch method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return 0
+	}
+	return 1
+}
+
+// mayStand reports whether something may have changed by a request that was answered so.
+func mayStand(status int) bool {
+	outcome := flight.HTTPOutcome(status)
+	return outcome != flight.NotDone && outcome != flight.Refused
 }
 
 // traceparent is what a request for the effect does not say itself about its trace.
@@ -238,7 +263,8 @@ const maxAnswer = 16 << 20
 
 // FromHTTP turns a provider's HTTP answer into a handler's: by the table of flight.HTTPOutcome, with the whole body as
 // the receipt's; more than 16 MiB of it are not read. It reads and closes the body. An answer that could not be read
-// whole is of unknown outcome. The pause that a Retry-After asks for goes with the error.
+// whole is of unknown outcome. The pause that a Retry-After asks for goes with the error. That it was not done is said of this
+// request alone: see Classify.
 func FromHTTP(resp *http.Response, err error) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
@@ -258,7 +284,7 @@ func FromHTTP(resp *http.Response, err error) (Answer, error) {
 	case flight.Refused:
 		return answer, Refused(statusError(resp.StatusCode, body))
 	case flight.NotDone:
-		return answer, RetryAfter(NotDone(statusError(resp.StatusCode, body)), askedPause(resp.Header, time.Now()))
+		return answer, RetryAfter(&notDoneError{err: statusError(resp.StatusCode, body), answered: true}, askedPause(resp.Header, time.Now()))
 	}
 	return answer, RetryAfter(statusError(resp.StatusCode, body), askedPause(resp.Header, time.Now()))
 }

@@ -21,7 +21,7 @@ func (a *api) open(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, bad)
 		return
 	}
-	req, bad := openRequest(r, body)
+	req, nonce, bad := openRequest(r, body)
 	if bad != nil {
 		a.refuse(w, r, bad)
 		return
@@ -38,33 +38,34 @@ func (a *api) open(w http.ResponseWriter, r *http.Request) {
 		a.answer(w, r, p, nil)
 		return
 	}
-	a.answerOpen(w, r, req.Key, answer, err)
+	a.answerOpen(w, r, req.Key, nonce, answer, err)
 }
 
-func openRequest(r *http.Request, body []byte) (req executor.OpenRequest, bad *wire.Invalid) {
+// openRequest reads an open, and gives its nonce as the caller wrote it.
+func openRequest(r *http.Request, body []byte) (req executor.OpenRequest, nonce string, bad *wire.Invalid) {
 	open, bad := wire.DecodeOpen(body)
 	if bad != nil {
-		return req, bad
+		return req, "", bad
 	}
 	ns, bad := namespace(r)
 	if bad != nil {
-		return req, bad
+		return req, "", bad
 	}
 	if req.Key, bad = wire.Key(ns, open.Action, open.ID); bad != nil {
-		return req, bad
+		return req, "", bad
 	}
 	if bad = sameKey(r.Header[effect.HeaderIdempotencyKey], req.Key); bad != nil {
-		return req, bad
+		return req, "", bad
 	}
 	if req.Submission, bad = open.Submission(); bad != nil {
-		return req, bad
+		return req, "", bad
 	}
 	if req.TTL, bad = wire.TTL(open.TTLMS); bad != nil {
-		return req, bad
+		return req, "", bad
 	}
 	req.Session, req.Owner, req.Wait = flight.SessionID(open.Session), open.Owner, wire.Wait(open.WaitMS)
 	req.Nonce = nonceOf(open.Nonce)
-	return req, nil
+	return req, open.Nonce, nil
 }
 
 // sameKey refuses an Idempotency-Key that is not the flight's. Whoever sends another one counts on it, and the key of a
@@ -91,28 +92,29 @@ func nonceOf(s string) flight.Nonce {
 }
 
 // answerOpen writes what an open or a verdict was answered. Only proceed means act, and only it is a 201.
-func (a *api) answerOpen(w http.ResponseWriter, r *http.Request, key flight.Key, answer executor.OpenAnswer, err error) {
+func (a *api) answerOpen(w http.ResponseWriter, r *http.Request, key flight.Key, nonce string, answer executor.OpenAnswer, err error) {
 	switch {
 	case err != nil:
 		a.fail(w, r, key, err)
 	case answer.Decision == flight.Replay:
 		a.replay(w, r, answer)
 	case answer.Decision == flight.Proceed:
-		a.clear(w, r, http.StatusCreated, wire.DecisionProceed, answer)
+		a.clear(w, r, http.StatusCreated, wire.DecisionProceed, nonce, answer)
 	case answer.Decision == flight.Look:
-		a.clear(w, r, http.StatusOK, wire.DecisionVerify, answer)
+		a.clear(w, r, http.StatusOK, wire.DecisionVerify, nonce, answer)
 	default:
 		a.fail(w, r, key, errors.New("httpapi: the desk decided "+answer.Decision.String()))
 	}
 }
 
 // clear lets the caller act, or look.
-func (a *api) clear(w http.ResponseWriter, r *http.Request, status int, decision string, o executor.OpenAnswer) {
+func (a *api) clear(w http.ResponseWriter, r *http.Request, status int, decision, nonce string, o executor.OpenAnswer) {
 	f := o.Flight
 	out := wire.OpenAnswer{
-		Decision: decision, FlightID: f.ID.String(), Key: f.Key.String(), Generation: f.Generation, Attempt: f.AttemptNumber(),
+		Decision: decision, Nonce: nonce, FlightID: f.ID.String(), Key: f.Key.String(), Generation: f.Generation, Attempt: f.AttemptNumber(),
 		FencingToken: o.FencingToken, IdempotencyKey: o.IdempotencyKey, Probe: o.Probe, Session: string(o.Session),
 		TrustMS: o.Trust.Milliseconds(), RenewEveryMS: o.RenewEvery.Milliseconds(), PolicyDiffers: o.PolicyDiffers,
+		Deployment: a.cfg.Version.Deployment,
 	}
 	switch in := o.Input; {
 	case len(in.Data) == 0:
@@ -195,46 +197,46 @@ func failure(f *flight.Flight) string {
 
 // verdict serves POST /v1/flights/{id}/verdict.
 func (a *api) verdict(w http.ResponseWriter, r *http.Request) {
-	req, bad := a.verdictRequest(w, r)
+	req, nonce, bad := a.verdictRequest(w, r)
 	if bad != nil {
 		a.refuse(w, r, bad)
 		return
 	}
 	answer, err := a.cfg.Desk.Verdict(r.Context(), req)
-	a.answerOpen(w, r, a.keyOf(req.ID), answer, err)
+	a.answerOpen(w, r, a.keyOf(req.ID), nonce, answer, err)
 }
 
-func (a *api) verdictRequest(w http.ResponseWriter, r *http.Request) (req executor.VerdictRequest, bad *wire.Invalid) {
+func (a *api) verdictRequest(w http.ResponseWriter, r *http.Request) (req executor.VerdictRequest, nonce string, bad *wire.Invalid) {
 	if req.ID, bad = flightID(r); bad != nil {
-		return req, bad
+		return req, "", bad
 	}
 	body, bad := readBody(w, r, wire.MaxReportBody)
 	if bad != nil {
-		return req, bad
+		return req, "", bad
 	}
 	v, bad := wire.DecodeVerdict(body)
 	if bad != nil {
-		return req, bad
+		return req, "", bad
 	}
 	if req.Probe = v.Probe; req.Probe == "" {
-		return req, wire.BadField("/probe", "it is missing")
+		return req, "", wire.BadField("/probe", "it is missing")
 	}
 	if req.Result, bad = wire.ParseVerdict(v.Result); bad != nil {
-		return req, bad
+		return req, "", bad
 	}
 	if req.Body, bad = v.Blob(); bad != nil {
-		return req, bad
+		return req, "", bad
 	}
 	if req.ExternalID = v.ExternalID; req.Result != flight.Happened && (req.ExternalID != "" || req.Body.Size > 0) {
 		return req, onlyWhatHappened()
 	}
 	open := &req.Open
 	if open.TTL, bad = wire.TTL(v.TTLMS); bad != nil {
-		return req, bad
+		return req, "", bad
 	}
 	open.Session, open.Owner, open.Wait = flight.SessionID(v.Session), v.Owner, wire.Wait(v.WaitMS)
 	open.Nonce = nonceOf(v.Nonce)
-	return req, nil
+	return req, v.Nonce, nil
 }
 
 // onlyWhatHappened refuses a receipt of what did not happen, or of what nobody knows: one of the two words is wrong.

@@ -1,6 +1,10 @@
 package lease
 
-import "time"
+import (
+	"time"
+
+	"github.com/flightd/flightd/internal/clock"
+)
 
 // Instant is one moment on every clock of this machine. The monotonic clock alone is not enough: it stands still
 // while a virtual machine is suspended, and etcd's does not.
@@ -13,7 +17,7 @@ type Instant struct {
 // Now reads the clocks.
 func Now() Instant {
 	now := time.Now()
-	return Instant{mono: now, wall: now.Round(0), boot: sinceBoot()}
+	return Instant{mono: now, wall: now.Round(0), boot: clock.SinceBoot()}
 }
 
 // InstantOf is an Instant for tests and for virtual time: t, and how long the machine has been suspended so far.

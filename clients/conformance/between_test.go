@@ -3,9 +3,12 @@
 package conformance
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
 )
 
 // pages are what load balancers, proxies and captive portals answer in flightd's place.
@@ -50,8 +53,14 @@ func between() (all []scenario) {
 			all = append(all, scenario{"open-and-" + name, func(t *trial) { openAnd(t, page) }})
 		}
 	}
+	const refusal = `{"code":%q,"status":409,"retryable":false,"flight_id":"fl_aaaaaaaaaaaaaaaaaaaaaaaaaa"}`
+	fenced := page{409, "application/problem+json", fmt.Sprintf(refusal, "fenced")}
+	inDoubt := page{409, "application/problem+json", fmt.Sprintf(refusal, "in_doubt")}
 	return append(all, scenario{"report-turned-away", reportTurnedAway}, scenario{"answer-of-another", answerOfAnother},
-		scenario{"receipt-of-another", receiptOfAnother})
+		scenario{"receipt-of-another", receiptOfAnother},
+		scenario{"answer-to-another", answerToAnother},
+		scenario{"report-to-a-refusal-of-another", func(t *trial) { reportTo(t, fenced) }},
+		scenario{"open-and-a-refusal-of-another", func(t *trial) { openAnd(t, inDoubt) }})
 }
 
 // Something between gives up on an open that is carried out. The caller gives up, too, and what was opened is given
@@ -112,6 +121,18 @@ func receiptOfAnother(t *trial) {
 		require.Empty(t, a.Error, a.Detail)
 		require.Contains(t, string(a.Body), "ch_1", name)
 	}
+	t.landed(1)
+}
+
+// An answer that another caller of the same flight was given lets nobody act: there is one attempt, and that is the other one's.
+// The request is repeated.
+func answerToAnother(t *trial) {
+	id := flight.MustKey(t.key).FlightID()
+	other := fmt.Sprintf(`{"decision":"proceed","nonce":"another","flight_id":%q,"key":%q,"generation":1,"attempt":1,"fencing_token":"none",
+		"idempotency_key":"another","session":"ses_x","trust_ms":60000,"renew_every_ms":20000}`, id, t.key)
+	t.proxy.once(":open", fault{cut: true, page: &page{201, "application/json", other}})
+	t.got(t.driver().do(t.call()), "executed")
+	require.NotEqual(t, "another", t.asked()[0].key)
 	t.landed(1)
 }
 

@@ -92,6 +92,16 @@ func reportLost(t *trial) {
 	require.Empty(t, t.spooled())
 }
 
+// The answer of the report comes byte by byte, and does not come to its end: the report goes to disk as if there were none,
+// and is brought again.
+func answerDrips(t *trial) {
+	t.proxy.once("/report", fault{drip: true})
+	t.got(t.driver().do(t.call()), "executed")
+	require.GreaterOrEqual(t, len(t.proxy.requests("/report")), 2)
+	require.Empty(t, t.landed(1).Evidence)
+	require.Empty(t, t.spooled())
+}
+
 // Another input under the same key is a mistake, and never a replay.
 func conflict(t *trial) {
 	d := t.driver()
@@ -174,6 +184,16 @@ func notDone(t *trial) {
 	require.Equal(t, t.asked()[0].key, t.asked()[1].key, "one intent, one idempotency key")
 	require.Less(t, t.asked()[0].token, t.asked()[1].token, "tokens sort by age")
 	t.landed(2)
+}
+
+// What one of two requests was answered says nothing of the other one, which stands: nobody acts again.
+func notDoneBesideWhatStands(t *trial) {
+	t.provider.set(func(p *provider) { p.status = []int{201, 429} })
+	d := t.driver()
+	t.got(d.do(t.call(func(c *call) { c.Twice = true })), "in_doubt")
+	t.got(d.do(t.call()), "in_doubt")
+	require.Len(t, t.asked(), 2)
+	require.Len(t, t.charges(), 1)
 }
 
 // Who has waited long enough is told so, and waiting changes nothing.

@@ -18,7 +18,7 @@ import (
 func scenarios() []scenario {
 	return append(between(), []scenario{
 		{"crowd", crowd}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"report-lost", reportLost},
-		{"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
+		{"answer-drips", answerDrips}, {"not-done-beside-what-stands", notDoneBesideWhatStands}, {"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
 		{"error-before-effect", errorBeforeEffect}, {"left-behind", leftBehind}, {"time-is-over", timeIsOver}, {"not-done", notDone}, {"busy", busy},
 		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"nobody-there", nobodyThere}, {"answer-too-late", answerTooLate},
 		{"renewals-list-nonces", renewalsListNonces}, {"gone-with-its-answer", goneWithItsAnswer},
@@ -26,7 +26,7 @@ func scenarios() []scenario {
 		{"away-for-three-ttls", awayForThreeTTLs}, {"dead-caller-is-held", deadCallerIsHeld},
 		{"spool-delivered-by-itself", spoolDeliveredByItself}, {"spool-delivered-later", spoolDeliveredLater}, {"spool-is-shared", spoolIsShared},
 		{"spool-goes-on", spoolGoesOn}, {"spool-is-sent-as-it-is", spoolIsSentAsItIs}, {"spool-of-a-later-version", spoolOfALaterVersion}, {"disk-takes-nothing", diskTakesNothing},
-		{"unrecorded-is-not-let-go", unrecordedIsNotLetGo}, {"unrecorded-and-gone", unrecordedAndGone},
+		{"wiped", wiped}, {"wiped-in-mid-effect", wipedInMidEffect}, {"unrecorded-is-not-let-go", unrecordedIsNotLetGo}, {"unrecorded-and-gone", unrecordedAndGone},
 		{"first-server-takes-and-is-silent", firstTakesAndIsSilent}, {"nested", nested},
 		{"frozen-before-effect-hold", frozenBeforeEffectHold}, {"frozen-in-effect-hold", frozenInEffectHold},
 		{"frozen-before-effect-resend", frozenBeforeEffectResend}, {"frozen-in-effect-resend", frozenInEffectResend},

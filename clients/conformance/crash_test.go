@@ -290,6 +290,33 @@ func unrecordedAndGone(t *trial) {
 	require.Len(t, t.asked(), 2, "one for each key")
 }
 
+// The data is lost under a running client, and another deployment answers. What the client does from then on is that one's,
+// and so is a report that it leaves behind.
+func wiped(t *trial) {
+	t.moveOut()
+	d := t.driver(reportWait(300))
+	t.got(d.do(t.call(func(c *call) { c.ID += "-before" })), "executed")
+	t.house.wipe()
+	over := t.proxy.until("/report", fault{cut: true})
+	t.got(d.do(t.call()), "unrecorded")
+	d.signal(syscall.SIGKILL)
+	over()
+	t.provider.set(func(p *provider) { p.charges = p.charges[1:] })
+	t.delivered(t.language)
+}
+
+// What another deployment says of a report is no word about it: it waits for clients of its own.
+func wipedInMidEffect(t *trial) {
+	t.moveOut()
+	t.provider.shut("/effect")
+	p := t.driver(reportWait(300)).begin(t.call())
+	t.provider.arrived(t, "/effect")
+	t.house.wipe()
+	t.provider.open("/effect")
+	t.got(p.one(), "unrecorded")
+	require.Len(t, t.spooled(), 1)
+}
+
 const shortTTL = 3 * time.Second
 
 // freeze stops a driver for three times its time to live. meanwhile is what others do.

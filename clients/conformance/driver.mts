@@ -9,6 +9,7 @@ interface Call {
   call: number; callers: number; name: string; id: string; input?: unknown; recovery?: OnceOptions["recovery"];
   wait_ms?: number; settle_ms?: number; attempt_timeout_ms?: number; provider_window_ms?: number;
   before?: string; effect: string; look?: string; throw_before?: boolean; leave_behind?: string; inner?: string;
+  twice?: boolean;
 }
 
 interface Charge { id: string }
@@ -61,7 +62,8 @@ async function once(client: Client, call: Call): Promise<object> {
     }
     if (call.before) await http(call.before);
     if (call.throw_before) throw new Boom("before the effect");
-    return perform(client, f, call);
+    const charge = await perform(client, f, call);
+    return call.twice ? perform(client, f, call) : charge;
   }, optionsOf(call));
   return {
     source: result.source, value: result.value, external_id: result.receipt.externalId, attempt: result.receipt.attempt,

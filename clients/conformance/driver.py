@@ -79,6 +79,9 @@ def once(client, call):
             raise Boom("before the effect")
         with f.effect():
             perform(client, f, call)
+        if call.get("twice"):
+            with f.effect():
+                perform(client, f, call)
     return {"source": f.source, "value": f.result, "external_id": f.external_id, "attempt": f.attempt,
             "body": base64.b64encode(f.body()).decode()}
 

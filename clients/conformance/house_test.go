@@ -116,6 +116,14 @@ func (h *house) kill() {
 	}
 }
 
+// wipe loses all data: another deployment answers in the place of this one.
+func (h *house) wipe() {
+	h.t.Helper()
+	h.kill()
+	require.NoError(h.t, os.RemoveAll(h.data))
+	h.start()
+}
+
 func (h *house) address() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

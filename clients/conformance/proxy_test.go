@@ -22,6 +22,7 @@ type fault struct {
 	late  time.Duration // the answer comes so much later
 	page  *page         // something between answers this; with cut, before the server sees the request
 	again time.Duration // it is carried out once more, so much later, and nobody reads that answer
+	drip  bool          // the answer comes byte by byte, and does not come to its end
 }
 
 // page is what something answers that is not flightd.
@@ -113,6 +114,10 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header()[name] = values
 	}
 	w.WriteHeader(answer.StatusCode)
+	if f.drip {
+		drip(w, r, data)
+		return
+	}
 	_, _ = w.Write(data) // a client that has gone is what some of this is about
 }
 
@@ -130,6 +135,23 @@ func (p *proxy) repeat(r *http.Request, body []byte, later time.Duration) {
 			_ = answer.Body.Close()
 		}
 	})
+}
+
+// drip writes all but the last byte, a few in a second.
+func drip(w http.ResponseWriter, r *http.Request, data []byte) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for _, b := range data[:len(data)-1] {
+		_, _ = w.Write([]byte{b})
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			panic(http.ErrAbortHandler)
+		}
+	}
+	<-r.Context().Done()
+	panic(http.ErrAbortHandler)
 }
 
 func (p *proxy) note(r request) fault {

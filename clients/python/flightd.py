@@ -44,6 +44,7 @@ import contextlib
 import functools
 import hashlib
 import http.client
+import io
 import json
 import logging
 import os
@@ -62,6 +63,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Type, Union, cast
 
+_fcntl: Any = None
+with contextlib.suppress(ImportError):  # not every system has it
+    import fcntl as _fcntl
+
 __all__ = [
     "once", "Client", "Flight", "Receipt", "Happened", "NotHappened", "raise_for_status",
     "Error", "Refused", "NotDone", "InDoubt", "Conflict", "Busy", "Unapproved", "Expired", "Fenced", "Failed",
@@ -76,6 +81,7 @@ _MAX_TEXT = 1024  # bytes of an error or an external id
 _MAX_WAIT = 20.0  # seconds that one request waits at the server; longer waits are several requests
 _TRY = 10.0  # seconds that one try may take beside waiting
 _FIRST_REPORT = 2.0  # seconds after which a report that is not answered goes to disk
+_INSIST = 5  # times that a report is written again where somebody interrupts the program meanwhile
 _REPORT_TRY = 15.0  # seconds that one of its later tries may take: the next server may be well
 _STRAY_WAIT_MS = 500  # that a server may take to say what became of an open that was given up: it may still be at it
 _STRAY = 600.0  # seconds for which such an open is pursued where no server answers
@@ -226,16 +232,19 @@ _ABOUT_THE_WAY = ("unauthenticated", "forbidden")  # refusals that are not about
 _NOBODY = "is flightd running there? `flightd dev` starts one; FLIGHTD_ADDR says where another one is"
 
 
-def _refusal(status: int, retry_after: str, data: bytes, address: str) -> Error:
+def _refusal(status: int, retry_after: str, data: bytes, address: str, asked: str = "") -> Error:
     """The error that a problem document stands for. What is none comes from something in between, a proxy perhaps, which
-    cannot say what became of the request: where it says that there is no server, there is none."""
+    cannot say what became of the request: where it says that there is no server, there is none. Nor can one about another
+    flight than the one that was asked for: something in between has mixed it up."""
     problem: Any = None
     with contextlib.suppress(ValueError):
         problem = json.loads(data)
     # Others have codes, too, but none of them says retryable.
-    if not (isinstance(problem, dict) and isinstance(problem.get("code"), str) and isinstance(problem.get("retryable"), bool)):
-        detail = f"answer {status} of something that is not flightd: {data[:200]!r}"
-        passed_on = not 300 <= status < 500 or status == 408
+    ours = isinstance(problem, dict) and isinstance(problem.get("code"), str) and isinstance(problem.get("retryable"), bool)
+    mixed_up = ours and asked != "" and _about(problem) not in ("", asked)
+    if not ours or mixed_up:
+        detail = f"answer {status} {'about another flight' if mixed_up else 'of something that is not flightd'}: {data[:200]!r}"
+        passed_on = mixed_up or not 300 <= status < 500 or status == 408
         problem = {"code": "unreachable" if passed_on else "internal", "retryable": True, "detail": detail,
                    "hint": f"it was asked at {address}; FLIGHTD_ADDR says where flightd is"}
     code = problem["code"]
@@ -257,20 +266,22 @@ _NEEDS = {  # what an answer to an open has, by its decision
 }
 
 
-def _has(data: bytes, name: str, path: str, about: str = "") -> bool:
+def _has(data: bytes, name: str, path: str, about: str = "", nonce: str = "") -> bool:
     """Whether this is an answer of flightd: what is asked of one flight or session is answered by that one. Whoever believed
-    one about another flight, which something between has mixed up, would act without an attempt."""
-    if name == "digest":  # the bytes of a receipt: nothing but these has it
-        return _digest(data) == about
+    one about another flight, which something between has mixed up, would act without an attempt; and of two callers of one
+    flight both would, by one answer. Older servers do not say whose it is."""
+    if name.startswith("sha256:"):  # the digest of a receipt's bytes: nothing but these has it
+        return _digest(data) == name
     with contextlib.suppress(ValueError):
         answer = json.loads(data)
         if not isinstance(answer, dict) or name not in answer:
             return False
         if name == "state":
             return bool(answer.get("id") == path.split("/")[3])
-        if name == "trust_ms":
-            return bool(answer.get("session") == urllib.parse.unquote(path.split("/")[3]))
-        return name != "decision" or _NEEDS.get(str(answer[name]), set()) <= answer.keys() and about in ("", _about(answer))
+        if name == "trust_ms":  # an open is answered with them, too
+            return bool(answer.get("session") == urllib.parse.unquote(path.split("/")[3])) and "decision" not in answer
+        return name != "decision" or (_NEEDS.get(str(answer[name]), set()) <= answer.keys()
+                                      and about in ("", _about(answer)) and (answer.get("nonce") or nonce) == nonce)
     return False
 
 
@@ -279,9 +290,14 @@ def _digest(data: bytes) -> str:
 
 
 def _about(answer: Dict[str, Any]) -> str:
-    """The id of the flight that an answer to an open, or its refusal, is about."""
+    """The id of the flight that an answer to an open, or a refusal, is about."""
     flight = answer.get("flight")
-    return str(flight.get("id", "") if isinstance(flight, dict) else answer.get("flight_id", ""))
+    return str((flight.get("id") if isinstance(flight, dict) else answer.get("flight_id")) or "")
+
+
+def _asked(path: str, about: str) -> str:
+    """The id of the flight that a request is about; "" where it is about none."""
+    return about or (path.split("/")[3] if path.startswith("/v1/flights/") else "")
 
 
 def raise_for_status(status: int, text: str = "") -> None:
@@ -328,17 +344,24 @@ class NotHappened:
 
 
 class _Sent(NamedTuple):
-    """When a request was sent, by the clock that never goes back and by the one on the wall."""
+    """When a request was sent, by the clock that never goes back, by the one on the wall, and by one that goes on while the
+    machine sleeps; the last is 0 where there is none."""
 
     mono: float
     wall: float
+    boot: float = 0.0
+
+
+def _now() -> _Sent:
+    asleep = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))  # macOS counts sleep in the second one
+    return _Sent(time.monotonic(), time.time(), 0.0 if asleep is None else time.clock_gettime(asleep))
 
 
 class _Trust:
     """How long a session may be believed in: from the sending of a request for as long as its answer said.
 
-    The monotonic clock stands still while a machine sleeps and the wall clock may jump; whichever says that it is over
-    is believed.
+    The monotonic clock stands still while a machine sleeps and the wall clock may jump; whichever clock says that it is
+    over is believed.
     """
 
     def __init__(self) -> None:
@@ -347,7 +370,7 @@ class _Trust:
 
     def extend(self, sent: _Sent, ms: int) -> None:
         if sent.mono + ms / 1000 > self._until.mono:
-            self._until = _Sent(sent.mono + ms / 1000, sent.wall + ms / 1000)
+            self._until = _Sent(*(at + ms / 1000 for at in sent))
 
     def lose(self) -> None:
         self._lost = True
@@ -355,7 +378,7 @@ class _Trust:
     def left(self) -> float:
         if self._lost:
             return 0.0
-        return min(self._until.mono - time.monotonic(), self._until.wall - time.time())
+        return min(until - now for until, now in zip(self._until, _now()))
 
 
 def _encode(value: Any, content_type: str) -> Tuple[str, bytes]:
@@ -442,6 +465,7 @@ class Flight:
         self.result: Any = None
         self.external_id, self.content_type = "", ""
         self.receipt: Optional[Receipt] = None
+        self._deployment = ""  # that the attempt is of
         self.cancel_requested = False  #: somebody wants the flight cancelled; what has started is yours to stop
 
     # What the block may use.
@@ -586,7 +610,7 @@ class Flight:
 
     def _ask_open(self, path: str, request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
         try:
-            return self._client._ask("POST", path, request, has="decision", about=self._id,
+            return self._client._ask("POST", path, request, has="decision", about=self._id, nonce=request["nonce"],
                                      timeout=request["wait_ms"] / 1000 + _TRY)
         except Failed as e:  # a flight that ended badly is an answer, too
             if not e.problem.get("flight") or _about(e.problem) != self._id:
@@ -602,7 +626,7 @@ class Flight:
         """Asks for the answer of an open once more, and gives back what it opened. False: nobody could say what became of it."""
         request = dict(request, wait_ms=_STRAY_WAIT_MS)
         ask = functools.partial(self._client._ask, "POST", "/v1/flights:open", request, has="decision", about=self._id,
-                                timeout=5.0, patience=5.0)
+                                nonce=request["nonce"], timeout=5.0, patience=5.0)
         try:
             try:
                 answer, _ = ask()
@@ -673,6 +697,7 @@ class Flight:
 
     def _adopt(self, answer: Dict[str, Any], sent: _Sent) -> None:
         self.flight_id, self.fencing_token = answer["flight_id"], answer["fencing_token"]
+        self._deployment = self._client._at(answer.get("deployment"))
         self._describe(answer)
         self._nonce = answer["_nonce"]
         self._trust = _Trust()
@@ -709,7 +734,7 @@ class Flight:
             except LeaseLost:
                 trust.lose()
                 return
-            except Error:
+            except Exception:  # an answer that nobody can read must not end what is renewed
                 pause = min(every, 1.0)
                 continue
             trust.extend(sent, answer["trust_ms"])
@@ -773,7 +798,8 @@ class Flight:
             report.update(_body_fields(self.external_id, content_type, body))
             if content_type and body:
                 self.result = _decode(content_type, body)  # as every duplicate will see it
-        return self._client._record(self.key, self.flight_id, report, self.result)
+        deployment = self._deployment or self._client._deployment
+        return self._client._record(deployment, self.key, self.flight_id, report, self.result)
 
     def _land(self, flight: Dict[str, Any], outcome: str, exc: Optional[BaseException]) -> bool:
         if flight["state"] in _SETTLED:
@@ -949,11 +975,13 @@ class Client:
         return len(self._spool.on_disk())
 
     def close(self) -> None:
-        """Ends work in the background. Reports that wait stay on disk for the next client."""
+        """Ends work in the background. Reports that wait stay on disk for the next client; those that no disk took are
+        brought once more."""
         self._closed.set()
         drainer = self._drainer
         if drainer is not None:
             drainer.join(5.0)
+        self._drain(self._spool.in_memory())
         for wire in self._wires:
             wire.close()
 
@@ -964,16 +992,17 @@ class Client:
     # Requests.
 
     def _ask(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None] = None, *, has: str, about: str = "",
-             timeout: float = _TRY, patience: Optional[float] = None, tries: int = 0,
+             nonce: str = "", timeout: float = _TRY, patience: Optional[float] = None, tries: int = 0,
              once: bool = False) -> Tuple[Dict[str, Any], _Sent]:
         """Sends a request until a server answers it. Each route is guarded against repeats: by a nonce, a token, or by
         changing nothing. Raises the error of a problem document; Unavailable when nobody answers within patience, or
         something that is not flightd, whose answers do not have what ours has."""
-        data, sent = self._ask_raw(method, path, body, timeout, patience, tries, once, has, about)
+        data, sent = self._ask_raw(method, path, body, timeout, patience, tries, once, has, about, nonce)
         return json.loads(data), sent
 
     def _ask_raw(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None], timeout: float,
-                 patience: Optional[float], tries: int, once: bool, has: str = "", about: str = "") -> Tuple[bytes, _Sent]:
+                 patience: Optional[float], tries: int, once: bool, has: str = "", about: str = "",
+                 nonce: str = "") -> Tuple[bytes, _Sent]:
         self._connect(path)
         payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"User-Agent": "flightd-python"}
@@ -991,10 +1020,10 @@ class Client:
             try:
                 status, after, data, sent, stale = self._wires[server].exchange(method, path, payload, headers, timeout, once)
                 unsure = unsure or stale
-                if status < 300 and (not has or _has(data, has, path, about)):
+                if status < 300 and (not has or _has(data, has, path, about, nonce)):
                     return data, sent
-                failure = _refusal(status, after, data, self._wires[server].address)
-                if 300 <= status < 500 and status not in (408, 429):
+                failure = _refusal(status, after, data, self._wires[server].address, _asked(path, about))
+                if 300 <= status < 500 and status != 429 and failure.code != "unreachable":
                     # What is there is not flightd, or does not know who asks: the next server may do it.
                     turns = turns + 1 if failure.code in ("internal", *_ABOUT_THE_WAY) else 0
                     if turns in (0, len(self._wires)):
@@ -1059,24 +1088,45 @@ class Client:
                 with self._lock:
                     self._strays.append((until, settle))
 
+    def _at(self, deployment: Any) -> str:
+        """Takes note of the deployment that an attempt is of: another one may have taken the place of the one that answered
+        first, and only its clients deliver the report then. Older servers do not say it."""
+        if deployment and deployment != self._deployment:
+            self._deployment = str(deployment)
+            self._drain_soon(now=False)
+        return self._deployment
+
+    def _elsewhere(self, deployment: str) -> bool:
+        """Whether a report was refused by another deployment than its own, or cannot be known to have been: then it waits."""
+        try:
+            version, _ = self._ask("GET", "/version", has="version", tries=1)
+        except Error:
+            return True
+        self._deployment = version.get("deployment") or "-"
+        return self._deployment != deployment
+
     def _receipt_body(self, flight_id: str, digest: str) -> bytes:
         """Without a digest of what is kept, nothing tells whether these are the bytes."""
-        return self._ask_raw("GET", f"/v1/flights/{flight_id}/receipt", None, _TRY, None, 0, False, "digest" if digest else "", digest)[0]
+        return self._ask_raw("GET", f"/v1/flights/{flight_id}/receipt", None, _TRY, None, 0, False, has=digest)[0]
 
     # Reports.
 
-    def _record(self, key: str, flight_id: str, report: Dict[str, Any], result: Any) -> Dict[str, Any]:
+    def _record(self, deployment: str, key: str, flight_id: str, report: Dict[str, Any], result: Any) -> Dict[str, Any]:
         """Brings the outcome of an attempt. From the first try that fails the report is on disk, until it is taken."""
         path, started = f"/v1/flights/{flight_id}/report", time.monotonic()
         try:
             return self._ask("POST", path, report, has="state", timeout=min(_FIRST_REPORT, self._report_wait), tries=1,
                              once=True)[0]
         except BaseException as e:
-            if isinstance(e, Error) and _taking(e) == "taken":
+            if _taking(e) == "taken":
                 raise
             failure = e
         # If the process dies from here on, the next client reports it.
-        name = self._spool.keep(self._deployment, key, json.dumps(report).encode())
+        try:
+            name = self._spool.keep(deployment, key, json.dumps(report).encode())
+        except BaseException:  # it interrupts the program, and the report is kept all the same
+            self._drain_soon(now=False)
+            raise
         try:
             if not isinstance(failure, Error):
                 raise failure
@@ -1095,13 +1145,13 @@ class Client:
             self._spool.release(name)
             self._drain_soon(now=False)
             raise
-        if _taking(failure) == "refused":
+        if _taking(failure) == "refused" and not self._elsewhere(deployment):
             where = "a person must look at it: " + self._spool.put_aside(name, failure)
         else:
             where = self._spool.place(name)
             self._spool.release(name)
-            _log.warning("flightd: the outcome of %s is not recorded yet; %s: %s", key, where, failure)
             self._drain_soon(now=False)
+            _log.warning("flightd: the outcome of %s is not recorded yet; %s: %s", key, where, failure)
         unrecorded = Unrecorded(f"{key} ended as {report['outcome']}, which is not recorded yet; {where}: {failure}")
         unrecorded.outcome, unrecorded.result, unrecorded.key = report["outcome"], result, key
         raise unrecorded from failure
@@ -1118,9 +1168,9 @@ class Client:
                         self._drainer = None
                         return
                 pause = 2.0 if self._drain(names) else 8.0
-        if now:
-            threading.Thread(target=self._drain, args=(self._spool.names(),), name="flightd-spool").start()
         with self._lock, contextlib.suppress(RuntimeError):  # no thread any more: the next client does it
+            if now:
+                threading.Thread(target=self._drain, args=(self._spool.names(),), name="flightd-spool").start()
             if self._drainer is None or not self._drainer.is_alive():
                 self._drainer = threading.Thread(target=rounds, name="flightd-spool", daemon=True)
                 self._drainer.start()
@@ -1139,31 +1189,34 @@ class Client:
             try:
                 path, report = f"/v1/flights/{_flight_id(entry['key'])}/report", base64.b64decode(entry["report"])
                 json.loads(report)
+            except (ValueError, RecursionError) as e:  # it has its checksum and is none of ours all the same
+                self._spool.put_aside(name, e)
+                continue
+            try:
                 # It goes out as it is: another language has written it, and read and written here it may be another receipt.
                 self._ask("POST", path, report, has="state", timeout=5.0, tries=1)
-            except Error as e:
-                if _taking(e) == "later":
+            except Exception as e:
+                taking = _taking(e)
+                if taking == "refused" and not self._elsewhere(entry["deployment"]):
+                    self._spool.put_aside(name, e)
+                    continue
+                if taking != "taken":
                     self._spool.release(name)
-                    if e.code == "unreachable":
+                    if getattr(e, "code", "") == "unreachable":
                         return False
                     went = False
                     continue
-                if _taking(e) == "refused":
-                    self._spool.put_aside(name, e)
-                    continue
-            except ValueError as e:  # it has its checksum and is none of ours all the same
-                self._spool.put_aside(name, e)
-                continue
             _log.info("flightd: an outcome that waited on disk is recorded: %s", entry["key"])
             self._spool.drop(name)
         return went
 
 
-def _taking(e: Error) -> str:
+def _taking(e: BaseException) -> str:
     """What a server made of a report: taken, as the outcome or as evidence; later; or refused for ever."""
     if isinstance(e, Fenced):
         return "taken"
-    waits = isinstance(e, Unavailable) or e.problem.get("retryable") or e.code in _ABOUT_THE_WAY
+    waits = (not isinstance(e, Error) or isinstance(e, Unavailable) or e.problem.get("retryable")
+             or e.code in _ABOUT_THE_WAY)
     return "later" if waits else "refused"
 
 
@@ -1202,6 +1255,35 @@ def _quiet(connection: http.client.HTTPConnection) -> bool:
         return False
 
 
+class _Bounded(io.RawIOBase):
+    """What a socket says until a moment is over. Its own time-out bounds each piece of an answer, and not all of them: a server
+    that says one byte now and then would hold a caller for as long as it likes."""
+
+    def __init__(self, sock: socket.socket, until: float) -> None:
+        self._sock, self._pieces, self._until = sock, sock.makefile("rb", buffering=0), until
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> Optional[int]:
+        self._sock.settimeout(_left(self._until))
+        return self._pieces.readinto(buffer)
+
+    def close(self) -> None:
+        self._pieces.close()
+        super().close()
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise socket.timeout("it took too long")
+    return left
+
+
 class _Wire:
     """Connections to one server. A proxy of the environment is not used."""
 
@@ -1235,11 +1317,14 @@ class _Wire:
 
     def _send(self, connection: http.client.HTTPConnection, method: str, path: str, body: Optional[bytes],
               headers: Dict[str, str], timeout: float) -> Tuple[int, str, bytes, _Sent]:
+        until = time.monotonic() + timeout
         try:
             if connection.sock is None:
                 connection.connect()
-            cast(socket.socket, connection.sock).settimeout(timeout)
-            sent = _Sent(time.monotonic(), time.time())
+            cast(socket.socket, connection.sock).settimeout(_left(until))
+            connection.response_class = lambda sock, *args, **more: http.client.HTTPResponse(  # type: ignore
+                cast(Any, _Bounded(sock, until)), *args, **more)
+            sent = _now()
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may have said why before it had read all
                 connection.request(method, self._url.path.rstrip("/") + path, body, headers)
             answer = connection.getresponse()
@@ -1301,7 +1386,8 @@ class _Spool:
     MAGIC, SUFFIX = b"FDC1", ".report"
 
     def __init__(self, folder: str) -> None:
-        self.folder, self._lock = folder, threading.Lock()
+        self.folder = os.path.abspath(folder) if folder else ""  # also where the process moves to another directory
+        self._lock = threading.Lock()
         self._busy: Set[str] = set()
         self._told: Set[str] = set()  # files of which a person was told that they cannot be read
         self._memory: Dict[str, Dict[str, str]] = {}  # what the disk did not take
@@ -1310,7 +1396,10 @@ class _Spool:
         self._lock, self._busy = threading.Lock(), set()
 
     def names(self) -> List[str]:
-        return list(self._memory) + self.on_disk()
+        return self.in_memory() + self.on_disk()
+
+    def in_memory(self) -> List[str]:
+        return list(self._memory)
 
     def on_disk(self) -> List[str]:
         try:
@@ -1319,38 +1408,57 @@ class _Spool:
             return []
 
     def keep(self, deployment: str, key: str, report: bytes) -> str:
-        """Writes a report, which outlives the process then. Where the disk does not take it, it lives with the process."""
+        """Writes a report, which outlives the process then. Where the disk does not take it, it lives with the process.
+        Whoever interrupts the program meanwhile is heard when that is done."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         entry = {"deployment": deployment, "key": key, "at": at, "report": base64.b64encode(report).decode()}
         data = json.dumps(entry).encode()
         name = hashlib.sha256(f"{deployment} {key} ".encode() + report).hexdigest()[:32] + self.SUFFIX
         with self._lock:
             self._busy.add(name)
-        if not self.folder:
-            self._memory[name] = entry
-            return name
+        self._memory[name] = entry  # until the disk has it
         try:
-            os.makedirs(self.folder, mode=0o700, exist_ok=True)
-            handle, temp = tempfile.mkstemp(prefix="new-", dir=self.folder)  # with mode 0600
-            try:
-                with os.fdopen(handle, "wb") as f:
-                    f.write(self.MAGIC + struct.pack(">I", _crc32c(data)) + data)
-                    f.flush()
-                    os.fsync(f.fileno())
-                os.replace(temp, os.path.join(self.folder, name))  # it appears whole or not at all
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.remove(temp)
-                raise
-            folder = os.open(self.folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)  # makes the name durable
-            finally:
-                os.close(folder)
-        except Exception as e:
-            _log.error("flightd: the report of %s could not be kept on disk: %s", key, e)
-            self._memory[name] = entry
+            if self.folder:
+                self._insist(name, key, data)
+        except BaseException:
+            self.release(name)
+            raise
         return name
+
+    def _insist(self, name: str, key: str, data: bytes) -> None:
+        interrupt: Optional[BaseException] = None
+        for _ in range(_INSIST):
+            try:
+                self._write(name, data)
+                self._memory.pop(name, None)
+                break
+            except Exception as e:
+                _log.error("flightd: the report of %s could not be kept on disk: %s", key, e)
+                break
+            except BaseException as e:
+                interrupt = e
+        if interrupt is not None:
+            raise interrupt
+
+    def _write(self, name: str, data: bytes) -> None:
+        """Makes the file appear whole or not at all."""
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        handle, temp = tempfile.mkstemp(prefix="new-", dir=self.folder)  # with mode 0600
+        try:
+            with os.fdopen(handle, "wb") as f:
+                f.write(self.MAGIC + struct.pack(">I", _crc32c(data)) + data)
+                f.flush()
+                _sync(f.fileno())
+            os.replace(temp, os.path.join(self.folder, name))
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.remove(temp)
+            raise
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            _sync(folder)  # makes the name durable
+        finally:
+            os.close(folder)
 
     def claim(self, name: str) -> Optional[Dict[str, str]]:
         """Reads a report, unless another thread deals with it. What is damaged is put aside; what cannot be read now, or not
@@ -1415,6 +1523,16 @@ class _Spool:
         _log.error("flightd: a report is put aside; a person must look at it: %s: %s", path + suffix, why)
         self.release(name)
         return path + suffix
+
+
+def _sync(fd: int) -> None:
+    """Waits until the disk has what was written. fsync alone stops at the disk's own cache on macOS."""
+    full = getattr(_fcntl, "F_FULLFSYNC", None)
+    if full is not None:
+        with contextlib.suppress(OSError):  # not every file system can
+            _fcntl.fcntl(fd, full)
+            return
+    os.fsync(fd)
 
 
 def _crc32c(data: bytes) -> int:

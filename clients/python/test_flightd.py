@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
 import urllib.request
 import uuid
@@ -112,6 +113,130 @@ class TestOnce(unittest.TestCase):
             time.sleep(0.05)
         self.assertEqual(self.run_once(2).result, 1)
 
+    def away(self, **more):
+        """A client whose reports reach nobody as long as its list of those it lets through is empty."""
+        class Away(flightd.Client):
+            lets = []
+
+            def _ask(self, method, path, *args, **options):
+                if path.endswith("/report") and not self.lets:
+                    raise flightd.Unavailable("away", code="unreachable")
+                return super()._ask(method, path, *args, **options)
+        client = Away(**{"spool": self.spool.name, "report_wait": 0.05, **more})
+        self.addCleanup(client.close)
+        return client
+
+    def test_an_interrupt_while_a_report_is_written_keeps_it(self):
+        for interrupts in (1, 100):
+            self.id, client = uuid.uuid4().hex, self.away()
+            calls = [KeyboardInterrupt] * interrupts + [None] * 2
+            with mock.patch("os.fsync", side_effect=calls), self.assertRaises(KeyboardInterrupt):
+                with client.once("test", self.id) as f:
+                    with f.effect():
+                        f.result = 1
+            self.assertEqual(len(client._spool.names()), 1, "on disk, or in memory at least")
+            self.assertEqual(client.spooled(), 1 if interrupts < 5 else 0)
+            self.assertEqual(client._spool._busy & set(client._spool.names()), set(), "and it is brought")
+            client.lets.append(1)
+            end = time.monotonic() + 20
+            while client._spool.names() and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertEqual(self.run_once(2).result, 1)
+
+    def test_an_interrupt_is_heard_also_where_the_disk_takes_nothing(self):
+        client = self.away()
+        with mock.patch("os.fsync", side_effect=[KeyboardInterrupt, OSError(28, "full")]), self.assertLogs("flightd"):
+            with self.assertRaises(KeyboardInterrupt), client.once("test", self.id) as f:
+                with f.effect():
+                    f.result = 1
+        self.assertEqual(len(client._spool.names()), 1)
+
+    def test_what_is_on_no_disk_is_brought_by_close(self):
+        client = self.away(spool="")
+        with self.assertRaises(flightd.Unrecorded), client.once("test", self.id) as f:
+            with f.effect():
+                f.result = 1
+        client.lets.append(1)
+        client.close()
+        self.assertEqual(client._spool.names(), [])
+        self.assertEqual(self.run_once(2).result, 1)
+
+    def test_the_spool_stays_where_it_was_named(self):
+        self.addCleanup(os.chdir, os.getcwd())
+        with tempfile.TemporaryDirectory() as elsewhere:
+            os.chdir(self.spool.name)
+            client = flightd.Client(spool="reports")
+            self.addCleanup(client.close)
+            os.chdir(elsewhere)
+            name = client._spool.keep("d", "default/test/1", b"{}")
+            self.assertEqual(os.listdir(elsewhere), [])
+            os.chdir(self.spool.name)
+        self.assertEqual(os.listdir(os.path.join(self.spool.name, "reports")), [name])
+
+    def test_what_is_kept_is_on_the_disk_itself(self):
+        asked = []
+
+        def fcntl(fd, what):
+            asked.append(what)
+            if len(asked) > 2:
+                raise OSError(25, "not here")
+        system = types.SimpleNamespace(F_FULLFSYNC=51, fcntl=fcntl)
+        with mock.patch.object(flightd, "_fcntl", system, create=True), mock.patch("os.fsync") as fsync:
+            self.client._spool.keep("d", "default/test/1", b"{}")
+            self.assertEqual((asked, fsync.call_count), ([51, 51], 0), "the file and its name")
+            self.client._spool.keep("d", "default/test/2", b"{}")
+            self.assertEqual(fsync.call_count, 2)
+
+    def test_an_answer_that_cannot_be_read_keeps_no_other_report_waiting(self):
+        names = [self.client._spool.keep("d", f"default/test/{n}", b"{}") for n in "12"]
+        client, asked = flightd.Client(spool=self.spool.name), []
+        self.addCleanup(client.close)
+        client._deployment = "d"
+
+        def ask(method, path, *args, **more):
+            asked.append(path)
+            if len(asked) == 1:
+                raise AttributeError("a list has no attribute get")
+            return {"state": "succeeded"}, flightd._Sent(0, 0)
+        client._ask = ask
+        self.assertFalse(client._drain(sorted(names)))
+        self.assertEqual(client._spool.names(), sorted(names)[:1])
+        self.assertTrue(client._drain(client._spool.names()), "and it is tried again itself")
+        self.assertEqual((client._spool.names(), len(asked)), ([], 3))
+
+    def test_a_report_is_its_deployments(self):
+        class Moved(flightd.Client):
+            now = "old"
+
+            def _ask(self, method, path, *args, **options):
+                if path == "/version":
+                    return {"version": "1", "deployment": self.now}, flightd._Sent(0, 0)
+                if path.endswith("/report"):
+                    raise flightd.Error("no", code="input_invalid", problem={"retryable": False})
+                answer, sent = super()._ask(method, path, *args, **options)
+                if path.endswith(":open"):
+                    answer["deployment"] = self.now
+                return answer, sent
+
+        def kept():
+            return {n: flightd.Client(spool=self.spool.name)._spool.claim(n)["deployment"] for n in client._spool.on_disk()}
+        client = Moved(spool=self.spool.name, report_wait=0.05)
+        self.addCleanup(client.close)
+        client._drain_soon = lambda now: None
+        client._connect("")
+        client.now = "new"
+        with self.assertRaises(flightd.Unrecorded), self.assertLogs("flightd"), client.once("test", self.id) as f:
+            with f.effect():
+                client.now = "newest"
+        self.assertEqual(list(kept().values()), ["new"], "it is kept for the one that let it act, which has refused nothing")
+        client._deployment = "new"  # as if it had just been there
+        self.assertFalse(client._drain(client._spool.on_disk()))
+        self.assertEqual(len(kept()), 1, "nor is it put aside later")
+        with self.assertRaisesRegex(flightd.Unrecorded, "a person must look"), self.assertLogs("flightd"):
+            with client.once("test", self.id + "-2") as f:
+                with f.effect():
+                    pass
+
     def test_a_flight_is_entered_once(self):
         flight = self.client.once("test", self.id)
         with self.assertRaises(flightd.NotDone):
@@ -157,6 +282,16 @@ class TestOnce(unittest.TestCase):
                     os._exit(0 if f.replayed else 1)
                 os._exit(2)
         self.assertEqual(os.waitpid(pid, 0)[1], 0)
+
+    def test_a_machine_that_was_asleep_starts_nothing(self):
+        ask = time.clock_gettime
+        for asleep in (0, 3600):  # the monotonic clock has stood still meanwhile, and the wall clock was set back
+            self.id = uuid.uuid4().hex
+            left = self.assertRaises(flightd.LeaseLost) if asleep else contextlib.nullcontext()
+            with left, self.client.once("test", self.id) as f:
+                with mock.patch("time.clock_gettime", lambda clock: ask(clock) + asleep), f.effect():
+                    f.result = asleep
+        self.assertEqual(self.run_once(1).source, "executed")
 
     def test_the_block_is_left_at_effect_when_it_is_over(self):
         self.run_once(1)
@@ -314,6 +449,32 @@ class TestOnce(unittest.TestCase):
             self.assertEqual(f.result, 1)
             self.assertTrue(bound - 2 < left[0] <= bound, left)
 
+    def test_a_look_up_is_renewed_for_its_time_and_a_little_longer(self):
+        for timeout, bound in ((5000, 5), (0, 30)):
+            now, asked, kept = [100.0], [], []
+            client = flightd.Client(spool="")
+            self.addCleanup(client.close)
+
+            def ask(method, path, *args, **more):
+                asked.append((path, now[0]))
+                return {"decision": "replay", "session": "s", "trust_ms": 1}, flightd._Sent(0, 0)
+
+            def wait(pause):
+                now[0] += pause
+                return False
+            client._ask = ask
+            clock = types.SimpleNamespace(monotonic=lambda: now[0], time=time.time, sleep=time.sleep)
+            with mock.patch.object(flightd, "time", clock):
+                flight = client.once("test", self.id, recovery="verify", look_up=lambda f: None)
+                flight._policy = {"attempt_timeout_ms": timeout}
+                with mock.patch.object(flight, "_keep", lambda *args: kept.append(args)):
+                    flight._look({"session": "s", "probe": "p", "flight_id": "fl_1"}, {"nonce": "n", "owner": "o"})
+                until = kept[0][4]
+                flight._renew("s", "n", 1.0, flightd._Trust(), types.SimpleNamespace(wait=wait), until)
+            renewed = [at for path, at in asked if path == "/v1/sessions/s/renew"]
+            self.assertEqual((renewed[0], renewed[-1]), (101.0, 100.0 + bound + 14))
+            self.assertEqual(len(renewed), bound + 14)
+
     def serve(self, *answers):
         """A server that takes one connection per list of answers, one answer a request, and then closes and is gone.
         Gives its address, and the list of what is asked."""
@@ -367,6 +528,41 @@ class TestOnce(unittest.TestCase):
             self.assertEqual(client._ask("GET", "/version", has="version", tries=1)[0]["version"], version)
             again.set()
             sent.wait(20)
+
+    def test_an_answer_that_drips_has_its_time_as_a_whole(self):
+        listener, now = socket.create_server(("127.0.0.1", 0)), [0.0]
+        self.addCleanup(listener.close)
+
+        def lives():
+            connection, _ = listener.accept()
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\n")
+            now[0] = 100.0
+            with contextlib.suppress(OSError), connection:
+                long = b"x" * 20_000  # longer than what is read at once
+                connection.sendall(b'X: %s\r\nContent-Length: 15\r\n\r\n{"version":"1"}' % long)
+        threading.Thread(target=lives, daemon=True).start()
+        client = flightd.Client("http://127.0.0.1:%d" % listener.getsockname()[1], spool="")
+        self.addCleanup(client.close)
+        clock = types.SimpleNamespace(monotonic=lambda: now[0], time=time.time, sleep=time.sleep)
+        with mock.patch.object(flightd, "time", clock), self.assertRaisesRegex(flightd.Unavailable, "too long"):
+            client._ask("GET", "/version", has="version", tries=1)
+
+    def test_a_refusal_about_another_flight_is_none(self):
+        version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
+        other = flightd._flight_id("default/test/other")
+        for problem in ({"code": "fenced", "flight_id": other}, {"code": "in_doubt", "flight_id": other},
+                        {"code": "flight_failed", "flight": {"id": other, "state": "failed"}}):
+            body = json.dumps({**problem, "retryable": False}).encode()
+            refusal = b"HTTP/1.1 409 x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+            own = flightd._flight_id("default/test/own")
+            for path, about in ((f"/v1/flights/{own}/report", ""), ("/v1/flights:open", own)):
+                address, _ = self.serve([version, refusal])
+                client = flightd.Client(address, spool="")
+                self.addCleanup(client.close)
+                with self.assertRaisesRegex(flightd.Unavailable, "another flight") as caught:
+                    client._ask("POST", path, {}, has="state", about=about, tries=1)
+                self.assertTrue(caught.exception._unsure, "what was asked may be carried out")
 
     def test_a_lost_connection_is_told_from_one_that_never_was(self):
         version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
@@ -656,8 +852,12 @@ class TestOnce(unittest.TestCase):
             ({"decision": "proceed"}, "decision", False), (whole, "decision", True), ({"decision": [1]}, "decision", True),
             ({"decision": "of a later version"}, "decision", True), ({"decision": "replay"}, "decision", False),
             ({"trust_ms": 1, "session": "fl_1"}, "trust_ms", True), ({"trust_ms": 1, "session": "fl_2"}, "trust_ms", False),
+            ({**whole, "session": "fl_1"}, "trust_ms", False),
         ]:
             self.assertEqual(flightd._has(json.dumps(answer).encode(), name, path), good, answer)
+        for nonce, good in [("n_1", True), ("n_2", False), (None, True)]:
+            answer = json.dumps({**whole, "nonce": nonce} if nonce else whole).encode()
+            self.assertEqual(flightd._has(answer, "decision", "/v1/flights:open", "fl_1", "n_1"), good, nonce)
         for answer, about in [(whole, "fl_1"), ({"decision": "replay", "flight": {"id": "fl_2"}}, "fl_2")]:
             for id in ("fl_1", "fl_2"):
                 has = flightd._has(json.dumps(answer).encode(), "decision", "/v1/flights:open", id)

@@ -2,10 +2,11 @@
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
-import { mkdir, mkdtemp, open, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, open, readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
+import { syncBuiltinESMExports } from "node:module";
 import type { AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
+import os, { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, beforeEach, test, type TestContext } from "node:test";
 import {
@@ -326,6 +327,26 @@ test("an open that was given up is settled, whatever becomes of it", async () =>
   }
 });
 
+test("the reason of a signal is no answer to what was on its way", async () => {
+  const other = new Client(undefined, { spool: "" });
+  const controller = new AbortController();
+  const asked: string[] = [];
+  const reason = new LeaseLost("the lease of the flight around it is lost", "lease_lost"); // as f.signal has it there
+  const settled = new Promise<void>((wake) => {
+    other.ask = async (_, route) => {
+      asked.push(route);
+      if (route.endsWith("/report")) wake();
+      if (asked.filter((r) => r === "/v1/flights:open").length === 1) {
+        controller.abort(reason);
+        throw reason;
+      }
+      return { json: { version: "1", state: "queued", decision: "proceed", flight_id: "fl_1", session: "s" }, sent: { mono: 0, wall: 0 } };
+    };
+  });
+  await assert.rejects(other.once("test", id, 1, () => assert.fail("it runs"), { signal: controller.signal }), reason);
+  await Promise.race([settled, new Promise((_, reject) => setTimeout(() => reject(new Error(asked.join())), 10_000).unref())]);
+});
+
 test("the caller's signal ends its wait for a server, too", async (t) => {
   const silent = createServer(() => undefined);
   const other = new Client(await listen(t, silent), { spool: "", patienceMs: 100 });
@@ -368,6 +389,180 @@ test("a report that is refused for ever does not wait", async () => {
   const other = withoutReports({ spool: folder }, new FlightdError("no", "input_invalid", { retryable: false }));
   await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => 1)), /a person must look.*\.refused/);
   assert.deepEqual((await readdir(folder)).map((n) => n.slice(33)), ["report.refused"]);
+});
+
+test("a machine that was asleep starts nothing", async (t) => {
+  const uptime = os.uptime();
+  let asleep = 0; // the monotonic clock has stood still meanwhile, and the wall clock was set back
+  const clock = t.mock.method(os, "uptime", () => uptime + asleep);
+  syncBuiltinESMExports();
+  try {
+    await assert.rejects(client.once("test", id, undefined, (f) => {
+      asleep = 3600;
+      return f.effect(() => assert.fail("it runs"));
+    }), LeaseLost);
+    assert.equal((await run(1)).source, "executed");
+  } finally {
+    clock.mock.restore();
+    syncBuiltinESMExports();
+  }
+});
+
+test("a log that fails keeps no report away", async (t) => {
+  for (const log of [() => { throw new Error("the log is full"); }, async () => { throw new Error("the log is full"); }]) {
+    id = randomUUID();
+    const file = await open(path.join(spool, "any"), "w");
+    const full = t.mock.method(Object.getPrototypeOf(file), "sync", () => Promise.reject(new Error("ENOSPC: no space left on device")));
+    await file.close();
+    const other = withoutReports({ spool: await mkdtemp(path.join(spool, "log-")), log }, new Unavailable("away", "unreachable"));
+    await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => 1)), (e) => e instanceof Unrecorded && /not on disk/.test(e.message));
+    full.mock.restore();
+    other.close();
+  }
+});
+
+test("what is on no disk is brought by close", async () => {
+  let away = true;
+  const other = new Client(undefined, { spool: "", reportWaitMs: 50, log: () => undefined });
+  const ask = other.ask.bind(other);
+  other.ask = async (method, route, body, o) => {
+    if (away && route.endsWith("/report")) throw new Unavailable("away", "unreachable");
+    return ask(method, route, body, o);
+  };
+  await assert.rejects(other.once("test", id, undefined, (f) => f.effect(() => 1)), Unrecorded);
+  away = false;
+  other.close();
+  assert.equal((await run(2)).value, 1);
+});
+
+test("the spool stays where it was named", async () => {
+  const here = process.cwd();
+  const [named, elsewhere] = [await mkdtemp(path.join(spool, "named-")), await mkdtemp(path.join(spool, "elsewhere-"))];
+  process.chdir(named);
+  const other = withoutReports({ spool: "reports" }, new Unavailable("away", "unreachable"));
+  process.chdir(elsewhere);
+  try {
+    await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => 1)), Unrecorded);
+  } finally {
+    process.chdir(here);
+    other.close();
+  }
+  assert.deepEqual(await readdir(elsewhere), []);
+  assert.equal((await readdir(path.join(named, "reports"))).length, 1);
+});
+
+test("a file that is none of ours keeps no report waiting", async () => {
+  const folder = await mkdtemp(path.join(spool, "odd-"));
+  for (const [name, text] of [["0", "null"], ["1", '{"deployment":"d","key":1,"report":"e30="}'], ["2", '{"deployment":"d"}']] as const) {
+    const data = Buffer.from(text);
+    let crc = ~0;
+    for (const byte of data) {
+      crc ^= byte;
+      for (let i = 0; i < 8; i++) crc = (crc >>> 1) ^ (crc & 1 ? 0x82f63b78 : 0);
+    }
+    const head = Buffer.from("FDC1\0\0\0\0");
+    head.writeUInt32BE(~crc >>> 0, 4);
+    await writeFile(path.join(folder, `${name}.report`), Buffer.concat([head, data]));
+  }
+  const said: string[] = [];
+  const other = new Client(undefined, { spool: folder, log: (m) => said.push(m) });
+  await other.once("test", id, 1, (f) => f.effect(() => 1));
+  while (said.length < 3) await new Promise((wake) => setImmediate(wake));
+  other.close();
+  assert.deepEqual(await readdir(folder), ["0.report.damaged", "1.report.damaged", "2.report.damaged"]);
+});
+
+test("a report is its deployment's", async () => {
+  const folder = await mkdtemp(path.join(spool, "moved-"));
+  const other = withoutReports({ spool: folder }, new FlightdError("no", "input_invalid", { retryable: false }));
+  const ask = other.ask.bind(other);
+  let now = "old";
+  other.ask = async (method, route, body, o) => {
+    if (route === "/version") return { json: { version: "1", deployment: now }, sent: { mono: 0, wall: 0 } };
+    const answer = await ask(method, route, body, o);
+    if (route.endsWith(":open")) answer.json["deployment"] = now;
+    return answer;
+  };
+  await other.connect();
+  now = "new";
+  await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => { now = "newest"; })), Unrecorded);
+  other.close();
+  const names = await readdir(folder);
+  assert.deepEqual(names.map((n) => n.slice(33)), ["report"]); // who has refused it is another one
+  const text = (await readFile(path.join(folder, names[0] ?? ""))).subarray(8).toString();
+  assert.equal(JSON.parse(text).deployment, "new"); // that let it act
+  id += "-2";
+  await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => 1)), /a person must look/);
+});
+
+test("a refusal about another flight is none", async (t) => {
+  const other = "fl_aaaaaaaaaaaaaaaaaaaaaaaaaa";
+  for (const problem of [{ code: "fenced", flight_id: other }, { code: "in_doubt", flight_id: other },
+    { code: "flight_failed", flight: { id: other, state: "failed" } }]) {
+    const server = createServer((request, response) => {
+      if (request.url === "/version") response.end('{"version":"1"}');
+      else response.writeHead(409).end(JSON.stringify({ ...problem, retryable: false }));
+    });
+    const asks = new Client(await listen(t, server), { spool: "" });
+    for (const [route, about] of [["/v1/flights/fl_own/report", undefined], ["/v1/flights:open", "fl_own"]] as const) {
+      const o = { has: "state", tries: 1, ...(about ? { about } : {}) };
+      await assert.rejects(asks.ask("POST", route, {}, o), (e) => e instanceof Unavailable && e.unsure && /another flight/.test(e.message));
+    }
+  }
+});
+
+/** A client whose server sends to look, and takes verdicts and renewals. */
+function looking(): { client: Client; asked: [string, unknown][] } {
+  const asked: [string, unknown][] = [];
+  const looks = new Client(undefined, { spool: "", log: () => undefined });
+  looks.ask = async (_, route, body) => {
+    asked.push([route, body]);
+    const sent = { mono: performance.now(), wall: Date.now() };
+    if (route.endsWith("/verdict")) throw new InDoubt("held", "in_doubt");
+    return { json: { decision: "verify", flight_id: "fl_1", session: "s", probe: "p", trust_ms: 9000, renew_every_ms: 1000, version: "1" }, sent };
+  };
+  return { client: looks, asked };
+}
+
+const turn = (): Promise<void> => new Promise((wake) => setImmediate(wake));
+
+test("a look-up is renewed for its time and a little longer", async (t) => {
+  for (const [attemptTimeoutMs, bound] of [[5000, 5], [undefined, 30]] as const) {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const { client: looks, asked } = looking();
+    const count = (end: string) => asked.filter(([route]) => route.endsWith(end)).length;
+    const ended = looks.once("test", id, 1, () => assert.fail("it runs"),
+      { recovery: "verify", lookUp: () => new Promise(() => undefined), ...(attemptTimeoutMs ? { attemptTimeoutMs } : {}) })
+      .catch((e: unknown) => e);
+    while (count(":open") === 0) await turn();
+    await turn();
+    for (let second = 0; second < bound + 14; second++) {
+      t.mock.timers.tick(1000);
+      await turn();
+    }
+    assert.deepEqual([count("/renew"), count("/verdict")], [bound + 14, 0]);
+    t.mock.timers.tick(1000);
+    assert.ok(await ended instanceof InDoubt);
+    const renewed = count("/renew");
+    for (let second = 0; second < 10; second++) {
+      t.mock.timers.tick(1000);
+      await turn();
+    }
+    assert.deepEqual([count("/renew"), count("/verdict")], [renewed, 1]);
+    assert.equal((asked.find(([route]) => route.endsWith("/verdict"))?.[1] as { result: string }).result, "unknown");
+    t.mock.timers.reset();
+  }
+});
+
+test("a look-up with more time than a timer can wait for is not given up at once", async () => {
+  const { client: looks, asked } = looking();
+  const lookUp = async (): Promise<{ happened: true }> => {
+    for (const until = performance.now() + 20; performance.now() < until;) await turn();
+    return { happened: true };
+  };
+  await assert.rejects(looks.once("test", id, 1, () => assert.fail("it runs"),
+    { recovery: "verify", lookUp, attemptTimeoutMs: 30 * 24 * 3_600_000 }), InDoubt);
+  assert.equal((asked.find(([route]) => route.endsWith("/verdict"))?.[1] as { result: string }).result, "happened");
 });
 
 test("errors say what to do", async (t) => {

@@ -174,18 +174,21 @@ const NOBODY = "is flightd running there? `flightd dev` starts one; FLIGHTD_ADDR
 
 /**
  * The error that a problem document stands for. What is none comes from something in between, a proxy perhaps, which
- * cannot say what became of the request: where it says that there is no server, there is none.
+ * cannot say what became of the request: where it says that there is no server, there is none. Nor can one about another
+ * flight than the one that was asked for: something in between has mixed it up.
  */
-function refusal(status: number, retryAfter: string, text: string, server: string): FlightdError {
+function refusal(status: number, retryAfter: string, text: string, server: string, asked?: string): FlightdError {
   let problem: Json = {};
   try {
     const read = JSON.parse(text);
     if (read && typeof read === "object") problem = read;
   } catch { /* it is none */ }
-  if (typeof problem["code"] !== "string" || typeof problem["retryable"] !== "boolean") { // others do not say retryable
-    const detail = `answer ${status} of something that is not flightd: ${text.slice(0, 200)}`;
+  const ours = typeof problem["code"] === "string" && typeof problem["retryable"] === "boolean"; // others do not say retryable
+  const mixedUp = ours && asked !== undefined && (aboutOf(problem) || asked) !== asked;
+  if (!ours || mixedUp) {
+    const detail = `answer ${status} ${mixedUp ? "about another flight" : "of something that is not flightd"}: ${text.slice(0, 200)}`;
     const hint = `it was asked at ${server}; FLIGHTD_ADDR says where flightd is`;
-    const passedOn = status < 300 || status >= 500 || status === 408;
+    const passedOn = mixedUp || status < 300 || status >= 500 || status === 408;
     problem = { code: passedOn ? "unreachable" : "internal", retryable: true, detail, hint };
   }
   problem["status"] = status;
@@ -206,17 +209,20 @@ const NEEDS: Record<string, string[]> = {
 
 /**
  * Whether this is an answer of flightd: what is asked of one flight or session is answered by that one. Whoever believed one
- * about another flight, which something between has mixed up, would act without an attempt.
+ * about another flight, which something between has mixed up, would act without an attempt; and of two callers of one flight
+ * both would, by one answer. Older servers do not say whose it is.
  */
 function has(data: Buffer, route: string, o: AskOptions): boolean {
-  if (o.has === "digest") return digestOf(data) === o.about; // the bytes of a receipt: nothing but these has it
+  if (o.has.startsWith("sha256:")) return digestOf(data) === o.has; // of a receipt's bytes: nothing but these has it
   try {
     const answer = JSON.parse(data.toString());
     if (!answer || typeof answer !== "object" || !(o.has in answer)) return false;
     if (o.has === "state") return answer.id === route.split("/")[3];
-    if (o.has === "trust_ms") return answer.session === decodeURIComponent(route.split("/")[3] ?? "");
+    if (o.has === "trust_ms") { // an open is answered with them, too
+      return answer.session === decodeURIComponent(route.split("/")[3] ?? "") && !("decision" in answer);
+    }
     return o.has !== "decision" || (NEEDS[String(answer.decision)] ?? []).every((field) => field in answer) &&
-      (o.about === undefined || o.about === aboutOf(answer));
+      (o.about === undefined || o.about === aboutOf(answer)) && (o.nonce === undefined || (answer.nonce || o.nonce) === o.nonce);
   } catch {
     return false;
   }
@@ -224,8 +230,13 @@ function has(data: Buffer, route: string, o: AskOptions): boolean {
 
 function digestOf(data: Uint8Array): string { return "sha256:" + createHash("sha256").update(data).digest("hex"); }
 
-/** The id of the flight that an answer to an open, or its refusal, is about. */
+/** The id of the flight that an answer to an open, or a refusal, is about. */
 function aboutOf(answer: Json): unknown { return answer["flight"] ? answer["flight"].id : answer["flight_id"]; }
+
+/** The id of the flight that a request is about; undefined where it is about none. */
+function askedOf(route: string, o: AskOptions): string | undefined {
+  return o.about ?? (route.startsWith("/v1/flights/") ? route.split("/")[3] : undefined);
+}
 
 /** Throws what an HTTP answer of a provider means: Refused, NotDone, or a plain error for an unknown outcome. */
 export function throwForStatus(status: number, text = ""): void {
@@ -295,28 +306,34 @@ export interface OnceOptions {
   signal?: AbortSignal;
 }
 
-/** When a request was sent, by the clock that never goes back and by the one on the wall. */
-interface Sent { mono: number; wall: number }
+/**
+ * When a request was sent, by the clock that never goes back, by the one on the wall, and by one that goes on while the
+ * machine sleeps; it may be coarse.
+ */
+interface Sent { mono: number; wall: number; boot?: number }
 
-const now = (): Sent => ({ mono: performance.now(), wall: Date.now() });
+const COARSE_MS = 1000;
+
+const now = (): Required<Sent> => ({ mono: performance.now(), wall: Date.now(), boot: 1000 * os.uptime() });
 
 /**
  * How long a session may be believed in: from the sending of a request for as long as its answer said. The monotonic
- * clock stands still while a machine sleeps and the wall clock may jump; whichever says that it is over is believed.
+ * clock stands still while a machine sleeps and the wall clock may jump; whichever clock says that it is over is believed.
  */
 class Trust {
-  private until: Sent = { mono: 0, wall: 0 };
+  private until: Required<Sent> = { mono: 0, wall: 0, boot: 0 };
   private lost = false;
 
   extend(sent: Sent, ms: number): void {
-    if (sent.mono + ms > this.until.mono) this.until = { mono: sent.mono + ms, wall: sent.wall + ms };
+    if (sent.mono + ms <= this.until.mono) return;
+    this.until = { mono: sent.mono + ms, wall: sent.wall + ms, boot: (sent.boot ?? now().boot) + ms + COARSE_MS };
   }
 
   lose(): void { this.lost = true; }
 
   left(): number {
     const at = now();
-    return this.lost ? 0 : Math.min(this.until.mono - at.mono, this.until.wall - at.wall);
+    return this.lost ? 0 : Math.min(this.until.mono - at.mono, this.until.wall - at.wall, this.until.boot - at.boot);
   }
 }
 
@@ -395,6 +412,7 @@ export class Flight {
   /** the external object's id, where the provider has one; set it for the receipt */
   externalId = "";
 
+  /** @internal that the attempt is of */ deployment = "";
   /** @internal */ sent = false;
   /** @internal the callback has ended */ left = false;
   /** @internal */ readonly trust: Trust;
@@ -505,6 +523,7 @@ class Attempt {
     this.verify = policy["recovery"] === "verify";
     this.trust.extend(answer.sent, answer.json["trust_ms"]);
     this.flight = new Flight(answer.json, this.trust, this.abort);
+    this.flight.deployment = client.at(answer.json["deployment"]);
     const timeout: number = policy["attempt_timeout_ms"] ?? 0;
     if (timeout > 0) {
       this.flight.deadline = performance.now() + timeout;
@@ -551,6 +570,9 @@ class Attempt {
     }
     this.after(pause, () => void this.renew());
   }
+
+  /** Gives nothing, when so much time has passed and the attempt has not ended. */
+  in(ms: number): Promise<undefined> { return new Promise((wake) => this.after(ms, () => wake(undefined))); }
 
   end(): void {
     this.over = true;
@@ -622,7 +644,7 @@ class Trip<T> {
       try {
         answer = await this.open(nonce);
       } catch (e) {
-        if ((e instanceof LeaseLost || e instanceof Fenced) && !this.waited) continue;
+        if ((e instanceof LeaseLost || e instanceof Fenced) && !this.waited && !this.options.signal?.aborted) continue;
         throw e;
       }
       if (answer.json["decision"] === "replay") return this.settle(answer.json["flight"]);
@@ -666,8 +688,10 @@ class Trip<T> {
         }
       }
     } catch (e) {
-      // What was given up may still be carried out; nobody else would ever say that nothing was sent.
-      if (onItsWay && (e instanceof FlightdError ? e.unsure : true)) void this.stray(request);
+      // What was given up may still be carried out; nobody else would ever say that nothing was sent. The reason of a signal is
+      // no server's word about it, also where it is that of the flight around this one.
+      const told = e instanceof FlightdError && e !== this.options.signal?.reason;
+      if (onItsWay && (told ? e.unsure : true)) void this.stray(request);
       throw e;
     }
   }
@@ -675,7 +699,7 @@ class Trip<T> {
   private async askOpen(route: string, request: Json): Promise<Answer> {
     try {
       return await this.client.ask("POST", route, request,
-        { has: "decision", about: this.id, timeoutMs: request["wait_ms"] + TRY_MS, signal: this.options.signal });
+        { has: "decision", about: this.id, nonce: request["nonce"], timeoutMs: request["wait_ms"] + TRY_MS, signal: this.options.signal });
     } catch (e) {
       if (e instanceof Failed && e.problem["flight"]?.id === this.id) { // a flight that ended badly is an answer, too
         return { json: { decision: "replay", flight: e.problem["flight"] }, sent: now() };
@@ -694,7 +718,7 @@ class Trip<T> {
     const bounds = { timeoutMs: 5000, patienceMs: 5000 };
     const again = { ...request, wait_ms: STRAY_WAIT_MS };
     const ask = (): Promise<Answer> => this.client.ask("POST", "/v1/flights:open", again,
-      { has: "decision", about: this.id, ...bounds });
+      { has: "decision", about: this.id, nonce: request["nonce"], ...bounds });
     try {
       const { json } = await ask().catch((e) => {
         if (e instanceof Busy) return ask(); // who came behind the first one may have been before this one; now it is known
@@ -730,12 +754,10 @@ class Trip<T> {
     const named = { ...answer, json: { key: this.key, ...answer.json } };
     const attempt = new Attempt(this.client, named, request["nonce"], { attempt_timeout_ms: bound });
     attempt.flight.leave(); // a look-up starts nothing
-    const over = new AbortController();
-    const hung = sleep(bound + HUNG_MS, undefined, { signal: over.signal }).catch(() => undefined);
+    const hung = attempt.in(bound + HUNG_MS);
     try {
       return await this.bringVerdict(answer, request, await Promise.race([this.findOut(lookUp, attempt.flight), hung]));
     } finally {
-      over.abort();
       attempt.end();
     }
   }
@@ -876,10 +898,12 @@ export interface ClientOptions {
 }
 
 interface AskOptions {
-  /** what a good answer of flightd has; what does not have it is somebody else's */
+  /** what a good answer of flightd has, or the digest of its bytes; what does not have it is somebody else's */
   has: string;
-  /** id of the flight that it is about, where the route does not say so; the digest of bytes */
+  /** id of the flight that it is about, where the route does not say so */
   about?: string;
+  /** of an open: an answer to another one is none to this */
+  nonce?: string;
   timeoutMs?: number;
   /** with tries that are not answered, or not now; the client's */
   patienceMs?: number;
@@ -952,14 +976,21 @@ export class Client {
   /** How many reports wait on disk. */
   async spooled(): Promise<number> { return (await this.spool.onDisk()).length; }
 
-  /** Ends work in the background. Reports that wait stay on disk for the next client. */
+  /**
+   * Ends work in the background. Reports that wait stay on disk for the next client; those that no disk took are brought once
+   * more, for which a program that is not ended by process.exit waits.
+   */
   close(): void {
     this.closed = true;
     clearTimeout(this.drainer);
+    void this.drain(this.spool.inMemory()).catch(() => undefined);
   }
 
   /** @internal */
-  log(message: string): void { (this.options.log ?? ((m) => console.warn(m)))(`flightd: ${message}`); }
+  log(message: string): void {
+    void (async () => (this.options.log ?? ((m) => console.warn(m)))(`flightd: ${message}`))() // at once, whatever it does
+      .catch(() => undefined); // it must keep no report away
+  }
 
   /** @internal */
   owner(): string {
@@ -992,7 +1023,7 @@ export class Client {
         if (o.signal?.aborted) throw e;
         if (e instanceof FlightdError) {
           const status: number = e.problem["status"];
-          if (status >= 300 && status < 500 && status !== 408 && status !== 429) {
+          if (status >= 300 && status < 500 && status !== 429 && e.code !== "unreachable") {
             // What is there is not flightd, or does not know who asks: the next server may do it.
             turns = e.code === "internal" || ABOUT_THE_WAY.includes(e.code) ? turns + 1 : 0;
             if (turns === 0 || turns === this.servers.length) {
@@ -1040,7 +1071,7 @@ export class Client {
     });
     const data = Buffer.from(await answer.arrayBuffer());
     if (answer.status >= 300 || (o.has && !has(data, route, o))) {
-      throw refusal(answer.status, answer.headers.get("Retry-After") ?? "", data.toString(), server);
+      throw refusal(answer.status, answer.headers.get("Retry-After") ?? "", data.toString(), server, askedOf(route, o));
     }
     return { data, sent };
   }
@@ -1084,9 +1115,33 @@ export class Client {
     this.pursuing = false;
   }
 
+  /**
+   * Takes note of the deployment that an attempt is of: another one may have taken the place of the one that answered first,
+   * and only its clients deliver the report then. Older servers do not say it.
+   * @internal
+   */
+  at(deployment: unknown): string {
+    if (typeof deployment === "string" && deployment !== "" && deployment !== this.deployment) {
+      this.deployment = deployment;
+      this.drainLater(2000);
+    }
+    return this.deployment;
+  }
+
+  /** Whether a report was refused by another deployment than its own, or cannot be known to have been: then it waits. */
+  private async elsewhere(deployment: string): Promise<boolean> {
+    try {
+      const { json } = await this.ask("GET", "/version", undefined, { has: "version", tries: 1 });
+      this.deployment = json["deployment"] || "-";
+      return this.deployment !== deployment;
+    } catch {
+      return true;
+    }
+  }
+
   /** @internal */
   async receiptBody(flightId: string, receipt: Receipt): Promise<Uint8Array> {
-    const o = receipt.truncated ? { has: "" } : { has: "digest", about: receipt.digest }; // that of the whole tells nothing about a part
+    const o = { has: receipt.truncated ? "" : receipt.digest }; // that of the whole tells nothing about a part
     return new Uint8Array((await this.askRaw("GET", `/v1/flights/${flightId}/receipt`, undefined, o)).data);
   }
 
@@ -1106,7 +1161,8 @@ export class Client {
       failure = e;
     }
     // If the process dies from here on, the next client reports it.
-    const name = await this.spool.keep(this.deployment, f.key, JSON.stringify(report));
+    const deployment = f.deployment || this.deployment;
+    const name = await this.spool.keep(deployment, f.key, JSON.stringify(report));
     if (taking(failure) === "later") {
       const left = Math.max(10, this.reportWait - (performance.now() - started));
       try {
@@ -1122,7 +1178,7 @@ export class Client {
       }
     }
     let where: string;
-    if (taking(failure) === "refused") {
+    if (taking(failure) === "refused" && !await this.elsewhere(deployment)) {
       where = `a person must look at it: ${await this.spool.putAside(name, failure)}`;
     } else {
       where = this.spool.place(name);
@@ -1170,14 +1226,15 @@ export class Client {
         await this.ask("POST", `/v1/flights/${flightIdOf(entry.key)}/report`, report,
           { has: "state", timeoutMs: 5000, tries: 1 });
       } catch (e) {
-        if (taking(e) === "later") {
+        const made = taking(e);
+        if (made === "refused" && !await this.elsewhere(entry.deployment)) {
+          await this.spool.putAside(name, e);
+          continue;
+        }
+        if (made !== "taken") {
           this.spool.release(name);
           if (e instanceof Unavailable && e.code === "unreachable") return false;
           went = false;
-          continue;
-        }
-        if (taking(e) === "refused") {
-          await this.spool.putAside(name, e);
           continue;
         }
       }
@@ -1245,11 +1302,13 @@ class Spool {
   private readonly memory = new Map<string, Spooled>(); // what the disk did not take
 
   constructor(folder: string, log: (message: string) => void) {
-    this.folder = folder;
+    this.folder = folder && path.resolve(folder); // also where the process moves to another directory
     this.log = log;
   }
 
-  async names(): Promise<string[]> { return [...this.memory.keys(), ...await this.onDisk()]; }
+  async names(): Promise<string[]> { return [...this.inMemory(), ...await this.onDisk()]; }
+
+  inMemory(): string[] { return [...this.memory.keys()]; }
 
   async onDisk(): Promise<string[]> {
     try {
@@ -1294,8 +1353,8 @@ class Spool {
         await folder.close();
       }
     } catch (e) {
-      this.log(`the report of ${key} could not be kept on disk: ${textOf(e)}`);
       this.memory.set(name, entry);
+      this.log(`the report of ${key} could not be kept on disk: ${textOf(e)}`);
     }
     return name;
   }
@@ -1327,7 +1386,11 @@ class Spool {
       if (data.subarray(0, 4).toString() !== "FDC1" || data.readUInt32BE(4) !== crc32c(data.subarray(8))) {
         throw new Error("a report in the spool does not have its checksum");
       }
-      return JSON.parse(data.subarray(8).toString());
+      const entry: Spooled = JSON.parse(data.subarray(8).toString());
+      if ([entry.deployment, entry.key, entry.report].some((field) => typeof field !== "string")) {
+        throw new Error("a report in the spool does not say what it is of");
+      }
+      return entry;
     } catch (e) {
       await this.rename(name, ".damaged", e);
       return undefined;

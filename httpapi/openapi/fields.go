@@ -171,6 +171,7 @@ func answerWords() map[string]words {
 		"key":                            {about: "the full key: namespace, action and id"},
 		"Flight.key":                     {about: "the full key: namespace, action and id; a tombstone does not know it"},
 		"generation":                     {about: "which life of the key it is; a retry or a free starts the next"},
+		"OpenAnswer.nonce":               {about: "that of the open which this answers: what was another's is nobody's leave to act", length: 255},
 		"OpenAnswer.attempt":             {about: "the number of the attempt; it rises with every attempt of the key"},
 		"OpenAnswer.fencing_token":       {about: "proof of the right to act; send it on with the effect, and report under it. It sorts by age"},
 		"OpenAnswer.idempotency_key":     {about: "the key for the provider: the same for every attempt of this flight", length: 64},

@@ -16,6 +16,7 @@ type room struct {
 func rooms() []room {
 	return []room{
 		{"flight", 0},
+		{"internal/clock", 0},
 		{"internal/crashpoint", 0},
 		{"internal/gate", 0},
 		{"internal/horizon", 0},
@@ -67,7 +68,7 @@ func fences() []fence {
 // light are the packages that a client's program is made of: nothing that they import, however far away, may be one of
 // the heavy libraries.
 func light() []string {
-	return []string{"client", "effect", "flight", "internal/caller", "internal/wire"}
+	return []string{"client", "effect", "flight", "internal/caller", "internal/clock", "internal/wire"}
 }
 
 // heavy are the libraries that a client does not carry.

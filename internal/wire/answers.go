@@ -26,6 +26,7 @@ const (
 // OpenAnswer is the answer to an open or a verdict.
 type OpenAnswer struct {
 	Decision       string          `json:"decision"`
+	Nonce          string          `json:"nonce,omitempty"` // of the open that this answers
 	FlightID       string          `json:"flight_id,omitempty"`
 	Key            string          `json:"key,omitempty"`
 	Generation     uint32          `json:"generation,omitempty"`
@@ -39,6 +40,7 @@ type OpenAnswer struct {
 	Session        string          `json:"session,omitempty"`
 	TrustMS        int64           `json:"trust_ms,omitempty"` // counted from when the request was sent
 	RenewEveryMS   int64           `json:"renew_every_ms,omitempty"`
+	Deployment     string          `json:"deployment,omitempty"`     // whose the attempt is, and its report
 	PolicyDiffers  bool            `json:"policy_differs,omitempty"` // the first caller's, another one, stands
 	Policy         *Policy         `json:"policy,omitempty"`         // the one that stands, where it differs
 	Previous       *Attempt        `json:"previous,omitempty"`

@@ -113,6 +113,8 @@ func (a *OpenAnswer) field(s *scanner, name []byte) bool {
 	switch string(name) {
 	case "decision":
 		a.Decision = s.text()
+	case "nonce":
+		a.Nonce = s.text()
 	case "flight_id":
 		a.FlightID = s.text()
 	case "key":
@@ -139,6 +141,8 @@ func (a *OpenAnswer) field(s *scanner, name []byte) bool {
 		a.TrustMS = s.integer(math.MinInt64, math.MaxInt64)
 	case "renew_every_ms":
 		a.RenewEveryMS = s.integer(0, math.MaxInt64)
+	case "deployment":
+		a.Deployment = s.text()
 	case "policy_differs":
 		a.PolicyDiffers = s.boolean()
 	case "policy":

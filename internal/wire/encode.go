@@ -100,6 +100,7 @@ func (a *OpenAnswer) AppendJSON(b []byte) []byte {
 	w := writer{b}
 	w.open()
 	w.str("decision", a.Decision)
+	w.optStr("nonce", a.Nonce)
 	w.optStr("flight_id", a.FlightID)
 	w.optStr("key", a.Key)
 	w.optInt("generation", int64(a.Generation))
@@ -113,6 +114,7 @@ func (a *OpenAnswer) AppendJSON(b []byte) []byte {
 	w.optStr("session", a.Session)
 	w.optInt("trust_ms", a.TrustMS)
 	w.optInt("renew_every_ms", a.RenewEveryMS)
+	w.optStr("deployment", a.Deployment)
 	w.optBool("policy_differs", a.PolicyDiffers)
 	if a.Policy != nil {
 		w.object("policy", a.Policy.fill)

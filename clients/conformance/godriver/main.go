@@ -46,6 +46,7 @@ type call struct {
 	ThrowBefore      bool            `json:"throw_before"`
 	Inner            string          `json:"inner"`
 	LeaveBehind      string          `json:"leave_behind"`
+	Twice            bool            `json:"twice"`
 }
 
 // answer is one line per caller.
@@ -193,6 +194,9 @@ func (one call) handler(c *client.Client) effect.Handler {
 			return effect.Answer{}, errors.New("before the effect")
 		}
 		answer, err := one.perform(ctx, at)
+		if err == nil && one.Twice {
+			answer, err = one.perform(ctx, at)
+		}
 		if err == nil && one.Inner != "" {
 			err = one.nested(ctx, c)
 		}

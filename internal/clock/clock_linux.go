@@ -1,4 +1,4 @@
-package lease
+package clock
 
 import (
 	"time"
@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceBoot reads CLOCK_BOOTTIME, which goes on while the machine is suspended; 0 when it cannot be read.
-func sinceBoot() time.Duration {
+// SinceBoot reads CLOCK_BOOTTIME, which goes on while the machine is suspended; 0 when it cannot be read.
+func SinceBoot() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
 		return 0
