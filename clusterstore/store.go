@@ -40,6 +40,7 @@ type Store struct {
 	leads    signal                     // leadership changed
 	notify   chan bool                  // from raft
 	snapshot chan struct{}              // the log has grown enough for one
+	jumped   atomic.Bool                // the file that says so is there
 	snapped  atomic.Uint64              // bytes appended when the last one was taken
 	closing  chan struct{}
 	quiet    chan struct{} // closed when nothing is applied any more
