@@ -163,7 +163,6 @@ func TestTablesAreTriedAgainWithPauses(t *testing.T) {
 
 				full.Store(false)
 				time.Sleep(time.Second)
-				before = begun.Load()
 				require.NoError(t, flush(t.Context()))
 				requireFlew(t, s, known)
 			})
