@@ -66,6 +66,7 @@ func everything(m *Metrics, key flight.Key) {
 	ex.Opened(key, 1)
 	ex.Closed(key, 1, flight.Succeeded, time.Second)
 	ex.Lost(key, 2)
+	ex.Abandoned(key, 2)
 	ex.Doubted(key, 2, key.String())
 	ex.Fenced(key, 1)
 	ex.Overlap(key)
