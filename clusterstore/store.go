@@ -35,6 +35,7 @@ type Store struct {
 	feed    feed
 	tallies *tallies
 	scrubs  sync.Mutex // one at a time
+	damages damages
 
 	leading  atomic.Pointer[leadership] // nil while this node does not lead, or is not ready to
 	leads    signal                     // leadership changed
