@@ -64,12 +64,11 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wir
 
 // unread refuses a request of which a part did not come. Where this node stops, that is not its caller's fault.
 func unread(r *http.Request, err error) *wire.Invalid {
-	bad := wire.BadField("", "the body could not be read: %v", err)
 	var stops *effect.Unavailable
 	if errors.As(context.Cause(r.Context()), &stops) {
-		bad.Code = wire.Draining
+		return &wire.Invalid{Code: wire.Draining, FieldError: wire.FieldError{Detail: "this node stops, and a part of the body had not come yet"}}
 	}
-	return bad
+	return wire.BadField("", "the body could not be read: %v", err)
 }
 
 func tooLarge(limit int64) *wire.Invalid {
