@@ -44,6 +44,8 @@ type ledgerClock struct {
 	at      time.Duration // on the monotonic clock, when that was
 	jump    int64         // by how much the wall clock set it forward at the start
 	jumped  time.Duration // on the monotonic clock, when
+
+	recalled flight.Time // before a jump that an earlier process did not outlive by settleTime; 0: there was none such
 }
 
 // settleTime is how long a leader that jumped forward at its start lets nothing expire that only the jump made due, so
@@ -61,10 +63,22 @@ func (c *ledgerClock) lead(ledger flight.Time, alone bool) flight.Time {
 	c.now = max(c.now, nanoseconds(ledger))
 	if wall := c.source.Wall().UnixNano(); alone && !c.started {
 		c.started = true
-		c.jump, c.jumped = max(0, wall-c.now), c.at
-		c.now += c.jump
+		from := c.now
+		c.now = max(c.now, wall)
+		if c.recalled > 0 {
+			from = min(from, nanoseconds(c.recalled))
+		}
+		c.jump, c.jumped = c.now-from, c.at
 	}
 	return milliseconds(c.now)
+}
+
+// recall tells of a jump that an earlier process did not outlive by settleTime: the time to settle begins anew. It must be called
+// before lead.
+func (c *ledgerClock) recall(before flight.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.recalled = before
 }
 
 // read gives the ledger's time now.
@@ -88,10 +102,25 @@ func (c *ledgerClock) expiryHorizon() flight.Time {
 	defer c.mu.Unlock()
 	c.tickLocked()
 	now := max(0, min(c.now, c.source.Wall().UnixNano()))
-	if c.jump > int64(settleTime) && c.at-c.jumped < settleTime {
+	if c.settlingLocked() {
 		now = min(now, c.now-c.jump)
 	}
 	return milliseconds(now)
+}
+
+func (c *ledgerClock) settlingLocked() bool {
+	return c.jump > int64(settleTime) && c.at-c.jumped < settleTime
+}
+
+// settling is the ledger's time before a jump at the start, while nothing expires that only the jump made due; 0: there was none such.
+func (c *ledgerClock) settling() flight.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tickLocked()
+	if !c.settlingLocked() {
+		return 0
+	}
+	return milliseconds(c.now - c.jump)
 }
 
 // forget makes nothing of the jump: the ledger is new and nothing in it can expire by it.

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/errors/oserror"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -115,6 +116,64 @@ func TestHazard25_StartWithAClockAhead(t *testing.T) {
 		propose(t, s, &flight.Tick{})
 		for _, want := range []int{0, 3} {
 			n, err := s.Expire(context.Background(), 10)
+			require.NoError(t, err)
+			require.Equal(t, want, n)
+			l.pass(settleTime)
+		}
+	})
+}
+
+// A machine that starts again and again with such a clock, as one does that does not come up: the second start finds the ledger's time
+// where the first one put it, and knows from where.
+func TestHazard25_StartsWithAClockAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		l := &levers{wall: time.UnixMilli(1_700_000_000_000)}
+		cfg := memConfig(fs)
+		cfg.Clock = l.clock()
+		ended(t, cfg, 3)
+		l.wall = l.wall.Add(365 * 24 * time.Hour)
+		expire := func(s *Store, want int) {
+			t.Helper()
+			n, err := s.Expire(context.Background(), NoLimit)
+			require.NoError(t, err)
+			require.Equal(t, want, n)
+		}
+		for range 3 {
+			s, err := Open(context.Background(), cfg)
+			require.NoError(t, err)
+			propose(t, s, &flight.Tick{})
+			expire(s, 0)
+			l.pass(settleTime / 2)
+			expire(s, 0)
+			require.NoError(t, s.Close(context.Background()))
+		}
+		s := openStore(t, cfg)
+		expire(s, 0)
+		l.pass(settleTime)
+		expire(s, 3)
+		_, err := fs.Stat("ledger/" + jumpedFile)
+		require.True(t, oserror.IsNotExist(err), "it is settled: %v", err)
+	})
+}
+
+// A file that cannot be read tells of a jump from nobody knows where.
+func TestJumpThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		l := &levers{wall: time.UnixMilli(1_700_000_000_000)}
+		cfg := memConfig(fs)
+		cfg.Clock = l.clock()
+		ended(t, cfg, 3)
+		l.pass(365 * 24 * time.Hour)
+		s, err := Open(context.Background(), cfg)
+		require.NoError(t, err)
+		propose(t, s, &flight.Tick{})
+		require.NoError(t, s.Close(context.Background()))
+		require.NoError(t, writeFile(fs, "ledger", jumpedFile, []byte("1700...")))
+		s = openStore(t, cfg)
+		for _, want := range []int{0, 3} {
+			n, err := s.Expire(context.Background(), NoLimit)
 			require.NoError(t, err)
 			require.Equal(t, want, n)
 			l.pass(settleTime)

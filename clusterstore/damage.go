@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -39,4 +41,27 @@ func saysOf(err error, text string) bool { return strings.Contains(err.Error(), 
 
 func anyOf(err error, causes ...error) bool {
 	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
+}
+
+// damages are the files of which it was told that they are damaged, and when.
+type damages struct {
+	mu   sync.Mutex
+	told map[string]time.Time
+}
+
+// damagePause is how long a damaged file is not told of again.
+const damagePause = time.Minute
+
+// due reports whether it is time to tell of a file, and then takes it as told.
+func (d *damages) due(file string, now time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if last, told := d.told[file]; told && now.Sub(last) < damagePause {
+		return false
+	}
+	if d.told == nil {
+		d.told = make(map[string]time.Time)
+	}
+	d.told[file] = now
+	return true
 }

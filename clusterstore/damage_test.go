@@ -1,15 +1,20 @@
 package clusterstore
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/errors/oserror"
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
@@ -209,5 +214,24 @@ func TestASnapshotStaysWhileItIsRead(t *testing.T) {
 		_, _, err = s.snaps.Open(list[0].ID)
 		require.ErrorIs(t, err, ErrDamaged)
 		require.Empty(t, s.snaps.reading, "nobody reads what could not be opened")
+	})
+}
+
+// A file that is damaged is read again and again, by readers and in the background. It is told of once a minute.
+func TestDamageIsToldOnceInAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told, cfg := new(bytes.Buffer), memConfig(vfs.NewMem())
+		cfg.Logger = slog.New(slog.NewTextHandler(told, nil))
+		s := openStore(t, cfg)
+		for range 2 {
+			for range 100 {
+				for _, file := range []string{"one.sst", "other.sst"} {
+					s.corrupted(pebble.DataCorruptionInfo{Path: file, Details: errors.New("no checksum")})
+				}
+			}
+			time.Sleep(damagePause)
+		}
+		require.Equal(t, 2, strings.Count(told.String(), "one.sst"))
+		require.Equal(t, 2, strings.Count(told.String(), "other.sst"))
 	})
 }

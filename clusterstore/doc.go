@@ -37,6 +37,7 @@
 //	snapshots/         checkpoints of the state: hard links and a small file; or rows that another node sent
 //	spool/             reports that are not committed yet; synced
 //	SCRUBBED           up to which entry redacted bytes have left this disk (redact.go)
+//	JUMPED             from where the ledger's time jumped at a start, until that is settled (jump.go)
 //
 // # If the process dies
 //

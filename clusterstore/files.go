@@ -24,6 +24,7 @@ const (
 	snapshotDir  = "snapshots"
 	spoolDir     = "spool"
 	scrubbedFile = "SCRUBBED" // up to which entry what was erased has left this disk
+	jumpedFile   = "JUMPED"   // from where the ledger's time jumped, until that is settled
 	tempPrefix   = "tmp-"
 )
 
@@ -105,7 +106,7 @@ func (id identity) write(cfg *Config) error {
 // ofLedger reports whether a name is one that a ledger puts into its directory, and only after its identity.
 func ofLedger(name string) bool {
 	switch name {
-	case logDir, snapshotDir, spoolDir, currentFile, scrubbedFile:
+	case logDir, snapshotDir, spoolDir, currentFile, scrubbedFile, jumpedFile:
 		return true
 	}
 	return strings.HasPrefix(name, statePrefix)

@@ -1,7 +1,9 @@
 package clusterstore
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -13,6 +15,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
 )
 
 // roomless is a file system without room for new tables in a directory, as long as it is full.
@@ -90,4 +94,97 @@ func TestStopOnAFullDiskEnds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A restore writes the whole state anew. Where there is no room for it the start ends, instead of waiting for some in memory.
+func TestRestoreOnAFullDiskEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, known, full := vfs.NewMem(), new(flew), new(atomic.Bool)
+		s, err := Open(t.Context(), memConfig(fs))
+		require.NoError(t, err)
+		for n := range 20 {
+			known.add(n, fly(t, s, n))
+		}
+		for n := range 100 { // more than the tables of recent writes have room for
+			key := testKey(1000 + n)
+			propose(t, s, reportOf(key, propose(t, s, openOf(s, key, 1000+n)).Token, strings.Repeat("x", flight.MaxReceiptBody)))
+		}
+		require.NoError(t, s.takeSnapshot())
+		require.NoError(t, s.Close(t.Context()))
+		require.NoError(t, fs.RemoveAll("ledger/"+stateName(1)))
+
+		full.Store(true)
+		start := time.Now()
+		_, err = Open(t.Context(), memConfig(roomless(fs, stateName(2), syscall.ENOSPC, full)))
+		require.ErrorIs(t, err, syscall.ENOSPC)
+		require.NotErrorIs(t, err, ErrDamaged)
+		require.Less(t, time.Since(start), time.Second)
+
+		full.Store(false)
+		requireFlew(t, openStore(t, memConfig(fs)), known)
+	})
+}
+
+// A running ledger whose tables cannot be written goes on with what it has in memory. It tries again with pauses, says so once a
+// minute, and is whole when there is room again.
+func TestTablesAreTriedAgainWithPauses(t *testing.T) {
+	for _, dir := range []string{logDir, stateName(1)} {
+		t.Run(dir, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				known, full, begun := new(flew), new(atomic.Bool), new(atomic.Int32)
+				fs := errorfs.Wrap(roomless(vfs.NewMem(), dir, syscall.ENOSPC, full), errorfs.InjectorFunc(func(op errorfs.Op) error {
+					if op.Kind == errorfs.OpCreate && strings.Contains(op.Path, dir+"/") && strings.HasSuffix(op.Path, ".sst") {
+						begun.Add(1)
+					}
+					return nil
+				}))
+				told := new(bytes.Buffer)
+				cfg := memConfig(fs)
+				cfg.Logger = slog.New(slog.NewTextHandler(told, nil))
+				s := openStore(t, cfg)
+				for n := range 20 {
+					known.add(n, fly(t, s, n))
+				}
+				s.machine.flush()
+				full.Store(true)
+				flush := s.state.db.Flush
+				if dir == logDir {
+					flush = s.log.Scrub
+				}
+				require.ErrorIs(t, flush(t.Context()), syscall.ENOSPC)
+				before := begun.Load()
+				time.Sleep(10 * time.Second)
+				require.LessOrEqual(t, begun.Load()-before, int32(100), "tries in ten seconds")
+				require.Greater(t, begun.Load(), before)
+				require.Equal(t, 1, strings.Count(told.String(), "level=ERROR"), told.String())
+				require.Contains(t, told.String(), "ledger/"+dir)
+				known.add(20, fly(t, s, 20))
+				requireFlew(t, s, known)
+
+				full.Store(false)
+				time.Sleep(time.Second)
+				require.NoError(t, flush(t.Context()))
+				requireFlew(t, s, known)
+			})
+		})
+	}
+}
+
+// What the watchdog says of a write that waits for room on a full disk is what the system said.
+func TestStallOnAFullDiskSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := new(atomic.Bool)
+		cfg := memConfig(roomless(vfs.NewMem(), logDir, syscall.ENOSPC, full))
+		died := make(chan error, 1)
+		cfg.Guard.Kill = func(why error) { died <- why }
+		s := openStore(t, cfg)
+		fly(t, s, 1)
+		s.stalled("append", cfg.Guard.Stall)
+		require.NotErrorIs(t, <-died, syscall.ENOSPC)
+		full.Store(true)
+		require.Error(t, s.log.Scrub(t.Context()))
+		s.stalled("append", cfg.Guard.Stall)
+		require.ErrorIs(t, <-died, syscall.ENOSPC)
+		full.Store(false)
+	})
 }

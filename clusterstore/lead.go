@@ -61,13 +61,16 @@ func (s *Store) takeOver() *leadership {
 	return &leadership{term: term}
 }
 
-// startClock starts the clock at the time of the last entry, or at the wall clock's.
+// startClock starts the clock at the time of the last entry, or at the wall clock's. No entry is stamped with it before it is noted
+// that it jumped.
 func (s *Store) startClock() {
 	was, fresh := s.Header().Now, s.Header().Deployment == ""
+	s.clock.recall(s.readJump())
 	now := s.clock.lead(was, s.cfg.peers == nil)
 	if fresh {
 		s.clock.forget()
 	}
+	s.noteJump()
 	if f := s.cfg.Events.Jumped; f != nil && !fresh && now > was+jumpWorthTelling {
 		f(was, now)
 	}

@@ -99,8 +99,11 @@ func (s *Store) pebbleOptions() *pebble.Options {
 }
 
 // corrupted is told of a block without its checksum. Whoever needs the block gets an error; the state machine dies of
-// one, a reader does not.
+// one, a reader does not. Whoever tidies up in the background tries again at once, for ever: so a file is told of once in a while.
 func (s *Store) corrupted(info pebble.DataCorruptionInfo) {
+	if !s.damages.due(info.Path, time.Now()) {
+		return
+	}
 	s.cfg.Logger.Error("clusterstore: a block on disk is damaged", "file", info.Path, "error", info.Details.Error())
 }
 

@@ -70,7 +70,7 @@ func brings(c flight.Command) bool {
 // last Scrub. No reader gets such bytes from the moment of the Redact on; but files are only ever written, and so older
 // ones still hold them: tables of the state, the snapshot, and the raft log, where the commands stand that once brought
 // them. Scrub writes the tables anew that hold rows of these flights, takes a snapshot in the place of the old one, cuts
-// the log right behind it, and drops what was cut off.
+// the log right behind it, and drops what was cut off. Reports of these flights that the spool put aside go first.
 //
 // What it cannot reach are write-ahead logs that the databases keep in order to write over them, up to four files of the
 // size of a table of recent writes each: those go with the next start. Nor can it say what a file system or a disk does
@@ -86,6 +86,9 @@ func (s *Store) Scrub(ctx context.Context) (int, error) {
 	}
 	s.machine.flush()
 	ids, last, err := s.erasedSince(from)
+	if err == nil {
+		err = s.scrubAside(ids)
+	}
 	if err != nil || len(ids) == 0 {
 		return 0, err
 	}

@@ -28,6 +28,7 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, error) {
 	if limit <= 0 {
 		return 0, nil
 	}
+	s.settleJump()
 	s.machine.flush()
 	w := &expiryWalk{s: s, from: singleRow(expiryRow), end: placeKey(nil, expiryRow, uint64(s.clock.expiryHorizon()+1), flight.ID{})}
 	expired := 0

@@ -28,6 +28,7 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 	m.flush()
 	c := &checkpoint{snaps: m.snaps, dir: m.snaps.temp(), meta: m.meta, start: time.Now()}
 	if err := m.state.db.Checkpoint(c.dir, pebble.WithFlushedWAL()); err != nil {
+		c.Release()
 		return nil, fmt.Errorf("clusterstore: checkpoint at entry %d: %w", m.meta.Applied, err)
 	}
 	return c, nil
@@ -119,12 +120,12 @@ func (m *machine) build(name string, from io.Reader) (_ *pebblelog.DB, err error
 const restoreBatch = 1 << 20
 
 func (m *machine) copyRows(db *pebblelog.DB, rows *rowReader) error {
-	batch := db.NewBatch()
-	defer func() { _ = batch.Close() }() // frees memory; commits have their own errors
+	p := pourer{db: db, batch: db.NewBatch(), room: int(m.cfg.Memory.MemTable)}
+	defer func() { _ = p.batch.Close() }() // frees memory; commits have their own errors
 	for {
 		key, value, err := rows.next()
 		if errors.Is(err, io.EOF) {
-			return batch.Commit(pebble.NoSync)
+			return p.commit()
 		}
 		if err != nil {
 			return err
@@ -134,17 +135,42 @@ func (m *machine) copyRows(db *pebblelog.DB, rows *rowReader) error {
 				return err
 			}
 		}
-		if err := batch.Set(key, value, nil); err != nil {
+		if err := p.batch.Set(key, value, nil); err != nil {
 			return err
 		}
-		if batch.Len() < restoreBatch {
+		if p.batch.Len() < restoreBatch {
 			continue
 		}
-		if err := batch.Commit(pebble.NoSync); err != nil {
+		if err := p.commit(); err != nil {
 			return err
 		}
-		batch.Reset()
 	}
+}
+
+// pourer writes many rows into a database that nobody else writes to.
+type pourer struct {
+	db        *pebblelog.DB
+	batch     *pebble.Batch
+	room      int // bytes of one table of recent writes
+	unwritten int // bytes since the last one was written
+}
+
+// commit writes what has gathered. A commit that finds no room in memory waits until there is some, on a full disk for ever; a
+// flush ends where the system refuses it. So the room never becomes scarce.
+func (p *pourer) commit() error {
+	p.unwritten += p.batch.Len()
+	if err := p.batch.Commit(pebble.NoSync); err != nil {
+		return err
+	}
+	p.batch.Reset()
+	if p.unwritten < p.room {
+		return nil
+	}
+	p.unwritten = 0
+	if err := p.db.Flush(context.Background()); err != nil {
+		return fmt.Errorf("clusterstore: restore: %w", err)
+	}
+	return nil
 }
 
 // adoptMeta makes another node's state this node's.

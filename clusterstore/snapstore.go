@@ -307,7 +307,7 @@ func (k *snapshotSink) Close() error {
 	if err != nil {
 		err = errors.Join(err, k.snaps.cfg.FS.RemoveAll(k.temp)) // not where it has its name already
 	}
-	if f := k.snaps.cfg.Events.Snapshot; f != nil {
+	if f := k.snaps.cfg.Events.Snapshot; f != nil && (err == nil || k.rows != nil) { // of its own the store tells what failed
 		f(k.meta.Index, time.Since(k.start), err)
 	}
 	return err

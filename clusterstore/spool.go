@@ -95,21 +95,6 @@ func (p *spool) load(name string) (*flight.Report, error) {
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// errNobodys says of a spooled report that the ledger knows no flight of its key: it is not the ledger that granted it.
-var errNobodys = errors.New("clusterstore: a spooled report is of a flight that this ledger does not know")
-
-// putAside keeps a file that can neither be read nor committed for a person to look at, and says so.
-func (p *spool) putAside(name string, why error) {
-	fs := p.cfg.FS
-	if err := fs.Rename(fs.PathJoin(p.dir, name), fs.PathJoin(p.dir, name+spoolBad)); err != nil {
-		why = errors.Join(why, err)
-	}
-	p.cfg.Logger.Error("clusterstore: a spooled report is put aside", "file", name, "error", why)
-	if f := p.cfg.Events.SpoolDamaged; f != nil {
-		f(name, why)
-	}
-}
-
 // keep writes a report to disk. When it returns without error the report outlives this process.
 func (p *spool) keep(r *flight.Report, data []byte) (name string, err error) {
 	sum := sha256.Sum256(data)

@@ -169,3 +169,64 @@ func TestSpool_WhatTheLedgerDoesNotKnow(t *testing.T) {
 		require.Equal(t, data, kept[spoolHead:])
 	})
 }
+
+// What was put aside of a flight holds the bytes that a redaction erases. Its name says of which flight it is, also where nothing in
+// it can be read; what is of others stays.
+func TestScrub_ErasesWhatWasPutAside(t *testing.T) {
+	redact := map[string]func(*testing.T, *Store){
+		"before it was put aside": nil,
+		"after it": func(t *testing.T, s *Store) {
+			require.Equal(t, flight.Accepted, propose(t, s, redactOf(testKey(0), 1)).Decision)
+		},
+		"of a key that was freed": func(t *testing.T, s *Store) { // which no mark tells of
+			propose(t, s, &flight.Free{Key: testKey(0), Generation: 1})
+			require.Equal(t, flight.Accepted, propose(t, s, redactOf(testKey(0), 2)).Decision)
+		},
+	}
+	for name, late := range redact {
+		t.Run(name, func(t *testing.T) {
+			mem, ctx := vfs.NewMem(), context.Background()
+			s, err := Open(ctx, memConfig(mem))
+			require.NoError(t, err)
+			files := []string{spoiled(t, s, 0), spoiled(t, s, 1)}
+			if late == nil {
+				propose(t, s, redactOf(testKey(0), 1))
+				_, err = s.Scrub(ctx)
+				require.NoError(t, err)
+			}
+			require.NoError(t, s.Close(ctx))
+
+			s = openStore(t, memConfig(mem))
+			names, err := mem.List(s.spool.dir)
+			require.NoError(t, err)
+			require.ElementsMatch(t, files, names)
+			require.Equal(t, 2, s.Stats().Aside)
+			if late != nil {
+				late(t, s)
+			}
+			_, err = s.Scrub(ctx)
+			require.NoError(t, err)
+			names, err = mem.List(s.spool.dir)
+			require.NoError(t, err)
+			require.Equal(t, files[1:], names)
+			require.NoError(t, mem.Remove(mem.PathJoin(s.spool.dir, names[0]))) // a person has looked
+			require.Zero(t, s.Stats().Aside)
+		})
+	}
+}
+
+// spoiled leaves a report of a flight in the spool that the next start cannot read, and names the file that it makes of it.
+func spoiled(t *testing.T, s *Store, n int) string {
+	t.Helper()
+	report := reportOf(flySecret(t, s, n), flight.Token{Number: 1}, secretOf(n))
+	data, err := flight.Encode(report)
+	require.NoError(t, err)
+	name, err := s.spool.keep(report, data)
+	require.NoError(t, err)
+	path := s.cfg.FS.PathJoin(s.spool.dir, name)
+	content, err := readFile(s.cfg.FS, path)
+	require.NoError(t, err)
+	content[spoolHead]++
+	require.NoError(t, writeSynced(s.cfg.FS, path, content))
+	return name + spoolBad
+}

@@ -16,6 +16,7 @@ type Stats struct {
 	FreeBytes uint64 // of disk that are left
 	FreeKnown bool   // whether the file system said so
 	Spooled   int    // reports that wait on this node's disk
+	Aside     int    // reports that were put aside there; below zero: it cannot be read
 	Flights   [flight.Expired + 1]int64
 }
 
@@ -24,7 +25,7 @@ func (s *Store) Stats() Stats {
 	now := s.machine.shown.Load()
 	stats := Stats{
 		Leading: s.leading.Load() != nil, Term: s.raft.CurrentTerm(), Commit: s.raft.CommitIndex(), Applied: now.meta.Applied,
-		LogBytes: s.log.DiskBytes(), RowBytes: s.state.diskBytes(), Backlog: s.state.backlog(), Spooled: s.Spooled(), Flights: now.meta.Counts,
+		LogBytes: s.log.DiskBytes(), RowBytes: s.state.diskBytes(), Backlog: s.state.backlog(), Spooled: s.Spooled(), Aside: s.spool.aside(), Flights: now.meta.Counts,
 	}
 	stats.First, _ = s.log.FirstIndex() // it has no error
 	stats.Last, _ = s.log.LastIndex()   // it has no error

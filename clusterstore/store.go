@@ -35,11 +35,13 @@ type Store struct {
 	feed    feed
 	tallies *tallies
 	scrubs  sync.Mutex // one at a time
+	damages damages
 
 	leading  atomic.Pointer[leadership] // nil while this node does not lead, or is not ready to
 	leads    signal                     // leadership changed
 	notify   chan bool                  // from raft
 	snapshot chan struct{}              // the log has grown enough for one
+	jumped   atomic.Bool                // the file that says so is there
 	snapped  atomic.Uint64              // bytes appended when the last one was taken
 	closing  chan struct{}
 	quiet    chan struct{} // closed when nothing is applied any more

@@ -50,5 +50,9 @@ func (s *Store) stalled(op string, after time.Duration) {
 	if f := s.cfg.Events.Stalled; f != nil {
 		f(op, after)
 	}
-	s.cfg.Guard.Kill(fmt.Errorf("clusterstore: the disk stalls: one %s of the raft log takes longer than %s", op, after))
+	why := fmt.Errorf("clusterstore: the disk stalls: one %s of the raft log takes longer than %s", op, after)
+	if refused := s.log.Refused(); refused != nil { // it waits for room in memory, which there is none on the disk for
+		why = fmt.Errorf("%w: %w", why, refused)
+	}
+	s.cfg.Guard.Kill(why)
 }

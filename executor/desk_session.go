@@ -75,7 +75,8 @@ func (d *Desk) leftOver(f *flight.Flight, id flight.ID, b *boarded) {
 func (d *Desk) unwanted(f *flight.Flight) {
 	a := f.Newest()
 	d.ex.background(d.ex.cfg.OpenLife, func(ctx context.Context) {
-		_, err := d.ex.cfg.Ledger.Propose(ctx, &flight.Abandon{Key: f.Key, Generation: f.Generation, Token: a.Token(), Error: "its caller does not hold it", ByCaller: true})
+		reply, err := d.ex.cfg.Ledger.Propose(ctx, &flight.Abandon{Key: f.Key, Generation: f.Generation, Token: a.Token(), Error: "its caller does not hold it", ByCaller: true})
+		d.ex.cfg.Events.Note(f.Key, reply.Events)
 		if err == nil {
 			d.letGo(f, a.Token())
 		}

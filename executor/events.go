@@ -19,6 +19,8 @@ type Events struct {
 	Closed func(key flight.Key, attempt uint32, outcome flight.Outcome, d time.Duration)
 	// Lost: the holder of an attempt turned out to be gone, so that its outcome is unknown.
 	Lost func(key flight.Key, attempt uint32)
+	// Abandoned: an attempt ended because nothing was sent for it: nobody was told to act, or who was did not.
+	Abandoned func(key flight.Key, attempt uint32)
 	// Doubted: the flight waits for a person from now on; cause says why.
 	Doubted func(key flight.Key, attempt uint32, cause string)
 	// Fenced: a report came too late and was kept as evidence.
@@ -38,6 +40,8 @@ func (e *Events) Note(key flight.Key, told []flight.Event) {
 		switch one := &told[i]; {
 		case one.Kind == flight.EventLost && e.Lost != nil:
 			e.Lost(key, one.Attempt)
+		case one.Kind == flight.EventAbandoned && e.Abandoned != nil:
+			e.Abandoned(key, one.Attempt)
 		case one.Kind == flight.EventInDoubt && e.Doubted != nil:
 			e.Doubted(key, one.Attempt, one.Note)
 		case one.Kind == flight.EventOverlap && e.Overlap != nil:

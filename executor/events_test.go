@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -25,6 +26,7 @@ func heard(s *script) executor.Events {
 			s.say("closed %s %d: %v after %v", k, n, o, d)
 		},
 		Lost:      func(k flight.Key, n uint32) { s.say("lost %s %d", k, n) },
+		Abandoned: func(k flight.Key, n uint32) { s.say("abandoned %s %d", k, n) },
 		Doubted:   func(k flight.Key, n uint32, cause string) { s.say("doubted %s %d: %s", k, n, cause) },
 		Fenced:    func(k flight.Key, n uint32) { s.say("fenced %s %d", k, n) },
 		Overlap:   func(k flight.Key) { s.say("overlap %s", k) },
@@ -102,6 +104,52 @@ func TestReportsAreToldOnce(t *testing.T) {
 		require.EqualValues(t, 1, closed.Load())
 		require.EqualValues(t, 1, fenced.Load())
 		require.EqualValues(t, 1, overlaps.Load())
+	})
+}
+
+// TestAbandonedAttemptsAreTold: also the doubt that an earlier attempt left, and that nobody can clear any more.
+func TestAbandonedAttemptsAreTold(t *testing.T) {
+	s := new(script)
+	events := heard(s)
+	events.Claimed, events.Called, events.Closed = nil, nil, nil
+	bubbleWith(t, flightdtest.Options{Events: events}, func(t *testing.T, fd *flightdtest.Flightd) {
+		req := openOf("1", `{}`, flight.Policy{Recovery: flight.Resend}, 1)
+		req.Session = session(t, fd)
+		_, err := fd.Desk().Report(t.Context(), reportOf(proceed(t, fd, req), flight.Unknown, ""))
+		require.NoError(t, err)
+		req.Nonce = flight.Nonce{2}
+		proceed(t, fd, req)
+		fd.Cancel(t, req.Key, "enough")
+		for range 2 { // its caller knows of no attempt
+			asleep(t, time.Second)
+			_, err := fd.Desk().Renew(t.Context(), req.Session, []flight.Nonce{{}})
+			require.NoError(t, err)
+		}
+		synctest.Wait()
+		require.Equal(t, fmt.Sprintf("opened %[1]s 1\nopened %[1]s 2\nabandoned %[1]s 2\n"+
+			"doubted %[1]s 2: cancelled while an effect of unknown outcome may have happened\n", req.Key), s.String())
+	})
+}
+
+// TestUnsentAttemptsAreTold: of one whose trust had ended before its effect could start.
+func TestUnsentAttemptsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fd *flightdtest.Flightd
+		s, slept := new(script), false
+		events := heard(s)
+		events.Claimed, events.Called = nil, nil
+		fd = flightdtest.Open(t, flightdtest.Options{Events: events, Configure: func(cfg *executor.Config) {
+			cfg.Crash = func(point string) {
+				if point == "after-open" && !slept {
+					slept = true
+					fd.Leases.Suspend(time.Minute)
+				}
+			}
+		}})
+		call := callOf("1", `{}`, flight.Policy{})
+		_, err := fd.Do(t.Context(), call, new(counted).handle)
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf("opened %[1]s 1\nabandoned %[1]s 1\nopened %[1]s 2\nclosed %[1]s 2: succeeded after 0s\n", call.Key), s.String())
 	})
 }
 

@@ -69,8 +69,8 @@ func (ex *Executor) unsay(open *flight.Open, f *flight.Flight) {
 		return
 	}
 	c := &flight.Abandon{Key: f.Key, Generation: f.Generation, Token: a.Token(), Error: "it was lost before its opener heard of it"}
-	if _, err := ex.insist(ex.asking.Context(), c); err != nil {
-		ex.background(reportHold, func(ctx context.Context) { _, _ = ex.insist(ctx, c) }, func() {})
+	if _, err := ex.insistOn(ex.asking.Context(), c); err != nil {
+		ex.background(reportHold, func(ctx context.Context) { _, _ = ex.insistOn(ctx, c) }, func() {})
 	}
 }
 
@@ -90,7 +90,7 @@ func (ex *Executor) forsake(c *flight.Abandon, right lease.Lease, over func(righ
 	var goesOn *flight.Flight
 	answered := false
 	ex.background(reportHold, func(ctx context.Context) {
-		reply, err := ex.insist(ctx, c)
+		reply, err := ex.insistOn(ctx, c)
 		answered = err == nil
 		if answered && reply.Decision == flight.Fenced {
 			if a := reply.Flight.OpenAttempt(); a != nil && a.Claim == right.Claim() {
@@ -111,7 +111,8 @@ func (ex *Executor) released(right lease.Lease, _ *flight.Flight) { right.Releas
 // told again and again.
 func (ex *Executor) abandon(reply flight.Reply, right lease.Lease, why string) error {
 	command := abandonReply(reply, why)
-	_, err := ex.cfg.Ledger.Propose(ex.asking.Context(), command)
+	answer, err := ex.cfg.Ledger.Propose(ex.asking.Context(), command)
+	ex.cfg.Events.Note(command.Key, answer.Events)
 	if err == nil {
 		right.Release()
 		return nil
@@ -141,6 +142,13 @@ func (ex *Executor) insist(ctx context.Context, c flight.Command) (flight.Reply,
 			return reply, err
 		}
 	}
+}
+
+// insistOn insists on an Abandon, and tells what came of it.
+func (ex *Executor) insistOn(ctx context.Context, c *flight.Abandon) (flight.Reply, error) {
+	reply, err := ex.insist(ctx, c)
+	ex.cfg.Events.Note(c.Key, reply.Events)
+	return reply, err
 }
 
 // background runs f for at most so long, and then, also when there is no time left for f, finally. Close waits for both.

@@ -228,7 +228,7 @@ func (a *api) verdictRequest(w http.ResponseWriter, r *http.Request) (req execut
 		return req, "", bad
 	}
 	if req.ExternalID = v.ExternalID; req.Result != flight.Happened && (req.ExternalID != "" || req.Body.Size > 0) {
-		return req, onlyWhatHappened()
+		return req, "", onlyWhatHappened()
 	}
 	open := &req.Open
 	if open.TTL, bad = wire.TTL(v.TTLMS); bad != nil {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -46,7 +47,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wir
 	if n := r.ContentLength; n >= 0 && n <= keepBuffer { // what is announced to be longer gets its room as it comes
 		body := make([]byte, n)
 		if _, err := io.ReadFull(r.Body, body); err != nil {
-			return nil, wire.BadField("", "the body could not be read: %v", err)
+			return nil, unread(r, err)
 		}
 		return body, nil
 	}
@@ -56,9 +57,18 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wir
 	case errors.As(err, &large):
 		return nil, tooLarge(limit)
 	case err != nil:
-		return nil, wire.BadField("", "the body could not be read: %v", err)
+		return nil, unread(r, err)
 	}
 	return body, nil
+}
+
+// unread refuses a request of which a part did not come. Where this node stops, that is not its caller's fault.
+func unread(r *http.Request, err error) *wire.Invalid {
+	var stops *effect.Unavailable
+	if errors.As(context.Cause(r.Context()), &stops) {
+		return &wire.Invalid{Code: wire.Draining, FieldError: wire.FieldError{Detail: "this node stops, and a part of the body had not come yet"}}
+	}
+	return wire.BadField("", "the body could not be read: %v", err)
 }
 
 func tooLarge(limit int64) *wire.Invalid {

@@ -135,6 +135,12 @@ func (m *Metrics) Executor(also executor.Events) executor.Events {
 				also.Lost(key, attempt)
 			}
 		},
+		Abandoned: func(key flight.Key, attempt uint32) {
+			c.ended(key, flight.NotDone)
+			if also.Abandoned != nil {
+				also.Abandoned(key, attempt)
+			}
+		},
 		Doubted:     counted3(c.doubts, also.Doubted),
 		Fenced:      counted2(c.fenced, also.Fenced),
 		Overlap:     counted(c.overlaps, also.Overlap),

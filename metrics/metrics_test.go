@@ -66,6 +66,7 @@ func everything(m *Metrics, key flight.Key) {
 	ex.Opened(key, 1)
 	ex.Closed(key, 1, flight.Succeeded, time.Second)
 	ex.Lost(key, 2)
+	ex.Abandoned(key, 2)
 	ex.Doubted(key, 2, key.String())
 	ex.Fenced(key, 1)
 	ex.Overlap(key)
@@ -254,6 +255,28 @@ func TestAgeOfTheOldestDoubt(t *testing.T) {
 	text := scrape(t, m)
 	require.Contains(t, text, "flightd_in_doubt 2\n")
 	require.Contains(t, text, "flightd_in_doubt_oldest_age_seconds 300\n")
+
+	s.live = s.live[:0]
+	for i := range flight.Time(doubtsLooked) {
+		s.live = append(s.live, &flight.Flight{State: flight.Queued, CreatedAt: i + 1})
+	}
+	s.live = append(s.live, doubtful(doubtsLooked+1, 900_000))
+	s.stats.Flights[flight.InDoubt] = 1
+	text = scrape(t, m)
+	require.Contains(t, text, "flightd_in_doubt 1\n")
+	require.NotContains(t, text, "\nflightd_in_doubt_oldest_age_seconds ", "0 would say that there is no doubt")
+}
+
+// TestReportsPutAside: that there are none is said only where it is known.
+func TestReportsPutAside(t *testing.T) {
+	for aside, want := range map[int]bool{0: true, 2: true, -1: false} {
+		m := New(Config{})
+		s := &stored{stats: clusterstore.Stats{Aside: aside}}
+		m.Watch(s, s)
+		line := fmt.Sprintf("\nflightd_reports_put_aside %d\n", aside)
+		require.Equal(t, want, strings.Contains(scrape(t, m), line), line)
+		require.Equal(t, want, strings.Contains(scrape(t, m), "\nflightd_reports_put_aside "))
+	}
 }
 
 // TestAFullDiskIsNoUnknownOne: the alert on a disk that fills up must not end when nothing is left of it.

@@ -57,7 +57,7 @@ func figures() []figure {
 	return []figure{
 		f("in_doubt", "Flights that wait for a person; it is the same on every node.",
 			func(r *reading) float64 { return float64(r.Flights[flight.InDoubt]) }),
-		f("in_doubt_oldest_age_seconds", "For how long the oldest doubt has been one, counted from the end of its newest attempt; 0: there is no doubt.",
+		f("in_doubt_oldest_age_seconds", "For how long the oldest doubt has been one, counted from the end of its newest attempt; 0: there is no doubt; missing: it was not found.",
 			func(r *reading) float64 { return r.doubtAge }),
 		f("receipts_stored", "Flights that ended succeeded or failed and are kept and replayed; it is the same on every node.",
 			func(r *reading) float64 {
@@ -69,6 +69,13 @@ func figures() []figure {
 			func(r *reading) float64 { return float64(r.sessions) }),
 		f("reports_waiting", "Reports on this node's disk that the ledger has not taken yet.",
 			func(r *reading) float64 { return float64(r.Spooled) }),
+		f("reports_put_aside", "Reports on this node's disk that it cannot read, or of flights that the ledger does not know; it is missing where that is not known.",
+			func(r *reading) float64 {
+				if r.Aside < 0 {
+					return math.NaN()
+				}
+				return float64(r.Aside)
+			}),
 		f("raft_leading", "1 while this node leads and takes proposals.", func(r *reading) float64 { return oneIf(r.Leading) }),
 		f("raft_term", "Raft's term, as this node knows it.", func(r *reading) float64 { return float64(r.Term) }),
 		f("raft_commit_index", "Index of the newest entry that this node knows to be committed.",
@@ -119,16 +126,16 @@ const (
 	doubtsChunk  = 1000
 )
 
-// oldestDoubt is the age in seconds of the oldest of so many doubts.
+// oldestDoubt is the age in seconds of the oldest of so many doubts; no number where none of them was found.
 func (s *states) oldestDoubt(doubts int64) float64 {
-	now := s.ledger.Now()
+	now, found := s.ledger.Now(), doubts == 0
 	oldest := now
 	var place clusterstore.LivePlace
 	for looked := 0; doubts > 0 && looked < doubtsLooked; looked += doubtsChunk {
 		page, next, err := s.ledger.Live(place, doubtsChunk)
 		for _, f := range page {
 			if f.State == flight.InDoubt {
-				oldest = min(oldest, doubtSince(f))
+				oldest, found = min(oldest, doubtSince(f)), true
 				doubts--
 			}
 		}
@@ -136,6 +143,9 @@ func (s *states) oldestDoubt(doubts int64) float64 {
 			break
 		}
 		place = next
+	}
+	if !found {
+		return math.NaN()
 	}
 	return now.At().Sub(oldest.At()).Seconds()
 }

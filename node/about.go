@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease/etcdlease"
 )
@@ -19,8 +20,16 @@ func (n *node) about(ctx context.Context) *wire.Node {
 	return &wire.Node{
 		Etcd: n.etcd.about(ctx, n.cfg.tuning.etcdQuota),
 		Time: wire.Time{Time: time.Now()}, LedgerTime: wire.Time{Time: n.store.Now().At()},
-		Data: n.cfg.Data,
+		Data: n.cfg.Data, Spool: spooled(n.store.Stats()),
 	}
+}
+
+// spooled is nil where the spool cannot be read.
+func spooled(s clusterstore.Stats) *wire.Spool {
+	if s.Aside < 0 {
+		return nil
+	}
+	return &wire.Spool{Waiting: s.Spooled, PutAside: s.Aside}
 }
 
 // about is nil when etcd does not answer: readiness says why.

@@ -1,8 +1,13 @@
 package node
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // TestAboutTellsHowFarEtcdIsCompacted: before the first compaction, after one, and not a revision more.
@@ -27,6 +32,13 @@ func TestAboutTellsHowFarEtcdIsCompacted(t *testing.T) {
 	}
 	if d := after.Time.Sub(after.LedgerTime.Time).Abs(); d > 10*time.Second {
 		t.Errorf("the ledger's time is %v away from the clock", d)
+	}
+	aside := filepath.Join(in.cfg.Data, "ledger", "spool", strings.Repeat("0", 32)+"-0.report.damaged")
+	if err := os.WriteFile(aside, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if now := in.about(t.Context()); *after.Spool != (wire.Spool{}) || *now.Spool != (wire.Spool{PutAside: 1}) {
+		t.Errorf("the spool is %+v, and with a report that was put aside %+v", after.Spool, now.Spool)
 	}
 	if after.Data != in.cfg.Data {
 		t.Errorf("data is %q", after.Data)

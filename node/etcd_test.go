@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -76,5 +77,31 @@ func TestEtcdThatCannotGoOnSaysWhy(t *testing.T) {
 		if why := <-died; !errors.Is(why, syscall.ENOSPC) || !strings.Contains(why.Error(), "failed to commit tx") {
 			t.Errorf("%s: %v", name, why)
 		}
+	}
+}
+
+// TestEndedLeasesAreNoWarning: etcd complains of each session that ended before somebody else could end it, in words that frighten.
+func TestEndedLeasesAreNoWarning(t *testing.T) {
+	var said syncBuffer
+	log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	e, err := startEtcd(t.Context(), etcdConfig(t.TempDir(), etcdQuota, quietly(log)), clusterstore.Kill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.client.Revoke(t.Context(), 4711); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		t.Errorf("a lease that never was: %v", err)
+	}
+	e.close()
+	told := 0
+	for line := range strings.Lines(said.String()) {
+		if strings.Contains(line, "lease not found") {
+			told++
+			if !strings.Contains(line, "level=DEBUG") {
+				t.Errorf("it says %s", line)
+			}
+		}
+	}
+	if told == 0 {
+		t.Errorf("who wants to see everything sees nothing:\n%s", said.String())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,7 @@ type front struct {
 	api      atomic.Pointer[http.Handler]
 	waits    context.Context // of requests; ends when there is no more time for them
 	endWaits context.CancelCauseFunc
+	guests   guests
 }
 
 // errStopping is the cause of the end of requests that a stop cuts off.
@@ -31,6 +33,7 @@ func newFront(l net.Listener) *front {
 	f.waits, f.endWaits = context.WithCancelCause(context.Background())
 	f.server = httpapi.Server(l.Addr().String(), f)
 	f.server.BaseContext = func(net.Listener) context.Context { return f.waits }
+	f.server.ConnState = f.guests.note
 	return f
 }
 
@@ -84,8 +87,42 @@ func (f *front) drain(ctx context.Context) error {
 		return nil
 	}
 	f.endWaits(&effect.Unavailable{Code: "draining", Cause: errStopping})
+	f.guests.stopReading()
 	if f.server.Shutdown(ctx) != nil {
 		return f.server.Close() // whoever is left sees its connection end
 	}
 	return nil
+}
+
+// guests are the connections that are open.
+type guests struct {
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+}
+
+// note follows the server.
+func (g *guests) note(c net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.conns == nil {
+			g.conns = make(map[net.Conn]struct{})
+		}
+		g.conns[c] = struct{}{}
+	case http.StateClosed, http.StateHijacked:
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.conns, c)
+	}
+}
+
+// stopReading lets nobody send any more: a request of which a half is missing would be waited for as long as there is time. Answers
+// go out as before.
+func (g *guests) stopReading() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c := range g.conns {
+		_ = c.SetReadDeadline(time.Now()) // one that is closed reads nothing either
+	}
 }

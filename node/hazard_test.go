@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -150,6 +152,51 @@ func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
 	}
 	if status, body := report(t, in.front.url(), first); status != http.StatusOK || !strings.Contains(body, `"succeeded"`) {
 		t.Errorf("its report: %d %s", status, body)
+	}
+}
+
+// TestHazard35_AHalfSentRequestHoldsNoStopUp: nobody waits for the other half, and who sends it is told to ask again.
+func TestHazard35_AHalfSentRequestHoldsNoStopUp(t *testing.T) {
+	in := open(t, t.TempDir(), nil)
+	address := strings.TrimPrefix(in.front.url(), "http://")
+	entered := make(chan struct{}, 2)
+	api := in.api()
+	in.front.open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		entered <- struct{}{}
+		api.ServeHTTP(w, r)
+	}))
+	head := "POST /v1/flights:open HTTP/1.1\r\nHost: " + address + "\r\nContent-Type: application/json\r\n"
+	var halves []net.Conn
+	for _, half := range []string{head + "Content-Length: 100\r\n\r\n{", head + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", head} {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, half); err != nil {
+			t.Fatal(err)
+		}
+		halves = append(halves, conn)
+	}
+	<-entered
+	<-entered
+	start := time.Now()
+	if err := in.end(); err != nil {
+		t.Errorf("the stop ended with %v", err)
+	}
+	if took := time.Since(start); took > 4*time.Second {
+		t.Errorf("the stop took %v", took)
+	}
+	for _, conn := range halves[:2] {
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(body), `"draining"`) {
+			t.Errorf("the half of a request is answered with %d %s (%v)", answer.StatusCode, body, err)
+		}
 	}
 }
 

@@ -112,6 +112,7 @@ func (n *node) settleIn() error {
 		<-ctx.Done()
 		return lock.Close()
 	})
+	n.tellCopy(lock)
 	listener, err := listen("listen", n.cfg.Listen)
 	if err != nil {
 		return err

@@ -2,12 +2,16 @@ package node
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	etcdlessor "go.etcd.io/etcd/server/v3/lease"
 	"go.uber.org/zap/zapcore"
 )
 
-// zapToSlog passes on what etcd has to say, from warnings on.
+// zapToSlog passes on what etcd has to say, from warnings on. What is usual it passes on for those who want to see everything.
 type zapToSlog struct{ log *slog.Logger }
 
 var _ zapcore.Core = zapToSlog{}
@@ -27,11 +31,23 @@ func (z zapToSlog) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Che
 
 func (z zapToSlog) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	level := slog.LevelWarn
-	if e.Level >= zapcore.ErrorLevel {
+	switch {
+	case e.Level >= zapcore.ErrorLevel:
 		level = slog.LevelError
+	case ofEndedLease(fields):
+		level = slog.LevelDebug
 	}
 	z.log.Log(context.Background(), level, "etcd: "+e.Message, attributes(fields)...)
 	return nil
+}
+
+// ofEndedLease reports whether etcd complains that somebody named a lease that has ended. Sessions end all the time, and two may want
+// to end the same one: nobody waits for that, and who still needed it is told.
+func ofEndedLease(fields []zapcore.Field) bool {
+	return slices.ContainsFunc(fields, func(f zapcore.Field) bool {
+		err, _ := f.Interface.(error)
+		return f.Type == zapcore.ErrorType && (errors.Is(err, etcdlessor.ErrLeaseNotFound) || errors.Is(err, rpctypes.ErrLeaseNotFound))
+	})
 }
 
 func (z zapToSlog) Sync() error { return nil }

@@ -6,30 +6,31 @@ import (
 	"fmt"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// DB is a Pebble database, of any kind, whose opening and whose flushes end where the system refuses what they need. Pebble
-// itself tries a flush again at once, for ever, and without a word to who waits for it. Where its write-ahead log is refused
-// while it lives, its logger ends the process: see refused.go.
+// DB is a Pebble database, of any kind, whose opening, whose flushes and whose checkpoints end where the system refuses what they
+// need. Pebble itself tries a flush again at once, for ever, and without a word to who waits for it; here it makes a pause between
+// (pace.go). Where its write-ahead log is refused while it lives, its logger ends the process: see refused.go.
 type DB struct {
 	*pebble.DB
 	dir       string
 	log       pebble.Logger
+	pace      pace
 	born      atomic.Bool
 	ending    atomic.Bool
-	unflushed chan error // why a flush failed that the system refused
+	unflushed chan error // why a flush failed that the system refused, or an opening
 }
 
 // OpenDB is pebble.Open. What the write-ahead logs hold is written into tables by it; where that is refused, as on a full
 // disk, the first refusal is the answer. Nothing is lost by it: the write-ahead logs stay.
 //
-// What was begun then goes on, with pauses, and gives the directory back once it could be done, or with the process.
+// What was begun then goes on, with pauses, and gives the directory back once it could be done, or with the process. Where a name in
+// the directory could not be synced it stands still: see walDir.
 func OpenDB(dir string, o *pebble.Options) (*DB, error) {
-	d := &DB{dir: dir, log: o.Logger, unflushed: make(chan error, 1)}
+	d := &DB{dir: dir, log: o.Logger, pace: pace{over: make(chan struct{})}, unflushed: make(chan error, 1)}
 	if d.log == nil {
 		d.log = pebble.DefaultLogger
 	}
@@ -41,7 +42,7 @@ func OpenDB(dir string, o *pebble.Options) (*DB, error) {
 	if o.EventListener != nil {
 		*listener = *o.EventListener
 	}
-	listener.FlushEnd = d.flushed
+	listener.FlushEnd, listener.BackgroundError = d.flushed, d.failed
 	o.EventListener = listener
 	type outcome struct {
 		db  *pebble.DB
@@ -65,15 +66,37 @@ func OpenDB(dir string, o *pebble.Options) (*DB, error) {
 				_ = r.db.Close() // nobody is there to be told
 			}
 		}()
-		return nil, fmt.Errorf("what the write-ahead log in %s holds cannot be written to a table: %w", dir, err)
+		return nil, err
 	}
 }
 
 // Close is that of Pebble. What is refused from now on is its error.
 func (d *DB) Close() error {
-	d.ending.Store(true)
+	if !d.ending.Swap(true) {
+		close(d.pace.over)
+	}
 	return d.DB.Close()
 }
+
+// Checkpoint is that of Pebble, which panics where the system refuses to sync the new directory. Nothing is lost by that but the
+// checkpoint.
+func (d *DB) Checkpoint(dir string, opts ...pebble.CheckpointOption) (err error) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		cause, known := p.(error)
+		if why := syscall.Errno(0); !known || !errors.As(cause, &why) {
+			panic(p)
+		}
+		err = fmt.Errorf("sync %s: %w", dir, cause)
+	}()
+	return d.DB.Checkpoint(dir, opts...)
+}
+
+// Refused is what the system said where it refused a table in the last minute; nil: it did not.
+func (d *DB) Refused() error { return d.pace.lately() }
 
 // Flush writes what is in memory into tables. It returns when that is done, when the system refuses it, or when ctx ends;
 // then it is tried on.
@@ -102,14 +125,25 @@ func (d *DB) flushed(info pebble.FlushInfo) {
 	if !errors.As(info.Err, &why) {
 		return
 	}
-	select {
-	case d.unflushed <- info.Err:
-	default: // it is known
-	}
-	if !d.born.Load() {
-		time.Sleep(birthPause) // Pebble makes none; it holds a lock that nobody else can want yet
+	d.pace.failure(info.Err) // before who waits for it hears of it
+	if d.born.Load() {
+		d.tell(info.Err)
+	} else {
+		d.tell(fmt.Errorf("what the write-ahead log in %s holds cannot be written to a table: %w", d.dir, info.Err))
 	}
 }
 
-// birthPause is how long a flush of an opening that was given up is not tried again.
-const birthPause = 100 * time.Millisecond
+func (d *DB) tell(err error) {
+	select {
+	case d.unflushed <- err:
+	default: // it is known
+	}
+}
+
+// failed is told what goes wrong with tables in the background, where it is tried again. A lock is held meanwhile that readers want.
+func (d *DB) failed(err error) {
+	d.pace.failure(err)
+	if d.born.Load() && d.pace.tell() {
+		d.log.Errorf("tables in %s cannot be written, which is tried again: %v", d.dir, err)
+	}
+}

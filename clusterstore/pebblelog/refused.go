@@ -1,10 +1,15 @@
 package pebblelog
 
-import "github.com/cockroachdb/pebble/v2/vfs"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
 
 // walFS notices what the system refuses to the write-ahead log of a database that lives. Pebble cannot go on after that, and
 // mostly panics where it comes upon it. Here its logger is told first, which ends the process: nobody who waits for a write
-// or a sync that was refused is ever answered.
+// or a sync that was refused is ever answered. It keeps the pace of new tables, too.
 type walFS struct {
 	vfs.FS
 	db *DB
@@ -14,6 +19,9 @@ type walFS struct {
 const walCategory = "pebble-wal"
 
 func (f walFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if strings.HasSuffix(name, ".sst") {
+		f.db.pace.wait()
+	}
 	file, err := f.FS.Create(name, c)
 	return f.begun(file, err, c)
 }
@@ -39,7 +47,21 @@ func (f walFS) OpenDir(name string) (vfs.File, error) {
 	if err != nil || name != f.db.dir {
 		return dir, err
 	}
-	return walFile{dir, f.db}, nil
+	return walDir{walFile{dir, f.db}}, nil
+}
+
+// walDir is the directory of a database. Where its sync is refused while the database is opened, Pebble panics, in whichever
+// goroutine: so the opening is told, and that goroutine stands still until the process ends. A sync that is tried again may succeed
+// although a name is lost, and Pebble would then remove what that name was to replace.
+type walDir struct{ walFile }
+
+func (d walDir) Sync() error {
+	err := d.walFile.Sync()
+	if err != nil && !d.db.born.Load() {
+		d.db.tell(fmt.Errorf("sync %s: %w", d.db.dir, err))
+		select {}
+	}
+	return err
 }
 
 // walFile is one log, or the directory of all.

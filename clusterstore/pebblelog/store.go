@@ -116,6 +116,10 @@ func (s *Store) DiskBytes() uint64 {
 	return s.db.Metrics().DiskSpaceUsage()
 }
 
+// Refused is what the system said where it refused the store a table in the last minute; nil: it did not. Once there are as many
+// tables of recent writes as memory has room for, every write waits for it.
+func (s *Store) Refused() error { return s.db.Refused() }
+
 // FirstIndex is the index of the oldest entry, 0 when there is none.
 func (s *Store) FirstIndex() (uint64, error) { return s.first.Load(), nil }
 

@@ -61,7 +61,8 @@ func (a *app) settledFile() configFile {
 	colourless, _ := strconv.ParseBool(a.setting("no_color").Value) // settle has refused what is neither
 	return configFile{
 		Server: a.servers, Namespace: a.namespace, Output: a.format, NoColor: &colourless,
-		Data: a.setting("data").Value, Listen: a.setting("listen").Value,
+		Data: a.setting("data").Value, Listen: a.setting("listen").Value, ListenMetrics: a.setting("listen_metrics").Value,
+		LogLevel: a.setting("log_level").Value, LogFormat: a.setting("log_format").Value,
 	}
 }
 

@@ -19,6 +19,10 @@ type configFile struct {
 	NoColor   *bool       `json:"no_color,omitempty" yaml:"no_color"`
 	Data      string      `json:"data,omitempty" yaml:"data"`
 	Listen    string      `json:"listen,omitempty" yaml:"listen"`
+
+	ListenMetrics string `json:"listen_metrics,omitempty" yaml:"listen_metrics"`
+	LogLevel      string `json:"log_level,omitempty" yaml:"log_level"`
+	LogFormat     string `json:"log_format,omitempty" yaml:"log_format"`
 }
 
 // addressList is one address or a list of them.
@@ -51,6 +55,12 @@ func (f configFile) say(s setting) string {
 		return f.Data
 	case "listen":
 		return f.Listen
+	case "listen_metrics":
+		return f.ListenMetrics
+	case "log_level":
+		return f.LogLevel
+	case "log_format":
+		return f.LogFormat
 	}
 	return ""
 }

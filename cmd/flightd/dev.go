@@ -22,40 +22,36 @@ import (
 )
 
 func (a *app) devCommand() *cobra.Command {
-	var f devFlags
+	var raise string
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Everything in one process on this machine: ready in a second, data kept between starts",
 		Example: `  flightd dev
   flightd dev --data /tmp/try --listen 127.0.0.1:0`,
 		Args: exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.dev(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.dev(cmd.Context(), raise) },
 	}
 	c.Flags().String("data", "", "directory that holds everything (FLIGHTD_DATA; ./flightd-data)")
 	c.Flags().String("listen", "", "loopback address of the API; port 0 takes a free one (FLIGHTD_LISTEN; 127.0.0.1:7420)")
-	c.Flags().StringVar(&f.metrics, "listen-metrics", "", "loopback address of metrics and health apart from the API, as in 127.0.0.1:9464 (FLIGHTD_LISTEN_METRICS; none)")
-	c.Flags().StringVar(&f.raise, "raise-lease-epoch", "", "REASON to go on, at this start, with an etcd that has lost its past; no receipt is lost, and what was in the air waits")
-	c.Flags().StringVar(&f.logLevel, "log-level", "", "debug, info, warn or error (FLIGHTD_LOG_LEVEL; info)")
-	c.Flags().StringVar(&f.logFormat, "log-format", "", "text or json (FLIGHTD_LOG_FORMAT; text)")
+	c.Flags().String("listen-metrics", "", "loopback address of metrics and health apart from the API, as in 127.0.0.1:9464 (FLIGHTD_LISTEN_METRICS; none)")
+	c.Flags().StringVar(&raise, "raise-lease-epoch", "", "REASON to go on, at this start, with an etcd that has lost its past; no receipt is lost, and what was in the air waits")
+	c.Flags().String("log-level", "", "debug, info, warn or error (FLIGHTD_LOG_LEVEL; info)")
+	c.Flags().String("log-format", "", "text or json (FLIGHTD_LOG_FORMAT; text)")
 	return c
 }
 
-// devFlags are the flags of dev; empty ones leave it to the environment.
-type devFlags struct {
-	metrics, raise, logLevel, logFormat string
-}
-
-func (a *app) dev(ctx context.Context, f devFlags) error {
+// dev runs a node. raise says why it may go on with an etcd that has lost its past: that is of one start, and no setting.
+func (a *app) dev(ctx context.Context, raise string) error {
 	crash, err := crashpoint.Parse(a.env(crashpoint.Env))
 	if err != nil {
 		return &coded{code: exitConfig, err: err}
 	}
 	cfg := node.Dev(a.setting("data").Value, a.setting("listen").Value)
-	cfg.ListenMetrics = firstOf(f.metrics, a.env("FLIGHTD_LISTEN_METRICS"))
+	cfg.ListenMetrics = a.setting("listen_metrics").Value
 	cfg.Version, cfg.Alone = buildVersion(), true
 	cfg.Crash, cfg.Kill = crash, a.die
-	cfg.RaiseLeaseEpoch, cfg.Who = f.raise, person("")
-	if cfg.Logger, err = a.logger(f.logLevel, f.logFormat); err != nil {
+	cfg.RaiseLeaseEpoch, cfg.Who = raise, person("")
+	if cfg.Logger, err = a.logger(); err != nil {
 		return err
 	}
 	var wrong error // with the terminal; a node does not end because of it
@@ -79,42 +75,21 @@ func (a *app) dev(ctx context.Context, f devFlags) error {
 }
 
 // logger writes what the node has to say to where talk goes.
-func (a *app) logger(level, format string) (*slog.Logger, error) {
+func (a *app) logger() (*slog.Logger, error) {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
-	stands := a.logSetting("--log-level", level, "FLIGHTD_LOG_LEVEL", "info")
-	from, known := levels[stands.Value]
+	level, format := a.setting("log_level"), a.setting("log_format")
+	from, known := levels[level.Value]
 	if !known {
-		return nil, a.unsettled(stands, "the levels are debug, info, warn and error", "")
+		return nil, a.unsettled(level, "the levels are debug, info, warn and error", "")
 	}
 	options := &slog.HandlerOptions{Level: from}
-	stands = a.logSetting("--log-format", format, "FLIGHTD_LOG_FORMAT", "text")
-	switch stands.Value {
+	switch format.Value {
 	case "text":
 		return slog.New(slog.NewTextHandler(a.err, options)), nil
 	case "json":
 		return slog.New(slog.NewJSONHandler(a.err, options)), nil
 	}
-	return nil, a.unsettled(stands, "the formats are text and json", "")
-}
-
-// logSetting is what the flag says, else the environment, else the default.
-func (a *app) logSetting(flag, said, env, preset string) decided {
-	switch {
-	case said != "":
-		return decided{Name: flag, Value: said, Origin: "flag " + flag, byFlag: true}
-	case a.env(env) != "":
-		return decided{Name: flag, Value: a.env(env), Origin: "env " + env}
-	}
-	return decided{Name: flag, Value: preset, Origin: "default"}
-}
-
-func firstOf(words ...string) string {
-	for _, w := range words {
-		if w != "" {
-			return w
-		}
-	}
-	return ""
+	return nil, a.unsettled(format, "the formats are text and json", "")
 }
 
 // welcome says where flightd is and what to try. The address is data, so that a script can read it.

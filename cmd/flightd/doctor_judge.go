@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -54,6 +55,21 @@ func judgeSpool(dir string, s spooledReports) finding {
 	if n := len(s.aside); n > 0 {
 		f.Status, f.Says = warn, fmt.Sprintf("%d waiting; %d were put aside, since no server takes them: %s", s.waiting, n, strings.Join(s.aside[:min(n, 3)], ", "))
 		f.Do = "look at them in " + dir + ", settle their flights by hand, then remove the files"
+	}
+	return f
+}
+
+// judgeNodeSpool is about the reports on the server's disk, where judgeSpool is about those on this one.
+func judgeNodeSpool(data string, s wire.Spool) finding {
+	f := finding{Check: "spool", Status: ok, Says: "none waits on the server's disk for its ledger",
+		Facts: map[string]any{"waiting": s.Waiting, "put_aside": s.PutAside}}
+	if s.Waiting > 0 {
+		f.Status, f.Says = warn, counted(s.Waiting, "report waits", "reports wait")+" on the server's disk for its ledger"
+		f.Do = "keep that disk: their effects happened, and the ledger does not know it yet; the server's log says more"
+	}
+	if s.PutAside > 0 {
+		f.Status, f.Says = warn, fmt.Sprintf("%d waiting on the server's disk; %d were put aside, since they cannot be read or are of flights that its ledger does not know", s.Waiting, s.PutAside)
+		f.Do = "look at " + filepath.Join(data, "ledger", "spool", "*.damaged") + " there, find out what became of these effects, settle their flights, then remove the files"
 	}
 	return f
 }

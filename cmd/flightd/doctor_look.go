@@ -133,8 +133,9 @@ func (e *examination) lookAtServer(ctx context.Context, c *client.Client) (data 
 		return ""
 	}
 	e.add(judgeParts(ready.Checks))
-	version, err := c.Version(ctx)
-	if err == nil {
+	if version, err := c.Version(ctx); err != nil {
+		e.add(finding{Check: "versions", Status: warn, Says: "/version does not answer: " + err.Error(), Do: "look at the server's log"})
+	} else {
 		e.add(judgeVersions(wire.Version{Version: buildVersion(), API: "v1", Go: runtime.Version()}, *version))
 	}
 	if ready.Node == nil {
@@ -142,6 +143,9 @@ func (e *examination) lookAtServer(ctx context.Context, c *client.Client) (data 
 	} else {
 		e.add(judgeClock(clock, ready.Node.LedgerTime.Sub(ready.Node.Time.Time)))
 		e.add(judgeEtcd(ready.Node.Etcd))
+		if s := ready.Node.Spool; s != nil {
+			e.add(judgeNodeSpool(ready.Node.Data, *s))
+		}
 		data = ready.Node.Data
 	}
 	e.add(judgeLease(lease.DefaultTTL, timeRenewals(ctx, c)))

@@ -39,6 +39,9 @@ func TestDoctor_Judges(t *testing.T) {
 		"a report waits":    {judgeSpool("/s", spooledReports{waiting: 1}), warn, "1 outcome waits on"},
 		"reports wait":      {judgeSpool("/s", spooledReports{waiting: 2}), warn, "2 outcomes wait"},
 		"reports put aside": {judgeSpool("/s", spooledReports{aside: []string{"x.refused"}}), warn, "x.refused"},
+		"server's spool":    {judgeNodeSpool("/d", wire.Spool{}), ok, "none waits"},
+		"it has something":  {judgeNodeSpool("/d", wire.Spool{Waiting: 1}), warn, "1 report waits on the server's disk"},
+		"it has put aside":  {judgeNodeSpool("/d", wire.Spool{Waiting: 1, PutAside: 2}), warn, "2 were put aside"},
 		"one of two":        {judgeAnswer(answer{"a", errors.New("no")}, false), warn, "does not answer"},
 		"none of them":      {judgeAnswer(answer{"a", errors.New("no")}, true), fail, "does not answer"},
 		"ready":             {judgeParts([]wire.Check{{Name: "etcd", OK: true}}), ok, "etcd"},
@@ -133,7 +136,7 @@ func TestDoctor_OfALivingServer(t *testing.T) {
 	}
 	for check, fact := range map[string]string{
 		"folders": "reports", "reports": "waiting", "server": "address", "parts": "", "versions": "server",
-		"clock": "offset_ms", "etcd": "compacted", "lease": "renewal_worst_ms", "disk": "fsync_worst_ms",
+		"clock": "offset_ms", "etcd": "compacted", "spool": "put_aside", "lease": "renewal_worst_ms", "disk": "fsync_worst_ms",
 	} {
 		f := by[check]
 		if f.Status == "" || f.Status == fail || fact != "" && f.Facts[fact] == nil {

@@ -90,12 +90,9 @@ flightd config show --origin tells what stands and why. The file is $XDG_CONFIG_
 ~/.config/flightd/config.yaml; a field that it should not have is refused.
 `)
 	for _, s := range settings() {
-		fmt.Fprintf(&b, "\n  %-10s  --%-9s  %-17s  %s (%s)", s.name, s.flag, s.env, s.about, s.preset)
+		fmt.Fprintf(&b, "\n  %-14s  --%-14s  %-22s  %s (%s)", s.name, s.flag, s.env, s.about, s.unsaid())
 	}
 	b.WriteString(`
-
-Of flightd dev, in flags and environment alone: --listen-metrics FLIGHTD_LISTEN_METRICS, --log-level FLIGHTD_LOG_LEVEL,
---log-format FLIGHTD_LOG_FORMAT.
 
 Elsewhere: reports that no server has taken yet wait in $XDG_STATE_HOME/flightd/reports, or ~/.local/state/flightd/reports.`)
 	return b.String()

@@ -143,7 +143,7 @@ func (m *manual) flags(set *pflag.FlagSet) {
 func (m *manual) settings() {
 	m.line(".SH ENVIRONMENT\nFlags come before the environment, the environment before the file, the file before the defaults.")
 	for _, s := range settings() {
-		m.line(".TP\n.B %s\n%s (--%s; in the file %s; default %s)", s.env, s.about, s.flag, s.name, s.preset)
+		m.line(".TP\n.B %s\n%s (--%s; in the file %s; default %s)", s.env, s.about, s.flag, s.name, s.unsaid())
 	}
 	m.line(".SH FILES\n.TP\n.I %s\nthe settings; %s where XDG_CONFIG_HOME is not set", "$XDG_CONFIG_HOME/flightd/config.yaml", "~/.config/flightd/config.yaml")
 	m.line(".TP\n.I %s\nreports that no server has taken yet; %s where XDG_STATE_HOME is not set", "$XDG_STATE_HOME/flightd/reports", "~/.local/state/flightd/reports")

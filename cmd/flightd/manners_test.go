@@ -161,7 +161,8 @@ func TestCLI_EveryCommandHelps(t *testing.T) {
 }
 
 func TestConfig_FlagsOverEnvironmentOverFileOverDefault(t *testing.T) {
-	env := withConfig(t, "server: [10.0.0.1:1, 10.0.0.2:2]\nnamespace: file\noutput: json\nno_color: true\ndata: /file\nlisten: 127.0.0.1:3\n")
+	env := withConfig(t, "server: [10.0.0.1:1, 10.0.0.2:2]\nnamespace: file\noutput: json\nno_color: true\ndata: /file\nlisten: 127.0.0.1:3\n"+
+		"listen_metrics: 127.0.0.1:5\nlog_level: warn\nlog_format: json\n")
 	path := filepath.Join(env["XDG_CONFIG_HOME"], "flightd", "config.yaml")
 	show := func(args ...string) map[string]decided {
 		t.Helper()
@@ -176,15 +177,18 @@ func TestConfig_FlagsOverEnvironmentOverFileOverDefault(t *testing.T) {
 		}
 		return by
 	}
-	for name, want := range map[string]string{"server": "10.0.0.1:1,10.0.0.2:2", "namespace": "file", "no_color": "true", "data": "/file", "listen": "127.0.0.1:3"} {
+	for name, want := range map[string]string{"server": "10.0.0.1:1,10.0.0.2:2", "namespace": "file", "no_color": "true", "data": "/file", "listen": "127.0.0.1:3",
+		"listen_metrics": "127.0.0.1:5", "log_level": "warn", "log_format": "json"} {
 		if d := show()[name]; d.Value != want || d.Origin != "file "+path {
 			t.Errorf("the file alone: %+v", d)
 		}
 	}
 	env["FLIGHTD_ADDR"], env["FLIGHTD_NAMESPACE"], env["NO_COLOR"], env["FLIGHTD_DATA"], env["FLIGHTD_LISTEN"] = "10.0.0.3:3", "env", "1", "/env", "127.0.0.1:4"
+	env["FLIGHTD_LISTEN_METRICS"], env["FLIGHTD_LOG_LEVEL"], env["FLIGHTD_LOG_FORMAT"] = "127.0.0.1:6", "error", "text"
 	for name, want := range map[string][2]string{
 		"server": {"10.0.0.3:3", "FLIGHTD_ADDR"}, "namespace": {"env", "FLIGHTD_NAMESPACE"}, "no_color": {"true", "NO_COLOR"},
 		"data": {"/env", "FLIGHTD_DATA"}, "listen": {"127.0.0.1:4", "FLIGHTD_LISTEN"},
+		"listen_metrics": {"127.0.0.1:6", "FLIGHTD_LISTEN_METRICS"}, "log_level": {"error", "FLIGHTD_LOG_LEVEL"}, "log_format": {"text", "FLIGHTD_LOG_FORMAT"},
 	} {
 		if d := show()[name]; d.Value != want[0] || d.Origin != "env "+want[1] {
 			t.Errorf("the environment, too: %+v", d)
@@ -205,14 +209,31 @@ func TestConfig_FlagsOverEnvironmentOverFileOverDefault(t *testing.T) {
 }
 
 func TestConfig_WhatIsWrittenOutIsASettingsFile(t *testing.T) {
-	env := withConfig(t, "server: 10.0.0.1:1\nnamespace: billing\n")
+	env := withConfig(t, "server: 10.0.0.1:1\nnamespace: billing\nlog_level: debug\n")
 	r := cli(env, "config", "show", "-o", "yaml")
 	f, err := parseConfig([]byte(r.out))
-	if err != nil || f.Namespace != "billing" || len(f.Server) != 1 || f.Server[0] != "http://10.0.0.1:1" {
+	if err != nil || f.Namespace != "billing" || f.LogLevel != "debug" || len(f.Server) != 1 || f.Server[0] != "http://10.0.0.1:1" {
 		t.Errorf("%v: %+v\n%s", err, f, r.out)
 	}
 	if path := cli(env, "config", "path"); strings.TrimSpace(path.out) != filepath.Join(env["XDG_CONFIG_HOME"], "flightd", "config.yaml") {
 		t.Errorf("path: %v", path)
+	}
+}
+
+// TestConfig_DevHeedsTheFile in what no other command wants to know, too.
+func TestConfig_DevHeedsTheFile(t *testing.T) {
+	for content, want := range map[string]string{
+		"log_level: loud\n":              "debug, info, warn and error",
+		"log_format: xml\n":              "text and json",
+		"listen_metrics: 0.0.0.0:9464\n": "listen_metrics",
+	} {
+		env := withConfig(t, content+"data: "+t.TempDir()+"\nlisten: 127.0.0.1:0\n")
+		if r := cli(env, "dev"); r.code != exitConfig || !strings.Contains(r.err, want) {
+			t.Errorf("%q: %v", content, r)
+		}
+		if r := cli(env, "config", "path"); r.code != 0 {
+			t.Errorf("%q is nobody else's business: %v", content, r)
+		}
 	}
 }
 

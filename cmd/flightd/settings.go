@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,9 +17,12 @@ type setting struct {
 	name   string // in the file
 	flag   string // without its dashes
 	env    string
-	preset string // what stands when nobody said anything
+	preset string // what stands when nobody said anything; "": nothing does
 	about  string
 }
+
+// unsaid is the default as the help shows it.
+func (s setting) unsaid() string { return cmp.Or(s.preset, "none") }
 
 // settings is the one table of what can be set outside the command line.
 func settings() []setting {
@@ -29,6 +33,9 @@ func settings() []setting {
 		{"no_color", "no-color", "NO_COLOR", "false", "no colours, also on a terminal; any value of NO_COLOR counts"},
 		{"data", "data", "FLIGHTD_DATA", "flightd-data", "directory that holds everything of flightd dev"},
 		{"listen", "listen", "FLIGHTD_LISTEN", "127.0.0.1:7420", "address of the API of flightd dev"},
+		{"listen_metrics", "listen-metrics", "FLIGHTD_LISTEN_METRICS", "", "address of its metrics and health apart from the API"},
+		{"log_level", "log-level", "FLIGHTD_LOG_LEVEL", "info", "of flightd dev: debug, info, warn or error"},
+		{"log_format", "log-format", "FLIGHTD_LOG_FORMAT", "text", "of flightd dev: text or json"},
 	}
 }
 

@@ -77,7 +77,7 @@ func TestNoPlaceForReportsIsAMatterOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestHelpSettingsNamesWhatTheEnvironmentDecides: also what no file may say.
+// TestHelpSettingsNamesWhatTheEnvironmentDecides of flightd dev.
 func TestHelpSettingsNamesWhatTheEnvironmentDecides(t *testing.T) {
 	dev := cli(nil, "dev", "--help").out
 	for _, name := range regexp.MustCompile(`FLIGHTD_[A-Z_]+`).FindAllString(dev, -1) {

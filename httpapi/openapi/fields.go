@@ -117,6 +117,7 @@ func typeWords() map[string]words {
 		"ImportAnswer":    {about: "What became of the lines of an import."},
 		"ImportTrouble":   {about: "A line whose key was left alone although the ledger says something else."},
 		"Node":            {about: "What a node knows of itself; with `?verbose`."},
+		"Spool":           {about: "Reports on the disk of a node that its ledger has not taken."},
 		"Etcd":            {about: "The state of the etcd that a node claims in."},
 		"ProblemPage":     {about: "What is to be known about a code."},
 	}
@@ -332,6 +333,9 @@ func smallWords() map[string]words {
 		"time":            {about: "by its own clock"},
 		"ledger_time":     {about: "what the ledger would stamp now"},
 		"data":            {about: "its data directory"},
+		"spool":           {about: "reports on its disk that the ledger has not taken; not there where it cannot be read"},
+		"waiting":         {about: "they are proposed until it takes them"},
+		"put_aside":       {about: "the node cannot read them, or its ledger does not know their flights; a person must look"},
 		"etcd":            {about: "the etcd that it claims in; not there where it does not tell"},
 		"Ready.node":      {about: "the node that answers; with `?verbose`"},
 		"Etcd.version":    {about: "of the server"},

@@ -131,7 +131,7 @@ func codecs() map[string]codec {
 		"Receipt": answer[wire.Receipt], "Evidence": answer[wire.Evidence], "Past": answer[wire.Past], "Event": answer[wire.Event],
 		"EventPage": answer[wire.EventPage], "Gap": answer[wire.Gap], "Duplicates": answer[wire.Duplicates], "Caller": answer[wire.Caller],
 		"ImportLine": request(wire.DecodeImport), "ImportAnswer": answer[wire.ImportAnswer], "ImportTrouble": answer[wire.ImportTrouble],
-		"Node": answer[wire.Node], "Etcd": answer[wire.Etcd],
+		"Node": answer[wire.Node], "Spool": answer[wire.Spool], "Etcd": answer[wire.Etcd],
 		"Check": answer[wire.Check], "FieldError": answer[wire.FieldError],
 	}
 }

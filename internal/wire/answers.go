@@ -222,7 +222,14 @@ type Node struct {
 	Time       Time   `json:"time"`        // by its own clock
 	LedgerTime Time   `json:"ledger_time"` // what the ledger would stamp now
 	Data       string `json:"data"`        // its data directory
+	Spool      *Spool `json:"spool,omitempty"`
 	Etcd       *Etcd  `json:"etcd,omitempty"`
+}
+
+// Spool is what lies on a node's disk of reports that its ledger has not taken.
+type Spool struct {
+	Waiting  int `json:"waiting"`
+	PutAside int `json:"put_aside"` // the node cannot read them, or its ledger does not know their flights
 }
 
 // Etcd is the state of the etcd that a node claims in.

@@ -1,0 +1,149 @@
+package clusterstore
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+)
+
+// nameless is a file system that cannot sync the names in a directory and in those below it, once so many syncs went well.
+type nameless struct {
+	vfs.FS
+	dir  string
+	well atomic.Int32
+}
+
+const allWell = 1 << 30
+
+func (f *nameless) OpenDir(name string) (vfs.File, error) {
+	dir, err := f.FS.OpenDir(name)
+	if err != nil || name != f.dir && !strings.HasPrefix(name, f.dir+"/") {
+		return dir, err
+	}
+	return namelessDir{dir, f}, nil
+}
+
+type namelessDir struct {
+	vfs.File
+	fs *nameless
+}
+
+func (d namelessDir) Sync() error {
+	if d.fs.well.Add(-1) < 0 {
+		return syscall.EIO
+	}
+	return d.File.Sync()
+}
+
+// TestRefusedNamesEndTheStart: Pebble panics where the system refuses to sync a directory. A start ends with what the system said,
+// be it that of a new ledger or of one that was cut off; and what was there is there for the next one. It takes a process of its own,
+// since what a refused start had begun stands still until its process ends.
+func TestRefusedNamesEndTheStart(t *testing.T) {
+	const alone = "FLIGHTD_TEST_REFUSED_NAMES"
+	if os.Getenv(alone) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=60s")
+		cmd.Env = append(os.Environ(), alone+"=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	for _, dir := range []string{logDir, stateName(1)} {
+		for _, cut := range []bool{false, true} {
+			disk, known := vfs.NewCrashableMem(), new(flew)
+			if cut {
+				disk = cutOffWith(t, disk, known)
+			}
+			refusals := int32(0)
+			for ; !startsWith(t, disk, dir, refusals, known); refusals++ {
+				require.Less(t, refusals, int32(20))
+			}
+			require.Greater(t, refusals, int32(1), "%s, cut off: %v", dir, cut)
+		}
+	}
+	os.Exit(0)
+}
+
+// cutOffWith flies a ledger, and gives its disk as it is when the power goes: what is in its write-ahead logs must be written into
+// tables by the next start.
+func cutOffWith(t *testing.T, disk *vfs.MemFS, known *flew) *vfs.MemFS {
+	t.Helper()
+	s, err := Open(t.Context(), memConfig(disk))
+	require.NoError(t, err)
+	for n := range 20 {
+		known.add(n, fly(t, s, n))
+	}
+	s.machine.flush()
+	require.NoError(t, s.state.db.LogData(nil, pebble.Sync))
+	crashed := disk.CrashClone(vfs.CrashCloneCfg{})
+	require.NoError(t, s.Close(context.Background()))
+	return crashed
+}
+
+// startsWith starts a ledger on a copy of a disk on which so many syncs of a directory go well, and reports whether that was enough.
+func startsWith(t *testing.T, disk *vfs.MemFS, dir string, well int32, known *flew) bool {
+	t.Helper()
+	disk = disk.CrashClone(vfs.CrashCloneCfg{})
+	fs := &nameless{FS: disk, dir: "ledger/" + dir}
+	fs.well.Store(well)
+	cfg, ended := memConfig(fs), make(chan error, 2)
+	cfg.Guard.Kill = func(why error) {
+		ended <- why
+		select {} // it does not return
+	}
+	var s *Store
+	go func() {
+		var err error
+		if s, err = Open(context.Background(), cfg); err == nil {
+			fs.well.Store(allWell)
+		}
+		ended <- err
+	}()
+	if err := <-ended; err != nil {
+		require.ErrorIs(t, err, syscall.EIO)
+		require.NotErrorIs(t, err, ErrDamaged)
+		requireFlew(t, openStore(t, memConfig(disk.CrashClone(vfs.CrashCloneCfg{}))), known) // after a power cut, which takes what was not synced
+		return false
+	}
+	requireFlew(t, s, known)
+	require.NoError(t, s.Close(context.Background()))
+	return true
+}
+
+// TestRefusedNamesFailTheSnapshot: of a checkpoint whose names cannot be synced nothing is left, and the ledger goes on without it.
+func TestRefusedNamesFailTheSnapshot(t *testing.T) {
+	fs, known := &nameless{FS: vfs.NewMem(), dir: "ledger/" + snapshotDir}, new(flew)
+	fs.well.Store(allWell)
+	cfg := memConfig(fs)
+	told := make(map[bool]int) // how often that one was taken, or not
+	cfg.Events.Snapshot = func(_ uint64, _ time.Duration, err error) { told[err == nil]++ }
+	s := openStore(t, cfg)
+	refusals := 0
+	for ; ; refusals++ {
+		require.Less(t, refusals, 20)
+		known.add(refusals, fly(t, s, refusals))
+		fs.well.Store(int32(refusals))
+		err := s.takeSnapshot()
+		fs.well.Store(allWell)
+		if err == nil {
+			break
+		}
+		require.ErrorContains(t, err, syscall.EIO.Error())
+		names, err := fs.List("ledger/" + snapshotDir)
+		require.NoError(t, err)
+		for _, name := range names {
+			require.NotContains(t, name, tempPrefix)
+		}
+	}
+	require.Greater(t, refusals, 3)
+	require.Equal(t, map[bool]int{true: 1, false: refusals}, told)
+	requireFlew(t, s, known)
+}
