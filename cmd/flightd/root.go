@@ -26,6 +26,7 @@ type app struct {
 	format    string
 	noColor   bool
 	yes       bool
+	misled    error // what was asked for help about is no command
 }
 
 // defaultServer is where flightd dev listens.
@@ -40,6 +41,9 @@ func run(ctx context.Context, term terminal, args []string) int {
 	root.SetOut(term.out)
 	root.SetErr(term.err)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = a.misled
+	}
 	code, message, hint := explain(err)
 	if a.decided == nil {
 		_ = a.settle(root) // for the colours of an error that came before it
@@ -80,7 +84,16 @@ func (a *app) root() *cobra.Command {
 		if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
 			return noSuchCommand(cmd, words) // its flags are not this one's
 		}
-		return &coded{code: exitUsage, err: err, hint: flagHint(cmd, err)}
+		return &coded{code: exitUsage, err: badValue(err), hint: flagHint(cmd, err)}
+	})
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd.HasSubCommands() {
+			a.misled = noSuchCommand(cmd, cmd.Flags().Args())
+		}
+		if a.misled == nil {
+			help(cmd, args)
+		}
 	})
 	flags := root.PersistentFlags()
 	flags.StringSlice("server", nil, "address of flightd; several are tried in turn (FLIGHTD_ADDR; http://127.0.0.1:7420)")
@@ -151,7 +164,8 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usage("%s takes %s; %s given", cmd.CommandPath(), what, counted(len(args), "argument is", "arguments are"))
+			return &coded{code: exitUsage, hint: "see " + cmd.CommandPath() + " --help",
+				err: fmt.Errorf("%s takes %s; %s given", cmd.CommandPath(), what, counted(len(args), "argument is", "arguments are"))}
 		}
 		return nil
 	}
