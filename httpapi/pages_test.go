@@ -51,8 +51,17 @@ func TestProblemPages(t *testing.T) {
 		require.Equal(t, path, example.Type)
 		require.Equal(t, c.Status, example.Status)
 		require.Equal(t, c.Retryable, example.Retryable)
+		require.NotContains(t, c.About, "changes nothing", "the page says that of itself")
 		require.Equal(t, c.Retryable || c.Status == http.StatusConflict, example.RetryAfterMS > 0)
 	}
+}
+
+// Whoever opens the server's address without knowing a path is told where the paths are.
+func TestNothingAtThisPath(t *testing.T) {
+	w := httptest.NewRecorder()
+	New(Config{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	require.Equal(t, http.StatusNotFound, w.Code)
+	require.Contains(t, w.Body.String(), `"hint":"/openapi.json describes every path`)
 }
 
 // Every code that there is a name for is in the table, and so has its page, and the other way round.

@@ -100,7 +100,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringP("namespace", "n", "", "namespace of keys (FLIGHTD_NAMESPACE; default)")
 	flags.StringP("output", "o", "", "table, json, yaml or id (FLIGHTD_OUTPUT; table)")
 	flags.Bool("no-color", false, "no colours (NO_COLOR)")
-	flags.BoolVar(&a.yes, "yes", false, "ask nothing")
+	flags.BoolVar(&a.yes, "yes", false, "ask nothing; where there is no terminal, nothing is asked anyway")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		cmd.SetContext(client.WithTraceparent(cmd.Context(), a.env("TRACEPARENT")))
 		if unsettling(cmd) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -27,15 +28,7 @@ func (a *app) whyCommand() *cobra.Command {
 
 // tell writes the story of a flight.
 func (a *app) tell(ctx context.Context, c *client.Client, word string) error {
-	f, err := a.find(ctx, c, word)
-	if err != nil {
-		return err
-	}
-	id, err := flight.ParseID(f.ID)
-	if err != nil {
-		return err
-	}
-	story, err := c.Story(ctx, id)
+	f, story, err := a.storyOf(ctx, c, word)
 	if err != nil {
 		return err
 	}
@@ -51,6 +44,30 @@ func (a *app) tell(ctx context.Context, c *client.Client, word string) error {
 		Events     []client.Event     `json:"events"`
 		Duplicates *client.Duplicates `json:"duplicates,omitempty"`
 	}{f, story.Events, story.Duplicates})
+}
+
+// storyOf reads the flight that a person means, and its history. A key that was freed has only that.
+func (a *app) storyOf(ctx context.Context, c *client.Client, word string) (*client.Flight, *client.History, error) {
+	f, err := a.find(ctx, c, word)
+	if err == nil {
+		id, err := flight.ParseID(f.ID)
+		if err != nil {
+			return nil, nil, err
+		}
+		story, err := c.Story(ctx, id)
+		return f, story, err
+	}
+	var missing *coded
+	if !errors.As(err, &missing) {
+		return nil, nil, err
+	}
+	all, _ := a.meant(word)
+	for _, one := range all {
+		if story, none := c.Story(ctx, one.id); none == nil && len(story.Events) > 0 {
+			return &client.Flight{ID: one.id.String(), Key: one.key, State: flight.Absent.String()}, story, nil
+		}
+	}
+	return nil, nil, err
 }
 
 func writeStory(w io.Writer, f *client.Flight, story *client.History) error {
@@ -150,7 +167,8 @@ func decision(e client.Event) string {
 	who := orWord(e.Who, "somebody")
 	switch e.Kind {
 	case flight.EventResolved.String():
-		return fmt.Sprintf("%s settled it%s", who, because(e.Note))
+		result, why, _ := strings.Cut(e.Note, ": ")
+		return fmt.Sprintf("%s settled it%s", who, because(inWords(result)+": "+why))
 	case flight.EventCancelRequested.String():
 		return fmt.Sprintf("%s asked to cancel it%s", who, because(e.Note))
 	case flight.EventCancelled.String():
@@ -222,6 +240,8 @@ func present(f *client.Flight) string {
 		} else if f.LastAttempt != nil {
 			s += " by " + f.LastAttempt.Owner
 		}
+	case flight.Absent.String():
+		s = "free; the next call with it acts"
 	case flight.Queued.String():
 		s = "nobody is at it; the next caller runs it"
 	case flight.Expired.String():

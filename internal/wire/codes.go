@@ -75,7 +75,7 @@ var classes = []Class{
 		"Somebody else's attempt was still open when the wait was over. It goes on. Asking again is safe."},
 	{InDoubt, http.StatusConflict, false, "The flight is in doubt",
 		"look at the provider, then settle it: flightd doubt resolve KEY --happened --receipt @FILE | --did-not-happen | --fail; recovery resend or verify avoids this next time, where the provider honours the idempotency key or can be asked",
-		"The effect may or may not have happened, and nobody may act before a person has said so. Repeating the request changes nothing."},
+		"The effect may or may not have happened, and nobody may act before a person has said so."},
 	{Fenced, http.StatusConflict, false, "This attempt is over",
 		"do not act and do not report again; read the flight to see what was decided",
 		"A newer attempt or a decision has taken the place of this one, or the caller's session is gone. A report is kept as evidence and overwrites nothing."},
