@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -91,9 +92,14 @@ func (a *app) root() *cobra.Command {
 		if cmd.HasSubCommands() {
 			a.misled = noSuchCommand(cmd, cmd.Flags().Args())
 		}
-		if a.misled == nil {
-			help(cmd, args)
+		if a.misled != nil {
+			return
 		}
+		var page strings.Builder
+		root.SetOut(&page)
+		help(cmd, args)
+		root.SetOut(a.out)
+		_, _ = io.WriteString(a.out, narrowed(page.String(), columns(a.out)))
 	})
 	flags := root.PersistentFlags()
 	flags.StringSlice("server", nil, "address of flightd; several are tried in turn (FLIGHTD_ADDR; http://127.0.0.1:7420)")
