@@ -95,7 +95,7 @@ var classes = []Class{
 		"an input may have 256 KiB; of a receipt send the beginning with truncated, size and digest",
 		"The body is larger than this route takes. Nothing was changed."},
 	{Conflict, http.StatusUnprocessableEntity, false, "The key belongs to another input",
-		"if the fields that differ are generated, leave them out of the fingerprint; if the intent differs, use another id",
+		"if the fields that differ are generated, leave them out of the fingerprint, or let the key alone decide (fingerprint none; KeyDecides in the clients); if the intent differs, use another id",
 		"The key was first used with another input. Nothing was run, and no receipt is given for an input that it does not belong to."},
 	{FlightFailed, http.StatusFailedDependency, false, "The flight ended without success",
 		"the answer is final and every repeat gets it; another try is a new intent with an id of its own, or, where there is no receipt and the input is not erased, flightd flights retry",
