@@ -22,9 +22,9 @@ const mostCompletions = 100
 
 func (a *app) completionCommand() *cobra.Command {
 	return group("completion", "Write the completion of a shell; keys come live from the server",
-		a.shell("bash", "  source <(flightd completion bash)\n  flightd completion bash > ~/.local/share/bash-completion/completions/flightd",
+		a.shell("bash", "  source <(flightd completion bash)                  # in ~/.bashrc\n  flightd completion bash > ~/.local/share/bash-completion/completions/flightd    # where the package bash-completion is",
 			a.bashCompletion),
-		a.shell("zsh", "  source <(flightd completion zsh)\n  flightd completion zsh > \"${fpath[1]}/_flightd\"",
+		a.shell("zsh", "  autoload -U compinit; compinit                     # in ~/.zshrc, where it is not there yet\n  source <(flightd completion zsh)                   # behind that\n  flightd completion zsh > \"${fpath[1]}/_flightd\"    # or once",
 			func(root *cobra.Command) error { return root.GenZshCompletion(a.out) }),
 		a.shell("fish", "  flightd completion fish | source\n  flightd completion fish > ~/.config/fish/completions/flightd.fish",
 			func(root *cobra.Command) error { return root.GenFishCompletion(a.out, true) }),

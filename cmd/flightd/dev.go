@@ -26,6 +26,10 @@ func (a *app) devCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Everything in one process on this machine: ready in a second, data kept between starts",
+		Long: `Runs a node: the API, etcd and the ledger in one process, ready in a second, with its data kept between starts.
+
+It is the only kind of node so far, on a desk as on a machine where it runs for good; a unit for systemd comes with it. It
+answers on the loopback address alone and asks nobody for a credential. Ctrl-C ends it; nothing acknowledged is lost.`,
 		Example: `  flightd dev
   flightd dev --data /tmp/try --listen 127.0.0.1:0`,
 		Args: exactly(0, "no arguments"),
