@@ -1,7 +1,8 @@
 # flightd from source: docker build --build-arg VERSION=v1.2.3 -t flightd .
 #
 # The image holds one static binary, the certificates of public authorities and an empty data directory, and runs as
-# nobody in particular. The server answers on the loopback address alone, so share the network of whoever calls it:
+# nobody in particular. The server answers on the loopback address alone: a published port (-p) would lead nowhere, so share
+# the network of whoever calls it:
 #
 #   docker run --network host -v flightd:/var/lib/flightd flightd
 #   docker run --network container:app -v flightd:/var/lib/flightd flightd
@@ -23,7 +24,6 @@ COPY --from=build --chown=65532:65532 /out/data /var/lib/flightd
 USER 65532:65532
 ENV FLIGHTD_DATA=/var/lib/flightd XDG_STATE_HOME=/var/lib/flightd/state
 VOLUME /var/lib/flightd
-EXPOSE 7420
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/flightd"]
 CMD ["dev"]

@@ -179,7 +179,7 @@ func TestAnswerToSomethingElse(t *testing.T) {
 	require.Equal(t, later, verdictOn(err))
 	_, err = scripted(t, open).Flight(t.Context(), key.FlightID())
 	require.Error(t, err)
-	a, err := scripted(t, open).Renew(t.Context(), "ses_1", nil)
+	a, err := scripted(t, open).Renew(t.Context(), "ses_1", nil, "")
 	require.Error(t, err)
 	require.Zero(t, a.TrustMS)
 }

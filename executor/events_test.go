@@ -122,7 +122,7 @@ func TestAbandonedAttemptsAreTold(t *testing.T) {
 		fd.Cancel(t, req.Key, "enough")
 		for range 2 { // its caller knows of no attempt
 			asleep(t, time.Second)
-			_, err := fd.Desk().Renew(t.Context(), req.Session, []flight.Nonce{{}})
+			_, err := fd.Desk().Renew(t.Context(), req.Session, executor.Renewal{Nonces: []flight.Nonce{{}}})
 			require.NoError(t, err)
 		}
 		synctest.Wait()

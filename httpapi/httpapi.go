@@ -140,7 +140,8 @@ func (a *api) lost(mux *http.ServeMux) http.HandlerFunc {
 				allowed = append(allowed, method)
 			}
 		}
-		bad := &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "there is nothing at this path"}}
+		bad := &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "there is nothing at this path"},
+			Hint: "/openapi.json describes every path; flightd --help tells of the commands that use them"}
 		if len(allowed) > 0 {
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
 			bad = &wire.Invalid{Code: wire.MethodNotAllowed, FieldError: wire.FieldError{Detail: "this path does not take " + r.Method}}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -51,8 +52,26 @@ func TestProblemPages(t *testing.T) {
 		require.Equal(t, path, example.Type)
 		require.Equal(t, c.Status, example.Status)
 		require.Equal(t, c.Retryable, example.Retryable)
+		require.NotContains(t, c.About, "changes nothing", "the page says that of itself")
 		require.Equal(t, c.Retryable || c.Status == http.StatusConflict, example.RetryAfterMS > 0)
 	}
+}
+
+// What is to be typed stands there as it is typed, and what is to be left out says how.
+func TestHintsCanBeFollowed(t *testing.T) {
+	p := problemOf(&effect.InDoubt{Key: flight.MustKey("default/charge/order-42"), Cause: "why"})
+	require.Contains(t, p.Hint, "flightd doubt resolve default/charge/order-42 --happened")
+	require.NotContains(t, p.Hint, "KEY")
+	p = problemOf(&effect.Conflict{Key: flight.MustKey("default/charge/order-42")})
+	require.Contains(t, p.Hint, "fingerprint none")
+}
+
+// Whoever opens the server's address without knowing a path is told where the paths are.
+func TestNothingAtThisPath(t *testing.T) {
+	w := httptest.NewRecorder()
+	New(Config{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	require.Equal(t, http.StatusNotFound, w.Code)
+	require.Contains(t, w.Body.String(), `"hint":"/openapi.json describes every path`)
 }
 
 // Every code that there is a name for is in the table, and so has its page, and the other way round.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -56,6 +57,9 @@ func problemOf(err error) *wire.Problem {
 	case errors.As(err, &doubt):
 		p := about(wire.InDoubt, doubt.Key, later)
 		p.Detail, p.Version, p.State = doubt.Cause, version(doubt.Version), flight.InDoubt.String()
+		if p.Key != "" {
+			p.Hint = strings.Replace(p.Hint, "KEY", p.Key, 1) // as it is typed
+		}
 		return p
 	case errors.As(err, &busy):
 		p := about(wire.InFlight, busy.Key, max(busy.RetryAfter, time.Millisecond))

@@ -72,7 +72,7 @@ func (s snippet) language() string {
 	switch s.kind {
 	case "ts":
 		return "typescript"
-	case "sh":
+	case "bash":
 		return ""
 	}
 	return s.kind
@@ -106,7 +106,7 @@ func (s snippet) prepare(t *testing.T, h *house) (run func() string) {
 	case "ts":
 		languages()[2].ready(t)
 		return s.compiled(t, dir, write, command)
-	case "sh":
+	case "bash":
 		needs(t, "bash", "curl", "jq", "openssl")
 		port := h.address()[strings.LastIndexByte(h.address(), ':')+1:]
 		write(".curlrc", fmt.Sprintf("connect-to = \"localhost:7420:127.0.0.1:%s\"\n", port))

@@ -59,6 +59,13 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 		{"config shwo", "did you mean flightd config show?"},
 		{"completion bahs", "did you mean flightd completion bash?"},
 		{"help doctr", "did you mean flightd doctor?"},
+		{"redact --help", "no command \"redact\""},
+		{"flights shw -h", "no command \"shw\""},
+		{"--version", "did you mean flightd version?"},
+		{"exec --key a --ttl 5 -- true", "--ttl 5: a duration, such as 20s"},
+		{"flights ls --limit many", "--limit many: a whole number"},
+		{"exec --key a --recovery verify -- true", "--recovery verify: \"verify\" is none of"},
+		{"why", "see flightd why --help"},
 	} {
 		r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, strings.Fields(test.args)...)
 		if r.code != exitUsage || !strings.Contains(r.err, test.want) || r.out != "" {

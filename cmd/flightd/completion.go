@@ -22,9 +22,9 @@ const mostCompletions = 100
 
 func (a *app) completionCommand() *cobra.Command {
 	return group("completion", "Write the completion of a shell; keys come live from the server",
-		a.shell("bash", "  source <(flightd completion bash)\n  flightd completion bash > ~/.local/share/bash-completion/completions/flightd",
-			func(root *cobra.Command) error { return root.GenBashCompletionV2(a.out, true) }),
-		a.shell("zsh", "  source <(flightd completion zsh)\n  flightd completion zsh > \"${fpath[1]}/_flightd\"",
+		a.shell("bash", "  source <(flightd completion bash)                  # in ~/.bashrc\n  flightd completion bash > ~/.local/share/bash-completion/completions/flightd    # where the package bash-completion is",
+			a.bashCompletion),
+		a.shell("zsh", "  autoload -U compinit; compinit                     # in ~/.zshrc, where it is not there yet\n  source <(flightd completion zsh)                   # behind that\n  flightd completion zsh > \"${fpath[1]}/_flightd\"    # or once",
 			func(root *cobra.Command) error { return root.GenZshCompletion(a.out) }),
 		a.shell("fish", "  flightd completion fish | source\n  flightd completion fish > ~/.config/fish/completions/flightd.fish",
 			func(root *cobra.Command) error { return root.GenFishCompletion(a.out, true) }),
@@ -40,12 +40,37 @@ func (a *app) shell(name, example string, write func(root *cobra.Command) error)
 	}
 }
 
+// bashCompletion writes that of bash. Where its package bash-completion is not there, as in a fresh container or on macOS,
+// the words typed so far are parted at their spaces: a script that needs the package would put an error behind every Tab.
+func (a *app) bashCompletion(root *cobra.Command) error {
+	var script strings.Builder
+	if err := root.GenBashCompletionV2(&script, true); err != nil {
+		return err
+	}
+	const theirs = `    _get_comp_words_by_ref "$@" cur prev words cword
+`
+	const ours = `    if declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
+        _get_comp_words_by_ref "$@" cur prev words cword
+        return
+    fi
+    local typed="${COMP_LINE:0:COMP_POINT}"
+    read -ra words <<<"${typed}"
+    [[ ${typed} == *[[:space:]] ]] && words+=("")
+    cword=$((${#words[@]} - 1))
+    cur=${words[cword]} prev=${words[cword - 1]}
+`
+	_, err := io.WriteString(a.out, strings.Replace(script.String(), theirs, ours, 1))
+	return err
+}
+
 // completeAll gives every command and flag below cmd what can be completed there: keys where a key is asked for, the
 // words of flags that take one of a few, and nowhere names of files that mean nothing there.
 func (a *app) completeAll(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil && cmd.Args != nil && !cmd.HasSubCommands() {
 		if takesKey(cmd) {
 			cmd.ValidArgsFunction = a.completeKey
+		} else if strings.HasSuffix(cmd.Use, " FILE") {
+			cmd.ValidArgsFunction = completeFile
 		} else if !strings.Contains(cmd.Use, "--") {
 			cmd.ValidArgsFunction = cobra.NoFileCompletions
 		}
@@ -62,6 +87,14 @@ func (a *app) completeAll(cmd *cobra.Command) {
 
 func takesKey(cmd *cobra.Command) bool { return strings.Contains(cmd.Use, "KEY-or-ID") }
 
+// completeFile leaves it to the shell to offer files, for the one that is asked for.
+func completeFile(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
 // wordsOf is what a flag takes; nil where that is not known, or is a file.
 func wordsOf(f *pflag.Flag) []string {
 	if c, ok := f.Value.(*choice); ok {
@@ -72,6 +105,8 @@ func wordsOf(f *pflag.Flag) []string {
 		return formats()
 	case "state":
 		return stateWords()
+	case "kind":
+		return kindWords()
 	case "input", "data", "receipt":
 		return nil
 	}

@@ -63,26 +63,37 @@ func TestComplete_KeysComeLiveFromTheServer(t *testing.T) {
 		{"why -o ", "table json yaml id"},
 		{"exec --recovery ", "hold resend"},
 		{"flights ls --state ", strings.Join(stateWords(), " ")},
+		{"tail --kind ", strings.Join(kindWords(), " ")},
 	} {
 		// A machine that is busy may take longer than a completion waits; then it offers nothing, and the next one does.
 		eventually(t, test.words+" is completed to "+test.want, 20*time.Second, func() bool {
 			return strings.Join(s.complete(strings.Split(test.words, " ")...), " ") == test.want
 		})
 	}
-	eventually(t, "bash offers pay-7", 20*time.Second, func() bool { return s.bash("why", "pa") == "pay-7" })
-	if got := s.bash("do"); !strings.Contains(got, "doubt") || !strings.Contains(got, "doctor") {
-		t.Errorf("bash offers %q", got)
+	for _, its := range []string{"", bashCompletion} {
+		eventually(t, "bash offers pay-7", 20*time.Second, func() bool { return s.bash(its, "why", "pa") == "pay-7" })
+		if got := s.bash(its, "do"); !strings.Contains(got, "doubt") || !strings.Contains(got, "doctor") {
+			t.Errorf("bash offers %q", got)
+		}
+		if got := s.bash(its, "exec", "--recovery", ""); got != "hold resend" {
+			t.Errorf("behind a flag bash offers %q", got)
+		}
+		if got := s.bash(its, "exec", "--recovery=r"); got != "resend" {
+			t.Errorf("behind = bash offers %q", got)
+		}
 	}
 }
 
-// bash asks a real one, which has read the script that flightd wrote for it. What the bash-completion package would
-// bring stands in the script here.
-func (s *server) bash(words ...string) string {
+// bashCompletion stands for the package of that name, which many machines do not have.
+const bashCompletion = `_get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }`
+
+// bash asks a real one, which has read the script that flightd wrote for it.
+func (s *server) bash(has string, words ...string) string {
 	s.t.Helper()
 	script := `source <("$0" completion bash); PATH=$(dirname "$0"):$PATH
 COMP_WORDS=(flightd "$@"); COMP_CWORD=$#; COMP_LINE="flightd $*"; COMP_POINT=${#COMP_LINE}; COMP_TYPE=9
 compopt() { :; }
-_get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }
+` + has + `
 __start_flightd; printf '%s\n' "${COMPREPLY[@]}"`
 	c := exec.Command("bash", append([]string{"--norc", "-c", script, program}, words...)...)
 	c.Env = append(os.Environ(), "FLIGHTD_ADDR="+s.url())
@@ -96,6 +107,15 @@ __start_flightd; printf '%s\n' "${COMPREPLY[@]}"`
 		offers = append(offers, word)
 	}
 	return strings.Join(offers, " ")
+}
+
+// TestComplete_FilesWhereAFileIsAskedFor: and nowhere else.
+func TestComplete_FilesWhereAFileIsAskedFor(t *testing.T) {
+	for words, want := range map[string]string{"import ": ":0\n", "import a.ndjson ": ":4\n", "doctor ": ":4\n"} {
+		if r := cli(nil, append([]string{"__complete"}, strings.Split(words, " ")...)...); r.out != want {
+			t.Errorf("%s: %v", words, r)
+		}
+	}
 }
 
 // TestComplete_IsSilentAndQuickWhereNoServerAnswers: not there, not answering, not configured.

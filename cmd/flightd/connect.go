@@ -37,7 +37,7 @@ func (a *app) connect(ctx context.Context, opts ...client.Option) (*client.Clien
 		client.WithNamespace(a.namespace),
 		client.WithLogger(slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))),
 	}, opts...)
-	patience, cancel := context.WithTimeout(ctx, connectPatience)
+	patience, cancel := context.WithTimeoutCause(ctx, connectPatience, fmt.Errorf("no answer for %v", connectPatience))
 	defer cancel()
 	c, err := client.Connect(patience, strings.Join(a.servers, ","), all...)
 	var homeless *fs.PathError
@@ -92,7 +92,24 @@ func callError(err error) error {
 	if word != "" {
 		err = fmt.Errorf("%s: %w", word, err)
 	}
+	var said *client.Error
+	if errors.As(err, &said) && said.Unwrap() == nil && said.Problem.Hint != "" { // it stands behind the text, and in words of HTTP
+		err = fmt.Errorf("%s", strings.TrimSuffix(err.Error(), " ("+said.Problem.Hint+")"))
+		hint = orWord(hint, hintHere(&said.Problem))
+	}
 	return &coded{code: code, err: err, hint: hint}
+}
+
+// hintHere is the hint of a problem for somebody at a command line, who sees neither bodies nor ETags.
+func hintHere(p *client.Problem) string {
+	class, _ := p.Code.Class()
+	switch {
+	case p.Code == wire.PreconditionFailed && p.Key != "":
+		return fmt.Sprintf("flightd why %s tells how it stands, and how it came to that", p.Key)
+	case p.Code == wire.InputInvalid && p.Hint == class.Hint: // where the mistake is stands in the message
+		return ""
+	}
+	return p.Hint
 }
 
 // classOf is the one table of errors and exit codes.

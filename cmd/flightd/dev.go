@@ -26,6 +26,10 @@ func (a *app) devCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dev",
 		Short: "Everything in one process on this machine: ready in a second, data kept between starts",
+		Long: `Runs a node: the API, etcd and the ledger in one process, ready in a second, with its data kept between starts.
+
+It is the only kind of node so far, on a desk as on a machine where it runs for good; a unit for systemd comes with it. It
+answers on the loopback address alone and asks nobody for a credential. Ctrl-C ends it; nothing acknowledged is lost.`,
 		Example: `  flightd dev
   flightd dev --data /tmp/try --listen 127.0.0.1:0`,
 		Args: exactly(0, "no arguments"),
@@ -141,8 +145,10 @@ func devError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &locked), errors.As(err, &invalid):
+	case errors.As(err, &locked):
 		return &coded{code: exitConfig, err: err}
+	case errors.As(err, &invalid):
+		return &coded{code: exitConfig, err: err, hint: addressHint(invalid.Field)}
 	case errors.Is(err, lease.ErrRegressed):
 		return &coded{code: exitConfig, err: err, hint: "put back the etcd directory that was there; where it is gone for good, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
 	case errors.As(err, &forgot), errors.Is(err, lease.ErrForeign):
@@ -164,6 +170,17 @@ func devError(err error) error {
 			etcd.Dir + " away and start once with --raise-lease-epoch 'REASON'"}
 	}
 	return &coded{code: exitFailed, err: err}
+}
+
+// addressHint says what is taken for an address to listen on; "" for what is none.
+func addressHint(field string) string {
+	switch field {
+	case "listen":
+		return "--listen and FLIGHTD_LISTEN take a loopback address and a port, as in 127.0.0.1:7420"
+	case "listen_metrics":
+		return "--listen-metrics and FLIGHTD_LISTEN_METRICS take a loopback address and a port, as in 127.0.0.1:9464"
+	}
+	return ""
 }
 
 // refusalHint is what helps where the system refused what a node needs; "" where it was not the system.

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -103,11 +105,11 @@ func (a *app) request(v verdict) (r client.ResolveRequest, word string, err erro
 	said := 0
 	for _, one := range []struct {
 		flag         bool
-		result, word string
-	}{{v.happened, "happened", "it happened"}, {v.didNot, "not_happened", "it did not happen and may run again"}, {v.fail, "fail", "it did not happen and must not run"}} {
+		result, more string
+	}{{v.happened, "happened", ""}, {v.didNot, "not_happened", " and may run again"}, {v.fail, "fail", ""}} {
 		if one.flag {
 			said++
-			r.Result, word = one.result, one.word
+			r.Result, word = one.result, inWords(one.result)+one.more
 		}
 	}
 	if said != 1 {
@@ -122,12 +124,39 @@ func (a *app) request(v verdict) (r client.ResolveRequest, word string, err erro
 	}
 	body := []byte(v.receipt)
 	if name, isFile := strings.CutPrefix(v.receipt, "@"); isFile {
-		if body, err = a.readFile(name, flight.MaxReceiptBody); err != nil {
-			return r, "", err
-		}
+		body, err = a.readFile(name, flight.MaxReceiptBody)
+	} else {
+		err = slip(v.receipt)
+	}
+	if err != nil {
+		return r, "", err
 	}
 	r.Base64, r.ContentType = body, typeOf(body)
 	return r, word, nil
+}
+
+// slip refuses a receipt that was probably meant as something else: it would stand for ever.
+func slip(text string) error {
+	if start := strings.TrimSpace(text); strings.HasPrefix(start, "{") && !json.Valid([]byte(text)) {
+		return usage("--receipt %s: it begins like JSON and is no JSON; correct it, or if it is meant so, give it as a file with @FILE", text)
+	}
+	if f, err := os.Stat(text); err == nil && f.Mode().IsRegular() {
+		return &coded{code: exitUsage, err: fmt.Errorf("--receipt %s: there is a file of that name, and @FILE reads it", text), hint: didYouMean("@" + text)}
+	}
+	return nil
+}
+
+// inWords says the result of a verdict as a person would.
+func inWords(result string) string {
+	switch result {
+	case "happened":
+		return "it happened"
+	case "not_happened":
+		return "it did not happen"
+	case "fail":
+		return "it did not happen and must not run"
+	}
+	return result
 }
 
 // typeOf is the content type of what a person attached.
@@ -156,6 +185,6 @@ func (a *app) resolve(ctx context.Context, c *client.Client, word string, r clie
 	if f, err = c.Resolve(ctx, id, f.Version, r); err != nil {
 		return err
 	}
-	a.say("%s is %s", keyOf(f), f.State)
+	a.say("%s: %s", keyOf(f), present(f))
 	return a.show(f)
 }

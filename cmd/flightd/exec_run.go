@@ -197,7 +197,22 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 	if errors.As(err, &conflict) {
 		return otherCommand(conflict)
 	}
+	var doubt *effect.InDoubt
+	if errors.As(err, &doubt) {
+		return heldBack(doubt)
+	}
 	return callError(err)
+}
+
+// heldBack says that a command was not run because nobody knows whether an earlier one did it.
+func heldBack(d *effect.InDoubt) error {
+	return &coded{code: exitInDoubt, err: fmt.Errorf("%s: %s is in doubt: %s; nothing was run", wire.InDoubt, d.Key, d.Cause),
+		hint: waysOut(d.Key, "exit 75 when nothing was done, or --recovery resend where a repeat does no harm")}
+}
+
+// waysOut are what a person can do about a doubt, and what avoids it.
+func waysOut(key flight.Key, nextTime string) string {
+	return fmt.Sprintf("settle it:  flightd doubt resolve %s --happened --receipt @FILE | --did-not-happen | --fail\n  next time:  %s", key, nextTime)
 }
 
 // otherCommand says what is another one than when the key was first used, in words of the command line: what is stored of a
@@ -261,9 +276,8 @@ func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result
 	case errors.As(err, &unsettled):
 		e.app.say("%s: it is not known whether it was done (exit %d); the next exec runs it again (--recovery resend)", key, code)
 	case errors.As(err, &doubt) && code != exitOK:
-		e.app.say("%s is in doubt: exit %d does not say whether it was done.\n"+
-			"  settle it:  flightd doubt resolve %s --happened --receipt @FILE | --did-not-happen | --fail\n"+
-			"  next time:  exit 75 when nothing was done, or %s--recovery resend where a repeat does no harm", key, code, key, e.failureHint(end))
+		e.app.say("%s is in doubt: exit %d does not say whether it was done.\n  %s", key, code,
+			waysOut(key, "exit 75 when nothing was done, or "+e.failureHint(end)+"--recovery resend where a repeat does no harm"))
 	case errors.As(err, &unrecorded):
 		e.app.say("%s: it ran, but its outcome is not recorded yet; %s", key, whereabouts(unrecorded, code))
 	case err == nil || superseded(err):

@@ -21,10 +21,14 @@ import (
 func (a *app) flightsCommand() *cobra.Command {
 	return group("flights", "Look at flights, cancel them, let them run again",
 		a.flightsList(), a.flightsGet(), a.flightsWatch(),
-		a.operate("cancel", "Ask that the effect should not happen any more", (*client.Client).Cancel),
-		a.operate("retry", "Let a flight that ended without a receipt run again", (*client.Client).Retry),
-		a.operate("redact", "Erase the input and the receipt's body of a finished flight; the key stays guarded", (*client.Client).Redact),
-		a.operate("free", "Give a finished flight's key away: the next call with it acts, though the effect may have happened", (*client.Client).Free))
+		a.operate("cancel", "Ask that the effect should not happen any more",
+			"cancel %s?", (*client.Client).Cancel),
+		a.operate("retry", "Let a flight that ended without a receipt run again",
+			"let %s run again?", (*client.Client).Retry),
+		a.operate("redact", "Erase the input and the receipt's body of a finished flight; the key stays guarded",
+			"erase the input and the receipt's body of %s for good?", (*client.Client).Redact),
+		a.operate("free", "Give a finished flight's key away: the next call with it acts, though the effect may have happened",
+			"free %s, so that the next call with it acts, though the effect may have happened?", (*client.Client).Free))
 }
 
 func (a *app) flightsList() *cobra.Command {
@@ -185,7 +189,7 @@ func (a *app) find(ctx context.Context, c *client.Client, word string) (*client.
 		}
 		return f, err
 	}
-	return nil, &coded{code: exitFailed, err: fmt.Errorf("not_found: no flight was ever made for %s in namespace %s", word, a.namespace)}
+	return nil, a.notFound(word)
 }
 
 // freed says of a key that it has no flight now, and that it had one.
@@ -210,6 +214,16 @@ func freedKey(err error) *freed {
 	}
 	p := &said.Problem
 	return &freed{id: p.FlightID, key: p.Key, version: p.Version, detail: p.Detail}
+}
+
+// notFound says that a person's word names no flight, and how to find the one that was meant.
+func (a *app) notFound(word string) error {
+	hint := fmt.Sprintf("flightd flights ls lists the keys of namespace %s, with -A of all", a.namespace)
+	if !strings.Contains(word, "/") && !strings.HasPrefix(word, "fl_") {
+		hint = fmt.Sprintf("%s alone is %s/%s, as flightd exec makes it; others are named with their action, as in charge/%s; %s", word, execName, word, word, hint)
+	}
+	return &coded{code: exitFailed, hint: hint,
+		err: fmt.Errorf("%s: no flight was ever made for %s in namespace %s", wire.NotFound, word, a.namespace)}
 }
 
 // show writes one flight.
@@ -275,7 +289,7 @@ func details(f *client.Flight) (rows [][]string) {
 		add("held", "%s", held(f))
 	}
 	if s := f.Settled; s != nil {
-		add("settled", "%s by %s: %s", s.Result, s.Who, s.Why)
+		add("settled", "%s, by %s: %s", inWords(s.Result), s.Who, s.Why)
 	}
 	for _, e := range f.Evidence {
 		add("evidence", "attempt %d reported %s too late, at %s %s", e.Attempt, e.Outcome, moment(e.At.Time), e.ExternalID)
@@ -312,7 +326,8 @@ func moment(t time.Time) string {
 // operator is a command of an operator on one flight.
 type operator func(c *client.Client, ctx context.Context, id flight.ID, version string, r client.OperatorRequest) (*client.Flight, error)
 
-func (a *app) operate(verb, short string, do operator) *cobra.Command {
+// operate makes one of them. question is what a person is asked before it is done.
+func (a *app) operate(verb, short, question string, do operator) *cobra.Command {
 	var reason, as string
 	c := &cobra.Command{
 		Use:     verb + " KEY-or-ID",
@@ -329,17 +344,13 @@ func (a *app) operate(verb, short string, do operator) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := a.confirm("%s %s?", verb, keyOf(f)); err != nil {
+				if err := a.confirm(question, keyOf(f)); err != nil {
 					return err
 				}
 				if f, err = do(c, cmd.Context(), id, f.Version, client.OperatorRequest{Key: f.Key, Reason: orWord(reason, noReason)}); err != nil {
 					return err
 				}
-				now := f.State
-				if now == flight.Absent.String() {
-					now = "free: the next call with it acts"
-				}
-				a.say("%s is %s", keyOf(f), now)
+				a.say("%s: %s", keyOf(f), present(f))
 				return a.show(f)
 			}, client.WithActor(person(as)))
 		},

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -19,7 +22,32 @@ func flagHint(cmd *cobra.Command, err error) string {
 	if meant := nearest("--"+found[1], names); meant != "" {
 		return didYouMean(meant)
 	}
+	for _, c := range cmd.Root().Commands() { // as in flightd --version
+		if c.Name() == found[1] {
+			return didYouMean(c.CommandPath())
+		}
+	}
 	return see
+}
+
+// badValue says what a flag takes that was given something else, in the words of this program and not of its libraries.
+func badValue(err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	why := bad.Unwrap().Error()
+	switch bad.GetFlag().Value.Type() {
+	case "int":
+		why = "a whole number"
+	case "bool":
+		why = "true or false"
+	case "duration":
+		if strings.HasPrefix(why, "time: ") {
+			why = "a duration, such as 20s"
+		}
+	}
+	return fmt.Errorf("--%s %s: %s", bad.GetFlag().Name, bad.GetValue(), why)
 }
 
 // nearest is the word that was probably meant; "" when none is near.

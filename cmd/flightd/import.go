@@ -37,7 +37,8 @@ does not run again. A key that is known is left alone. It may be interrupted and
                 what the effect left behind
   input, or fingerprint ("sha256:…")
                 what was asked for; without them the key alone decides
-  finished_at   when it happened, as in 2026-11-20T14:03:00Z; the retention counts from it; empty: from now
+  finished_at   when it happened, as in 2026-11-20T14:03:00Z; empty: now. The retention counts from it: what is past
+                that guards its key, and its receipt is soon dropped
   created_at    when it was asked for
   retention     as in 30d; empty: the default
 

@@ -190,7 +190,7 @@ func TestImport_ADryRunClaimsNothing(t *testing.T) {
 	if r.code != exitUsage || !strings.Contains(r.err, "1 would be imported") || !strings.Contains(r.err, "nothing was changed") || strings.Contains(r.err, "what is in is in") {
 		t.Errorf("dry run: %v", r)
 	}
-	if !strings.Contains(r.err, "line 2: invalid: the body is no JSON object") {
+	if !strings.Contains(r.err, "line 2: invalid: the line is no JSON object") {
 		t.Errorf("the bad line: %v", r)
 	}
 	if r := s.flightd("flights", "ls", "--state", "none"); r.code != exitUsage || strings.Count(r.err, "input_invalid") != 1 || strings.Count(r.err, "is no state") != 1 {

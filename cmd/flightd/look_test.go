@@ -127,7 +127,7 @@ func TestFree_SaysWhatBecameOfTheKey(t *testing.T) {
 	world.Do(&flight.Import{Key: flight.MustKey("default/charge/1"), Outcome: flight.Succeeded})
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	r := cli(env, "flights", "free", "charge/1", "--reason", "a new order of that number", "--as", "ann")
-	if r.code != 0 || !strings.Contains(r.err, "is free") || !strings.Contains(r.out, "by ann: a new order of that number; its flight was succeeded") {
+	if r.code != 0 || !strings.Contains(r.err, "free; the next call with it acts") || !strings.Contains(r.out, "by ann: a new order of that number; its flight was succeeded") {
 		t.Errorf("got %v", r)
 	}
 	for _, untrue := range []string{"attempts", "fingerprint"} {
@@ -185,6 +185,9 @@ func TestFind_AFreedKeyHadAFlight(t *testing.T) {
 	}
 	if r := cli(env, "why", "charge/2"); r.code != exitFailed || !strings.Contains(r.err, "no flight was ever made for charge/2") {
 		t.Errorf("one that was never used: exit %d: %s%s", r.code, r.out, r.err)
+	}
+	if r = cli(env, "why", "charge/1"); r.code != 0 || !strings.Contains(r.out, "freed the key") {
+		t.Errorf("its story: %v", r)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +27,7 @@ type app struct {
 	format    string
 	noColor   bool
 	yes       bool
+	misled    error // what was asked for help about is no command
 }
 
 // defaultServer is where flightd dev listens.
@@ -40,6 +42,9 @@ func run(ctx context.Context, term terminal, args []string) int {
 	root.SetOut(term.out)
 	root.SetErr(term.err)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = a.misled
+	}
 	code, message, hint := explain(err)
 	if a.decided == nil {
 		_ = a.settle(root) // for the colours of an error that came before it
@@ -80,14 +85,28 @@ func (a *app) root() *cobra.Command {
 		if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
 			return noSuchCommand(cmd, words) // its flags are not this one's
 		}
-		return &coded{code: exitUsage, err: err, hint: flagHint(cmd, err)}
+		return &coded{code: exitUsage, err: badValue(err), hint: flagHint(cmd, err)}
+	})
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd.HasSubCommands() {
+			a.misled = noSuchCommand(cmd, cmd.Flags().Args())
+		}
+		if a.misled != nil {
+			return
+		}
+		var page strings.Builder
+		root.SetOut(&page)
+		help(cmd, args)
+		root.SetOut(a.out)
+		_, _ = io.WriteString(a.out, narrowed(page.String(), columns(a.out)))
 	})
 	flags := root.PersistentFlags()
 	flags.StringSlice("server", nil, "address of flightd; several are tried in turn (FLIGHTD_ADDR; http://127.0.0.1:7420)")
 	flags.StringP("namespace", "n", "", "namespace of keys (FLIGHTD_NAMESPACE; default)")
 	flags.StringP("output", "o", "", "table, json, yaml or id (FLIGHTD_OUTPUT; table)")
 	flags.Bool("no-color", false, "no colours (NO_COLOR)")
-	flags.BoolVar(&a.yes, "yes", false, "ask nothing")
+	flags.BoolVar(&a.yes, "yes", false, "ask nothing; where there is no terminal, nothing is asked anyway")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		cmd.SetContext(client.WithTraceparent(cmd.Context(), a.env("TRACEPARENT")))
 		if unsettling(cmd) {
@@ -151,7 +170,8 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usage("%s takes %s; %s given", cmd.CommandPath(), what, counted(len(args), "argument is", "arguments are"))
+			return &coded{code: exitUsage, hint: "see " + cmd.CommandPath() + " --help",
+				err: fmt.Errorf("%s takes %s; %s given", cmd.CommandPath(), what, counted(len(args), "argument is", "arguments are"))}
 		}
 		return nil
 	}

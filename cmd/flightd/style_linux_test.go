@@ -98,6 +98,11 @@ func TestConfirm_AsksAPersonAndNobodyElse(t *testing.T) {
 	if text := onTerminal(t, env, "", "flights", "retry", "order-42", "--yes"); strings.Contains(text, "[y/N]") || s.flight("order-42").State != "queued" {
 		t.Errorf("--yes: %q", text)
 	}
+	for verb, asked := range map[string]string{"redact": "for good? [y/N]", "free": "though the effect may have happened? [y/N]"} {
+		if text := onTerminal(t, env, "n\n", "flights", verb, "order-42"); !strings.Contains(text, asked) {
+			t.Errorf("%s does not ask what it does: %q", verb, text)
+		}
+	}
 	if r := s.flightd("flights", "cancel", "order-42"); r.code != 0 || strings.Contains(r.err, "[y/N]") {
 		t.Errorf("no terminal: %v", r)
 	}

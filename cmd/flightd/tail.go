@@ -56,6 +56,14 @@ left out. It ends with Ctrl-C.`,
 	return c
 }
 
+// kindWords are the kinds of events.
+func kindWords() (words []string) {
+	for k := flight.EventSubmitted; k <= flight.EventImported; k++ {
+		words = append(words, k.String())
+	}
+	return words
+}
+
 // follow writes events as they come.
 func (a *app) follow(ctx context.Context, c *client.Client, q client.EventQuery) error {
 	lost := false

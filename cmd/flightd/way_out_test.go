@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/node"
 )
@@ -47,6 +48,8 @@ func TestDevSaysTheWayOut(t *testing.T) {
 		"etcd on a full disk": {&node.EtcdError{Dir: "/d/etcd", Cause: syscall.ENOSPC}, exitFailed, "make room"},
 		"foreign etcd":        {fmt.Errorf("%w: x", lease.ErrForeign), exitConfig, "put back the ledger"},
 		"no ledger":           {&node.LedgerLostError{}, exitConfig, "put back the ledger"},
+		"no address":          {&flight.InvalidError{Field: "listen", Detail: "\"7430\" is no host:port"}, exitConfig, "--listen and FLIGHTD_LISTEN take a loopback address and a port, as in 127.0.0.1:7420"},
+		"not of this machine": {&flight.InvalidError{Field: "listen_metrics", Detail: "no"}, exitConfig, "FLIGHTD_LISTEN_METRICS"},
 		"another's":           {fmt.Errorf("%w: x", clusterstore.ErrForeign), exitConfig, "put back"},
 	} {
 		code, _, hint := explain(devError(test.err))
@@ -88,5 +91,70 @@ func TestHelpSettingsNamesWhatTheEnvironmentDecides(t *testing.T) {
 	r := cli(map[string]string{"FLIGHTD_LOG_LEVEL": "loud"}, "dev")
 	if r.code != exitConfig || !strings.Contains(r.err, "FLIGHTD_LOG_LEVEL") {
 		t.Errorf("a level that the environment says wrongly: %v", r)
+	}
+}
+
+// TestEveryRefusalSaysWhatToDoNext: in the words of the command line, and on a line of its own.
+func TestEveryRefusalSaysWhatToDoNext(t *testing.T) {
+	s := startServer(t)
+	s.flightd("exec", "--key", "held", "--", "sh", "-c", "exit 3")
+	s.flightd("exec", "--key", "paid", "--", "true")
+	for _, test := range []struct {
+		name string
+		args []string
+		code int
+		says []string
+		not  string
+	}{
+		{"a command whose key is in doubt", []string{"exec", "--key", "held", "--", "sh", "-c", "exit 3"}, exitInDoubt,
+			[]string{"nothing was run\n", "\n  settle it:  flightd doubt resolve default/exec/held --happened", "\n  next time:  exit 75 when nothing was done, or --recovery resend"}, "verify"},
+		{"an id without its name", []string{"why", "order-42"}, exitFailed, []string{"not_found", "\n  order-42 alone is exec/order-42", "charge/order-42"}, ""},
+		{"a key that nobody used", []string{"why", "charge/order-42"}, exitFailed, []string{"not_found", "\n  flightd flights ls"}, ""},
+		{"a kind that is none", []string{"tail", "--kind", "opend"}, exitUsage, []string{"input_invalid: kind: \"opend\" is no kind", "opened"}, "JSON pointer"},
+		{"nothing to settle", []string{"doubt", "resolve", "paid", "--fail"}, exitFailed, []string{"precondition_failed", "\n  flightd why default/exec/paid"}, "("},
+		{"a receipt that was meant as JSON", []string{"doubt", "resolve", "held", "--happened", "--receipt", `{"id": ch_1}`}, exitUsage, []string{"--receipt", "no JSON", "@FILE"}, ""},
+		{"a file that was meant by its name", []string{"doubt", "resolve", "held", "--happened", "--receipt", program}, exitUsage, []string{"did you mean @" + program + "?"}, ""},
+	} {
+		r := s.flightd(test.args...)
+		if r.code != test.code || test.not != "" && strings.Contains(r.err, test.not) {
+			t.Errorf("%s: %v", test.name, r)
+		}
+		for _, want := range test.says {
+			if !strings.Contains(r.err, want) {
+				t.Errorf("%s does not say %q: %v", test.name, want, r)
+			}
+		}
+	}
+	if state := s.flight("held").State; state != "in_doubt" {
+		t.Errorf("what was refused has settled it: %s", state)
+	}
+	r := s.flightd("doubt", "resolve", "held", "--did-not-happen", "--reason", "looked", "--as", "ada")
+	if !strings.Contains(r.err, "default/exec/held: nobody is at it; the next caller runs it") || !strings.Contains(r.out, "it did not happen, by ada: looked") {
+		t.Errorf("settled: %v", r)
+	}
+	if r := s.flightd("why", "held"); !strings.Contains(r.out, "ada settled it (it did not happen: looked)") {
+		t.Errorf("the story: %v", r)
+	}
+}
+
+// TestWhy_TellsOfAKeyThatWasGivenAway: its history is there until somebody uses it again.
+func TestWhy_TellsOfAKeyThatWasGivenAway(t *testing.T) {
+	s := startServer(t)
+	s.flightd("exec", "--key", "given", "--", "true")
+	s.flightd("flights", "free", "given", "--reason", "a mistake", "--as", "ada")
+	r := s.flightd("why", "given")
+	if r.code != 0 || !strings.Contains(r.out, "default/exec/given") || !strings.Contains(r.out, "ada freed the key (a mistake)") || !strings.Contains(r.out, "now: free; the next call with it acts") {
+		t.Errorf("why: %v", r)
+	}
+	if r := s.flightd("why", "given", "-o", "json"); r.code != 0 || !strings.Contains(r.out, `"kind": "freed"`) {
+		t.Errorf("why -o json: %v", r)
+	}
+}
+
+// TestConnect_SaysThatItGaveUp: and not what its context is called.
+func TestConnect_SaysThatItGaveUp(t *testing.T) {
+	r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1", "XDG_STATE_HOME": t.TempDir()}, "exec", "--key", "a", "--", "true")
+	if r.code != exitUnreachable || strings.Contains(r.err, "context") || !strings.Contains(r.err, "unreachable: ") || !strings.Contains(r.err, "127.0.0.1:1") {
+		t.Errorf("%v", r)
 	}
 }

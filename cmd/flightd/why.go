@@ -154,7 +154,8 @@ func decision(e client.Event) string {
 	who := orWord(e.Who, "somebody")
 	switch e.Kind {
 	case flight.EventResolved.String():
-		return fmt.Sprintf("%s settled it%s", who, because(e.Note))
+		result, why, _ := strings.Cut(e.Note, ": ")
+		return fmt.Sprintf("%s settled it%s", who, because(inWords(result)+": "+why))
 	case flight.EventCancelRequested.String():
 		return fmt.Sprintf("%s asked to cancel it%s", who, because(e.Note))
 	case flight.EventCancelled.String():
@@ -226,6 +227,8 @@ func present(f *client.Flight) string {
 		} else if f.LastAttempt != nil {
 			s += " by " + f.LastAttempt.Owner
 		}
+	case flight.Absent.String():
+		s = "free; the next call with it acts"
 	case flight.Queued.String():
 		s = "nobody is at it; the next caller runs it"
 	case flight.Absent.String():

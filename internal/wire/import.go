@@ -70,6 +70,9 @@ func DecodeImport(data []byte) (r ImportLine, bad *Invalid) {
 		}
 		return true
 	})
+	if bad != nil && bad.Pointer == "" { // it is about the whole document, which is a line here
+		bad.Detail = strings.Replace(bad.Detail, "the body is", "the line is", 1)
+	}
 	return r, bad
 }
 
