@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -234,4 +235,69 @@ func TestDamageIsToldOnceInAWhile(t *testing.T) {
 		require.Equal(t, 2, strings.Count(told.String(), "one.sst"))
 		require.Equal(t, 2, strings.Count(told.String(), "other.sst"))
 	})
+}
+
+// badTables is a file system on which the state's tables cannot be read, or are read otherwise than they were written, while it is bad.
+type badTables struct {
+	vfs.FS
+	changed bool // else the system refuses the read
+	bad     atomic.Bool
+	reads   atomic.Int32 // while it is bad
+}
+
+func (f *badTables) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.FS.Open(name, opts...)
+	if err != nil || !strings.Contains(name, stateName(1)+"/") || !strings.HasSuffix(name, ".sst") {
+		return file, err
+	}
+	return badTable{file, f}, nil
+}
+
+type badTable struct {
+	vfs.File
+	fs *badTables
+}
+
+func (f badTable) ReadAt(b []byte, offset int64) (int, error) {
+	if !f.fs.bad.Load() {
+		return f.File.ReadAt(b, offset)
+	}
+	f.fs.reads.Add(1)
+	if !f.fs.changed {
+		return 0, syscall.EIO
+	}
+	n, err := f.File.ReadAt(b, offset)
+	for i := range b[:n] {
+		b[i] ^= 0x5a
+	}
+	return n, err
+}
+
+// TestUnreadableTablesAreTriedWithPauses: Pebble makes one table of several. Where one of them cannot be read it tries again at once.
+func TestUnreadableTablesAreTriedWithPauses(t *testing.T) {
+	for name, changed := range map[string]bool{"refused": false, "changed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fs, told, known := &badTables{FS: vfs.NewMem(), changed: changed}, new(bytes.Buffer), new(flew)
+				cfg := memConfig(fs)
+				cfg.Logger = slog.New(slog.NewTextHandler(told, nil))
+				s := openStore(t, cfg)
+				for n := range 5 * 20 {
+					known.add(n, fly(t, s, n))
+					if n%20 == 19 {
+						s.machine.flush()
+						fs.bad.Store(n >= 3*20)
+						require.NoError(t, s.state.db.Flush(t.Context()))
+					}
+				}
+				time.Sleep(10 * time.Second)
+				require.Positive(t, fs.reads.Load(), "there was nothing to be read")
+				require.Less(t, fs.reads.Load(), int32(500))
+				require.Less(t, strings.Count(told.String(), "level=ERROR"), 20, told.String())
+				fs.bad.Store(false)
+				time.Sleep(time.Second)
+				requireFlew(t, s, known)
+			})
+		})
+	}
 }

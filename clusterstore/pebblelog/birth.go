@@ -43,6 +43,7 @@ func OpenDB(dir string, o *pebble.Options) (*DB, error) {
 		*listener = *o.EventListener
 	}
 	listener.FlushEnd, listener.BackgroundError = d.flushed, d.failed
+	listener.DataCorruption = d.unreadable(listener.DataCorruption)
 	o.EventListener = listener
 	type outcome struct {
 		db  *pebble.DB
@@ -130,6 +131,16 @@ func (d *DB) flushed(info pebble.FlushInfo) {
 		d.tell(info.Err)
 	} else {
 		d.tell(fmt.Errorf("what the write-ahead log in %s holds cannot be written to a table: %w", d.dir, info.Err))
+	}
+}
+
+// unreadable is told of a block without its checksum by whoever reads it.
+func (d *DB) unreadable(next func(pebble.DataCorruptionInfo)) func(pebble.DataCorruptionInfo) {
+	return func(info pebble.DataCorruptionInfo) {
+		if next != nil {
+			next(info)
+		}
+		d.pace.rest(tablePause)
 	}
 }
 

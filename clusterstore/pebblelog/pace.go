@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// A table that could not be written is begun again after tablePause: Pebble itself makes none, and would do nothing else. Why is
-// said once in tellPause.
+// A table that could not be written is begun again after tablePause: Pebble itself makes none, and would do nothing else. Nor does it
+// where one of the tables that it makes another one of cannot be read: so whoever reads it has its error after that pause. Why is said
+// once in tellPause.
 const (
 	tablePause = 250 * time.Millisecond
 	tellPause  = time.Minute
@@ -52,10 +53,13 @@ func (p *pace) wait() {
 	p.mu.Lock()
 	failed := p.failed
 	p.mu.Unlock()
-	pause := tablePause - time.Since(failed)
-	if failed.IsZero() || pause <= 0 {
-		return
+	if pause := tablePause - time.Since(failed); !failed.IsZero() && pause > 0 {
+		p.rest(pause)
 	}
+}
+
+// rest lets time pass, unless nobody waits any more.
+func (p *pace) rest(pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {

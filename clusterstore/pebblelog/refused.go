@@ -1,7 +1,9 @@
 package pebblelog
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -48,6 +50,29 @@ func (f walFS) OpenDir(name string) (vfs.File, error) {
 		return dir, err
 	}
 	return walDir{walFile{dir, f.db}}, nil
+}
+
+// Open watches who reads tables.
+func (f walFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.FS.Open(name, opts...)
+	if err != nil || !strings.HasSuffix(name, ".sst") {
+		return file, err
+	}
+	return tableFile{file, f.db}, nil
+}
+
+// tableFile is a table that is read.
+type tableFile struct {
+	vfs.File
+	db *DB
+}
+
+func (f tableFile) ReadAt(b []byte, offset int64) (int, error) {
+	n, err := f.File.ReadAt(b, offset)
+	if err != nil && !errors.Is(err, io.EOF) {
+		f.db.pace.rest(tablePause)
+	}
+	return n, err
 }
 
 // walDir is the directory of a database. Where its sync is refused while the database is opened, Pebble panics, in whichever
