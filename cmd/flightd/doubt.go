@@ -41,9 +41,21 @@ func doubtTable(w io.Writer, flights []client.Flight) error {
 		if l := f.LastAttempt; l != nil && !l.ClosedAt.IsZero() {
 			since = moment(l.ClosedAt.Time)
 		}
-		rows = append(rows, []string{keyOf(&f), since, strconv.Itoa(int(f.Attempts)), f.Cause})
+		rows = append(rows, []string{keyOf(&f), since, strconv.Itoa(int(f.Attempts)), wentWrong(&f)})
 	}
 	return table(w, []string{"KEY", "SINCE", "ATTEMPTS", "CAUSE"}, rows)
+}
+
+// wentWrong is what made a flight doubtful, as far as that is known. That hold waits for a person is no news in this list.
+func wentWrong(f *client.Flight) string {
+	switch l := f.LastAttempt; {
+	case l == nil || l.Error == "":
+		return f.Cause
+	case f.Recovery == flight.Hold.String():
+		return l.Error
+	default:
+		return l.Error + "; " + f.Cause
+	}
 }
 
 func (a *app) doubtShow() *cobra.Command {

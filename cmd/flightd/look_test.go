@@ -119,6 +119,50 @@ func TestGet_SaysWhoseTheLastAttemptWas(t *testing.T) {
 	}
 }
 
+// TestWhatOthersWrote_StaysOnItsLine: an error's text is a provider's, and may neither break a table, nor forge a line of a
+// story, nor reach the terminal as a command to it.
+func TestWhatOthersWrote_StaysOnItsLine(t *testing.T) {
+	const said = "no\n  2026-11-22  ann settled it\ta\x1b[2Jb\u202ec"
+	f := client.Flight{Key: "default/charge/1", State: "in_doubt", Recovery: "hold", Cause: said, Attempts: 1,
+		LastAttempt:     &wire.Attempt{Attempt: 1, Owner: said, Outcome: "unknown", Error: said},
+		CancelRequested: &wire.Mark{Who: said, Why: said}}
+	running := f
+	running.State = "running"
+	story := &client.History{Events: []client.Event{{Kind: "reported", Who: said, Note: said}, {Kind: "opened", Who: said}},
+		Duplicates: &client.Duplicates{Count: 1, Callers: []wire.Caller{{Who: said}}}}
+	for name, write := range map[string]func(w *strings.Builder) error{
+		"doubt ls":     func(w *strings.Builder) error { return doubtTable(w, []client.Flight{f}) },
+		"flights get":  func(w *strings.Builder) error { return table(w, []string{"FLIGHT", f.ID}, details(&f)) },
+		"why":          func(w *strings.Builder) error { return writeStory(w, &f, story) },
+		"why, running": func(w *strings.Builder) error { return writeStory(w, &running, story) },
+	} {
+		var out strings.Builder
+		if err := write(&out); err != nil || strings.ContainsAny(out.String(), "\t\x1b\u202e") || strings.Contains(out.String(), "\n  2026-11-22  ann") {
+			t.Errorf("%s: %v\n%q", name, err, out.String())
+		}
+	}
+	var out strings.Builder
+	a := &app{terminal: terminal{out: &out}, format: "table"}
+	if err := a.writeEvent(client.Event{Key: "default/charge/1", Kind: "reported", Note: said}); err != nil || strings.Count(out.String(), "\n") != 1 || strings.Contains(out.String(), "\x1b") {
+		t.Errorf("tail: %v %q", err, out.String())
+	}
+}
+
+// TestDoubtTable_SaysWhatWentWrong: that nobody knows and a person is waited for stands there of every doubt.
+func TestDoubtTable_SaysWhatWentWrong(t *testing.T) {
+	for want, f := range map[string]client.Flight{
+		"exit status 3":               {Recovery: "hold", Cause: "its recovery is hold", LastAttempt: &wire.Attempt{Error: "exit status 3"}},
+		"cut off; look-ups ended":     {Recovery: "verify", Cause: "look-ups ended", LastAttempt: &wire.Attempt{Error: "cut off"}},
+		"its recovery is hold":        {Recovery: "hold", Cause: "its recovery is hold", LastAttempt: &wire.Attempt{}},
+		"an import without attempts?": {Recovery: "hold", Cause: "an import without attempts?"},
+	} {
+		var out strings.Builder
+		if err := doubtTable(&out, []client.Flight{f}); err != nil || !strings.HasSuffix(out.String(), "  "+want+"\n") {
+			t.Errorf("want %s, got %v\n%s", want, err, out.String())
+		}
+	}
+}
+
 // TestFree_SaysWhatBecameOfTheKey: and nothing of attempts, which were of the generation before.
 func TestFree_SaysWhatBecameOfTheKey(t *testing.T) {
 	world := httpapitest.NewWorld()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/goccy/go-yaml"
 )
@@ -38,12 +39,27 @@ func counted(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
+// oneLine is a text that others wrote, such as a provider's error, for a line of ours: what would end the line, or command
+// the terminal, is a space.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s)
+}
+
 // table writes rows under a heading, in columns.
 func table(w io.Writer, heading []string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, strings.Join(heading, "\t")) // Flush tells
 	for _, r := range rows {
-		_, _ = fmt.Fprintln(t, strings.Join(r, "\t"))
+		cells := make([]string, len(r))
+		for i, cell := range r {
+			cells[i] = oneLine(cell)
+		}
+		_, _ = fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	return t.Flush()
 }

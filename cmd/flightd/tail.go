@@ -152,7 +152,7 @@ func (a *app) writeEvent(e client.Event) error {
 		_, err := fmt.Fprintln(a.out, e.ID)
 		return err
 	case "table":
-		_, err := fmt.Fprintf(a.out, "%s  %s  %s\n", moment(e.At.Time), orWord(e.Key, e.FlightID), sentence(e))
+		_, err := fmt.Fprintf(a.out, "%s  %s  %s\n", moment(e.At.Time), orWord(e.Key, e.FlightID), oneLine(sentence(e)))
 		return err
 	}
 	data, err := json.Marshal(e)

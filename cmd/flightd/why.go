@@ -66,7 +66,7 @@ func writeStory(w io.Writer, f *client.Flight, story *client.History) error {
 			_, err = fmt.Fprintf(w, "-- generation %d --\n", generation)
 		}
 		if err == nil {
-			_, err = fmt.Fprintf(w, "  %s  %s\n", moment(e.At.Time), sentence(e))
+			_, err = fmt.Fprintf(w, "  %s  %s\n", moment(e.At.Time), oneLine(sentence(e)))
 		}
 	}
 	for _, line := range duplicates(story.Duplicates) {
@@ -108,7 +108,7 @@ func callers(list []wire.Caller) string {
 		}
 		words = append(words, orWord(who, "somebody"))
 	}
-	return strings.Join(words, ", ")
+	return oneLine(strings.Join(words, ", "))
 }
 
 // sentence says one event in plain English.
@@ -196,7 +196,7 @@ func because(note string) string {
 	if note == "" {
 		return ""
 	}
-	return " (" + note + ")"
+	return " (" + oneLine(note) + ")"
 }
 
 // present says how a flight stands and what may be done about it.
@@ -225,7 +225,7 @@ func present(f *client.Flight) string {
 		if f.Looking {
 			s = "waiting for a look at the provider"
 		} else if f.LastAttempt != nil {
-			s += " by " + f.LastAttempt.Owner
+			s += " by " + oneLine(f.LastAttempt.Owner)
 		}
 	case flight.Absent.String():
 		s = "free; the next call with it acts"
@@ -237,7 +237,7 @@ func present(f *client.Flight) string {
 		s = "over; its receipt is no longer kept, and the effect is not run again"
 	}
 	if m := f.CancelRequested; m != nil && !isOver(f.State) {
-		s += "\n     " + orWord(m.Who, "somebody") + " asked to cancel it" + because(m.Why)
+		s += "\n     " + oneLine(orWord(m.Who, "somebody")) + " asked to cancel it" + because(m.Why)
 		if f.State == flight.Running.String() && !f.Looking {
 			s += "; whoever runs it learns that by its next renewal, and what it reports decides"
 		}
