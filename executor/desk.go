@@ -184,9 +184,10 @@ func (d *Desk) again(ctx context.Context, v visit, reply flight.Reply, claim fli
 	if err != nil {
 		return OpenAnswer{}, err
 	}
+	right := d.guests.rightOf(v.id, claim)
 	if reply.Decision == flight.Proceed {
-		if reply, err = d.ex.propose(d.repeatOf(&v, claim)); err != nil {
-			return OpenAnswer{}, d.ex.unavailable(v.req.Key, err)
+		if reply, err = d.repeated(ctx, &v, claim, right); err != nil {
+			return OpenAnswer{}, err
 		}
 		if f := reply.Flight; reply.Decision != flight.Proceed {
 			if f != nil && isSettled(f) {
@@ -196,7 +197,7 @@ func (d *Desk) again(ctx context.Context, v visit, reply flight.Reply, claim fli
 		}
 	}
 	trust -= time.Since(start)
-	if right := d.guests.rightOf(v.id, claim); right != nil && !outOfSight(right) {
+	if right != nil && !outOfSight(right) {
 		trust = min(trust, right.Trust()) // a claim that was taken away leaves its session alone
 	}
 	return d.grant(v, reply, trust)

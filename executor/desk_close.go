@@ -73,14 +73,30 @@ func (d *Desk) letGo(f *flight.Flight, token flight.Token) {
 }
 
 // overlook gives up the claim of a look-up that a report has made needless. The looker's session goes with it where nothing
-// is left that could be opened under it. Whoever looks, or waits for the time to look, opens nothing under that claim.
+// is left that could be opened under it.
+//
+// Whoever was told here to look opens nothing under that claim. Another process may not have heard yet that it was to look, and
+// ask for the same open once more, which now opens: its claim is left alone until that open can open nothing any more.
 func (d *Desk) overlook(before, now *flight.Flight) {
 	if !before.Looking() || before.Probe.Claim == (flight.Claim{}) || now.Looking() && now.Probe.Claim == before.Probe.Claim {
 		return
 	}
-	if g, known := d.leave(before, before.ID, before.Probe.Claim); known && isSettled(now) {
-		d.dismiss(g)
+	claim := before.Probe.Claim
+	if now.State.Terminal() || d.guests.rightOf(before.ID, claim) != nil {
+		if g, known := d.leave(before, before.ID, claim); known && isSettled(now) {
+			d.dismiss(g)
+		}
+		return
 	}
+	d.ex.background(2*d.ex.cfg.OpenLife, func(ctx context.Context) {
+		if !rest(d.ex.service, d.ex.cfg.OpenLife) {
+			return
+		}
+		f, err := d.ex.cfg.Ledger.Flight(before.ID)
+		if a := f.OpenAttempt(); err == nil && (a == nil || a.Claim != claim) {
+			d.remove(ctx, before.Key, claim)
+		}
+	}, func() {})
 }
 
 // leave lets go of what was claimed for a flight, if it is this claim, and gives the guest whose it was. Where another

@@ -21,10 +21,12 @@ import (
 )
 
 // deskSoak is the soak with callers who perform effects themselves: they repeat what was not answered, at any node, die before
-// and after they acted, and look where they are told to. Nodes are replaced in the middle of it.
+// and after they acted, and look where they are told to. Nodes are replaced in the middle of it, and each loses its own way to
+// the ledger, while the others go on.
 type deskSoak struct {
 	soak
-	late []*flightdtest.Flightd // nodes that were replaced
+	late  []*flightdtest.Flightd // nodes that were replaced
+	lines []*line                // of all of them
 
 	trusted map[flight.Key]map[*flyer]time.Time // until when who was told to act believes in it
 }
@@ -36,13 +38,14 @@ func TestDeskSoak(t *testing.T) {
 
 func deskSoakOnce(t *testing.T, seed uint64) {
 	t.Logf("seed %d", seed)
-	first := flightdtest.Open(t, flightdtest.Options{})
 	s := &deskSoak{trusted: map[flight.Key]map[*flyer]time.Time{}, soak: soak{
-		t: t, rnd: rand.New(rand.NewPCG(seed, 2)), over: make(chan struct{}), effects: map[flight.Key]*provider{},
-		nodes: []*flightdtest.Flightd{first, first.Restart(t, flightdtest.Options{})}}}
+		t: t, rnd: rand.New(rand.NewPCG(seed, 2)), over: make(chan struct{}), effects: map[flight.Key]*provider{}}}
+	first := flightdtest.Open(t, s.lined())
+	s.nodes = []*flightdtest.Flightd{first, first.Restart(t, s.lined())}
 	var callers, trouble sync.WaitGroup
 	trouble.Go(s.trouble)
 	trouble.Go(s.replace)
+	trouble.Go(s.silence)
 	for i := range 20 {
 		call := callOf(fmt.Sprint(i), `{}`, flight.Policy{Recovery: recoveries[i%3], AttemptTimeout: time.Duration(i%2) * 20 * time.Second})
 		p := &provider{say: func(string, ...any) {}, honours: i%3 == int(flight.Resend)}
@@ -75,13 +78,76 @@ func (s *deskSoak) replace() {
 			return
 		case <-time.After(s.nap(time.Minute)):
 		}
-		next := s.nodes[0].Restart(s.t, flightdtest.Options{})
+		next := s.nodes[0].Restart(s.t, s.lined())
 		s.mu.Lock()
 		old := s.nodes[1]
 		s.nodes[1] = next
 		s.late = append(s.late, old)
 		s.mu.Unlock()
 		old.Leases.Freeze()
+	}
+}
+
+// line is a node's own way to the ledger.
+type line struct {
+	*flightdtest.Ledger
+	mu    sync.Mutex
+	state lineState
+}
+
+type lineState int
+
+const (
+	lineClear lineState = iota
+	lineDeaf            // what is proposed arrives, and no answer comes back
+	lineCut             // nothing arrives
+)
+
+func (l *line) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
+	l.mu.Lock()
+	state := l.state
+	l.mu.Unlock()
+	if state == lineCut {
+		return flight.Reply{}, executor.ErrAmbiguous
+	}
+	reply, err := l.Ledger.Propose(ctx, c)
+	if state == lineDeaf {
+		return flight.Reply{}, executor.ErrAmbiguous
+	}
+	return reply, err
+}
+
+func (l *line) turn(state lineState) { l.mu.Lock(); l.state = state; l.mu.Unlock() }
+
+// lined makes a node with a line of its own.
+func (s *deskSoak) lined() flightdtest.Options {
+	return flightdtest.Options{Configure: func(cfg *executor.Config) {
+		l := &line{Ledger: cfg.Ledger.(*flightdtest.Ledger)}
+		cfg.Ledger = l
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.lines = append(s.lines, l)
+	}}
+}
+
+// silence lets one line or another go for a while, long enough for an open to be given up.
+func (s *deskSoak) silence() {
+	for over := false; !over; {
+		select {
+		case <-s.over:
+			over = true
+		case <-time.After(s.nap(15 * time.Second)):
+		}
+		s.mu.Lock()
+		lines := slices.Clone(s.lines)
+		s.mu.Unlock()
+		for _, l := range lines {
+			if over {
+				l.turn(lineClear)
+			} else {
+				l.turn(lineState(s.n(3)))
+			}
+		}
 	}
 }
 
@@ -110,6 +176,7 @@ type flyer struct {
 	session flight.SessionID
 	held    map[flight.Nonce]bool
 	until   time.Time // of its trust
+	acts    uint32    // the attempt for which it was told to act, until it reports; 0: none
 	nonce   flight.Nonce
 }
 
@@ -144,6 +211,7 @@ func (f *flyer) renew(ctx context.Context) {
 			switch {
 			case err == nil:
 				f.believe(sent.Add(a.Trust))
+				f.stands()
 			case errors.As(err, &lost):
 				f.session, f.until = "", time.Time{}
 				f.doubtIt()
@@ -189,7 +257,7 @@ func (f *flyer) told(a executor.OpenAnswer, sent time.Time) {
 			f.t.Errorf("%s: attempt %d may act, and another caller believes that it may, too, for %v", f.call.Key, a.Flight.AttemptNumber(), time.Until(until))
 		}
 	}
-	all[f] = time.Time{}
+	all[f], f.acts = time.Time{}, a.Flight.AttemptNumber()
 	f.deskSoak.mu.Unlock()
 	f.believe(sent.Add(a.Trust))
 }
@@ -222,6 +290,7 @@ func (f *flyer) fly() bool {
 	defer func() {
 		f.mu.Lock()
 		delete(f.held, f.nonce)
+		f.acts = 0
 		f.mu.Unlock()
 		f.doubtIt()
 	}()
@@ -266,6 +335,18 @@ func (f *flyer) look(a executor.OpenAnswer) (executor.OpenAnswer, time.Time, err
 	return answer, sent, err
 }
 
+// stands holds the ledger to what the flyer believes: while it may start, its attempt is open, and nobody has taken it for lost
+// or given it back. One that has an end to its time may be taken from it.
+func (f *flyer) stands() {
+	if f.acts == 0 || f.call.Submission.Policy.AttemptTimeout > 0 || !time.Now().Before(f.until) {
+		return
+	}
+	now := f.nodes[0].Flight(f.call.Key)
+	if open := now.OpenAttempt(); open == nil || open.Number != f.acts {
+		f.t.Errorf("%s: attempt %d may start for %v, and is over: %v, %+v", f.call.Key, f.acts, time.Until(f.until), now.State, now.Newest())
+	}
+}
+
 // act performs the effect, or does not, and reports it, until somebody has heard it; false: it dies instead.
 func (f *flyer) act(a executor.OpenAnswer) bool {
 	time.Sleep(f.nap(3 * time.Second))
@@ -274,6 +355,7 @@ func (f *flyer) act(a executor.OpenAnswer) bool {
 		time.Sleep(f.nap(40 * time.Second))
 	}
 	starts := time.Now().Before(f.until)
+	f.stands()
 	f.mu.Unlock()
 	outcome, fate := flight.NotDone, f.n(10)
 	switch {
@@ -294,7 +376,10 @@ func (f *flyer) act(a executor.OpenAnswer) bool {
 	case fate == 3 && outcome == flight.Succeeded:
 		outcome = flight.Unknown
 	}
-	f.doubtIt() // it starts nothing any more
+	f.mu.Lock()
+	f.acts = 0 // it starts nothing any more
+	f.mu.Unlock()
+	f.doubtIt()
 	id := ""
 	if outcome == flight.Succeeded {
 		id = "ch_1"

@@ -174,6 +174,41 @@ func TestElsewhere_AReportTakesNoClaimOfAWaitingCaller(t *testing.T) {
 	}
 }
 
+// The same, and the caller's node has not heard yet that it was to look: what it asks for once more is let through.
+func TestElsewhere_AReportTakesNoClaimOfAnOpenOnItsWay(t *testing.T) {
+	bubble(t, func(t *testing.T, there *flightdtest.Flightd) {
+		p := flight.Policy{Recovery: flight.Verify, SettleDelay: 10 * time.Second}
+		a := proceed(t, there, openOf("1", `{}`, p, 1))
+		_, err := there.Desk().Report(t.Context(), reportOf(a, flight.Unknown, ""))
+		require.NoError(t, err)
+		asleep(t, 10*time.Second)
+		here := there.Restart(t, flightdtest.Options{})
+		req := openOf("1", `{}`, p, 2)
+		req.Session = sessionOf(t, here, time.Minute)
+		there.Ledger.LoseAnswers(1)
+		opens := 0
+		there.Ledger.Before(func(c flight.Command) {
+			if _, is := c.(*flight.Open); is {
+				opens++
+			}
+			if opens == 2 {
+				there.Ledger.Before(nil)
+				_, err := there.Desk().Report(t.Context(), reportOf(a, flight.NotDone, ""))
+				require.NoError(t, err)
+				released(t)
+			}
+		})
+		require.EqualValues(t, 2, proceed(t, here, req).Flight.AttemptNumber())
+		for range 15 {
+			asleep(t, 4*time.Second)
+			_, err := here.Desk().Renew(t.Context(), req.Session, []flight.Nonce{req.Nonce})
+			require.NoError(t, err)
+			require.NotNil(t, here.Flight(req.Key).OpenAttempt(), "nobody has taken it for lost")
+		}
+		require.Equal(t, 1, claimsOf(t, here))
+	})
+}
+
 // A session for one flight alone ends with its report, also where the node that made it has lost sight of it.
 func TestElsewhere_AOneShotEndsWithItsReport(t *testing.T) {
 	elsewhere(t, func(t *testing.T, here, there *flightdtest.Flightd, renew func(flight.SessionID)) {

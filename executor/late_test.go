@@ -49,11 +49,14 @@ func TestLate_AReportEndsTheLook(t *testing.T) {
 						}
 						_, err := at.Desk().Report(t.Context(), reportOf(a, o, "ch_1"))
 						require.NoError(t, err)
-						require.Zero(t, claimsOf(t, fd), "there is nothing to look for any more")
+						if o == flight.Succeeded || !there { // else the other node cannot know whether something is opened under it yet
+							require.Zero(t, claimsOf(t, fd), "there is nothing to look for any more")
+						}
 						_, err = fd.Desk().Renew(t.Context(), looks.Session, executor.Renewal{}) // as whoever looks does
 						if o == flight.NotDone || ofSession {
 							require.NoError(t, err)
 						}
+						require.Zero(t, claimsOf(t, fd))
 						verdict := executor.VerdictRequest{ID: looks.Flight.ID, Probe: looks.Probe, Result: flight.DidNotHappen, Open: req}
 						verdict.Open.Session, verdict.Open.Nonce = looks.Session, flight.Nonce{3}
 						answer, err := fd.Desk().Verdict(t.Context(), verdict)
@@ -69,6 +72,23 @@ func TestLate_AReportEndsTheLook(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Where the node that sent the caller to look is gone, its claim goes once nothing can be opened under it any more.
+func TestLate_AReportEndsTheLookOfADeadNode(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		a, looks, _ := looked(t, fd, true)
+		fd.Leases.Freeze()
+		next := fd.Restart(t, flightdtest.Options{})
+		_, err := next.Desk().Report(t.Context(), reportOf(a, flight.NotDone, ""))
+		require.NoError(t, err)
+		for range 8 {
+			asleep(t, 4*time.Second)
+			_, err := next.Desk().Renew(t.Context(), looks.Session, []flight.Nonce{})
+			require.NoError(t, err)
+		}
+		require.Zero(t, claimsOf(t, next))
+	})
 }
 
 // looked is a first attempt of unknown outcome, and a caller that was sent to look for it.

@@ -110,6 +110,7 @@ func TestUnsent_ARepeatTakesNothingBack(t *testing.T) {
 		require.NoError(t, there.Leases.Remove(t.Context(), req.Key, acts.Flight.Newest().Claim))
 		require.NoError(t, there.Sweep(t.Context()))
 		require.Equal(t, flight.InDoubt, there.Flight(req.Key).State)
+		released(t)
 		lag.f = acts.Flight
 		_, err := behind.Desk().Open(t.Context(), req)
 		lag.f = nil

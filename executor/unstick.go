@@ -2,9 +2,11 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease"
 )
@@ -86,6 +88,47 @@ func (d *Desk) unstick(ctx context.Context, g guest, v *visit) func(*lease.HeldE
 		d.remove(ctx, v.req.Key, held.Claim)
 		d.strays.forget(v.id)
 	}
+}
+
+// repeated asks the ledger whether the caller of an open attempt may act. Where this process does not hold the claim, it looks
+// first whether that still stands.
+func (d *Desk) repeated(ctx context.Context, v *visit, claim flight.Claim, right lease.Lease) (flight.Reply, error) {
+	if right == nil || outOfSight(right) {
+		if reply, err := d.bereft(ctx, v.req.Key, claim); err != nil || reply.Flight != nil {
+			return reply, err
+		}
+	}
+	reply, err := d.ex.propose(d.repeatOf(v, claim))
+	if err != nil {
+		err = d.ex.unavailable(v.req.Key, err)
+	}
+	return reply, err
+}
+
+// bereft is what the ledger says of an attempt whose claim this process did not make, and which is gone; the zero Reply where it
+// stands. A claim that was in the way may have been taken out of it, and the open that was stuck under it may have arrived since:
+// whoever is told to act for that acts beside the next one. That its holder is gone is proved as the sweeper proves it.
+func (d *Desk) bereft(ctx context.Context, key flight.Key, claim flight.Claim) (flight.Reply, error) {
+	patience, cancel := d.patience(ctx)
+	defer cancel()
+	right, err := d.ex.session.TryAcquire(patience, key)
+	var held *lease.HeldError
+	switch {
+	case errors.As(err, &held) && held.Claim == claim:
+		return flight.Reply{}, nil
+	case held != nil:
+		return flight.Reply{}, &effect.Fenced{Key: key} // somebody else has the key: it is a matter of recovery
+	case err != nil:
+		return flight.Reply{}, d.lost(ctx, key, err)
+	}
+	defer right.Release()
+	reply, err := d.ex.cfg.Ledger.Propose(patience, &flight.Recover{Key: key, Claim: right.Claim()})
+	if err != nil {
+		return reply, d.ex.unavailable(key, err)
+	}
+	d.ex.settle.observe(reply.Flight)
+	d.ex.cfg.Events.Note(key, reply.Events)
+	return reply, nil
 }
 
 // isGuests reports whether a claim is of a remote caller's session that lives. A process that holds one for itself may wait

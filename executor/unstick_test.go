@@ -156,6 +156,30 @@ func TestUnstick_AnOpenThatArrivesWithoutItsClaim(t *testing.T) {
 	})
 }
 
+// The same, and the sending that took the claim out of the way has gone: the repeat finds an open attempt of its own, under a claim
+// that is gone.
+func TestUnstick_ARepeatOfAnOpenWithoutItsClaim(t *testing.T) {
+	stuckClaim(t, func(t *testing.T, l *delayed, _ *before, there *flightdtest.Flightd, req executor.OpenRequest) {
+		req.Wait = time.Millisecond
+		for claimsOf(t, there) > 0 {
+			_, err := there.Desk().Open(t.Context(), req)
+			requireAs[*effect.Busy](t, err)
+			asleep(t, 500*time.Millisecond)
+		}
+		reply, err := there.Ledger.Propose(t.Context(), l.stuck)
+		require.NoError(t, err)
+		require.Equal(t, flight.Proceed, reply.Decision)
+		acts, err := there.Desk().Open(t.Context(), req)
+		require.Error(t, err, "%v under a claim that is gone", acts.Decision)
+		l.heal()
+		asleep(t, 5*time.Second)
+		require.Equal(t, flight.Queued, there.Flight(req.Key).State, "nothing was sent, and nothing is in doubt")
+		require.Zero(t, claimsOf(t, there))
+		req.Nonce = flight.Nonce{2}
+		nobodyElseActs(t, there, proceed(t, there, req))
+	})
+}
+
 // comesBack opens again and again, for as long as somebody else is in the way, and renews a session meanwhile.
 func comesBack(t *testing.T, fd *flightdtest.Flightd, req executor.OpenRequest, most time.Duration, renews flight.SessionID, nonces ...flight.Nonce) (executor.OpenAnswer, error) {
 	t.Helper()

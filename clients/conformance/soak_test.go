@@ -256,6 +256,7 @@ func (s *soak) judge() {
 		require.NoError(s, err)
 		return !slices.ContainsFunc(left, func(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), ".report") })
 	})
+	s.leave()
 	d := newDriver(s.T, languages()[0], setup{Address: s.house.address(), Spool: s.spool, PatienceMS: 20_000, ReportWaitMS: 20_000})
 	words := map[string]int{}
 	for n := 0; ; n++ {
@@ -268,6 +269,25 @@ func (s *soak) judge() {
 		}
 	}
 	s.Logf("%v", words)
+}
+
+// leave ends the callers, and with them their sessions: after a restart of flightd nobody knows what a session that lives on was told
+// to look up. Before that they have given back what they opened and were not told of: no doubt is left about what was never sent.
+func (s *soak) leave() {
+	for n := 0; s.gentle && len(s.told[s.keyOf(n).id]) > 0; n++ {
+		k := s.keyOf(n)
+		if k.recovery != "hold" || len(s.bank.of(k.id).asked) > 0 {
+			continue
+		}
+		key := "default/charge/" + k.id
+		eventually(s.T, "nothing is in doubt about "+key+", where nothing was sent", patience, func() bool {
+			f := s.house.flight(key)
+			return !f.Tainted && f.State != "in_doubt"
+		})
+	}
+	for _, one := range s.seats {
+		one.d.signal(syscall.SIGKILL)
+	}
 }
 
 func (a answer) brief() string {
