@@ -201,7 +201,7 @@ func TestElsewhere_AReportTakesNoClaimOfAnOpenOnItsWay(t *testing.T) {
 		require.EqualValues(t, 2, proceed(t, here, req).Flight.AttemptNumber())
 		for range 15 {
 			asleep(t, 4*time.Second)
-			_, err := here.Desk().Renew(t.Context(), req.Session, []flight.Nonce{req.Nonce})
+			_, err := here.Desk().Renew(t.Context(), req.Session, executor.Renewal{Nonces: []flight.Nonce{req.Nonce}})
 			require.NoError(t, err)
 			require.NotNil(t, here.Flight(req.Key).OpenAttempt(), "nobody has taken it for lost")
 		}

@@ -84,7 +84,7 @@ func TestLate_AReportEndsTheLookOfADeadNode(t *testing.T) {
 		require.NoError(t, err)
 		for range 8 {
 			asleep(t, 4*time.Second)
-			_, err := next.Desk().Renew(t.Context(), looks.Session, []flight.Nonce{})
+			_, err := next.Desk().Renew(t.Context(), looks.Session, executor.Renewal{Nonces: []flight.Nonce{}})
 			require.NoError(t, err)
 		}
 		require.Zero(t, claimsOf(t, next))
