@@ -126,9 +126,9 @@ func (c *Client) elsewhere(ctx context.Context, deployment string) bool {
 }
 
 // Close waits for running effects to finish and to report, as long as ctx lives; then their contexts are cancelled with
-// ErrClosed, and what they still have to report goes to the spool. What no disk took is brought once more. It gives up the session, but for one under which a handler
-// has not returned even then: that ends by its time to live. Whoever waits for somebody else, and every new call, gets
-// ErrClosed.
+// ErrClosed, and what they still have to report goes to the spool. What no disk took is brought once more. It gives up
+// the session, but for one under which a handler has not returned even then: that ends by its time to live. Whoever waits
+// for somebody else, and every new call, gets ErrClosed.
 func (c *Client) Close(ctx context.Context) error {
 	c.gate.shut()
 	c.end()
