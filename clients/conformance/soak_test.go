@@ -62,6 +62,7 @@ type soak struct {
 	callers sync.WaitGroup
 
 	mu   sync.Mutex
+	used map[int]bool        // which keys were asked for
 	told map[string][]answer // by id: what callers were told
 }
 
@@ -90,7 +91,8 @@ func (c *chance) n(n int) int {
 func (c *chance) upTo(most time.Duration) time.Duration { return time.Duration(c.n(int(most))) }
 
 func newSoak(t *testing.T, seed uint64) *soak {
-	s := &soak{T: t, rnd: &chance{rnd: rand.New(rand.NewPCG(seed, 3))}, gentle: seed%2 == 0, house: newHouse(t), spool: t.TempDir(), told: map[string][]answer{}}
+	s := &soak{T: t, rnd: &chance{rnd: rand.New(rand.NewPCG(seed, 3))}, gentle: seed%2 == 0, house: newHouse(t), spool: t.TempDir(),
+		used: map[int]bool{}, told: map[string][]answer{}}
 	s.bank = newBank(t, s.rnd)
 	for _, l := range languages() {
 		if !wanted()[l.name] {
@@ -138,7 +140,7 @@ func (s *soak) run() {
 	over := make(chan struct{})
 	start := time.Now()
 	for _, one := range s.seats {
-		one.proxy.always(s.faults(one))
+		one.proxy.always(s.faults())
 		for range 4 {
 			s.callers.Go(func() { s.call(one, start, over) })
 		}
@@ -174,7 +176,7 @@ func (s *soak) trouble() {
 }
 
 // faults is what happens to a caller's requests.
-func (s *soak) faults(*seat) func(string) fault {
+func (s *soak) faults() func(string) fault {
 	strangers := slices.SortedFunc(maps.Values(pages()), func(a, b page) int { return strings.Compare(a.body+a.kind, b.body+b.kind) })
 	return func(path string) (f fault) {
 		if path == "/version" {
@@ -208,6 +210,13 @@ func (s *soak) keyOf(n int) soakKey {
 	return soakKey{id: fmt.Sprintf("%s-%d", recovery, n), recovery: recovery}
 }
 
+func (s *soak) use(n int) soakKey {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used[n] = true
+	return s.keyOf(n)
+}
+
 func (s *soak) callOf(k soakKey) call {
 	c := call{Name: "charge", ID: k.id, Callers: 1, Input: map[string]any{"id": k.id, "cents": 4200}, Recovery: k.recovery, WaitMS: 3000,
 		Effect: s.bank.url + "/effect/" + k.id}
@@ -228,8 +237,7 @@ func (s *soak) call(one *seat, start time.Time, over <-chan struct{}) {
 			return
 		default:
 		}
-		n := 3*int(time.Since(start)/(500*time.Millisecond)) + s.rnd.n(9)
-		k := s.keyOf(n)
+		k := s.use(3*int(time.Since(start)/(500*time.Millisecond)) + s.rnd.n(9))
 		p, gone := one.ask(s.callOf(k))
 		select {
 		case a := <-p.answers:
@@ -259,24 +267,18 @@ func (s *soak) judge() {
 	s.leave()
 	d := newDriver(s.T, languages()[0], setup{Address: s.house.address(), Spool: s.spool, PatienceMS: 20_000, ReportWaitMS: 20_000})
 	words := map[string]int{}
-	for n := 0; ; n++ {
-		k := s.keyOf(n)
-		if len(s.told[k.id]) == 0 && time.Duration(n/3)*500*time.Millisecond > soakSpan+5*time.Second {
-			break
-		}
-		if len(s.told[k.id]) > 0 || len(s.bank.of(k.id).asked) > 0 {
-			s.judgeKey(d, k, words)
-		}
+	for _, n := range slices.Sorted(maps.Keys(s.used)) {
+		s.judgeKey(d, s.keyOf(n), words)
 	}
-	s.Logf("%v", words)
+	s.Logf("%d keys: %v", len(s.used), words)
 }
 
 // leave ends the callers, and with them their sessions: after a restart of flightd nobody knows what a session that lives on was told
 // to look up. Before that they have given back what they opened and were not told of: no doubt is left about what was never sent.
 func (s *soak) leave() {
-	for n := 0; s.gentle && len(s.told[s.keyOf(n).id]) > 0; n++ {
+	for n := range s.used {
 		k := s.keyOf(n)
-		if k.recovery != "hold" || len(s.bank.of(k.id).asked) > 0 {
+		if !s.gentle || k.recovery != "hold" || len(s.bank.of(k.id).asked) > 0 {
 			continue
 		}
 		key := "default/charge/" + k.id
@@ -309,6 +311,7 @@ func (h *house) history(key string) string {
 	return string(text)
 }
 
+// judgeKey asks for a key once more, and holds its flight, what callers were told, and what happened at the bank against each other.
 func (s *soak) judgeKey(d *driver, k soakKey, words map[string]int) {
 	key := "default/charge/" + k.id
 	last := s.callOf(k)
