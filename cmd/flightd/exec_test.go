@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -65,6 +66,9 @@ func TestDev_StopsOnSIGTERM(t *testing.T) {
 
 // TestDev_StopsWhenItsTerminalCloses: in good order, as on SIGTERM. Under nohup it stays.
 func TestDev_StopsWhenItsTerminalCloses(t *testing.T) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP) // what this process ignores, under nohup, its children would ignore, too
+	defer signal.Stop(hup)
 	s := startServer(t)
 	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
