@@ -236,13 +236,19 @@ func nobodyThere(t *trial) {
 }
 
 // An open whose caller gave up is given back, and leaves no doubt: nothing was sent.
-func goneWithItsAnswer(t *trial) {
+func goneWithItsAnswer(t *trial) { goneFor(t, 0) }
+
+// That is so, too, where no server answers for longer than it is asked at once.
+func goneForLonger(t *trial) { goneFor(t, 7*time.Second) }
+
+func goneFor(t *trial, outage time.Duration) {
 	t.got(t.driver().do(t.call(func(c *call) { c.ID += "-warm-up" })), "executed")
 	t.provider.set(func(p *provider) { p.charges, p.seen = nil, nil })
 	away := true
 	t.proxy.always(func(path string) fault { return fault{drop: away && strings.HasSuffix(path, ":open")} })
 	d := t.driver(func(s *setup) { s.PatienceMS = 300 })
 	t.got(d.do(t.call()), "unavailable")
+	<-time.After(outage)
 	t.proxy.mu.Lock()
 	away = false
 	t.proxy.mu.Unlock()
