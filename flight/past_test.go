@@ -129,3 +129,17 @@ func TestRedact_ReachesEarlierGenerations(t *testing.T) {
 	_, reply := tell(t, w, &flight.Redact{Key: soloKey, Generation: 2, Who: "ann"})
 	require.Equal(t, flight.Missing, reply.Decision, "there is nothing left to erase")
 }
+
+// A redaction that was decided of one generation, and comes late, erases nothing of the next one.
+func TestRedact_IsOfTheGenerationThatWasSeen(t *testing.T) {
+	w, _ := tell(t, newWorld(soloKey), importOf(soloKey, flight.Succeeded, "x", fp1), &flight.Free{Key: soloKey, Generation: 1},
+		openOf(soloKey, flight.Policy{Retention: retains}, claims[0], nonce1, fp1),
+		reportOf(soloKey, attemptRef{2, flight.Token{Epoch: 1, Revision: 10, Number: 1}}, flight.Succeeded, "y"))
+	require.Equal(t, flight.StateSucceeded, w.flight(soloKey).State)
+	for _, generation := range []uint32{1, 3} {
+		_, reply := tell(t, w, &flight.Redact{Key: soloKey, Generation: generation, Who: "ann"})
+		require.Equal(t, flight.Precluded, reply.Decision)
+	}
+	_, reply := tell(t, w, &flight.Redact{Key: soloKey, Generation: 2, Who: "ann"})
+	require.Equal(t, flight.Accepted, reply.Decision)
+}
