@@ -98,16 +98,22 @@ func TestHazard25_JumpExpiresNothing(t *testing.T) {
 	})
 }
 
+// clockAhead is a store that closed with three flights that have ended, on a machine whose clock is a year ahead now.
+func clockAhead(t *testing.T) (Config, *levers) {
+	t.Helper()
+	l := &levers{wall: time.UnixMilli(1_700_000_000_000)}
+	cfg := memConfig(vfs.NewMem())
+	cfg.Clock = l.clock()
+	ended(t, cfg, 3)
+	l.wall = l.wall.Add(365 * 24 * time.Hour)
+	return cfg, l
+}
+
 // A machine that starts with a clock that is far ahead: its ledger's time follows, but for an hour nothing expires that
 // only this made due.
 func TestHazard25_StartWithAClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fs := vfs.NewMem()
-		l := &levers{wall: time.UnixMilli(1_700_000_000_000)}
-		cfg := memConfig(fs)
-		cfg.Clock = l.clock()
-		ended(t, cfg, 3)
-		l.wall = l.wall.Add(365 * 24 * time.Hour)
+		cfg, l := clockAhead(t)
 		var jump [2]flight.Time
 		cfg.Events.Jumped = func(from, to flight.Time) { jump = [2]flight.Time{from, to} }
 		s := openStore(t, cfg)
@@ -127,12 +133,7 @@ func TestHazard25_StartWithAClockAhead(t *testing.T) {
 // where the first one put it, and knows from where.
 func TestHazard25_StartsWithAClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fs := vfs.NewMem()
-		l := &levers{wall: time.UnixMilli(1_700_000_000_000)}
-		cfg := memConfig(fs)
-		cfg.Clock = l.clock()
-		ended(t, cfg, 3)
-		l.wall = l.wall.Add(365 * 24 * time.Hour)
+		cfg, l := clockAhead(t)
 		expire := func(s *Store, want int) {
 			t.Helper()
 			n, err := s.Expire(context.Background(), NoLimit)
@@ -152,7 +153,7 @@ func TestHazard25_StartsWithAClockAhead(t *testing.T) {
 		expire(s, 0)
 		l.pass(settleTime)
 		expire(s, 3)
-		_, err := fs.Stat("ledger/" + jumpedFile)
+		_, err := cfg.FS.Stat("ledger/" + jumpedFile)
 		require.True(t, oserror.IsNotExist(err), "it is settled: %v", err)
 	})
 }
@@ -185,12 +186,7 @@ func TestJumpThatCannotBeRead(t *testing.T) {
 // what only that made due does not end.
 func TestHazard25_ClockAheadIsSetRight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fs := vfs.NewMem()
-		l := &levers{wall: time.UnixMilli(1_700_000_000_000)}
-		cfg := memConfig(fs)
-		cfg.Clock = l.clock()
-		ended(t, cfg, 3)
-		l.wall = l.wall.Add(365 * 24 * time.Hour)
+		cfg, l := clockAhead(t)
 		ahead, err := Open(context.Background(), cfg)
 		require.NoError(t, err)
 		l.pass(time.Minute)

@@ -639,8 +639,12 @@ class Flight:
                           "error": "its caller gave up before it was answered"}
                 self._client._ask("POST", f"/v1/flights/{answer['flight_id']}/report", report, has="state",
                                   timeout=5.0, patience=5.0)
+        except Busy:
+            return True
         except Error as e:
-            return isinstance(e, Busy) or not (e._unsure or _taking(e) == "later")
+            return not (e._unsure or _taking(e) == "later")
+        except Exception:  # an answer that nobody can read must not end the pursuit of others
+            return False
         return True
 
     def _let_go(self, answer: Dict[str, Any]) -> None:
