@@ -6,17 +6,25 @@ import (
 	"time"
 )
 
-// MaxOpenLife bounds how far ahead of the ledger's time an Open may be valid, and so how long the nonce of an attempt
-// must be remembered after the attempt itself was forgotten.
-const MaxOpenLife = time.Minute
+// How long an Open may be valid.
+const (
+	// MaxOpenLife bounds how far ahead of the ledger's time the NotAfter of an Open may be that opens something. A used
+	// nonce and an ended session are remembered until every Open that names them has expired by it.
+	MaxOpenLife = time.Minute
+	// MaxNonceLife bounds how long a nonce is remembered whose NotAfter is further ahead than MaxOpenLife. Its Open opens
+	// nothing, and a copy that arrives later, when the NotAfter is no longer too far ahead, opens nothing either.
+	MaxNonceLife = time.Hour
+)
 
 // Apply is the whole of the rules: what one command does to what it sees. It is pure: the same view and command give
 // the same answer on every node, for ever; it reads no clock and draws no chance. Flights in v are not changed.
 //
-// The returned view holds the header and the flight as they stand afterwards. Reply.Changed says whether the flight
-// must be stored. The invariants of the package comment hold for every view that Apply returns, if they held before.
+// The returned view holds the header and the flight as the command leaves them. Reply.Changed says whether the flight
+// must be stored. The flight's version becomes that of the command, except where nothing but a used nonce or a count of
+// duplicates was added: people decide by the version that they have seen. The invariants of the package comment hold
+// for every view that Apply returns, if they held before.
 func Apply(v View, c Command) (View, Reply) {
-	t := &turn{header: v.Header, before: v.Flight, saga: v.Saga, key: c.Target()}
+	t := &turn{header: v.Header, before: v.Flight, saga: v.Saga, ended: v.Ended, key: c.Target()}
 	d := t.apply(c)
 	if t.after != nil {
 		if !t.quiet {
@@ -24,11 +32,14 @@ func Apply(v View, c Command) (View, Reply) {
 		}
 		v.Flight = t.after
 	}
+	if t.gone {
+		v.Flight = nil
+	}
 	v.Header = t.header
-	reply := Reply{Decision: d, Flight: v.Flight, Changed: t.after != nil, Events: t.events, Wait: t.wait}
+	reply := Reply{Decision: d, Flight: v.Flight, Changed: t.after != nil || t.gone, Deleted: t.gone, Events: t.events, Wait: t.wait}
 	switch d {
 	case Proceed:
-		reply.Token = v.Flight.Newest().Token()
+		reply.Token = v.Header.TokenOf(v.Flight.Newest())
 	case Look:
 		reply.Probe = v.Flight.Probe.Number
 	}
@@ -42,9 +53,11 @@ type turn struct {
 	before *Flight // as it was; never changed
 	after  *Flight // as it becomes; nil until something changes
 	saga   *Flight
+	ended  bool // the session of the Open is remembered as ended
 	events []Event
 	wait   time.Duration
 	quiet  bool // what changed is no new version of the flight
+	gone   bool // nothing is left of the flight
 }
 
 func (t *turn) apply(c Command) Decision {
@@ -57,8 +70,10 @@ func (t *turn) apply(c Command) Decision {
 		return t.report(c)
 	case *Abandon:
 		return t.abandon(c)
-	case *Recover:
-		return t.recover(c)
+	case *Ended:
+		return t.sessionEnded(c)
+	case *Withdraw:
+		return t.withdraw(c)
 	case *Verdict:
 		return t.verdict(c)
 	case *Suspend:
@@ -89,6 +104,8 @@ func (t *turn) apply(c Command) Decision {
 		return t.bootstrap(c)
 	case *RaiseEpoch:
 		return t.raiseEpoch(c)
+	case *RecordGuard:
+		return t.recordGuard(c)
 	case *Tick:
 		return Accepted
 	case *Count:
@@ -97,7 +114,7 @@ func (t *turn) apply(c Command) Decision {
 	return Precluded
 }
 
-// flight is the record as it stands now; nil when the key was never used.
+// flight is the record as the command has left it so far; nil when the key was never used.
 func (t *turn) flight() *Flight {
 	if t.after != nil {
 		return t.after
@@ -137,8 +154,8 @@ func (t *turn) note(k EventKind, e Event) {
 // absent reports whether the key was never used or was freed.
 func (t *turn) absent() bool { return t.flight() == nil || t.flight().State == Absent }
 
-// busy answers that it is too early, or not the asker's turn, for the time until the given moment; 0 when only an
-// event can tell.
+// busy answers that it is too early, or that another holder is in the way, until the given moment; 0 when only an event
+// will end that.
 func (t *turn) busy(until Time) Decision {
 	if until > 0 {
 		t.wait = max(0, until.Until(t.header.Now))
@@ -146,7 +163,7 @@ func (t *turn) busy(until Time) Decision {
 	return Busy
 }
 
-// settled answers a submission whose key is settled, in the order that DESIGN.md 3a gives; NoDecision where it is not.
+// settled answers a submission whose key is settled, conflict before gone before replay; NoDecision where it is not.
 func (t *turn) settled(fp Fingerprint) Decision {
 	switch f := t.flight(); {
 	case t.absent():
@@ -161,7 +178,7 @@ func (t *turn) settled(fp Fingerprint) Decision {
 	return NoDecision
 }
 
-// standing answers what is true of a flight that nobody is about to fly.
+// standing answers with the present state of a flight, to a command that does not change it.
 func (t *turn) standing() Decision {
 	f := t.flight()
 	switch {
@@ -234,7 +251,7 @@ func (t *turn) undoubt() {
 	}
 }
 
-// clear takes back all doubt: something or somebody knows.
+// clear takes back all doubt: it is known what happened.
 func (t *turn) clear() {
 	f := t.edit()
 	f.Doubts = 0
@@ -296,7 +313,7 @@ func (t *turn) delay(asked time.Duration) time.Duration {
 	return max(asked, f.Policy.Retry.Backoff(f.ID, int(f.Counted)))
 }
 
-// settleDoubt applies the recovery policy to a tainted flight with nothing open: DESIGN.md 2.
+// settleDoubt applies the recovery policy to a tainted flight with nothing open.
 func (t *turn) settleDoubt(delay time.Duration) {
 	f := t.edit()
 	switch {
@@ -372,7 +389,7 @@ func (t *turn) nextGeneration(by Mark) *Flight {
 		state = old.Was
 	}
 	next.Past = append(slices.Clip(old.Past), Past{Generation: old.Generation, State: state, Receipt: old.Receipt, EndedBy: by})
-	next.Spent = t.spentOf(old)
+	next.UsedNonces = t.usedNoncesOf(old)
 	t.after = next
 	return next
 }

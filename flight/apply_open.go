@@ -7,7 +7,7 @@ func (t *turn) submit(c *Submit) Decision {
 		return d
 	}
 	if t.absent() {
-		if !t.mayStart(&c.Submission) {
+		if !t.mayOpenStep(&c.Submission) {
 			return Fenced
 		}
 		t.create(&c.Submission)
@@ -15,47 +15,36 @@ func (t *turn) submit(c *Submit) Decision {
 	return t.standing()
 }
 
-// open is the gate before every effect. An Open that opens nothing moves no fence.
+// open decides who may act: the ledger alone does. Every effect is preceded by an Open that was answered Proceed. An Open
+// that opens nothing moves no fence.
 func (t *turn) open(c *Open) Decision {
-	t.see(c.Claim)
 	if d := t.settled(c.Submission.Fingerprint); d != NoDecision {
 		return d
 	}
-	if c.Claim.Epoch != t.header.LeaseEpoch || c.StoreEpoch != t.header.StoreEpoch {
+	if c.StoreEpoch != t.header.StoreEpoch {
 		return Fenced
 	}
-	if t.flying(c.Claim.Session, c.Nonce) {
-		if c.Repeat && !t.flight().Newest().Told {
-			t.edit()
-			t.newest().Told = true
-		}
-		return Proceed // a repeat: the first answer is still true
+	if d := t.repeated(c.Nonce); d != NoDecision {
+		return d
 	}
-	if c.Repeat {
-		return Fenced // it came to an end, perhaps without ever being told to act
-	}
-	late := c.NotAfter < t.header.Now || c.NotAfter > t.header.Now.Add(MaxOpenLife)
-	if late || t.isSpent(c.Claim.Session, c.Nonce) {
-		return Fenced
+	if d := t.refused(c); d != NoDecision {
+		return d
 	}
 	if t.absent() {
-		if !t.mayStart(&c.Submission) || !t.rises(c.Claim) {
-			return Fenced
-		}
 		t.create(&c.Submission)
 	}
-	if d := t.overcome(c.Claim); d != NoDecision {
+	if d := t.overcome(); d != NoDecision {
 		return d
 	}
 	switch f := t.flight(); f.State {
 	case AwaitingApproval:
 		return Unapproved
 	case InDoubt:
-		return Doubtful
+		return t.doubtful(c)
 	case Waiting:
 		return t.busy(f.Wake.At)
 	case Running:
-		return t.look(c.Claim)
+		return t.look(c)
 	case Scheduled:
 		if f.NotBefore > t.header.Now {
 			return t.busy(f.NotBefore)
@@ -67,39 +56,73 @@ func (t *turn) open(c *Open) Decision {
 	return t.takeOff(c)
 }
 
-// flying reports whether the open attempt is this asker's, and still in its hands: one that waits for a callback has
-// acted already.
-func (t *turn) flying(session SessionID, nonce Nonce) bool {
+// repeated answers the repeat of an Open whose first answer is still true, whatever session the repeat names. A caller
+// whose attempt waits for a callback has acted already: its Open is not repeated.
+func (t *turn) repeated(nonce Nonce) Decision {
 	f := t.flight()
-	a := f.OpenAttempt()
-	return a != nil && f.State == Running && a.Nonce == nonce && a.Claim.Session == session
+	switch a := f.OpenAttempt(); {
+	case f == nil:
+	case a != nil && a.Nonce == nonce && f.State == Running:
+		return Proceed
+	case f.Looking() && f.Probe.Nonce == nonce && nonce != (Nonce{}):
+		return Look
+	}
+	return NoDecision
 }
 
-// overcome deals with an open attempt that stands in the way of a newer claim: the older claim is gone, so its holder
-// is. NoDecision: nothing stands in the way any more.
-func (t *turn) overcome(claim Claim) Decision {
+// refused answers an Open that can open nothing, in whatever state the flight is. The order matters: a caller that is
+// answered OpenExpired leaves without a word, so nobody may get this answer whose nonce has opened an attempt.
+func (t *turn) refused(c *Open) Decision {
+	switch {
+	case c.NotAfter > t.header.Now.Add(MaxOpenLife):
+		return t.tooFarAhead(c)
+	case t.isUsed(c.Nonce):
+		return t.answerUsed(c.Nonce)
+	case c.NotAfter < t.header.Now:
+		return OpenExpired
+	case t.ended, c.Session.Epoch != t.header.LeaseEpoch:
+		return SessionEnded
+	case t.exhausted():
+		return Exhausted
+	case !t.mayOpenStep(&c.Submission), !t.tokenRises():
+		return Fenced
+	}
+	return NoDecision
+}
+
+// overcome deals with an open attempt that is in the way. The attempt is lost where its time is over, or where its session
+// is of an older lease epoch whose hold is over; that a session has ended is for Ended to say. NoDecision: no attempt is
+// open any more.
+func (t *turn) overcome() Decision {
 	f := t.flight()
 	a := f.OpenAttempt()
 	if a == nil {
 		return NoDecision
 	}
+	until := a.Deadline(f.Policy)
 	if f.State == Waiting {
-		if f.Wake.At == 0 || t.header.Now < f.Wake.At {
-			return t.busy(f.Wake.At)
-		}
-		t.lose("the callback did not come in time")
-		return NoDecision
+		until = f.Wake.At
 	}
-	switch order := claim.Compare(a.Claim); {
-	case order < 0:
-		return Fenced
-	case order == 0:
-		return Busy
-	case a.Claim.Epoch < t.header.LeaseEpoch && t.header.Now < t.header.EpochHold:
-		return t.busy(t.header.EpochHold)
+	voided := f.State == Running && a.Session.Epoch < t.header.LeaseEpoch // etcd has lost its session
+	switch hold := t.header.EpochHold; {
+	case until > 0 && t.header.Now >= until:
+		t.lose(overdue(f))
+	case voided && t.header.Now >= hold:
+		t.lose("etcd has lost its session, and the hold is over")
+	case voided && (until == 0 || hold < until):
+		return t.busy(hold)
+	default:
+		return t.busy(until)
 	}
-	t.lose("its holder is gone")
 	return NoDecision
+}
+
+// overdue is the reason why an open attempt is lost whose time is over.
+func overdue(f *Flight) string {
+	if f.State == Waiting {
+		return "the callback did not come in time"
+	}
+	return "its time-out is over"
 }
 
 // lose concludes that the open attempt will not report by itself any more. It may still do so late (invariant I8).
@@ -112,24 +135,41 @@ func (t *turn) lose(cause string) {
 	t.settleDoubt(0)
 }
 
+// nextToken is the token of the key's next attempt. Its number follows the greatest that the key has seen.
+func (t *turn) nextToken() Token {
+	next := Token{StoreEpoch: t.header.StoreEpoch, Number: 1}
+	if f := t.flight(); f != nil {
+		next.Number += f.Fence.Number
+	}
+	return next
+}
+
+// tokenRises reports whether the next token is above all that the key has seen (invariant I2). It is not where this ledger
+// is older than one that the key was opened in.
+func (t *turn) tokenRises() bool {
+	f := t.flight()
+	return f == nil || t.nextToken().Compare(f.Fence) > 0
+}
+
 // takeOff opens the attempt (invariants I1 and I2). If the process dies right after this command is committed, the
 // effect may have happened or not: the recovery policy decides.
 func (t *turn) takeOff(c *Open) Decision {
-	if !t.rises(c.Claim) || !t.phaseAllows() {
-		return Fenced
-	}
 	f := t.flight()
-	token := t.nextToken(c.Claim)
 	if f.Tainted() && !f.WithinWindow(t.header.Now) && !f.Policy.Saga {
 		t.settleDoubt(0)
-		if t.flight().State == Running {
-			return t.look(c.Claim)
+		switch t.flight().State {
+		case Running:
+			return t.look(c)
+		case InDoubt:
+			return t.doubtful(c)
 		}
 		return t.standing()
 	}
+	token := t.nextToken()
 	f = t.edit()
 	t.trimAttempts()
-	f.Attempts = append(f.Attempts, Attempt{Number: token.Number, Claim: c.Claim, Nonce: c.Nonce, Owner: Text(c.Owner), OpenedAt: t.header.Now})
+	f.Attempts = append(f.Attempts, Attempt{Number: token.Number, StoreEpoch: token.StoreEpoch, Session: c.Session, Nonce: c.Nonce,
+		NotAfter: c.NotAfter, Owner: Text(c.Owner), OpenedAt: t.header.Now})
 	f.State, f.NotBefore, f.Cause = Running, 0, ""
 	f.Fence = token
 	f.AttemptCount++
@@ -141,38 +181,43 @@ func (t *turn) takeOff(c *Open) Decision {
 	return Proceed
 }
 
-// nextToken is the token that the key's next attempt gets under this claim.
-func (t *turn) nextToken(claim Claim) Token {
-	token := Token{Epoch: claim.Epoch, Revision: claim.Revision, Number: 1}
-	if f := t.flight(); f != nil {
-		token.Number += f.Fence.Number
+// trimAttempts makes room for one more attempt. The oldest one leaves its doubt, which is counted in Doubts, and its nonce,
+// which stays used.
+func (t *turn) trimAttempts() {
+	f := t.edit()
+	f.UsedNonces = t.unexpired(f.UsedNonces)
+	if len(f.Attempts) >= MaxAttempts {
+		f.UsedNonces = t.withNonceOf(f.UsedNonces, &f.Attempts[0])
+		f.Attempts = slices.Delete(f.Attempts, 0, 1)
 	}
-	return token
 }
 
-// rises reports whether an attempt under this claim would get a token above all that the key has seen (invariant I2).
-func (t *turn) rises(claim Claim) bool {
-	f := t.flight()
-	return f == nil || t.nextToken(claim).Compare(f.Fence) > 0
+// doubtful answers that the flight waits for a person, and uses up the nonce: a copy of this Open that comes after the
+// person's decision would open an attempt of which its caller knows nothing.
+func (t *turn) doubtful(c *Open) Decision {
+	t.use(c.Nonce, c.NotAfter)
+	return Doubtful
 }
 
-// look sends the holder of the key to ask the provider, once that can be of use. A look-up is not an attempt: it
-// moves no fence, and the newest attempt may still report.
-func (t *turn) look(claim Claim) Decision {
+// look sends a caller to ask the provider, once that can be of use and nobody else is asking. A look-up is no attempt: it
+// moves no fence, and the newest attempt may still report. It uses up its nonce: what follows from the verdict is opened
+// under another one.
+func (t *turn) look(c *Open) Decision {
 	f := t.flight()
-	p := f.Probe
-	newest := f.Newest().Claim
+	p := *f.Probe
 	switch {
-	case claim.Compare(newest) < 0 || claim.Compare(p.Claim) < 0:
-		return Fenced
 	case t.header.Now < p.NotBefore:
 		return t.busy(p.NotBefore)
-	case claim != p.Claim:
-		t.probe(Probe{NotBefore: p.NotBefore, Tries: p.Tries, Claim: claim})
+	case t.header.Now < p.Until:
+		return t.busy(p.Until)
 	}
+	p.Session, p.Nonce, p.Until = c.Session, c.Nonce, t.header.Now.Add(f.Policy.lookTime())
+	t.probe(p)
+	t.use(c.Nonce, c.NotAfter)
 	return Look
 }
 
+// startLooking makes a look-up due, after the settle delay: until then an effect of the attempt may not show yet.
 func (t *turn) startLooking() {
 	f := t.edit()
 	f.State, f.Wake, f.NotBefore, f.Cause = Running, nil, 0, ""
@@ -188,72 +233,10 @@ func (t *turn) probe(p Probe) {
 	f.Probe = &p
 }
 
-func (t *turn) recover(c *Recover) Decision {
-	t.see(c.Claim)
-	if t.absent() || t.flight().State.Terminal() {
-		return t.standing()
-	}
-	if c.Claim.Epoch != t.header.LeaseEpoch {
-		return Fenced
-	}
-	if d := t.overcome(c.Claim); d != NoDecision {
-		return d
-	}
-	if f := t.flight(); f.Looking() {
-		return t.look(c.Claim)
-	}
-	return t.standing()
-}
-
-// see remembers the highest revision of the current epoch: an etcd that shows less has lost its past.
-func (t *turn) see(c Claim) {
-	if c.Epoch == t.header.LeaseEpoch {
-		t.header.MaxRevision = max(t.header.MaxRevision, c.Revision)
-	}
-}
-
-// isSpent reports whether the nonce has opened an attempt before, or may not open one any more.
-func (t *turn) isSpent(session SessionID, nonce Nonce) bool {
-	f := t.flight()
-	if f == nil {
-		return false
-	}
-	return slices.ContainsFunc(f.Attempts, func(a Attempt) bool { return a.Nonce == nonce && a.Claim.Session == session }) ||
-		slices.ContainsFunc(f.Spent, func(s SpentNonce) bool { return s.Nonce == nonce && s.Session == session })
-}
-
-// trimAttempts makes room for one more attempt. What still matters of the oldest one is kept: its doubt is counted in
-// Doubts, its nonce stays spent.
-func (t *turn) trimAttempts() {
+// endLook lets another caller be sent to ask the provider. Until one is, the verdict of the first caller counts.
+func (t *turn) endLook() {
 	f := t.edit()
-	f.Spent = t.stillSpent(f.Spent)
-	if len(f.Attempts) >= MaxAttempts {
-		f.Spent = t.spend(f.Spent, &f.Attempts[0])
-		f.Attempts = slices.Delete(f.Attempts, 0, 1)
-	}
-}
-
-// spentOf is what a flight that gives way to a new generation or a tombstone leaves of its nonces.
-func (t *turn) spentOf(f *Flight) []SpentNonce {
-	spent := t.stillSpent(f.Spent)
-	for i := range f.Attempts {
-		spent = t.spend(spent, &f.Attempts[i])
-	}
-	return spent
-}
-
-// spend remembers an attempt's nonce for as long as an Open that carries it may be valid.
-func (t *turn) spend(spent []SpentNonce, a *Attempt) []SpentNonce {
-	until := a.OpenedAt.Add(MaxOpenLife)
-	if until < t.header.Now {
-		return spent
-	}
-	return append(slices.Clip(spent), SpentNonce{Session: a.Claim.Session, Nonce: a.Nonce, Until: until})
-}
-
-func (t *turn) stillSpent(spent []SpentNonce) []SpentNonce {
-	if !slices.ContainsFunc(spent, func(s SpentNonce) bool { return s.Until < t.header.Now }) {
-		return spent
-	}
-	return slices.DeleteFunc(slices.Clone(spent), func(s SpentNonce) bool { return s.Until < t.header.Now })
+	p := *f.Probe
+	p.Session, p.Until = Session{}, 0
+	f.Probe = &p
 }

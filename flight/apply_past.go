@@ -19,7 +19,7 @@ func (t *turn) redact(c *Redact) Decision {
 	case f.State == Absent && !f.keepsPastBodies():
 		return Missing
 	case f.Redacted != nil:
-		return Accepted // the first one stands
+		return Accepted // the first one counts
 	}
 	mark := Mark{Who: Text(c.Who), Why: Text(c.Why), At: t.header.Now}
 	f = t.edit()

@@ -3,14 +3,12 @@ package flight
 import "slices"
 
 // report takes the outcome of an attempt (invariant I3): from the newest one, until the flight is terminal. Every
-// other report is kept as evidence and changes nothing else.
+// other report is kept as evidence and changes nothing else; so is one of an attempt that a restored ledger has lost, or
+// with a token of another store epoch.
 func (t *turn) report(c *Report) Decision {
 	f := t.flight()
-	if f == nil {
-		return Missing
-	}
 	a := f.Newest()
-	if c.Generation != f.Generation || a == nil || a.Token() != c.Token {
+	if a == nil || c.Generation != f.Generation || t.header.TokenOf(a) != c.Token {
 		return t.fence(c)
 	}
 	if repeated := a.Reported&bit(c.Outcome) != 0; repeated && t.sameReport(c) {
@@ -85,20 +83,33 @@ func receiptOf(c *Report) Receipt {
 	return Receipt{Outcome: c.Outcome, ExternalID: c.ExternalID, Body: c.Body, Attempt: c.Token.Number, Source: FromReport}
 }
 
-// fence keeps a late report as evidence. The same report twice is one piece of evidence.
+// fence keeps a late report as evidence. The same report twice is one piece of evidence. A tombstone keeps only what shows
+// a second effect.
+//
+// A report may be of an attempt that this ledger has lost, because an older one was restored. Its number is not given
+// again. Where the whole flight is lost, the key goes on in the generation of that attempt, so that the next one sends the
+// provider the same idempotency key.
 func (t *turn) fence(c *Report) Decision {
 	e := Evidence{Token: c.Token, Generation: c.Generation, Outcome: c.Outcome, ExternalID: Text(c.ExternalID), Digest: c.Body.Digest,
 		At: t.header.Now, Error: Text(c.Error)}
-	known := slices.ContainsFunc(t.flight().Evidence, func(k Evidence) bool {
+	f := t.flight()
+	if f == nil {
+		f = t.edit()
+		f.Generation = max(f.Generation, c.Generation)
+	}
+	second := t.isSecondEffect(&e)
+	known := slices.ContainsFunc(f.Evidence, func(k Evidence) bool {
 		return k.Token == e.Token && k.Generation == e.Generation && k.Outcome == e.Outcome && k.ExternalID == e.ExternalID && k.Digest == e.Digest
 	})
-	if known {
+	if known || f.State == Expired && !second {
 		return Fenced
 	}
 	t.keep(e)
+	f = t.edit()
+	f.Fence = Token{StoreEpoch: max(f.Fence.StoreEpoch, c.Token.StoreEpoch), Number: max(f.Fence.Number, c.Token.Number)}
 	t.note(EventFencedReport, Event{Generation: e.Generation, Attempt: c.Token.Number, Outcome: c.Outcome, Note: firstOf(e.Error, e.ExternalID)})
-	if e.Outcome == Succeeded {
-		t.compare(&e)
+	if second {
+		t.overlap(&e)
 	}
 	return Fenced
 }
@@ -119,26 +130,25 @@ func (t *turn) keep(e Evidence) {
 	}
 }
 
-// compareAll holds the evidence of the generation that has just ended against its end.
+// compareAll compares the evidence of the generation that has just ended with its end.
 func (t *turn) compareAll() {
 	f := t.flight()
 	for i := range f.Evidence {
-		if e := &f.Evidence[i]; e.Generation == f.Generation && e.Outcome == Succeeded {
-			t.compare(e)
+		if e := &f.Evidence[i]; e.Generation == f.Generation && t.isSecondEffect(e) {
+			t.overlap(e)
 		}
 	}
 }
 
-// compare raises overlap where a late report of success names another effect than the one recorded, or one where none
-// should be.
-func (t *turn) compare(e *Evidence) {
+// isSecondEffect reports whether a late report of success names another effect than the one recorded, or one where none
+// should be. Before its generation has ended there is nothing to compare it with: compareAll does then.
+func (t *turn) isSecondEffect(e *Evidence) bool {
 	state, receipt := t.endOf(e.Generation)
-	switch {
-	case !state.Terminal():
-		return // nothing to compare it with yet: land and finish will
-	case receipt != nil && receipt.SameEffect(e.Outcome, e.ExternalID, e.Digest):
-		return
-	}
+	return e.Outcome == Succeeded && state.Terminal() && (receipt == nil || !receipt.SameEffect(e.Outcome, e.ExternalID, e.Digest))
+}
+
+// overlap raises the alarm of a second effect.
+func (t *turn) overlap(e *Evidence) {
 	t.edit().Overlap = true
 	t.note(EventOverlap, Event{Generation: e.Generation, Attempt: e.Token.Number, Outcome: e.Outcome, Note: e.ExternalID})
 }
@@ -160,50 +170,39 @@ func (t *turn) endOf(generation uint32) (State, *Receipt) {
 	return Absent, nil
 }
 
-// abandon: nothing was sent, nor will be.
+// abandon takes the word of the caller that made the nonce: nothing was sent, nor will be. An attempt that waits for its
+// callback cannot be abandoned: its effect has started.
 func (t *turn) abandon(c *Abandon) Decision {
-	if c.Token.IsZero() {
-		return t.abandonNonce(c)
-	}
-	f := t.flight()
-	if a := f.Newest(); f == nil || a == nil || c.Generation != f.Generation || a.Token() != c.Token {
+	if c.StoreEpoch != t.header.StoreEpoch {
 		return Fenced
 	}
-	return t.dropNewest(c)
-}
-
-func (t *turn) abandonNonce(c *Abandon) Decision {
-	if f := t.flight(); f != nil {
-		if a := f.Newest(); a != nil && c.means(a) {
-			return t.dropNewest(c)
-		}
-	}
-	switch {
-	case t.isSpent(c.Session, c.Nonce) || c.NotAfter < t.header.Now:
+	f := t.flight()
+	switch a := f.Newest(); {
+	case a != nil && a.Nonce == c.Nonce:
+		return t.dropNewest(c)
+	case f.Looking() && f.Probe.Nonce == c.Nonce:
+		t.endLook()
 		return Accepted
-	case c.NotAfter > t.header.Now.Add(MaxOpenLife):
-		return Precluded // such an Open is no Open yet, and nothing is remembered for longer than one can live
+	case t.isUsed(c.Nonce) || c.NotAfter < t.header.Now:
+		return Accepted
+	case c.NotAfter > t.header.Now.Add(MaxNonceLife):
+		return OpenExpired // nothing is remembered for that long
+	case t.exhausted():
+		return Exhausted
 	}
-	f := t.edit()
-	f.Spent = append(slices.Clip(t.stillSpent(f.Spent)), SpentNonce{Session: c.Session, Nonce: c.Nonce, Until: c.NotAfter})
+	t.use(c.Nonce, c.NotAfter)
 	return Accepted
 }
 
-// means reports whether an attempt is what an Open has opened that is abandoned by its nonce.
-func (c *Abandon) means(a *Attempt) bool {
-	return a.Nonce == c.Nonce && a.Claim.Session == c.Session && (c.Claim == Claim{} || a.Claim == c.Claim)
-}
-
-// dropNewest ends the newest attempt as one that sent nothing, and counts no retry for it. Whoever opened it and did not
-// hear the answer cannot say so any more once a repeat of the Open was told to act: the log decides which came first. Of an
-// attempt that waits for its callback nobody can: it has acted.
+// dropNewest ends the newest attempt as one that sent nothing, and counts no retry for it. Where the attempt was lost
+// before, its doubt is taken back.
 func (t *turn) dropNewest(c *Abandon) Decision {
 	f := t.flight()
 	a := f.Newest()
 	switch {
 	case f.State.Terminal() || a.Reported != 0 || !a.Open() && !a.Lost:
 		return Accepted
-	case a.Told && !c.ByCaller, a.Open() && f.State == Waiting:
+	case a.Open() && f.State == Waiting:
 		return Fenced
 	}
 	wasOpen := a.Open()
@@ -236,7 +235,7 @@ func (t *turn) verdict(c *Verdict) Decision {
 	if t.absent() || f.State.Terminal() {
 		return t.standing()
 	}
-	if c.Generation != f.Generation || !f.Looking() || f.Probe.Number != c.Probe || f.Probe.Claim == (Claim{}) {
+	if c.Generation != f.Generation || !f.Looking() || f.Probe.Number != c.Probe || f.Probe.Nonce == (Nonce{}) {
 		return Fenced
 	}
 	number := f.Newest().Number

@@ -1,16 +1,19 @@
 package flight
 
-// mayStart reports whether a submission may make this flight: every flight that is no step; and a step when its
-// saga's driver, and no driver before it, starts it in the right phase.
-func (t *turn) mayStart(s *Submission) bool {
-	if !t.key.IsStep() {
+// mayOpenStep reports whether a step may be made or opened now; every flight that is no step may. The phase of its saga
+// must allow it. A driver that performs the step itself, or submits it, names its own token, and must be the saga's open
+// attempt. A worker of a pool names no driver, and opens only a step that a driver has submitted before.
+func (t *turn) mayOpenStep(s *Submission) bool {
+	switch {
+	case !t.key.IsStep():
 		return true
-	}
-	if !t.phaseAllows() {
+	case !t.phaseAllows():
 		return false
+	case s.Driver.IsZero():
+		return !t.absent()
 	}
 	driver := t.saga.OpenAttempt()
-	return driver != nil && driver.Token() == s.Driver
+	return driver != nil && t.header.TokenOf(driver) == s.Driver
 }
 
 // phaseAllows reports whether an attempt of this flight may open in the present phase of its saga: forward steps in
@@ -31,7 +34,7 @@ func (t *turn) phaseAllows() bool {
 func (t *turn) turn(c *Turn) Decision {
 	f := t.flight()
 	a := f.Newest()
-	if a == nil || c.Generation != f.Generation || a.Token() != c.Token || !a.Open() || f.Phase == NoPhase {
+	if a == nil || c.Generation != f.Generation || t.header.TokenOf(a) != c.Token || !a.Open() || f.Phase == NoPhase {
 		return Fenced
 	}
 	if f.Phase == Forward {
@@ -64,7 +67,7 @@ func (t *turn) seal(*Seal) Decision {
 func (t *turn) suspend(c *Suspend) Decision {
 	f := t.flight()
 	a := f.Newest()
-	if a == nil || c.Generation != f.Generation || a.Token() != c.Token {
+	if a == nil || c.Generation != f.Generation || t.header.TokenOf(a) != c.Token {
 		return Fenced
 	}
 	if f.State == Waiting {
@@ -89,18 +92,20 @@ func (t *turn) suspend(c *Suspend) Decision {
 	return Accepted
 }
 
+// wakeUp ends a sleep, or an open attempt whose time is over. Of an attempt whose time is not over it says how long to wait.
 func (t *turn) wakeUp(c *WakeUp) Decision {
 	f := t.flight()
 	switch {
 	case t.absent():
 		return Missing
-	case c.Generation != f.Generation || f.State != Waiting:
+	case c.Generation != f.Generation:
 		return t.standing()
-	case f.Wake.Callback:
-		if f.Wake.At == 0 || t.header.Now < f.Wake.At {
-			return t.busy(f.Wake.At)
+	case f.OpenAttempt() != nil:
+		if d := t.overcome(); d != NoDecision {
+			return d
 		}
-		t.lose("the callback did not come in time")
+		return t.standing()
+	case f.State != Waiting:
 		return t.standing()
 	}
 	f = t.edit()

@@ -10,7 +10,7 @@ func (t *turn) cancel(c *Cancel) Decision {
 	case f.State.Terminal() || c.Generation != f.Generation:
 		return Precluded
 	case f.Cancel != nil:
-		return Accepted // the first one stands
+		return Accepted // the first one counts
 	}
 	f = t.edit()
 	f.Cancel = &Mark{Who: Text(c.Who), Why: Text(c.Why), At: t.header.Now}
@@ -83,7 +83,7 @@ func resolution(v Verb, why string) string {
 	return v.String() + ": " + why
 }
 
-// decide is the answer to an approval. The first one in the log stands.
+// decide is the answer to an approval. The first one in the log counts.
 func (t *turn) decide(c *Decide) Decision {
 	f := t.flight()
 	switch {
@@ -134,7 +134,7 @@ func (t *turn) retry(c *Retry) Decision {
 	return Accepted
 }
 
-// free lets whoever comes run the effect again.
+// free lets the next opener run the effect again.
 func (t *turn) free(c *Free) Decision {
 	f := t.flight()
 	switch {
@@ -151,10 +151,14 @@ func (t *turn) free(c *Free) Decision {
 	return Accepted
 }
 
-// expire leaves a tombstone (invariant I4): just what still guards the key.
+// expire leaves a tombstone (invariant I4): just what still guards the key. Of a record that holds nothing but used
+// nonces it leaves nothing, once these have expired.
 func (t *turn) expire(c *Expire) Decision {
 	f := t.flight()
-	switch {
+	switch deletable := f.DeletableAt(); {
+	case deletable > 0 && f.Generation == c.Generation && t.header.Now >= deletable:
+		t.gone = true
+		return Accepted
 	case t.absent():
 		return Missing
 	case f.Generation != c.Generation:
@@ -168,7 +172,7 @@ func (t *turn) expire(c *Expire) Decision {
 	}
 	f = t.edit()
 	tomb := &Flight{ID: f.ID, Generation: f.Generation, State: Expired, Was: f.State, Fence: f.Fence, Fingerprint: f.Fingerprint,
-		Overlap: f.Overlap, Sealed: f.Sealed, Spent: t.spentOf(f)}
+		Overlap: f.Overlap, Sealed: f.Sealed, UsedNonces: t.usedNoncesOf(f)}
 	if r := f.Receipt; r != nil {
 		tomb.Receipt = &Receipt{Outcome: r.Outcome, Body: Blob{Digest: r.Body.Digest}}
 	}
@@ -191,9 +195,18 @@ func (t *turn) raiseEpoch(c *RaiseEpoch) Decision {
 		return Accepted // a repeat
 	case c.From:
 		t.header.LeaseEpoch++
-		t.header.MaxRevision = 0
+		t.header.Guard = 0
 		t.header.EpochHold = max(t.header.EpochHold, t.header.Now.Add(c.Hold))
 		return Accepted
 	}
 	return Precluded
+}
+
+// recordGuard notes a counter of the guard key of the present lease epoch. The noted counter never falls.
+func (t *turn) recordGuard(c *RecordGuard) Decision {
+	if c.Epoch != t.header.LeaseEpoch {
+		return Fenced
+	}
+	t.header.Guard = max(t.header.Guard, c.Counter)
+	return Accepted
 }

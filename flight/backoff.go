@@ -42,6 +42,15 @@ func (p Policy) settleDelay() time.Duration {
 	return p.AttemptTimeout + PauseBound
 }
 
+// lookTime is how long nobody else is sent to ask the provider while a caller does.
+func (p Policy) lookTime() time.Duration {
+	const usual = 2 * PauseBound
+	if p.AttemptTimeout > 0 {
+		return p.AttemptTimeout + PauseBound
+	}
+	return usual
+}
+
 func (p Policy) lookTries() int {
 	if p.LookTries > 0 {
 		return p.LookTries

@@ -12,9 +12,9 @@ func benchCommands() (*flight.Open, *flight.Report) {
 	open := &flight.Open{Key: soloKey, Submission: flight.Submission{Fingerprint: flight.FingerprintBytes(input),
 		Input:  flight.NewBlob("application/json", input, flight.MaxInput),
 		Policy: flight.Policy{Recovery: flight.Resend, AttemptTimeout: 30 * time.Second, Retention: flight.DefaultRetention}},
-		Claim: flight.Claim{Epoch: 1, Revision: 123456, Session: "s-0123456789abcdef"}, Nonce: nonce1,
+		Session: flight.Session{ID: "ses_0123456789abcdef0123456789abcdef", Revision: 123456, Epoch: 1}, Nonce: nonce1,
 		NotAfter: start.Add(15 * time.Second), Owner: "host-1:4711", StoreEpoch: 1}
-	report := &flight.Report{Key: soloKey, Generation: 1, Token: flight.Token{Epoch: 1, Revision: 123456, Number: 1},
+	report := &flight.Report{Key: soloKey, Generation: 1, Token: flight.Token{StoreEpoch: 1, Number: 1},
 		Outcome: flight.Succeeded, ExternalID: "T-9", Body: flight.NewBlob("application/json", receipt, flight.MaxReceiptBody)}
 	return open, report
 }

@@ -70,7 +70,7 @@ func Encode(c Command) ([]byte, error) {
 	return b, nil
 }
 
-// encode writes v behind its head into one piece of memory.
+// encode writes v after its head, in one allocation.
 func encode(v any, head ...byte) ([]byte, error) {
 	if r, ok := v.(roomy); ok {
 		w := coder{b: append(make([]byte, 0, len(head)+r.room()), head...)}
@@ -128,8 +128,8 @@ func newCommand(k kind) Command {
 		return new(Report)
 	case kindAbandon:
 		return new(Abandon)
-	case kindRecover:
-		return new(Recover)
+	case kindEnded:
+		return new(Ended)
 	case kindVerdict:
 		return new(Verdict)
 	case kindSuspend:
@@ -164,6 +164,10 @@ func newCommand(k kind) Command {
 		return new(Import)
 	case kindCount:
 		return new(Count)
+	case kindWithdraw:
+		return new(Withdraw)
+	case kindGuard:
+		return new(RecordGuard)
 	}
 	return nil
 }
@@ -211,7 +215,7 @@ func EncodeRecord[R record](r R) ([]byte, error) {
 	return b, nil
 }
 
-// AppendRecord writes behind b what EncodeRecord writes. It keeps neither.
+// AppendRecord appends to b what EncodeRecord writes. It keeps neither.
 func AppendRecord[R record](b []byte, r R) ([]byte, error) {
 	if w := (coder{b: append(b, CodecVersion)}); w.walk(r) {
 		return w.b, w.err

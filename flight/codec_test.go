@@ -18,10 +18,11 @@ var updateGolden = flag.Bool("update", false, "write the golden files anew")
 
 // everyCommand is one of each kind, in the order of their numbers.
 func everyCommand() []flight.Command {
-	return []flight.Command{new(flight.Submit), new(flight.Open), new(flight.Report), new(flight.Abandon), new(flight.Recover),
+	return []flight.Command{new(flight.Submit), new(flight.Open), new(flight.Report), new(flight.Abandon), new(flight.Ended),
 		new(flight.Verdict), new(flight.Suspend), new(flight.WakeUp), new(flight.Cancel), new(flight.Resolve), new(flight.Decide),
 		new(flight.Retry), new(flight.Free), new(flight.Seal), new(flight.Turn), new(flight.Expire), new(flight.Bootstrap),
-		new(flight.RaiseEpoch), new(flight.Tick), new(flight.Redact), new(flight.Import), new(flight.Count)}
+		new(flight.RaiseEpoch), new(flight.Tick), new(flight.Redact), new(flight.Import), new(flight.Count),
+		new(flight.Withdraw), new(flight.RecordGuard)}
 }
 
 // filler sets every field, down to the last, to a value of its own.

@@ -10,10 +10,10 @@ import (
 // Every flight writes an Open, a Report, its record and some events, and a replay that is not at hand reads a record.
 // Reflection over them takes about three times as long as this and leaves more garbage. So these types, and what they are
 // made of, say by hand what they consist of, once for writing and reading: field by field in the order of their numbers,
-// which is the order of the core deterministic encoding, to exactly the bytes that their struct tags promise. Whoever adds
-// a field adds it in coder_commands.go or coder_records.go too; a test compares every field with its tag.
+// which is the order of the core deterministic encoding, to exactly the bytes that their struct tags promise. A new
+// field is added in coder_commands.go or coder_records.go too; a test compares every field with its tag.
 
-// coder goes over a value and writes it behind b, or reads it off b. What is zero is left out, as omitempty does.
+// coder goes over a value and appends it to b, or reads it off b. A zero field is left out, as omitempty does.
 type coder struct {
 	b      []byte // what was written; or what is left to read
 	reads  bool
@@ -28,9 +28,9 @@ const maxDepth = 4
 
 // fields is a map from integers that is being written or read.
 type fields struct {
-	head int // writing: where the map's head stands
-	n    int // writing: how many fields; reading: how many behind the next one
-	next int // reading: the number of the next field; noField behind the last one, and while writing
+	head int // writing: the position of the map's head
+	n    int // writing: how many fields; reading: how many follow the next one
+	next int // reading: the number of the next field; noField after the last one, and while writing
 }
 
 const noField = -1
@@ -102,7 +102,7 @@ func (c *coder) count(major byte) int {
 	return int(n)
 }
 
-// take reads the bytes or the text that stands next. It is the coder's own memory.
+// take reads the bytes or the text that comes next. It is the coder's own memory.
 func (c *coder) take(major byte) []byte {
 	n := c.count(major)
 	data := c.b[:n]
@@ -158,7 +158,7 @@ func (c *coder) advance() {
 	}
 }
 
-// has reports whether the value of field k, which is not left out, is to be written or read now. Whoever reads it calls
+// has reports whether the value of field k, which is not left out, is to be written or read now. A caller that reads it calls
 // advance. Most fields are left out; so those that ask for one look first whether it could be, where the compiler puts
 // that in their place.
 func (c *coder) has(k byte) bool {
@@ -174,7 +174,7 @@ func (c *coder) has(k byte) bool {
 	return true
 }
 
-// enter goes into the map in field k, if it is there. Whoever was let in calls leave.
+// enter goes into the map in field k, if it is there. A caller that gets true calls leave.
 func (c *coder) enter(k byte, present bool) bool {
 	return (present || c.next == int(k)) && c.mapAt(k)
 }
@@ -194,7 +194,7 @@ func (c *coder) leave() {
 	}
 }
 
-// made is what p points to, made for whoever reads into it.
+// made is what p points to, allocated when reading.
 func made[T any](c *coder, p **T) *T {
 	if c.reads {
 		*p = new(T)
@@ -202,7 +202,7 @@ func made[T any](c *coder, p **T) *T {
 	return *p
 }
 
-// list goes into the list in field k, if it is there, made for whoever reads into it. Whoever was let in goes over its
+// list goes into the list in field k, if it is there, allocated when reading. A caller that gets true goes over its
 // items, each between begin and end, and calls listed.
 func list[T any](c *coder, k byte, p *[]T) bool {
 	return (len(*p) > 0 || c.next == int(k)) && listAt(c, k, p)

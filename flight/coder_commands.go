@@ -2,7 +2,7 @@ package flight
 
 func (c *Open) room() int {
 	const usual = 224
-	return usual + len(c.Key.full) + c.Submission.Input.room() + len(c.Claim.Session) + len(c.Owner)
+	return usual + len(c.Key.full) + c.Submission.Input.room() + len(c.Session.ID) + len(c.Owner)
 }
 
 func (c *Open) walk(w *coder) {
@@ -12,14 +12,13 @@ func (c *Open) walk(w *coder) {
 		w.leave()
 	}
 	if w.enter(3, true) {
-		c.Claim.walk(w)
+		c.Session.walk(w)
 		w.leave()
 	}
 	w.exact(4, c.Nonce[:], true)
 	always(w, 5, &c.NotAfter)
 	str(w, 6, &c.Owner)
 	number(w, 7, &c.StoreEpoch)
-	w.flag(8, &c.Repeat)
 }
 
 func (c *Report) room() int {
@@ -84,7 +83,7 @@ func (s *Submission) walk(w *coder) {
 	}
 }
 
-// room is what the texts of the blob need; the numbers are counted by whoever holds it.
+// room is what the texts of the blob need; its owner counts the numbers.
 func (b *Blob) room() int { return len(b.ContentType) + len(b.Data) }
 
 // absent reports whether there is no blob at all. One of no bytes that was there is another thing.
@@ -124,14 +123,14 @@ func (r *RetryPolicy) walk(w *coder) {
 	number(w, 4, &r.Within)
 }
 
-func (c *Claim) walk(w *coder) {
-	number(w, 1, &c.Epoch)
-	number(w, 2, &c.Revision)
-	str(w, 3, &c.Session)
+func (s *Session) walk(w *coder) {
+	str(w, 1, &s.ID)
+	number(w, 2, &s.Revision)
+	number(w, 3, &s.Epoch)
+	w.flag(4, &s.OneShot)
 }
 
 func (t *Token) walk(w *coder) {
-	number(w, 1, &t.Epoch)
-	number(w, 2, &t.Revision)
-	number(w, 3, &t.Number)
+	number(w, 1, &t.StoreEpoch)
+	number(w, 2, &t.Number)
 }

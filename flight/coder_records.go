@@ -20,13 +20,13 @@ func (f *Flight) room() int {
 		usual       = 288
 		perAttempt  = 64
 		perEvidence = 96
-		perSpent    = 40
+		perUsed     = 32
 		perPast     = 160
 	)
 	n := usual + len(f.Key.full) + f.Input.room() + len(f.Cause)
 	for i := range f.Attempts {
 		a := &f.Attempts[i]
-		n += perAttempt + len(a.Claim.Session) + len(a.Owner) + len(a.Error)
+		n += perAttempt + len(a.Session.ID) + len(a.Owner) + len(a.Error)
 	}
 	if f.Receipt != nil {
 		n += len(f.Receipt.ExternalID) + f.Receipt.Body.room()
@@ -34,13 +34,10 @@ func (f *Flight) room() int {
 	for i := range f.Evidence {
 		n += perEvidence + len(f.Evidence[i].ExternalID) + len(f.Evidence[i].Error)
 	}
-	for i := range f.Spent {
-		n += perSpent + len(f.Spent[i].Session)
-	}
 	if f.Duplicates != nil {
 		n += f.Duplicates.room()
 	}
-	return n + perPast*len(f.Past)
+	return n + perUsed*len(f.UsedNonces) + perPast*len(f.Past)
 }
 
 func (f *Flight) walk(w *coder) {
@@ -137,10 +134,10 @@ func (f *Flight) walkPast(w *coder) {
 	}
 	number(w, 23, &f.EvidenceMore)
 	w.flag(24, &f.Overlap)
-	if list(w, 25, &f.Spent) {
-		for i := range f.Spent {
+	if list(w, 25, &f.UsedNonces) {
+		for i := range f.UsedNonces {
 			w.begin()
-			f.Spent[i].walk(w)
+			f.UsedNonces[i].walk(w)
 			w.end()
 		}
 		w.listed()
@@ -174,8 +171,8 @@ func (v *Version) walk(w *coder) {
 
 func (a *Attempt) walk(w *coder) {
 	number(w, 1, &a.Number)
-	if w.enter(2, a.Claim != (Claim{})) {
-		a.Claim.walk(w)
+	if w.enter(2, a.Session != (Session{})) {
+		a.Session.walk(w)
 		w.leave()
 	}
 	w.exact(3, a.Nonce[:], a.Nonce != (Nonce{}))
@@ -187,7 +184,8 @@ func (a *Attempt) walk(w *coder) {
 	w.flag(9, &a.Doubt)
 	number(w, 10, &a.Reported)
 	str(w, 11, &a.Error)
-	w.flag(12, &a.Told)
+	number(w, 12, &a.StoreEpoch)
+	number(w, 13, &a.NotAfter)
 }
 
 func (r *Receipt) walk(w *coder) {
@@ -219,10 +217,12 @@ func (p *Probe) walk(w *coder) {
 	number(w, 1, &p.Number)
 	number(w, 2, &p.NotBefore)
 	number(w, 3, &p.Tries)
-	if w.enter(4, p.Claim != (Claim{})) {
-		p.Claim.walk(w)
+	if w.enter(4, p.Session != (Session{})) {
+		p.Session.walk(w)
 		w.leave()
 	}
+	w.exact(5, p.Nonce[:], p.Nonce != (Nonce{}))
+	number(w, 6, &p.Until)
 }
 
 func (x *Mark) walk(w *coder) {
@@ -248,10 +248,9 @@ func (x *Wake) walk(w *coder) {
 	w.flag(2, &x.Callback)
 }
 
-func (s *SpentNonce) walk(w *coder) {
-	str(w, 1, &s.Session)
-	w.exact(2, s.Nonce[:], s.Nonce != (Nonce{}))
-	number(w, 3, &s.Until)
+func (n *UsedNonce) walk(w *coder) {
+	w.exact(1, n.Nonce[:], n.Nonce != (Nonce{}))
+	number(w, 2, &n.Until)
 }
 
 func (p *Past) walk(w *coder) {

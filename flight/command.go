@@ -25,19 +25,19 @@ type Submit struct {
 }
 
 // Open asks for permission to start the effect: the point after which a crash leaves a doubt. It carries the
-// submission, so that a new key costs one command.
+// submission, so that a new key costs one command. Key and Nonce identify it, whichever node and session it comes through.
 type Open struct {
 	Key        Key        `cbor:"1,keyasint"`
 	Submission Submission `cbor:"2,keyasint"`
-	Claim      Claim      `cbor:"3,keyasint"`
-	Nonce      Nonce      `cbor:"4,keyasint"`
-	NotAfter   Time       `cbor:"5,keyasint"` // ledger time past which it opens nothing; at most MaxOpenLife ahead
-	Owner      string     `cbor:"6,keyasint,omitempty"`
-	StoreEpoch uint32     `cbor:"7,keyasint,omitempty"` // of the ledger that the claimer knew
-	Repeat     bool       `cbor:"8,keyasint,omitempty"` // asks whether what the nonce opened still stands, and opens nothing
+	Session    Session    `cbor:"3,keyasint"`           // becomes the attempt's holder
+	Nonce      Nonce      `cbor:"4,keyasint"`           // one per open that is wanted; a repeat carries the same one
+	NotAfter   Time       `cbor:"5,keyasint"`           // ledger time past which it opens nothing, at most MaxOpenLife ahead; as in every repeat
+	Owner      string     `cbor:"6,keyasint,omitempty"` // for people
+	StoreEpoch uint32     `cbor:"7,keyasint,omitempty"` // of the ledger that the proposer knew
 }
 
-// Report brings the outcome of an attempt.
+// Report brings the outcome of an attempt, named by its token. It needs no session, and the flight may be one that this
+// ledger has lost.
 type Report struct {
 	Key        Key           `cbor:"1,keyasint"`
 	Generation uint32        `cbor:"2,keyasint"`
@@ -49,25 +49,35 @@ type Report struct {
 	RetryAfter time.Duration `cbor:"8,keyasint,omitempty"` // asked for by the provider
 }
 
-// Abandon says that nothing was or will be sent: by the token of an attempt, or, where the answer to an Open was never
-// seen, by its claim and nonce; that Open then opens nothing if it comes later. What another sending of the same Open has
-// opened, under a claim of its own, is none of this one's: its caller may act for it.
+// Abandon is the word of the caller that made the nonce: nothing was sent, and nothing will ever be sent under it. It ends
+// the attempt that the nonce has opened, or takes back the doubt that the loss of that attempt left behind. Where nothing
+// was opened, the nonce opens nothing if its Open comes later.
 type Abandon struct {
-	Key        Key       `cbor:"1,keyasint"`
-	Generation uint32    `cbor:"2,keyasint,omitempty"` // with a token
-	Token      Token     `cbor:"3,keyasint,omitzero"`
-	Session    SessionID `cbor:"4,keyasint,omitempty"` // with a nonce
-	Nonce      Nonce     `cbor:"5,keyasint,omitzero"`
-	NotAfter   Time      `cbor:"6,keyasint,omitempty"` // of the Open that is meant
-	Error      string    `cbor:"7,keyasint,omitempty"`
-	ByCaller   bool      `cbor:"8,keyasint,omitempty"` // its caller says so itself, not a process that let it down
-	Claim      Claim     `cbor:"9,keyasint,omitzero"`  // of the Open that is meant; zero: of whichever the session sent
+	Key        Key    `cbor:"1,keyasint"`
+	Nonce      Nonce  `cbor:"2,keyasint"`
+	NotAfter   Time   `cbor:"3,keyasint"` // of the Open
+	StoreEpoch uint32 `cbor:"4,keyasint,omitempty"`
+	Error      string `cbor:"5,keyasint,omitempty"`
 }
 
-// Recover says that the holder of the open attempt is gone: Claim, made after its end, proves it. No caller is needed.
-type Recover struct {
-	Key   Key   `cbor:"1,keyasint"`
-	Claim Claim `cbor:"2,keyasint"`
+// Ended is the proof that a session has ended: a read of etcd at ReadRevision found the guard key right and its counter at
+// Counter, and did not find the session's marker. The state machine applies an admitted one to the flights that the session holds, at most MaxEnded
+// of them, and remembers the session as ended for MaxOpenLife. Reply.More says that some flights are left.
+type Ended struct {
+	Session      Session `cbor:"1,keyasint"`
+	ReadRevision int64   `cbor:"2,keyasint,omitempty"`
+	Epoch        uint32  `cbor:"3,keyasint,omitempty"` // lease epoch of the guard key that was read
+	StoreEpoch   uint32  `cbor:"4,keyasint,omitempty"`
+	Counter      uint64  `cbor:"5,keyasint,omitempty"` // of the guard key that was read
+}
+
+// Withdraw says that a one-shot session will not be used for its key after all. Accepted: the state machine remembers the
+// session as ended for MaxOpenLife, and nothing opens under it any more. Busy: the session holds the key, and nothing
+// changes.
+type Withdraw struct {
+	Key        Key       `cbor:"1,keyasint"`
+	Session    SessionID `cbor:"2,keyasint"`
+	StoreEpoch uint32    `cbor:"3,keyasint,omitempty"`
 }
 
 // Verdict is what a look-up found out.
@@ -88,7 +98,7 @@ type Suspend struct {
 	Wake       Wake   `cbor:"4,keyasint"`
 }
 
-// WakeUp ends the sleep of a saga, or the patience with a callback whose time is over.
+// WakeUp ends the sleep of a saga, or an open attempt whose time is over: its callback's, or its own deadline.
 type WakeUp struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Generation uint32 `cbor:"2,keyasint"`
@@ -134,7 +144,7 @@ type Retry struct {
 	Why        string `cbor:"4,keyasint,omitempty"`
 }
 
-// Free lets the effect of a key run again, for whoever comes: the next generation is absent, the fence stays.
+// Free lets the effect of a key run again, for the next opener: the next generation is absent, the fence stays.
 type Free struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Generation uint32 `cbor:"2,keyasint"` // the one to end
@@ -189,8 +199,8 @@ type Bootstrap struct {
 	Secret     []byte `cbor:"2,keyasint"`
 }
 
-// RaiseEpoch accepts an etcd that has lost its past: claims of the old epoch are void, and for the time of Hold
-// nothing of theirs is taken over, because an attempt of theirs may still be in the air.
+// RaiseEpoch accepts an etcd that has lost its past: sessions of the old epoch open nothing any more, and for the time of
+// Hold no attempt of theirs is taken for lost, because its effect may still be on its way.
 type RaiseEpoch struct {
 	From uint32        `cbor:"1,keyasint"` // the epoch to leave
 	Hold time.Duration `cbor:"2,keyasint"` // the longest TTL, time-out and settle delay together
@@ -198,8 +208,18 @@ type RaiseEpoch struct {
 	Why  string        `cbor:"4,keyasint,omitempty"`
 }
 
+// RecordGuard notes how far the counter of etcd's guard key was raised. A counter in etcd below the noted one proves that
+// etcd has lost its past.
+type RecordGuard struct {
+	Epoch   uint32 `cbor:"1,keyasint"`
+	Counter uint64 `cbor:"2,keyasint"`
+}
+
 // Tick carries nothing but the leader's time, so that a quiet ledger's clock goes on.
 type Tick struct{}
+
+// MaxEnded is how many flights one Ended ends at most.
+const MaxEnded = 256
 
 type kind uint8
 
@@ -209,7 +229,7 @@ const (
 	kindOpen       kind = 2
 	kindReport     kind = 3
 	kindAbandon    kind = 4
-	kindRecover    kind = 5
+	kindEnded      kind = 5
 	kindVerdict    kind = 6
 	kindSuspend    kind = 7
 	kindWakeUp     kind = 8
@@ -227,53 +247,65 @@ const (
 	kindRedact     kind = 20
 	kindImport     kind = 21
 	kindCount      kind = 22
+	kindWithdraw   kind = 23
+	kindGuard      kind = 24
 )
 
-func (c *Submit) Target() Key     { return c.Key }
-func (c *Open) Target() Key       { return c.Key }
-func (c *Report) Target() Key     { return c.Key }
-func (c *Abandon) Target() Key    { return c.Key }
-func (c *Recover) Target() Key    { return c.Key }
-func (c *Verdict) Target() Key    { return c.Key }
-func (c *Suspend) Target() Key    { return c.Key }
-func (c *WakeUp) Target() Key     { return c.Key }
-func (c *Cancel) Target() Key     { return c.Key }
-func (c *Resolve) Target() Key    { return c.Key }
-func (c *Decide) Target() Key     { return c.Key }
-func (c *Retry) Target() Key      { return c.Key }
-func (c *Free) Target() Key       { return c.Key }
-func (c *Seal) Target() Key       { return c.Key }
-func (c *Turn) Target() Key       { return c.Key }
-func (c *Expire) Target() Key     { return c.Key }
-func (c *Bootstrap) Target() Key  { return Key{} }
-func (c *RaiseEpoch) Target() Key { return Key{} }
-func (c *Tick) Target() Key       { return Key{} }
-func (c *Redact) Target() Key     { return c.Key }
-func (c *Import) Target() Key     { return c.Key }
-func (c *Count) Target() Key      { return c.Key }
+func (c *Submit) Target() Key      { return c.Key }
+func (c *Open) Target() Key        { return c.Key }
+func (c *Report) Target() Key      { return c.Key }
+func (c *Abandon) Target() Key     { return c.Key }
+func (c *Ended) Target() Key       { return Key{} }
+func (c *Withdraw) Target() Key    { return c.Key }
+func (c *Verdict) Target() Key     { return c.Key }
+func (c *Suspend) Target() Key     { return c.Key }
+func (c *WakeUp) Target() Key      { return c.Key }
+func (c *Cancel) Target() Key      { return c.Key }
+func (c *Resolve) Target() Key     { return c.Key }
+func (c *Decide) Target() Key      { return c.Key }
+func (c *Retry) Target() Key       { return c.Key }
+func (c *Free) Target() Key        { return c.Key }
+func (c *Seal) Target() Key        { return c.Key }
+func (c *Turn) Target() Key        { return c.Key }
+func (c *Expire) Target() Key      { return c.Key }
+func (c *Bootstrap) Target() Key   { return Key{} }
+func (c *RaiseEpoch) Target() Key  { return Key{} }
+func (c *Tick) Target() Key        { return Key{} }
+func (c *RecordGuard) Target() Key { return Key{} }
+func (c *Redact) Target() Key      { return c.Key }
+func (c *Import) Target() Key      { return c.Key }
+func (c *Count) Target() Key       { return c.Key }
 
-func (c *Submit) kind() kind     { return kindSubmit }
-func (c *Open) kind() kind       { return kindOpen }
-func (c *Report) kind() kind     { return kindReport }
-func (c *Abandon) kind() kind    { return kindAbandon }
-func (c *Recover) kind() kind    { return kindRecover }
-func (c *Verdict) kind() kind    { return kindVerdict }
-func (c *Suspend) kind() kind    { return kindSuspend }
-func (c *WakeUp) kind() kind     { return kindWakeUp }
-func (c *Cancel) kind() kind     { return kindCancel }
-func (c *Resolve) kind() kind    { return kindResolve }
-func (c *Decide) kind() kind     { return kindDecide }
-func (c *Retry) kind() kind      { return kindRetry }
-func (c *Free) kind() kind       { return kindFree }
-func (c *Seal) kind() kind       { return kindSeal }
-func (c *Turn) kind() kind       { return kindTurn }
-func (c *Expire) kind() kind     { return kindExpire }
-func (c *Bootstrap) kind() kind  { return kindBootstrap }
-func (c *RaiseEpoch) kind() kind { return kindRaiseEpoch }
-func (c *Tick) kind() kind       { return kindTick }
-func (c *Redact) kind() kind     { return kindRedact }
-func (c *Import) kind() kind     { return kindImport }
-func (c *Count) kind() kind      { return kindCount }
+func (c *Submit) kind() kind      { return kindSubmit }
+func (c *Open) kind() kind        { return kindOpen }
+func (c *Report) kind() kind      { return kindReport }
+func (c *Abandon) kind() kind     { return kindAbandon }
+func (c *Ended) kind() kind       { return kindEnded }
+func (c *Withdraw) kind() kind    { return kindWithdraw }
+func (c *Verdict) kind() kind     { return kindVerdict }
+func (c *Suspend) kind() kind     { return kindSuspend }
+func (c *WakeUp) kind() kind      { return kindWakeUp }
+func (c *Cancel) kind() kind      { return kindCancel }
+func (c *Resolve) kind() kind     { return kindResolve }
+func (c *Decide) kind() kind      { return kindDecide }
+func (c *Retry) kind() kind       { return kindRetry }
+func (c *Free) kind() kind        { return kindFree }
+func (c *Seal) kind() kind        { return kindSeal }
+func (c *Turn) kind() kind        { return kindTurn }
+func (c *Expire) kind() kind      { return kindExpire }
+func (c *Bootstrap) kind() kind   { return kindBootstrap }
+func (c *RaiseEpoch) kind() kind  { return kindRaiseEpoch }
+func (c *Tick) kind() kind        { return kindTick }
+func (c *RecordGuard) kind() kind { return kindGuard }
+func (c *Redact) kind() kind      { return kindRedact }
+func (c *Import) kind() kind      { return kindImport }
+func (c *Count) kind() kind       { return kindCount }
 
-// keyless reports whether commands of this kind are about the header alone.
-func (k kind) keyless() bool { return k == kindBootstrap || k == kindRaiseEpoch || k == kindTick }
+// keyless reports whether commands of this kind name no key of their own.
+func (k kind) keyless() bool {
+	switch k {
+	case kindBootstrap, kindRaiseEpoch, kindTick, kindEnded, kindGuard:
+		return true
+	}
+	return false
+}

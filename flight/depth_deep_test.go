@@ -2,5 +2,5 @@
 
 package flight_test
 
-// One command more: some minutes and some gigabytes. make test-deep runs it.
+// One command more: some minutes and some gigabytes. make explore runs it.
 const shortDepth, fullDepth = 6, 7

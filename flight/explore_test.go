@@ -22,32 +22,41 @@ type scenario struct {
 var retry2 = flight.RetryPolicy{Attempts: 2, MinBackoff: time.Second, MaxBackoff: 2 * time.Second}
 
 func scenarios() []scenario {
-	solo := func(name string, p flight.Policy) scenario {
+	solo := func(name string, p flight.Policy, extra func(w *world, s *scenario) []flight.Command) scenario {
 		p.Retention, p.SettleDelay, p.LookTries = retains, settle, 2
-		return scenario{name: name, policy: p, keys: []flight.Key{soloKey}, solo: true}
+		return scenario{name: name, policy: p, keys: []flight.Key{soloKey}, extra: extra, solo: true}
 	}
-	callback := solo("callback", flight.Policy{})
-	callback.extra = callbackCommands
-	approval := solo("approval", flight.Policy{Approval: true})
-	approval.extra = approvalCommands
-	epochs := solo("new lease epoch", flight.Policy{})
-	epochs.extra = epochCommands
 	saga := scenario{name: "saga", policy: flight.Policy{Saga: true, Retention: retains}, keys: []flight.Key{sagaKey, stepKey, undoKey}, extra: sagaCommands}
 	driven := saga
 	driven.name = "saga, driven"
-	driven.prefix = []flight.Command{openOf(sagaKey, saga.policy, claims[0], nonce1, fp1)}
+	driven.prefix = []flight.Command{openOf(sagaKey, saga.policy, sessions[0], nonce1, fp1)}
+	lost := func(name string, p flight.Policy, more ...flight.Command) scenario {
+		s := solo(name, p, nil)
+		s.prefix = append([]flight.Command{openOf(soloKey, s.policy, sessions[0], nonce1, fp1), endedOf(sessions[0])}, more...)
+		return s
+	}
 	return []scenario{
-		solo("hold", flight.Policy{}),
-		solo("hold with retries", flight.Policy{Retry: retry2}),
-		solo("resend", flight.Policy{Recovery: flight.Resend}),
-		solo("resend with retries", flight.Policy{Recovery: flight.Resend, Retry: retry2}),
-		solo("resend in a window", flight.Policy{Recovery: flight.Resend, ProviderWindow: window}),
-		solo("resend in a window, with a look-up", flight.Policy{Recovery: flight.Resend, ProviderWindow: window, Lookup: true, Retry: retry2}),
-		solo("verify", flight.Policy{Recovery: flight.Verify}),
-		solo("verify with retries", flight.Policy{Recovery: flight.Verify, Retry: retry2}),
-		solo("retries within a time", flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 3, Within: window}}),
-		solo("scheduled", flight.Policy{RunAfter: settle}),
-		callback, approval, epochs, saga, driven,
+		solo("hold", flight.Policy{}, nil),
+		solo("hold with retries", flight.Policy{Retry: retry2}, nil),
+		solo("resend", flight.Policy{Recovery: flight.Resend}, nil),
+		solo("resend with retries", flight.Policy{Recovery: flight.Resend, Retry: retry2}, nil),
+		solo("resend in a window", flight.Policy{Recovery: flight.Resend, ProviderWindow: window}, nil),
+		solo("resend in a window, with a look-up", flight.Policy{Recovery: flight.Resend, ProviderWindow: window, Lookup: true, Retry: retry2}, nil),
+		solo("verify", flight.Policy{Recovery: flight.Verify}, nil),
+		solo("verify with retries", flight.Policy{Recovery: flight.Verify, Retry: retry2}, nil),
+		solo("retries within a time", flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 3, Within: window}}, nil),
+		solo("scheduled", flight.Policy{RunAfter: settle}, nil),
+		solo("time-out under hold", flight.Policy{AttemptTimeout: timeout}, wakeUpCommands),
+		solo("time-out under resend", flight.Policy{AttemptTimeout: timeout, Recovery: flight.Resend}, wakeUpCommands),
+		solo("callback", flight.Policy{}, callbackCommands),
+		solo("approval", flight.Policy{Approval: true}, approvalCommands),
+		solo("new lease epoch", flight.Policy{}, epochCommands),
+		solo("restored ledger", flight.Policy{Recovery: flight.Resend}, restoreCommands),
+		solo("opens too far ahead", flight.Policy{}, farCommands),
+		lost("hold, after a loss", flight.Policy{}),
+		lost("resend, after a loss", flight.Policy{Recovery: flight.Resend}),
+		lost("verify, after a loss", flight.Policy{Recovery: flight.Verify}, &tick{by: settle}),
+		saga, driven,
 	}
 }
 
@@ -130,8 +139,10 @@ func describe(c flight.Command) string {
 	switch c := c.(type) {
 	case *tick:
 		return fmt.Sprintf("time + %v", c.by)
+	case *restore:
+		return "restored"
 	case *flight.Open:
-		return fmt.Sprintf("Open %v claim %d%s nonce %d fingerprint %x", c.Key, c.Claim.Revision, c.Claim.Session, c.Nonce[0], c.Submission.Fingerprint[0])
+		return fmt.Sprintf("Open %v session %v nonce %d fingerprint %x store epoch %d", c.Key, c.Session, c.Nonce[0], c.Submission.Fingerprint[0], c.StoreEpoch)
 	case *flight.Report:
 		return fmt.Sprintf("Report %v %v %v %q", c.Key, c.Token, c.Outcome, c.ExternalID)
 	}
@@ -141,7 +152,7 @@ func describe(c flight.Command) string {
 func (s *scenario) commands(w *world) []flight.Command {
 	var cs []flight.Command
 	if s.solo {
-		cs = soloCommands(w, s)
+		cs = append(soloCommands(w, s), sessionCommands(soloKey)...)
 	}
 	if s.extra != nil {
 		cs = append(cs, s.extra(w, s)...)
@@ -159,27 +170,20 @@ func soloCommands(w *world, s *scenario) []flight.Command {
 	f := w.flight(k)
 	var cs []flight.Command
 	add := func(c flight.Command) { cs = append(cs, c) }
-	for _, fp := range [...]flight.Fingerprint{fp1, fp2} {
-		if f == nil && fp == fp2 {
-			continue // the first one is as good as the other
-		}
-		for _, n := range [...]flight.Nonce{nonce1, nonce2} {
-			for _, c := range claims {
-				add(openOf(k, s.policy, c, n, fp))
-			}
-		}
-		add(&flight.Submit{Key: k, Submission: flight.Submission{Fingerprint: fp, Policy: s.policy}})
-	}
 	for _, n := range [...]flight.Nonce{nonce1, nonce2} {
-		for _, c := range claims {
-			add(&flight.Abandon{Key: k, Session: c.Session, Claim: c, Nonce: n, NotAfter: notAfter[n]})
+		for _, x := range sessions[:2] {
+			add(openOf(k, s.policy, x, n, fp1))
 		}
+		add(abandonOf(k, n))
 	}
+	add(&flight.Submit{Key: k, Submission: flight.Submission{Fingerprint: fp1, Policy: s.policy}})
 	add(importOf(k, flight.Succeeded, "x", fp1))
-	if f == nil {
+	if f == nil { // the first fingerprint is as good as the other
 		return cs
 	}
 	g := f.Generation
+	add(openOf(k, s.policy, sessions[1], nonce2, fp2))
+	add(&flight.Submit{Key: k, Submission: flight.Submission{Fingerprint: fp2, Policy: s.policy}})
 	add(importOf(k, flight.Succeeded, "y", fp1))
 	add(importOf(k, flight.Refused, "", fp2))
 	add(&flight.Redact{Key: k, Generation: g, Who: "ann", Why: "asked for"})
@@ -189,10 +193,6 @@ func soloCommands(w *world, s *scenario) []flight.Command {
 		add(reportOf(k, at, flight.Refused, ""))
 		add(reportOf(k, at, flight.NotDone, ""))
 		add(reportOf(k, at, flight.Unknown, ""))
-		add(&flight.Abandon{Key: k, Generation: at.generation, Token: at.token})
-	}
-	for _, c := range claims {
-		add(&flight.Recover{Key: k, Claim: c})
 	}
 	for _, verb := range [...]flight.Verb{flight.Happened, flight.DidNotHappen, flight.NoVerb} {
 		for number := f.Probes; number > 0 && number+1 >= f.Probes; number-- {
@@ -210,14 +210,29 @@ func soloCommands(w *world, s *scenario) []flight.Command {
 	return cs
 }
 
-func callbackCommands(w *world, _ *scenario) []flight.Command {
-	var cs []flight.Command
+// sessionCommands end sessions, by proofs that count and by proofs that do not, and withdraw them.
+func sessionCommands(k flight.Key) []flight.Command {
+	stale, otherEpoch, otherStore, unborn := endedOf(sessions[0]), endedOf(sessions[0]), endedOf(sessions[0]), endedOf(sessions[0])
+	stale.ReadRevision = sessions[0].Revision - 1
+	otherEpoch.Epoch = 0
+	otherStore.StoreEpoch = 2
+	unborn.Session.Revision, unborn.ReadRevision = 0, 1 // it names the session wrongly
+	return []flight.Command{endedOf(sessions[0]), endedOf(sessions[1]), stale, otherEpoch, otherStore, unborn,
+		&flight.Withdraw{Key: k, Session: sessions[1].ID, StoreEpoch: 1}}
+}
+
+func wakeUpCommands(w *world, _ *scenario) []flight.Command {
+	if f := w.flight(soloKey); f != nil {
+		return []flight.Command{&flight.WakeUp{Key: soloKey, Generation: f.Generation}}
+	}
+	return nil
+}
+
+func callbackCommands(w *world, s *scenario) []flight.Command {
+	cs := wakeUpCommands(w, s)
 	for _, at := range w.issued[0] {
 		cs = append(cs, &flight.Suspend{Key: soloKey, Generation: at.generation, Token: at.token,
 			Wake: flight.Wake{At: start.Add(12 * time.Second), Callback: true}})
-	}
-	if f := w.flight(soloKey); f != nil {
-		cs = append(cs, &flight.WakeUp{Key: soloKey, Generation: f.Generation})
 	}
 	return cs
 }
@@ -237,24 +252,62 @@ func approvalCommands(w *world, _ *scenario) []flight.Command {
 	return cs
 }
 
+// epochCommands are those of an etcd that has lost its past: the sessions before are void, a new one has a lower revision.
 func epochCommands(_ *world, s *scenario) []flight.Command {
-	again := flight.Claim{Epoch: 2, Revision: 5, Session: sessB}
+	again := flight.Session{ID: "D", Revision: 5, Epoch: 2}
+	older, newer := endedOf(sessions[0]), endedOf(again)
+	older.Epoch, newer.Epoch = 2, 2
 	return []flight.Command{
 		&flight.RaiseEpoch{From: 1, Hold: 10 * time.Second},
 		&flight.RaiseEpoch{From: 2, Hold: time.Second},
-		&flight.Recover{Key: soloKey, Claim: again},
+		&flight.RecordGuard{Epoch: 1, Counter: 3}, &flight.RecordGuard{Epoch: 1, Counter: 2},
+		older, newer, &flight.WakeUp{Key: soloKey, Generation: 1},
 		openOf(soloKey, s.policy, again, nonce1, fp1),
 		openOf(soloKey, s.policy, again, nonce2, fp1),
+	}
+}
+
+// restoreCommands are those of a restored ledger: commands of its own store epoch, and reports of attempts that it has lost.
+func restoreCommands(w *world, s *scenario) []flight.Command {
+	ended := endedOf(sessions[0])
+	ended.StoreEpoch = 2
+	abandon := abandonOf(soloKey, nonce1)
+	abandon.StoreEpoch = 2
+	cs := []flight.Command{&restore{}, ended, abandon, &flight.Withdraw{Key: soloKey, Session: sessions[1].ID, StoreEpoch: 2}}
+	for i, n := range [...]flight.Nonce{nonce1, nonce2} {
+		open := openOf(soloKey, s.policy, sessions[i], n, fp1)
+		open.StoreEpoch = 2
+		cs = append(cs, open)
+	}
+	for _, lost := range [...]attemptRef{{generation: 1, token: flight.Token{StoreEpoch: 1, Number: 3}}, {generation: 2, token: flight.Token{StoreEpoch: 1, Number: 5}}} {
+		cs = append(cs, reportOf(soloKey, lost, flight.Succeeded, "y"), reportOf(soloKey, lost, flight.Unknown, ""))
+	}
+	for _, at := range w.issued[0] {
+		at.token.StoreEpoch = 2
+		cs = append(cs, reportOf(soloKey, at, flight.Succeeded, "x"), reportOf(soloKey, at, flight.NotDone, ""))
+	}
+	return cs
+}
+
+func farCommands(_ *world, s *scenario) []flight.Command {
+	never := abandonOf(soloKey, flight.Nonce{4})
+	never.NotAfter = start.Add(3 * time.Hour)
+	return []flight.Command{
+		openOf(soloKey, s.policy, sessions[0], nonce3, fp1), openOf(soloKey, s.policy, sessions[1], nonce3, fp1),
+		abandonOf(soloKey, nonce3), never,
 	}
 }
 
 func sagaCommands(w *world, s *scenario) []flight.Command {
 	var cs []flight.Command
 	add := func(c flight.Command) { cs = append(cs, c) }
-	add(openOf(sagaKey, s.policy, claims[0], nonce1, fp1))
-	add(openOf(sagaKey, s.policy, claims[1], nonce1, fp1))
-	add(openOf(sagaKey, s.policy, claims[2], nonce2, fp1))
-	add(&flight.Recover{Key: sagaKey, Claim: claims[2]})
+	add(openOf(sagaKey, s.policy, sessions[0], nonce1, fp1))
+	add(openOf(sagaKey, s.policy, sessions[2], nonce2, fp1))
+	add(abandonOf(sagaKey, nonce1))
+	for _, x := range sessions {
+		add(endedOf(x))
+	}
+	add(&flight.Withdraw{Key: stepKey, Session: sessions[1].ID, StoreEpoch: 1})
 	add(&flight.Seal{Key: stepKey})
 	add(&flight.Seal{Key: undoKey})
 	if f := w.flight(sagaKey); f != nil {
@@ -262,23 +315,22 @@ func sagaCommands(w *world, s *scenario) []flight.Command {
 		add(&flight.WakeUp{Key: sagaKey, Generation: f.Generation})
 		add(&flight.Retry{Key: sagaKey, Generation: f.Generation})
 	}
+	step := flight.Policy{Recovery: flight.Resend, Retention: retains}
 	for _, driver := range w.issued[0] {
 		add(&flight.Turn{Key: sagaKey, Generation: driver.generation, Token: driver.token})
 		add(&flight.Suspend{Key: sagaKey, Generation: driver.generation, Token: driver.token})
 		for _, o := range [...]flight.Outcome{flight.Succeeded, flight.Refused, flight.NotDone, flight.Unknown} {
 			add(reportOf(sagaKey, driver, o, ""))
 		}
-		for _, k := range [...]flight.Key{stepKey, undoKey} {
-			first := openOf(k, flight.Policy{Recovery: flight.Resend, Retention: retains}, claims[0], nonce1, fp1)
-			first.Submission.Driver = driver.token
-			second := *first
-			second.Claim, second.Nonce = claims[1], nonce2
-			add(first)
-			add(&second)
-			add(&flight.Submit{Key: k, Submission: first.Submission})
+		for _, k := range [...]flight.Key{stepKey, undoKey} { // the driver performs the step, or submits it
+			open := openOf(k, step, sessions[0], nonce1, fp1)
+			open.Submission.Driver = driver.token
+			add(open)
+			add(&flight.Submit{Key: k, Submission: open.Submission})
 		}
 	}
 	for i, k := range [...]flight.Key{stepKey, undoKey} {
+		add(openOf(k, step, sessions[1], nonce2, fp1)) // a worker of a pool
 		for _, at := range w.issued[i+1] {
 			for _, o := range [...]flight.Outcome{flight.Succeeded, flight.NotDone, flight.Unknown} {
 				add(reportOf(k, at, o, ""))

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Bounds of what a flight keeps; see API.md 4a.
+// Bounds of what a flight keeps.
 const (
 	// MaxInput is the greatest length of an input in bytes.
 	MaxInput = 256 << 10
@@ -18,6 +18,8 @@ const (
 	MaxEvidence = 16
 	// MaxAttempts is how many attempts a flight keeps in full, the newest ones; the history has them all.
 	MaxAttempts = 16
+	// MaxUsedNonces is how many used nonces a flight remembers; an Open or Abandon beyond that is Exhausted.
+	MaxUsedNonces = 256
 	// MaxText is the greatest length in bytes of an error, a reason, a name or an external id in the ledger.
 	MaxText = 1024
 )
@@ -51,7 +53,7 @@ func (v Version) String() string {
 	return strconv.FormatUint(v.Index, 10) + "." + strconv.FormatUint(uint64(v.Pos), 10)
 }
 
-// Later reports whether v stands behind other in the log.
+// Later reports whether v is after other in the log.
 func (v Version) Later(other Version) bool {
 	return v.Index > other.Index || v.Index == other.Index && v.Pos > other.Pos
 }
@@ -118,7 +120,7 @@ type Policy struct {
 	Saga           bool          `cbor:"11,keyasint,omitempty"` // the flight's handler is the saga driver
 }
 
-// Defaults of a policy; API.md 4a is the one place.
+// Defaults of a policy.
 const (
 	DefaultRetention = 30 * 24 * time.Hour
 	DefaultLookTries = 8
@@ -130,7 +132,7 @@ const (
 func (p Policy) CanLookUp() bool { return p.Lookup || p.Recovery == Verify }
 
 // RetryPolicy says how often an effect that surely did not happen is tried again by itself. The zero policy is that of
-// caller-run flights: the flight is free to be opened again at once, by whoever comes.
+// caller-run flights: the flight is free to be opened again at once, by the next opener.
 type RetryPolicy struct {
 	Attempts   int           `cbor:"1,keyasint,omitempty"` // in one generation, the first one included
 	MinBackoff time.Duration `cbor:"2,keyasint,omitempty"`
@@ -141,31 +143,40 @@ type RetryPolicy struct {
 // Declared reports whether there is a policy at all.
 func (r RetryPolicy) Declared() bool { return r.Attempts > 0 }
 
-// Attempt is one try at the effect, under one claim.
+// Attempt is one try at the effect. While it is open, its holder, a session, is the only one that may act on the key.
 type Attempt struct {
-	Number   uint32  `cbor:"1,keyasint,omitempty"`
-	Claim    Claim   `cbor:"2,keyasint,omitzero"`
-	Nonce    Nonce   `cbor:"3,keyasint,omitzero"`
-	Owner    string  `cbor:"4,keyasint,omitempty"` // host:pid or the like, for people
-	OpenedAt Time    `cbor:"5,keyasint,omitempty"`
-	ClosedAt Time    `cbor:"6,keyasint,omitempty"` // 0 while it is open
-	Outcome  Outcome `cbor:"7,keyasint,omitempty"`
-	Lost     bool    `cbor:"8,keyasint,omitempty"` // concluded to be lost, not reported
-	Doubt    bool    `cbor:"9,keyasint,omitempty"` // its unknown outcome taints the flight
-	Reported uint8   `cbor:"10,keyasint,omitempty"`
-	Error    string  `cbor:"11,keyasint,omitempty"`
-	Told     bool    `cbor:"12,keyasint,omitempty"` // a repeat of its Open was answered: its caller may act
+	Number     uint32  `cbor:"1,keyasint,omitempty"`
+	Session    Session `cbor:"2,keyasint,omitzero"`  // the holder
+	Nonce      Nonce   `cbor:"3,keyasint,omitzero"`  // of the Open; with the key it identifies that Open
+	Owner      string  `cbor:"4,keyasint,omitempty"` // host:pid or the like, for people
+	OpenedAt   Time    `cbor:"5,keyasint,omitempty"`
+	ClosedAt   Time    `cbor:"6,keyasint,omitempty"` // 0 while it is open
+	Outcome    Outcome `cbor:"7,keyasint,omitempty"`
+	Lost       bool    `cbor:"8,keyasint,omitempty"` // ended by proof or time-out, not by a report
+	Doubt      bool    `cbor:"9,keyasint,omitempty"` // its unknown outcome taints the flight
+	Reported   uint8   `cbor:"10,keyasint,omitempty"`
+	Error      string  `cbor:"11,keyasint,omitempty"`
+	StoreEpoch uint32  `cbor:"12,keyasint,omitempty"` // of the ledger that opened it
+	NotAfter   Time    `cbor:"13,keyasint,omitempty"` // of the Open; until then its nonce is remembered as used
 }
 
-// Token is the attempt's fencing token.
-func (a *Attempt) Token() Token {
-	return Token{Epoch: a.Claim.Epoch, Revision: a.Claim.Revision, Number: a.Number}
+// Token is the fencing token that the attempt got when it opened. See Header.TokenOf.
+func (a *Attempt) Token() Token { return Token{StoreEpoch: a.StoreEpoch, Number: a.Number} }
+
+// Deadline is the ledger time at which an open attempt is taken for lost although its session lives; 0: never. A holder may
+// start the effect until the attempt's time-out has passed since it first sent the Open, by its own clock. The deadline is
+// later than that: by a tenth for clocks that drift apart, and by PauseBound for a machine that was frozen.
+func (a *Attempt) Deadline(p Policy) Time {
+	if p.AttemptTimeout <= 0 {
+		return 0
+	}
+	return a.OpenedAt.Add(p.AttemptTimeout + p.AttemptTimeout/10 + PauseBound)
 }
 
 // Open reports whether the attempt has not ended.
 func (a *Attempt) Open() bool { return a.ClosedAt == 0 }
 
-// Nonce is chosen at random by a caller, one per open that it wants, so that a repeat is known for one.
+// Nonce is chosen at random by a caller, one for each open that it wants. A repeat of the open carries the same nonce.
 type Nonce [16]byte
 
 // Receipt is the stored first outcome of a flight. It never changes.
@@ -223,10 +234,12 @@ type Evidence struct {
 
 // Probe is a look-up that is due: somebody must ask the provider and bring a verdict.
 type Probe struct {
-	Number    uint32 `cbor:"1,keyasint,omitempty"` // rises with every look and with every new looker
-	NotBefore Time   `cbor:"2,keyasint,omitempty"` // until then an effect may not show yet
-	Tries     int    `cbor:"3,keyasint,omitempty"` // look-ups of unknown result so far
-	Claim     Claim  `cbor:"4,keyasint,omitzero"`  // who was sent to look; zero: nobody yet
+	Number    uint32  `cbor:"1,keyasint,omitempty"` // rises with every look and with every new looker
+	NotBefore Time    `cbor:"2,keyasint,omitempty"` // until then an effect may not show yet
+	Tries     int     `cbor:"3,keyasint,omitempty"` // look-ups of unknown result so far
+	Session   Session `cbor:"4,keyasint,omitzero"`  // whose caller was sent to look; zero: nobody, or its session has ended
+	Nonce     Nonce   `cbor:"5,keyasint,omitzero"`  // of the Open that was answered so; zero: nobody was sent yet
+	Until     Time    `cbor:"6,keyasint,omitempty"` // until then nobody else is sent
 }
 
 // Mark is who asked for something, when and why.
@@ -267,8 +280,8 @@ func (v Verb) String() string {
 
 // Wake is what a flight in state Waiting waits for.
 type Wake struct {
-	At       Time `cbor:"1,keyasint,omitempty"` // a saga wakes then; a callback is overdue then; 0: only when told
-	Callback bool `cbor:"2,keyasint,omitempty"` // the attempt stays the newest one, without a lease
+	At       Time `cbor:"1,keyasint,omitempty"` // a saga wakes then; a callback is overdue then; 0: nothing wakes it but a command
+	Callback bool `cbor:"2,keyasint,omitempty"` // the attempt stays the newest one, and no session holds the key
 }
 
 // Phase is the one-way mark of a saga.
@@ -281,11 +294,10 @@ const (
 	Undoing
 )
 
-// SpentNonce is a nonce that can open nothing any more. It is kept until no Open that carries it can be valid.
-type SpentNonce struct {
-	Session SessionID `cbor:"1,keyasint,omitempty"`
-	Nonce   Nonce     `cbor:"2,keyasint,omitzero"`
-	Until   Time      `cbor:"3,keyasint,omitempty"`
+// UsedNonce is a nonce that opens nothing any more. It is kept until no Open that carries it can be valid.
+type UsedNonce struct {
+	Nonce Nonce `cbor:"1,keyasint,omitzero"`
+	Until Time  `cbor:"2,keyasint,omitempty"`
 }
 
 // Past is what stays of an earlier generation of a key.
@@ -301,41 +313,41 @@ type Past struct {
 // A tombstone is a Flight in state Expired that keeps only what still guards the key: ID, generation, fence,
 // fingerprint, and the receipt's outcome and digest.
 type Flight struct {
-	ID           ID           `cbor:"1,keyasint"`
-	Key          Key          `cbor:"2,keyasint,omitzero"` // zero in a tombstone
-	Generation   uint32       `cbor:"3,keyasint,omitempty"`
-	State        State        `cbor:"4,keyasint,omitempty"`
-	Version      Version      `cbor:"5,keyasint,omitzero"`
-	Fingerprint  Fingerprint  `cbor:"6,keyasint,omitzero"`
-	Input        Blob         `cbor:"7,keyasint,omitzero"`
-	Policy       Policy       `cbor:"8,keyasint,omitzero"`
-	Fence        Token        `cbor:"9,keyasint,omitzero"`   // of the newest attempt of any generation
-	Attempts     []Attempt    `cbor:"10,keyasint,omitempty"` // of this generation, newest last, at most MaxAttempts
-	AttemptCount uint32       `cbor:"11,keyasint,omitempty"` // of this generation, all of them
-	Counted      uint32       `cbor:"12,keyasint,omitempty"` // attempts that the retry policy counts
-	Doubts       uint32       `cbor:"13,keyasint,omitempty"` // attempts of unknown outcome that nobody has cleared
-	FirstSend    Time         `cbor:"14,keyasint,omitempty"` // of the generation's first attempt: the provider window starts
-	NotBefore    Time         `cbor:"15,keyasint,omitempty"` // of a scheduled flight
-	Probe        *Probe       `cbor:"16,keyasint,omitempty"` // set exactly while the flight is looking
-	Probes       uint32       `cbor:"17,keyasint,omitempty"` // number of the last probe
-	Cancel       *Mark        `cbor:"18,keyasint,omitempty"` // somebody wants it cancelled
-	Receipt      *Receipt     `cbor:"19,keyasint,omitempty"`
-	CreatedAt    Time         `cbor:"20,keyasint,omitempty"`
-	FinishedAt   Time         `cbor:"21,keyasint,omitempty"`
-	Evidence     []Evidence   `cbor:"22,keyasint,omitempty"` // at most MaxEvidence
-	EvidenceMore uint32       `cbor:"23,keyasint,omitempty"` // fenced reports beyond those kept
-	Overlap      bool         `cbor:"24,keyasint,omitempty"` // evidence of a second effect was seen
-	Spent        []SpentNonce `cbor:"25,keyasint,omitempty"`
-	Past         []Past       `cbor:"26,keyasint,omitempty"`
-	Settled      *Settlement  `cbor:"27,keyasint,omitempty"`
-	Wake         *Wake        `cbor:"28,keyasint,omitempty"` // set exactly in state Waiting
-	Phase        Phase        `cbor:"29,keyasint,omitempty"`
-	Sealed       bool         `cbor:"30,keyasint,omitempty"`
-	Cause        string       `cbor:"31,keyasint,omitempty"` // why it is in doubt, failed or cancelled
-	InputFrom    uint32       `cbor:"32,keyasint,omitempty"` // the generation that brought the input, and beside which its bytes are kept
-	Was          State        `cbor:"33,keyasint,omitempty"` // of a tombstone: how the flight had ended
-	Redacted     *Mark        `cbor:"34,keyasint,omitempty"` // the bytes of its input and receipt were erased
-	Duplicates   *Tally       `cbor:"35,keyasint,omitempty"` // of all generations; nil: none
+	ID           ID          `cbor:"1,keyasint"`
+	Key          Key         `cbor:"2,keyasint,omitzero"` // zero in a tombstone
+	Generation   uint32      `cbor:"3,keyasint,omitempty"`
+	State        State       `cbor:"4,keyasint,omitempty"`
+	Version      Version     `cbor:"5,keyasint,omitzero"`
+	Fingerprint  Fingerprint `cbor:"6,keyasint,omitzero"`
+	Input        Blob        `cbor:"7,keyasint,omitzero"`
+	Policy       Policy      `cbor:"8,keyasint,omitzero"`
+	Fence        Token       `cbor:"9,keyasint,omitzero"`   // the greatest store epoch and number of any attempt that the key has seen
+	Attempts     []Attempt   `cbor:"10,keyasint,omitempty"` // of this generation, newest last, at most MaxAttempts
+	AttemptCount uint32      `cbor:"11,keyasint,omitempty"` // of this generation, all of them
+	Counted      uint32      `cbor:"12,keyasint,omitempty"` // attempts that the retry policy counts
+	Doubts       uint32      `cbor:"13,keyasint,omitempty"` // attempts of unknown outcome that nobody has cleared
+	FirstSend    Time        `cbor:"14,keyasint,omitempty"` // of the generation's first attempt: the provider window starts
+	NotBefore    Time        `cbor:"15,keyasint,omitempty"` // of a scheduled flight
+	Probe        *Probe      `cbor:"16,keyasint,omitempty"` // set exactly while the flight is looking
+	Probes       uint32      `cbor:"17,keyasint,omitempty"` // number of the last probe
+	Cancel       *Mark       `cbor:"18,keyasint,omitempty"` // somebody wants it cancelled
+	Receipt      *Receipt    `cbor:"19,keyasint,omitempty"`
+	CreatedAt    Time        `cbor:"20,keyasint,omitempty"`
+	FinishedAt   Time        `cbor:"21,keyasint,omitempty"`
+	Evidence     []Evidence  `cbor:"22,keyasint,omitempty"` // at most MaxEvidence
+	EvidenceMore uint32      `cbor:"23,keyasint,omitempty"` // fenced reports beyond those kept
+	Overlap      bool        `cbor:"24,keyasint,omitempty"` // evidence of a second effect was seen
+	UsedNonces   []UsedNonce `cbor:"25,keyasint,omitempty"` // at most MaxUsedNonces, but for those of ended attempts
+	Past         []Past      `cbor:"26,keyasint,omitempty"`
+	Settled      *Settlement `cbor:"27,keyasint,omitempty"`
+	Wake         *Wake       `cbor:"28,keyasint,omitempty"` // set exactly in state Waiting
+	Phase        Phase       `cbor:"29,keyasint,omitempty"`
+	Sealed       bool        `cbor:"30,keyasint,omitempty"`
+	Cause        string      `cbor:"31,keyasint,omitempty"` // why it is in doubt, failed or cancelled
+	InputFrom    uint32      `cbor:"32,keyasint,omitempty"` // the generation that brought the input, and beside which its bytes are kept
+	Was          State       `cbor:"33,keyasint,omitempty"` // of a tombstone: how the flight had ended
+	Redacted     *Mark       `cbor:"34,keyasint,omitempty"` // the bytes of its input and receipt were erased
+	Duplicates   *Tally      `cbor:"35,keyasint,omitempty"` // of all generations; nil: none
 }
 
 // Tainted reports whether an effect of this generation may have happened without anybody knowing.
@@ -365,6 +377,19 @@ func (f *Flight) OpenAttempt() *Attempt {
 	return nil
 }
 
+// Holder is the session that holds the key: that of the open attempt, or of the caller that asks the provider; nil where no
+// session does. An attempt that waits for its callback has no holder.
+func (f *Flight) Holder() *Session {
+	switch {
+	case f == nil:
+	case f.State == Running && f.OpenAttempt() != nil:
+		return &f.Newest().Session
+	case f.Probe != nil && f.Probe.Session != Session{}:
+		return &f.Probe.Session
+	}
+	return nil
+}
+
 // Looking reports whether the flight waits for the verdict of a look-up.
 func (f *Flight) Looking() bool { return f != nil && f.Probe != nil }
 
@@ -379,6 +404,20 @@ func (f *Flight) ExpiresAt() Time {
 		return 0
 	}
 	return f.FinishedAt.Add(f.Policy.retention())
+}
+
+// DeletableAt is when the record of a key that was never opened may be deleted: it holds nothing but used nonces, and
+// then the last of them has expired. 0: it holds more than that.
+func (f *Flight) DeletableAt() Time {
+	if f == nil || f.State != Absent || f.Generation != 1 || !f.Fence.IsZero() || f.Overlap ||
+		len(f.Evidence)+len(f.Past) > 0 || f.EvidenceMore > 0 {
+		return 0
+	}
+	var last Time
+	for _, u := range f.UsedNonces {
+		last = max(last, u.Until)
+	}
+	return last + 1
 }
 
 func (p Policy) retention() time.Duration {

@@ -8,15 +8,19 @@ import (
 
 // Header is the part of the ledger that every command sees.
 type Header struct {
-	Deployment  string  `cbor:"1,keyasint,omitempty"` // made once at the first bootstrap
-	Secret      []byte  `cbor:"2,keyasint,omitempty"` // seals fencing tokens
-	LeaseEpoch  uint32  `cbor:"3,keyasint,omitempty"` // raised by an operator after etcd lost its past
-	StoreEpoch  uint32  `cbor:"4,keyasint,omitempty"` // raised by every restore of the ledger
-	MaxRevision int64   `cbor:"5,keyasint,omitempty"` // the highest etcd revision of the current epoch that a command showed
-	Now         Time    `cbor:"6,keyasint,omitempty"` // stamped by the leader, never falls
-	EpochHold   Time    `cbor:"7,keyasint,omitempty"` // until then nothing of an older lease epoch is taken over
-	Version     Version `cbor:"8,keyasint,omitzero"`  // of the command being applied
+	Deployment string  `cbor:"1,keyasint,omitempty"` // made once at the first bootstrap
+	Secret     []byte  `cbor:"2,keyasint,omitempty"` // seals fencing tokens
+	LeaseEpoch uint32  `cbor:"3,keyasint,omitempty"` // raised by an operator after etcd lost its past
+	StoreEpoch uint32  `cbor:"4,keyasint,omitempty"` // raised by every restore of the ledger
+	Guard      uint64  `cbor:"5,keyasint,omitempty"` // counter of etcd's guard key in this lease epoch, as last recorded
+	Now        Time    `cbor:"6,keyasint,omitempty"` // stamped by the leader, never falls
+	EpochHold  Time    `cbor:"7,keyasint,omitempty"` // until then nothing of an older lease epoch is taken over
+	Version    Version `cbor:"8,keyasint,omitzero"`  // of the command being applied
 }
+
+// TokenOf is the fencing token under which an attempt may report to this ledger: its number in the present store epoch.
+// An attempt that was opened before a restore gets a new token by it; reports with the old one are evidence.
+func (h *Header) TokenOf(a *Attempt) Token { return Token{StoreEpoch: h.StoreEpoch, Number: a.Number} }
 
 // IdempotencyKey is what travels with every attempt of a generation, so that the provider can tell a resend from a
 // second intent: 64 characters, the same for every attempt, without any trace of attempt, time or token.

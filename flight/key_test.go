@@ -131,11 +131,11 @@ func FuzzParseVersion(f *testing.F) {
 
 func TestToken_SealedOnesSortByAgeAndBelongToOneFlight(t *testing.T) {
 	secret, id := []byte("secret"), soloKey.FlightID()
-	tokens := []flight.Token{{Epoch: 1, Revision: 9, Number: 1}, {Epoch: 1, Revision: 9, Number: 2}, {Epoch: 1, Revision: 10, Number: 3},
-		{Epoch: 1, Revision: 1 << 40, Number: 4}, {Epoch: 2, Revision: 1, Number: 1000}}
+	tokens := []flight.Token{{StoreEpoch: 1, Number: 1}, {StoreEpoch: 1, Number: 2}, {StoreEpoch: 1, Number: 256},
+		{StoreEpoch: 1, Number: 1 << 31}, {StoreEpoch: 2, Number: 1}, {StoreEpoch: 1 << 30, Number: 1000}}
 	var sealed []string
 	for _, token := range tokens {
-		s := token.Seal(secret, id, 3, sessA)
+		s := token.Seal(secret, id, 3, "A")
 		got, generation, err := flight.OpenSeal(s, secret, id)
 		if err != nil || got != token || generation != 3 {
 			t.Errorf("%v opens as %v of generation %d: %v", token, got, generation, err)
@@ -158,14 +158,14 @@ func TestToken_SealedOnesSortByAgeAndBelongToOneFlight(t *testing.T) {
 	if !slices.IsSorted(sealed) {
 		t.Errorf("sealed tokens do not sort by age: %q", sealed)
 	}
-	if a, b := tokens[0].Seal(secret, id, 1, sessA), tokens[0].Seal(secret, id, 1, sessB); a == b {
+	if a, b := tokens[0].Seal(secret, id, 1, "A"), tokens[0].Seal(secret, id, 1, "B"); a == b {
 		t.Error("tokens of two sessions are the same")
 	}
 }
 
 func FuzzOpenSeal(f *testing.F) {
 	secret, id := []byte("secret"), soloKey.FlightID()
-	good := flight.Token{Epoch: 1, Revision: 10, Number: 3}.Seal(secret, id, 1, sessA)
+	good := flight.Token{StoreEpoch: 1, Number: 3}.Seal(secret, id, 1, "A")
 	for _, s := range []string{good, strings.ToUpper(good), good[1:], good + "0", strings.Replace(good, ".", ":", 1), ".", ""} {
 		f.Add(s)
 	}

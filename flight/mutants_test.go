@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestMutants breaks the rules on purpose, one at a time, and wants the other tests of this package to notice. It
@@ -17,45 +19,46 @@ import (
 func TestMutants(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
 			source, err := os.ReadFile(m.file)
-			if err != nil {
-				t.Fatal(err)
+			require.NoError(t, err)
+			require.Equal(t, 1, bytes.Count(source, []byte(m.old)), "how often the code to break is in %s", m.file)
+			tests := build(t, m.file, bytes.Replace(source, []byte(m.old), []byte(m.broken), 1))
+			// The tables are quick, and most mutants are caught by them.
+			const slow = "^TestExhaustive|^TestProperty"
+			out, caught := runTests(t, tests, "-test.skip", slow)
+			if !caught {
+				out, caught = runTests(t, tests, "-test.run", slow)
 			}
-			if bytes.Count(source, []byte(m.old)) != 1 {
-				t.Fatalf("the code to break does not stand exactly once in %s; say again where it is", m.file)
-			}
-			out, caught := runMutant(t, m.file, bytes.Replace(source, []byte(m.old), []byte(m.broken), 1))
-			switch {
-			case bytes.Contains(out, []byte("[build failed]")):
-				t.Fatalf("it does not build:\n%s", out)
-			case !caught:
-				t.Errorf("nobody noticed")
-			default:
-				t.Logf("caught by %s", caughtBy(out))
-			}
+			require.True(t, caught, "nobody noticed")
+			t.Logf("caught by %s", caughtBy(out))
 		})
 	}
 }
 
-func runMutant(t *testing.T, file string, broken []byte) (out []byte, caught bool) {
+// build makes the tests of a broken version, and gives the path to the program.
+func build(t *testing.T, file string, broken []byte) string {
 	t.Helper()
 	dir := t.TempDir()
 	original, err := filepath.Abs(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	replacement := filepath.Join(dir, filepath.Base(file))
-	overlay := filepath.Join(dir, "overlay.json")
+	require.NoError(t, err)
+	replacement, overlay, tests := filepath.Join(dir, filepath.Base(file)), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "tests")
 	table, err := json.Marshal(map[string]map[string]string{"Replace": {original: replacement}})
-	if err != nil {
-		t.Fatal(err)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(replacement, broken, 0o600))
+	require.NoError(t, os.WriteFile(overlay, table, 0o600))
+	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", tests, "-vet=off", "-ldflags=-s -w", "-overlay", overlay, ".").CombinedOutput()
+	require.NoError(t, err, "it does not build:\n%s", out)
+	return tests
+}
+
+func runTests(t *testing.T, tests string, which ...string) (out []byte, failed bool) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), tests, append(which, "-test.short", "-test.failfast", "-rapid.shrinktime", "0s", "-rapid.nofailfile")...)
+	out, err := c.CombinedOutput()
+	if err != nil && !bytes.Contains(out, []byte("FAIL")) && !bytes.Contains(out, []byte("panic")) {
+		require.NoError(t, err, "the tests did not run:\n%s", out)
 	}
-	for name, content := range map[string][]byte{replacement: broken, overlay: table} {
-		if err := os.WriteFile(name, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	out, err = exec.CommandContext(t.Context(), "go", "test", "-short", "-vet=off", "-failfast", "-overlay", overlay, ".", "-rapid.shrinktime", "0s", "-rapid.nofailfile").CombinedOutput()
 	return out, err != nil
 }
 
@@ -73,69 +76,123 @@ func caughtBy(out []byte) string {
 type mutant struct{ name, file, old, broken string }
 
 var mutants = []mutant{
-	{"no fence check", "apply_open.go", "return f == nil || t.nextToken(claim).Compare(f.Fence) > 0", "return f == nil || f != nil"},
-	{"an older claim takes over", "apply_open.go", "case order < 0:\n\t\treturn Fenced", "case order < -1:\n\t\treturn Fenced"},
-	{"the same claim takes over from itself", "apply_open.go", "case order == 0:\n\t\treturn Busy", "case order == 2:\n\t\treturn Busy"},
+	{"no fence check", "apply_open.go", "return f == nil || t.nextToken().Compare(f.Fence) > 0", "return f == nil || f != nil"},
+	{"numbers do not rise", "apply_open.go", "next.Number += f.Fence.Number", "next.Number = max(1, f.Fence.Number)"},
+	{"an Open ends the attempt in its way", "apply_open.go", "\tdefault:\n\t\treturn t.busy(until)\n\t}\n\treturn NoDecision", "\tdefault:\n\t\tt.lose(overdue(f))\n\t}\n\treturn NoDecision"},
+	{"an old epoch is taken over at once", "apply_open.go", "case voided && t.header.Now >= hold:", "case voided && t.header.Now >= 0:"},
+	{"an old epoch is never taken over", "apply_open.go", "case voided && t.header.Now >= hold:", "case voided && t.header.Now < 0:"},
+	{"a callback is given up early", "apply_open.go", "\t\tuntil = f.Wake.At\n", "\t\tuntil = 1\n"},
+	{"a callback is given up with its session's epoch", "apply_open.go", "voided := f.State == Running && a.Session.Epoch < t.header.LeaseEpoch", "voided := a.Session.Epoch < t.header.LeaseEpoch"},
+	{"a deadline without the tenth", "flight.go", "p.AttemptTimeout + p.AttemptTimeout/10 + PauseBound", "p.AttemptTimeout + PauseBound"},
+	{"a deadline without the pause bound", "flight.go", "p.AttemptTimeout + p.AttemptTimeout/10 + PauseBound", "p.AttemptTimeout + p.AttemptTimeout/10"},
+	{"a time-out that nobody declared", "flight.go", "if p.AttemptTimeout <= 0 {", "if p.AttemptTimeout < 0 {"},
+	{"a time-out is never over", "apply_open.go", "case until > 0 && t.header.Now >= until:", "case until > 0 && f.State == Waiting && t.header.Now >= until:"},
+	{"an end without the comparison of revisions", "apply_sessions.go", "(c.ReadRevision < c.Session.Revision || c.Counter < h.Guard)", "(c.Counter < h.Guard)"},
+	{"an end read from an etcd that has lost its past", "apply_sessions.go", "(c.ReadRevision < c.Session.Revision || c.Counter < h.Guard)", "(c.ReadRevision < c.Session.Revision)"},
+	{"an end without the lease epoch", "apply_sessions.go", "c.Epoch != h.LeaseEpoch, c.Session.Epoch > h.LeaseEpoch:", "c.Session.Epoch > h.LeaseEpoch:"},
+	{"an end of another store epoch", "apply_sessions.go", "case c.StoreEpoch != h.StoreEpoch, c.Epoch != h.LeaseEpoch,", "case c.Epoch != h.LeaseEpoch,"},
+	{"an older epoch is ended before its hold", "apply_sessions.go", "case c.Session.Epoch < h.LeaseEpoch && h.Now < h.EpochHold:", "case c.Session.Epoch < h.LeaseEpoch && h.Now < 0:"},
+	{"the end of any session ends the attempt", "apply_sessions.go", "if holder == nil || holder.ID != c.Session.ID {", "if holder == nil {"},
+	{"an end that names its session wrongly", "apply_sessions.go", "\tproof.Session = *holder\n", ""},
+	{"a session that ended is still asking the provider", "apply_sessions.go", "if f.Looking() {\n\t\tt.endLook()", "if f.Looking() && t.header.Now < 0 {\n\t\tt.endLook()\n\t} else if f.Looking() {\n\t\treturn Accepted"},
+	{"a callback ends with its session", "flight.go", "case f.State == Running && f.OpenAttempt() != nil:", "case f.OpenAttempt() != nil:"},
+	{"a session is withdrawn while its attempt is open", "apply_sessions.go", "case holder != nil && holder.ID == c.Session:\n\t\treturn Busy", "case holder != nil && holder.ID == c.Session:\n\t\treturn Accepted"},
+	{"a withdrawal of another store epoch", "apply_sessions.go", "\tcase c.StoreEpoch != t.header.StoreEpoch:\n\t\treturn Fenced\n\tcase holder", "\tcase c.StoreEpoch < 0:\n\t\treturn Fenced\n\tcase holder"},
+	{"an Open under a session that has ended", "apply_open.go", "case t.ended, c.Session.Epoch != t.header.LeaseEpoch:", "case c.Session.Epoch != t.header.LeaseEpoch:"},
+	{"an Open under a session of another epoch", "apply_open.go", "case t.ended, c.Session.Epoch != t.header.LeaseEpoch:", "case t.ended:"},
+	{"an Open of another store epoch", "apply_open.go", "if c.StoreEpoch != t.header.StoreEpoch {", "if c.StoreEpoch > 99 {"},
+	{"an abandon of another store epoch", "apply_report.go", "if c.StoreEpoch != t.header.StoreEpoch {", "if c.StoreEpoch > 99 {"},
+	{"a report of another store epoch", "apply_report.go", "t.header.TokenOf(a) != c.Token {", "a.Number != c.Token.Number {"},
+	{"a restored attempt never reports", "apply_report.go", "t.header.TokenOf(a) != c.Token {", "a.Token() != c.Token {"},
+	{"a restored attempt proceeds with its old token", "apply.go", "reply.Token = v.Header.TokenOf(v.Flight.Newest())", "reply.Token = v.Flight.Newest().Token()"},
+	{"a fenced report lands", "apply_report.go", "t.header.TokenOf(a) != c.Token {", "a.StoreEpoch < c.Token.StoreEpoch {"},
+	{"a report of an old generation lands", "apply_report.go", "if a == nil || c.Generation != f.Generation || t.header.TokenOf(a) != c.Token {", "if a == nil || a.Number < c.Token.Number || t.header.TokenOf(a) != c.Token && c.Generation == f.Generation {"},
+	{"the number of a lost attempt is given again", "apply_report.go", "Number: max(f.Fence.Number, c.Token.Number)}", "Number: f.Fence.Number}"},
+	{"a lost flight starts again at the first generation", "apply_report.go", "f.Generation = max(f.Generation, c.Generation)", "_ = c.Generation"},
+	{"an overlap is silent", "apply_report.go", "\tif second {\n\t\tt.overlap(&e)\n\t}\n", ""},
+	{"overlaps are not looked for at the end", "apply.go", "\tt.end(\"\")\n\tt.compareAll()", "\tt.end(\"\")"},
+	{"a tombstone keeps every report", "apply_report.go", "if known || f.State == Expired && !second {", "if known {"},
+	{"a tombstone keeps no second effect", "apply_report.go", "if known || f.State == Expired && !second {", "if known || f.State == Expired {"},
+	{"a nonce opens twice", "apply_open.go", "case t.isUsed(c.Nonce):", "case t.isUsed(c.Nonce) && t.header.Now < 0:"},
+	{"an Open that opened something is called expired", "apply_open.go", "\tcase t.isUsed(c.Nonce):\n\t\treturn t.answerUsed(c.Nonce)\n\tcase c.NotAfter < t.header.Now:\n\t\treturn OpenExpired\n", "\tcase c.NotAfter < t.header.Now:\n\t\treturn OpenExpired\n\tcase t.isUsed(c.Nonce):\n\t\treturn t.answerUsed(c.Nonce)\n"},
+	{"a late Open opens", "apply_open.go", "case c.NotAfter < t.header.Now:", "case c.NotAfter < 0:"},
+	{"an Open too far ahead opens", "apply_open.go", "case c.NotAfter > t.header.Now.Add(MaxOpenLife):", "case c.NotAfter > t.header.Now.Add(2*MaxOpenLife):"},
+	{"not_after bars a repeat", "apply_open.go", "if d := t.repeated(c.Nonce); d != NoDecision {", "if d := t.repeated(c.Nonce); d != NoDecision && c.NotAfter >= t.header.Now {"},
+	{"an Open too far ahead leaves its nonce unused", "apply_nonces.go", "\tt.use(c.Nonce, c.NotAfter)\n\treturn OpenExpired", "\treturn OpenExpired"},
+	{"a nonce is remembered for years", "apply_nonces.go", "case t.isUsed(c.Nonce), c.NotAfter > t.header.Now.Add(MaxNonceLife):", "case t.isUsed(c.Nonce):"},
+	{"in doubt leaves the nonce unused", "apply_open.go", "\tt.use(c.Nonce, c.NotAfter)\n\treturn Doubtful", "\treturn Doubtful"},
+	{"a look-up leaves the nonce unused", "apply_open.go", "\tt.use(c.Nonce, c.NotAfter)\n\treturn Look", "\treturn Look"},
+	{"an abandon leaves the nonce unused", "apply_report.go", "\tt.use(c.Nonce, c.NotAfter)\n\treturn Accepted", "\treturn Accepted"},
+	{"the caller of a lost attempt is told that a person decides", "apply_nonces.go", "f.State == InDoubt && f.attemptOf(nonce) == nil {", "f.State == InDoubt {"},
+	{"in doubt is not repeated", "apply_nonces.go", "f.State == InDoubt && f.attemptOf(nonce) == nil {", "f.State == Absent {"},
+	{"a used nonce is a new version", "apply_nonces.go", "t.quiet = t.after == nil && t.before != nil", "t.quiet = false"},
+	{"a change keeps the version", "apply_nonces.go", "t.quiet = t.after == nil && t.before != nil", "t.quiet = t.before != nil"},
+	{"nonces are forgotten early", "apply_nonces.go", "return u.Until < t.header.Now }", "return u.Until <= t.header.Now.Add(9e9) }"},
+	{"nonces are never forgotten", "apply_nonces.go", "return u.Until < t.header.Now }", "return u.Until < 0 }"},
+	{"an attempt's nonce is forgotten early", "apply_nonces.go", "if a.NotAfter < t.header.Now {", "if a.NotAfter <= t.header.Now.Add(9e9) {"},
+	{"nonces without end", "apply_nonces.go", "return f != nil && len(f.UsedNonces) >= MaxUsedNonces && len", "return f != nil && len(f.UsedNonces) > 9999 && len"},
+	{"expired nonces exhaust a flight", "apply_nonces.go", "len(t.unexpired(f.UsedNonces)) >= MaxUsedNonces", "len(f.UsedNonces) >= MaxUsedNonces"},
+	{"nonces are forgotten with their generation", "apply.go", "next.UsedNonces = t.usedNoncesOf(old)", "next.UsedNonces = t.unexpired(old.UsedNonces)"},
+	{"nonces are forgotten by the tombstone", "apply_settle.go", "UsedNonces: t.usedNoncesOf(f)}", "UsedNonces: t.unexpired(f.UsedNonces)}"},
+	{"trimmed attempts lose their nonce", "apply_open.go", "f.UsedNonces = t.withNonceOf(f.UsedNonces, &f.Attempts[0])", "_ = t.withNonceOf"},
+	{"a record of used nonces is deleted early", "flight.go", "\treturn last + 1\n", "\treturn 1 + 0*last\n"},
+	{"a record of evidence is deleted", "flight.go", "!f.Fence.IsZero() || f.Overlap ||\n\t\tlen(f.Evidence)+len(f.Past) > 0", "f.Overlap ||\n\t\tlen(f.Past) > 0"},
+	{"a second asker proceeds", "apply_open.go", "case a != nil && a.Nonce == nonce && f.State == Running:", "case a != nil && f.State == Running:"},
+	{"a repeat proceeds after it was suspended", "apply_open.go", "case a != nil && a.Nonce == nonce && f.State == Running:", "case a != nil && a.Nonce == nonce:"},
+	{"a repeat of Open is fenced", "apply_open.go", "case a != nil && a.Nonce == nonce && f.State == Running:", "case a != nil && a.Nonce == nonce && f.State == Absent:"},
+	{"an abandon of another nonce ends the attempt", "apply_report.go", "case a != nil && a.Nonce == c.Nonce:", "case a != nil:"},
+	{"an abandon leaves the attempt open", "apply_report.go", "case a != nil && a.Nonce == c.Nonce:", "case a != nil && a.Nonce == c.Nonce && !a.Open():"},
+	{"an abandon does not take back the doubt", "apply_report.go", "Note: Text(c.Error)})\n\tt.undoubt()\n", "Note: Text(c.Error)})\n"},
+	{"an abandon takes back every doubt", "apply_report.go", "Note: Text(c.Error)})\n\tt.undoubt()\n", "Note: Text(c.Error)})\n\tt.clear()\n"},
+	{"an abandoned attempt counts as a retry", "apply_report.go", "\tt.uncount()\n\tt.note(EventAbandoned", "\tt.note(EventAbandoned"},
+	{"an attempt that waits for its callback is abandoned", "apply_report.go", "case a.Open() && f.State == Waiting:", "case a.Open() && f.State == Absent:"},
+	{"a verdict nobody was sent for", "apply_report.go", " || f.Probe.Nonce == (Nonce{}) {", " {"},
+	{"look before the settle delay", "apply_open.go", "case t.header.Now < p.NotBefore:\n\t\treturn t.busy(p.NotBefore)\n", ""},
+	{"a look-up is given to a second caller at once", "apply_open.go", "case t.header.Now < p.Until:\n\t\treturn t.busy(p.Until)\n", ""},
+	{"a look-up is not told again", "apply_open.go", "case f.Looking() && f.Probe.Nonce == nonce && nonce != (Nonce{}):", "case f.Looking() && f.Probe.Nonce == nonce && nonce == (Nonce{}):"},
+	{"whoever gave up is still asking the provider", "apply_report.go", "case f.Looking() && f.Probe.Nonce == c.Nonce:\n\t\tt.endLook()\n", "case f.Looking() && f.Probe.Nonce == c.Nonce:\n"},
+	{"a new look-up has the number of the last one", "apply_open.go", "\tf.Probes++\n", ""},
+	{"take-off outside the window", "apply_open.go", "if f.Tainted() && !f.WithinWindow(t.header.Now) && !f.Policy.Saga {", "if f.Doubts > 9 {"},
+	{"a stale driver starts a step", "apply_saga.go", "return driver != nil && t.header.TokenOf(driver) == s.Driver", "return driver != nil"},
+	{"a step opens though its driver is over", "apply_saga.go", "\tdriver := t.saga.OpenAttempt()\n", "\tdriver := t.saga.Newest()\n"},
+	{"a worker opens a step that was not submitted", "apply_saga.go", "return !t.absent()", "return true"},
+	{"a stale driver turns the saga", "apply_saga.go", "t.header.TokenOf(a) != c.Token || !a.Open() || f.Phase == NoPhase", "f.Phase == NoPhase"},
+	{"the tombstone forgets the fence", "apply_settle.go", "Was: f.State, Fence: f.Fence, Fingerprint", "Was: f.State, Fingerprint"},
+	{"a counter of the guard key falls", "apply_settle.go", "t.header.Guard = max(t.header.Guard, c.Counter)", "t.header.Guard = c.Counter"},
+	{"a counter of another epoch's guard key", "apply_settle.go", "if c.Epoch != t.header.LeaseEpoch {", "if c.Epoch > 99 {"},
+	{"a new epoch keeps the counter", "apply_settle.go", "\t\tt.header.Guard = 0\n", ""},
 	{"refused clears taint under every policy", "apply_report.go", "honoured := f.Policy.Saga || f.Policy.Recovery == Resend && f.WithinWindow(t.header.Now)", "honoured := true"},
 	{"refused clears taint outside the window", "apply_report.go", "honoured := f.Policy.Saga || f.Policy.Recovery == Resend && f.WithinWindow(t.header.Now)", "honoured := f.Policy.Saga || f.Policy.Recovery == Resend"},
 	{"cancelled while tainted", "apply_settle.go", "\tcase f.Tainted():\n\t\tt.escalate", "\tcase f.Tainted() && f.Doubts > 9:\n\t\tt.escalate"},
 	{"cancelled on the way while tainted", "apply.go", "case f.Cancel != nil && f.Tainted():", "case f.Cancel != nil && f.Doubts > 9:"},
 	{"failed while tainted", "apply.go", "case t.spent(delay) && f.Tainted():", "case t.spent(delay) && f.Doubts > 9:"},
 	{"a reported attempt is abandoned", "apply_report.go", "case f.State.Terminal() || a.Reported != 0 || !a.Open() && !a.Lost:", "case f.State.Terminal() || !a.Open() && !a.Lost:"},
-	{"an attempt whose caller was told to act is abandoned", "apply_report.go", "case a.Told && !c.ByCaller,", "case a.Told && c.ByCaller,"},
-	{"what another sending opened is abandoned", "apply_report.go", "a.Claim.Session == c.Session && (c.Claim == Claim{} || a.Claim == c.Claim)", "a.Claim.Session == c.Session"},
-	{"an attempt that waits for its callback is abandoned", "apply_report.go", ", a.Open() && f.State == Waiting:", ", a.Open() && f.State == Absent:"},
-	{"a repeat of an Open is not noted", "apply_open.go", "t.newest().Told = true", "t.newest().Told = t.header.Now < 0"},
-	{"a repeat of an Open opens", "apply_open.go", "if c.Repeat {\n\t\treturn Fenced", "if c.Repeat && t.header.Now < 0 {\n\t\treturn Fenced"},
-	{"a nonce opens twice", "apply_open.go", "if late || t.isSpent(c.Claim.Session, c.Nonce) {", "if late {"},
-	{"an abandoned nonce is not remembered", "apply_report.go", "SpentNonce{Session: c.Session, Nonce: c.Nonce, Until: c.NotAfter}", "SpentNonce{}"},
-	{"nonces are forgotten with their generation", "apply.go", "next.Spent = t.spentOf(old)", "next.Spent = t.stillSpent(old.Spent)"},
-	{"nonces are forgotten by the tombstone", "apply_settle.go", "Spent: t.spentOf(f)}", "Spent: t.stillSpent(f.Spent)}"},
-	{"a late Open opens", "apply_open.go", "late := c.NotAfter < t.header.Now ||", "late := c.NotAfter < 0 ||"},
-	{"a second asker proceeds", "apply_open.go", "a.Nonce == nonce && a.Claim.Session == session\n}", "a.Claim.Session == session\n}"},
 	{"a receipt is overwritten", "apply_report.go", "if f.State.Terminal() {\n\t\treturn t.fence(c)\n\t}\n\tt.accept(c)", "if f.State.Terminal() && f.Receipt == nil {\n\t\treturn t.fence(c)\n\t}\n\tt.accept(c)"},
-	{"a fenced report lands", "apply_report.go", "if c.Generation != f.Generation || a == nil || a.Token() != c.Token {\n\t\treturn t.fence(c)", "if c.Generation != f.Generation || a == nil || a.Token().Epoch != c.Token.Epoch {\n\t\treturn t.fence(c)"},
-	{"a report of an old generation lands", "apply_report.go", "if c.Generation != f.Generation || a == nil || a.Token() != c.Token {\n\t\treturn t.fence(c)", "if a == nil || a.Token().Number < c.Token.Number || a.Token() != c.Token && c.Generation == f.Generation {\n\t\treturn t.fence(c)"},
 	{"a late report is not kept", "apply_report.go", "f.Evidence = append(slices.Clip(f.Evidence), e)\n\t\treturn", "return"},
 	{"full evidence leaves no room for a success", "apply_report.go", "if e.Outcome == Succeeded && other >= 0 {", "if other > MaxEvidence {"},
-	{"an overlap is silent", "apply_report.go", "\tt.edit().Overlap = true\n", ""},
-	{"overlaps are not looked for at the end", "apply.go", "\tt.end(\"\")\n\tt.compareAll()", "\tt.end(\"\")"},
 	{"a late report of the newest attempt is refused", "apply_report.go", "\tif f.State.Terminal() {\n\t\treturn t.fence(c)", "\tif f.State.Terminal() || a.Lost {\n\t\treturn t.fence(c)"},
 	{"a stale verdict is accepted", "apply_report.go", "|| f.Probe.Number != c.Probe ||", "|| f.Probe.Number < c.Probe ||"},
-	{"a verdict nobody was sent for", "apply_report.go", " || f.Probe.Claim == (Claim{}) {", " {"},
-	{"look before the settle delay", "apply_open.go", "case t.header.Now < p.NotBefore:\n\t\treturn t.busy(p.NotBefore)\n", ""},
 	{"expire does not check retention", "apply_settle.go", "case !f.State.Terminal() || t.header.Now < f.ExpiresAt():", "case !f.State.Terminal():"},
 	{"the tombstone forgets the fingerprint", "apply_settle.go", "Fence: f.Fence, Fingerprint: f.Fingerprint,", "Fence: f.Fence,"},
-	{"the tombstone forgets the fence", "apply_settle.go", "Was: f.State, Fence: f.Fence, Fingerprint", "Was: f.State, Fingerprint"},
 	{"the fence restarts with a generation", "apply.go", "Generation: old.Generation + 1, Fence: old.Fence,", "Generation: old.Generation + 1,"},
 	{"a lost attempt leaves no doubt", "apply_open.go", "\tt.doubt()\n\tt.settleDoubt(0)", "\tt.settleDoubt(0)"},
 	{"hold is tried again", "apply.go", "\tdefault:\n\t\tt.hold(\"the effect", "\tdefault:\n\t\tt.again(0)\n\t\tif t.absent() {\n\t\t\tt.again(0)\n\t\t}\n\t\treturn\n\t\tt.hold(\"the effect"},
 	{"resend outside the window", "apply.go", "case f.Tainted() && !f.WithinWindow(t.header.Now.Add(delay)):", "case f.Tainted() && f.Doubts > 9:"},
-	{"take-off outside the window", "apply_open.go", "if f.Tainted() && !f.WithinWindow(t.header.Now) && !f.Policy.Saga {", "if f.Doubts > 9 {"},
 	{"retries without end", "apply.go", "return int(f.Counted) >= p.Attempts || late", "return late"},
 	{"a person settles what they did not see", "apply_settle.go", "case f.State != InDoubt || f.Version != c.Version:", "case f.State != InDoubt:"},
 	{"an approval of another input", "apply_settle.go", "case c.Generation != f.Generation || c.Fingerprint != f.Fingerprint:", "case c.Generation != f.Generation:"},
 	{"a succeeded flight is retried", "apply_settle.go", "f.Generation != c.Generation || !f.Reopenable():", "f.Generation != c.Generation || !f.State.Terminal():"},
 	{"a sealed key is let free", "apply_settle.go", "!f.State.Terminal() || f.Sealed:", "!f.State.Terminal():"},
 	{"an opened key is sealed", "apply_saga.go", "case f != nil && (f.Fence.Number > 0 || f.State.Terminal()):", "case f != nil && f.State.Terminal():"},
-	{"a stale driver starts a step", "apply_saga.go", "return driver != nil && driver.Token() == s.Driver", "return driver != nil"},
 	{"forward steps open while undoing", "apply_saga.go", "return t.saga.Phase == Forward", "return t.saga.Phase != NoPhase"},
-	{"a stale driver turns the saga", "apply_saga.go", "a.Token() != c.Token || !a.Open() || f.Phase == NoPhase", "f.Phase == NoPhase"},
 	{"conflict only after the end", "apply.go", "case !f.Fingerprint.Matches(fp):", "case !f.Fingerprint.Matches(fp) && f.State.Terminal():"},
 	{"replay before conflict", "apply.go", "case !f.Fingerprint.Matches(fp):", "case !f.Fingerprint.Matches(fp) && !f.State.Terminal():"},
-	{"an Open of another epoch", "apply_open.go", "if c.Claim.Epoch != t.header.LeaseEpoch || c.StoreEpoch != t.header.StoreEpoch {", "if c.StoreEpoch != t.header.StoreEpoch {"},
-	{"an Open of another store epoch", "apply_open.go", "if c.Claim.Epoch != t.header.LeaseEpoch || c.StoreEpoch != t.header.StoreEpoch {", "if c.Claim.Epoch != t.header.LeaseEpoch {"},
-	{"an old epoch is taken over at once", "apply_open.go", "case a.Claim.Epoch < t.header.LeaseEpoch && t.header.Now < t.header.EpochHold:", "case a.Claim.Epoch < t.header.LeaseEpoch && t.header.Now < 0:"},
-	{"a callback is given up early", "apply_open.go", "if f.Wake.At == 0 || t.header.Now < f.Wake.At {", "if f.Wake.At == 0 {"},
 	{"a scheduled flight opens early", "apply_open.go", "if f.NotBefore > t.header.Now {\n\t\t\treturn t.busy", "if f.NotBefore < 0 {\n\t\t\treturn t.busy"},
 	{"an approval is passed by", "apply_open.go", "case AwaitingApproval:\n\t\treturn Unapproved", "case AwaitingApproval:"},
 	{"not done clears all doubt", "apply_report.go", "\tcase NotDone:\n\t\tt.undoubt()", "\tcase NotDone:\n\t\tt.clear()"},
 	{"an unknown outcome leaves no doubt", "apply_report.go", "\tdefault:\n\t\tt.doubt()\n", "\tdefault:\n"},
 	{"attempts beyond the kept ones lose their doubt", "apply_open.go", "f.Attempts = slices.Delete(f.Attempts, 0, 1)", "f.Doubts -= uint32(bit(0)) & uint32(f.Attempts[0].Outcome>>2)\n\t\tf.Attempts = slices.Delete(f.Attempts, 0, 1)"},
-	{"trimmed attempts lose their nonce", "apply_open.go", "f.Spent = t.spend(f.Spent, &f.Attempts[0])", "_ = t.spend"},
 	{"Apply writes into what it was given", "apply.go", "copied.Attempts = slices.Clone(copied.Attempts)", "_ = slices.Clone(copied.Attempts)"},
-	{"a repeat of Open is fenced", "apply_open.go", "if t.flying(c.Claim.Session, c.Nonce) {", "if t.flying(c.Claim.Session, c.Nonce) && t.header.Now < 0 {"},
-	{"a revision falls", "apply_open.go", "t.header.MaxRevision = max(t.header.MaxRevision, c.Revision)", "t.header.MaxRevision = c.Revision"},
 	{"look-ups without end", "apply_report.go", "if tries >= f.Policy.lookTries() {", "if tries < 0 {"},
 	{"Retry-After is not honoured", "apply.go", "return max(asked, f.Policy.Retry.Backoff(f.ID, int(f.Counted)))", "_ = asked\n\treturn f.Policy.Retry.Backoff(f.ID, int(f.Counted))"},
 	{"a living flight loses its input", "apply_past.go", "case f.State != Absent && !f.State.Terminal():", "case f.State != Absent && f.State == Scheduled:"},

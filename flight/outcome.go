@@ -57,7 +57,7 @@ func HTTPOutcome(status int) Outcome {
 	return Unknown
 }
 
-// State is where a flight stands.
+// State is the state of a flight.
 type State uint8
 
 // The states. Absent is a key that was never used, or was freed; its fence stays.

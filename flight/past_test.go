@@ -32,15 +32,15 @@ func TestImport_MakesAFlightThatIsOver(t *testing.T) {
 	require.Equal(t, c.FinishedAt.Add(retains), f.ExpiresAt(), "the retention counts from then")
 	require.Equal(t, flight.FromImport, f.Receipt.Source)
 
-	_, reply = tell(t, w, openOf(soloKey, flight.Policy{Retention: retains}, claims[0], nonce1, fp1))
+	_, reply = tell(t, w, openOf(soloKey, flight.Policy{Retention: retains}, sessions[0], nonce1, fp1))
 	require.Equal(t, flight.Replay, reply.Decision, "it is not done once more")
-	_, reply = tell(t, w, openOf(soloKey, flight.Policy{Retention: retains}, claims[0], nonce1, fp2))
+	_, reply = tell(t, w, openOf(soloKey, flight.Policy{Retention: retains}, sessions[0], nonce1, fp2))
 	require.Equal(t, flight.Conflict, reply.Decision)
 }
 
 func TestImport_LeavesAKnownKeyAlone(t *testing.T) {
-	open := openOf(soloKey, flight.Policy{Retention: retains}, claims[0], nonce1, fp1)
-	token := attemptRef{1, flight.Token{Epoch: 1, Revision: 10, Number: 1}}
+	open := openOf(soloKey, flight.Policy{Retention: retains}, sessions[0], nonce1, fp1)
+	token := attemptRef{generation: 1, token: flight.Token{StoreEpoch: 1, Number: 1}}
 	done := []flight.Command{open, reportOf(soloKey, token, flight.Succeeded, "x")}
 	brought := importOf(soloKey, flight.Succeeded, "x", fp1)
 	for name, c := range map[string]struct {
@@ -63,7 +63,7 @@ func TestImport_LeavesAKnownKeyAlone(t *testing.T) {
 		"what nobody can tell is no receipt": {nil, importOf(soloKey, flight.Unknown, "", fp1), flight.Precluded},
 		"what was not done is no receipt":    {nil, importOf(soloKey, flight.NotDone, "", fp1), flight.Precluded},
 		"a saga's step belongs to its saga":  {nil, importOf(stepKey, flight.Succeeded, "x", fp1), flight.Precluded},
-		"an open that never came changes nothing": {[]flight.Command{&flight.Abandon{Key: soloKey, Session: sessA, Nonce: nonce1, NotAfter: notAfter[nonce1]}},
+		"an open that never came changes nothing": {[]flight.Command{abandonOf(soloKey, nonce1)},
 			brought, flight.Accepted},
 	} {
 		w, _ := tell(t, newWorld(soloKey, stepKey), c.given...)
@@ -81,16 +81,16 @@ func TestImport_ComesFromThePast(t *testing.T) {
 }
 
 func TestImport_RaisesAnOverlapWithEvidence(t *testing.T) {
-	stray := reportOf(soloKey, attemptRef{1, flight.Token{Epoch: 1, Revision: 9, Number: 1}}, flight.Succeeded, "y")
-	w, _ := tell(t, newWorld(soloKey), &flight.Abandon{Key: soloKey, Session: sessA, Nonce: nonce1, NotAfter: notAfter[nonce1]},
+	stray := reportOf(soloKey, attemptRef{generation: 1, token: flight.Token{StoreEpoch: 1, Number: 1}}, flight.Succeeded, "y")
+	w, _ := tell(t, newWorld(soloKey), abandonOf(soloKey, nonce1),
 		stray, importOf(soloKey, flight.Succeeded, "x", fp1))
 	require.True(t, w.flight(soloKey).Overlap)
 }
 
 func TestRedact_ErasesBytesAndNothingElse(t *testing.T) {
-	open := openOf(soloKey, flight.Policy{Retention: retains}, claims[0], nonce1, fp1)
+	open := openOf(soloKey, flight.Policy{Retention: retains}, sessions[0], nonce1, fp1)
 	open.Submission.Input = body("secret")
-	token := attemptRef{1, flight.Token{Epoch: 1, Revision: 10, Number: 1}}
+	token := attemptRef{generation: 1, token: flight.Token{StoreEpoch: 1, Number: 1}}
 	redact := &flight.Redact{Key: soloKey, Generation: 1, Who: "ann", Why: "asked for"}
 	w, reply := tell(t, newWorld(soloKey), open, redact)
 	require.Equal(t, flight.Precluded, reply.Decision, "a living flight needs its input")
@@ -105,7 +105,7 @@ func TestRedact_ErasesBytesAndNothingElse(t *testing.T) {
 	require.Equal(t, flight.Mark{Who: "ann", Why: "asked for", At: start}, *f.Redacted)
 	require.NotEmpty(t, before.Receipt.Body.Data, "the record before is another value")
 
-	_, reply = tell(t, w, openOf(soloKey, flight.Policy{Retention: retains}, claims[1], nonce2, fp1))
+	_, reply = tell(t, w, openOf(soloKey, flight.Policy{Retention: retains}, sessions[1], nonce2, fp1))
 	require.Equal(t, flight.Replay, reply.Decision, "the key is guarded as before")
 	w, _ = tell(t, w, &tick{by: retains + time.Second}, &flight.Expire{Key: soloKey, Generation: 1})
 	require.Equal(t, flight.Expired, w.flight(soloKey).State)
@@ -117,7 +117,7 @@ func TestRedact_WithoutItsInputNothingIsRetried(t *testing.T) {
 		&flight.Redact{Key: soloKey, Generation: 1, Who: "ann"})
 	_, reply := tell(t, w, &flight.Retry{Key: soloKey, Generation: 1})
 	require.Equal(t, flight.Precluded, reply.Decision)
-	w, reply = tell(t, w, &flight.Free{Key: soloKey, Generation: 1}, openOf(soloKey, flight.Policy{Retention: retains}, claims[0], nonce1, fp1))
+	w, reply = tell(t, w, &flight.Free{Key: soloKey, Generation: 1}, openOf(soloKey, flight.Policy{Retention: retains}, sessions[0], nonce1, fp1))
 	require.Equal(t, flight.Proceed, reply.Decision, "who comes after brings an input of their own")
 	require.Nil(t, w.flight(soloKey).Redacted)
 }
@@ -133,8 +133,8 @@ func TestRedact_ReachesEarlierGenerations(t *testing.T) {
 // A redaction that was decided of one generation, and comes late, erases nothing of the next one.
 func TestRedact_IsOfTheGenerationThatWasSeen(t *testing.T) {
 	w, _ := tell(t, newWorld(soloKey), importOf(soloKey, flight.Succeeded, "x", fp1), &flight.Free{Key: soloKey, Generation: 1},
-		openOf(soloKey, flight.Policy{Retention: retains}, claims[0], nonce1, fp1),
-		reportOf(soloKey, attemptRef{2, flight.Token{Epoch: 1, Revision: 10, Number: 1}}, flight.Succeeded, "y"))
+		openOf(soloKey, flight.Policy{Retention: retains}, sessions[0], nonce1, fp1),
+		reportOf(soloKey, attemptRef{generation: 2, token: flight.Token{StoreEpoch: 1, Number: 1}}, flight.Succeeded, "y"))
 	require.Equal(t, flight.StateSucceeded, w.flight(soloKey).State)
 	for _, generation := range []uint32{1, 3} {
 		_, reply := tell(t, w, &flight.Redact{Key: soloKey, Generation: generation, Who: "ann"})

@@ -9,7 +9,7 @@ import (
 const MaxPolicyTime = 3660 * 24 * time.Hour
 
 // Check says what of a policy cannot be meant; nil: nothing. Errors are *InvalidError. The ledger does not ask: it keeps
-// what was declared, for ever, so whoever declares it must.
+// what was declared, for ever, so its caller must.
 func (p Policy) Check() error {
 	if int(p.Recovery) >= len(recoveryNames) {
 		return &InvalidError{Field: "recovery", Detail: "a recovery is hold, resend or verify"}

@@ -1,25 +1,27 @@
 package flight_test
 
 import (
-	"bytes"
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/flightd/flightd/flight"
 )
 
-// wanderer walks a world at random for longer than the exhaustive test can: rising claims, a new nonce for every open,
+// wanderer walks a world at random for longer than the exhaustive test can: many sessions, a new nonce for every open,
 // more attempts and evidence than a flight keeps, many generations, and any earlier command once more at any time.
 type wanderer struct {
 	*rapid.T
 	w        *world
 	policy   map[flight.Key]flight.Policy
 	said     []flight.Command
-	revision int64
+	sessions []flight.Session
 	nonces   uint16
+	answers  map[flight.Decision]int // of all walks of a test
 }
 
 func drawPolicy(t *rapid.T) flight.Policy {
@@ -42,32 +44,33 @@ func drawPolicy(t *rapid.T) flight.Policy {
 }
 
 func TestProperty_LongLivesKeepTheInvariants(t *testing.T) {
+	answers := make(map[flight.Decision]int)
 	rapid.Check(t, func(rt *rapid.T) {
-		v := &wanderer{T: rt, w: newWorld(soloKey), policy: map[flight.Key]flight.Policy{soloKey: drawPolicy(rt)}, revision: 10}
+		v := &wanderer{T: rt, w: newWorld(soloKey), policy: map[flight.Key]flight.Policy{soloKey: drawPolicy(rt)}, answers: answers}
 		v.wander(400)
 	})
+	t.Logf("commands by their answers: %v", answers)
 }
 
 func TestProperty_SagasKeepTheInvariants(t *testing.T) {
+	answers := make(map[flight.Decision]int)
 	rapid.Check(t, func(rt *rapid.T) {
 		saga := flight.Policy{Saga: true, Retention: retains, Retry: flight.RetryPolicy{Attempts: rapid.IntRange(0, 2).Draw(rt, "attempts")}}
-		v := &wanderer{T: rt, w: newWorld(sagaKey, stepKey, undoKey), revision: 10,
+		v := &wanderer{T: rt, w: newWorld(sagaKey, stepKey, undoKey), answers: answers,
 			policy: map[flight.Key]flight.Policy{sagaKey: saga, stepKey: drawPolicy(rt), undoKey: drawPolicy(rt)}}
 		v.wander(400)
 	})
+	t.Logf("commands by their answers: %v", answers)
 }
 
 func (v *wanderer) wander(steps int) {
 	for range steps {
 		c := v.command()
 		before := v.record(c)
-		next, _, err := v.w.step(c)
-		if err != nil {
-			v.Fatalf("%s: %v", describe(c), err)
-		}
-		if after := v.record(c); !bytes.Equal(before, after) {
-			v.Fatalf("%s: Apply changed the flight that it was given", describe(c))
-		}
+		next, reply, err := v.w.step(c)
+		require.NoError(v, err, describe(c))
+		v.answers[reply.Decision]++
+		require.Equal(v, before, v.record(c), "%s: Apply changed the flight that it was given", describe(c))
 		v.said = append(v.said, c)
 		v.w = next
 		v.roundTrip(c)
@@ -80,9 +83,7 @@ func (v *wanderer) record(c flight.Command) []byte {
 		return nil
 	}
 	b, err := flight.EncodeRecord(f)
-	if err != nil {
-		v.Fatal(err)
-	}
+	require.NoError(v, err)
 	return b
 }
 
@@ -90,23 +91,20 @@ func (v *wanderer) record(c flight.Command) []byte {
 func (v *wanderer) roundTrip(c flight.Command) {
 	if b := v.record(c); b != nil {
 		f := new(flight.Flight)
-		if err := flight.DecodeRecord(b, f); err != nil {
-			v.Fatal(err)
-		}
-		if again, err := flight.EncodeRecord(f); err != nil || !bytes.Equal(b, again) {
-			v.Fatalf("a stored flight reads differently: %v", err)
-		}
+		require.NoError(v, flight.DecodeRecord(b, f))
+		again, err := flight.EncodeRecord(f)
+		require.NoError(v, err)
+		require.Equal(v, b, again, "a stored flight reads differently")
 	}
-	if _, ok := c.(*tick); ok {
+	switch c.(type) {
+	case *tick, *restore:
 		return
 	}
 	b, err := flight.Encode(c)
-	if err != nil {
-		v.Fatal(err)
-	}
-	if read, err := flight.Decode(b); err != nil || !reflect.DeepEqual(read, c) {
-		v.Fatalf("%s reads as %s: %v", describe(c), describe(read), err)
-	}
+	require.NoError(v, err)
+	read, err := flight.Decode(b)
+	require.NoError(v, err)
+	require.True(v, reflect.DeepEqual(read, c), "%s reads as %s", describe(c), describe(read))
 }
 
 func (v *wanderer) command() flight.Command {
@@ -130,8 +128,7 @@ func (v *wanderer) command() flight.Command {
 	case 7, 8:
 		return v.time()
 	case 9:
-		v.revision += int64(rapid.IntRange(0, 3).Draw(v.T, "newer"))
-		return &flight.Recover{Key: k, Claim: v.claim()}
+		return v.endOfSession(k, i)
 	case 10:
 		return v.byPerson(k, i, g)
 	case 11:
@@ -139,7 +136,7 @@ func (v *wanderer) command() flight.Command {
 	case 12:
 		return v.sleep(k, i, g)
 	case 13:
-		return v.abandon(k, i)
+		return v.abandon(k)
 	case 14:
 		return rapid.SampledFrom([]flight.Command{
 			&flight.Submit{Key: k, Submission: v.submission(k)}, &flight.Expire{Key: k, Generation: g},
@@ -151,19 +148,17 @@ func (v *wanderer) command() flight.Command {
 	if rapid.IntRange(0, 9).Draw(v.T, "rare") > 0 {
 		return v.time()
 	}
-	return rapid.SampledFrom([]flight.Command{&flight.Seal{Key: k}, &flight.Bootstrap{Deployment: "other"},
-		&flight.RaiseEpoch{From: v.w.header.LeaseEpoch, Hold: window}}).Draw(v.T, "rarest")
+	h := v.w.header
+	return rapid.SampledFrom([]flight.Command{&flight.Seal{Key: k}, &flight.Bootstrap{Deployment: "other"}, &restore{},
+		&flight.RaiseEpoch{From: h.LeaseEpoch, Hold: window}, &flight.RecordGuard{Epoch: h.LeaseEpoch, Counter: h.Guard + 1},
+	}).Draw(v.T, "rarest")
 }
 
 // onward is what a flight needs in order not to stay where it is.
 func (v *wanderer) onward(k flight.Key, i int) flight.Command {
 	f := v.w.flights[i]
 	if f == nil || f.State == flight.Absent || f.State == flight.Queued {
-		v.revision++
-		v.nonces++
-		claim := flight.Claim{Epoch: v.w.header.LeaseEpoch, Revision: v.revision, Session: sessA}
-		return &flight.Open{Key: k, Submission: v.submission(k), Claim: claim, Nonce: flight.Nonce{byte(v.nonces >> 8), byte(v.nonces)},
-			NotAfter: v.w.header.Now.Add(time.Second), StoreEpoch: 1}
+		return v.openUnder(k, v.newSession(), time.Second)
 	}
 	switch {
 	case f.State == flight.InDoubt:
@@ -176,8 +171,8 @@ func (v *wanderer) onward(k flight.Key, i int) flight.Command {
 		return &flight.Expire{Key: k, Generation: f.Generation}
 	case f.State == flight.Waiting:
 		return &flight.WakeUp{Key: k, Generation: f.Generation}
-	case f.Probe != nil && f.Probe.NotBefore <= v.w.header.Now && f.Probe.Claim == (flight.Claim{}):
-		return &flight.Recover{Key: k, Claim: flight.Claim{Epoch: v.w.header.LeaseEpoch, Revision: v.revision, Session: sessA}}
+	case f.Probe != nil && f.Probe.NotBefore <= v.w.header.Now && f.Probe.Nonce == (flight.Nonce{}):
+		return v.openUnder(k, v.newSession(), time.Second)
 	case f.Probe != nil && f.Probe.NotBefore <= v.w.header.Now:
 		return v.verdict(k, i, f.Generation)
 	case f.OpenAttempt() != nil:
@@ -186,10 +181,42 @@ func (v *wanderer) onward(k flight.Key, i int) flight.Command {
 	return v.time()
 }
 
-func (v *wanderer) claim() flight.Claim {
-	return flight.Claim{Epoch: v.w.header.LeaseEpoch - uint32(rapid.IntRange(0, 20).Draw(v.T, "older epoch")/20),
-		Revision: v.revision - int64(rapid.IntRange(0, 9).Draw(v.T, "stale")/7),
-		Session:  rapid.SampledFrom([]flight.SessionID{sessA, sessB}).Draw(v.T, "session")}
+// newSession is one that nobody has used, of the present lease epoch.
+func (v *wanderer) newSession() flight.Session {
+	n := len(v.sessions)
+	x := flight.Session{ID: flight.SessionID(fmt.Sprint("ses_", n)), Revision: int64(10 + n), Epoch: v.w.header.LeaseEpoch, OneShot: n%2 == 1}
+	v.sessions = append(v.sessions, x)
+	return x
+}
+
+// session is a new one, or one of the last few.
+func (v *wanderer) session() flight.Session {
+	back := rapid.IntRange(-1, 4).Draw(v.T, "session")
+	if back < 0 || back >= len(v.sessions) {
+		return v.newSession()
+	}
+	return v.sessions[len(v.sessions)-1-back]
+}
+
+// endOfSession proves that a session has ended, mostly the one that holds the key, by a read that is mostly recent enough;
+// or withdraws it.
+func (v *wanderer) endOfSession(k flight.Key, i int) flight.Command {
+	x := v.session()
+	if holder := v.w.flights[i].Holder(); holder != nil && rapid.IntRange(0, 3).Draw(v.T, "of another") > 0 {
+		x = *holder
+	}
+	h := v.w.header
+	if rapid.IntRange(0, 5).Draw(v.T, "withdraw") == 0 {
+		return &flight.Withdraw{Key: k, Session: x.ID, StoreEpoch: h.StoreEpoch}
+	}
+	return &flight.Ended{Session: x, ReadRevision: x.Revision - 1 + int64(rapid.IntRange(0, 9).Draw(v.T, "read")),
+		Epoch: h.LeaseEpoch - uint32(rapid.IntRange(0, 20).Draw(v.T, "older epoch")/20), StoreEpoch: v.storeEpoch(),
+		Counter: h.Guard - min(h.Guard, uint64(rapid.IntRange(0, 20).Draw(v.T, "older counter")/20))}
+}
+
+// storeEpoch is the present one, mostly.
+func (v *wanderer) storeEpoch() uint32 {
+	return v.w.header.StoreEpoch - uint32(rapid.IntRange(0, 30).Draw(v.T, "older store")/30)
 }
 
 func (v *wanderer) submission(k flight.Key) flight.Submission {
@@ -197,18 +224,27 @@ func (v *wanderer) submission(k flight.Key) flight.Submission {
 	if rapid.IntRange(0, 9).Draw(v.T, "fingerprint") == 0 {
 		s.Fingerprint = rapid.SampledFrom([]flight.Fingerprint{fp2, flight.NoFingerprint}).Draw(v.T, "other fingerprint")
 	}
-	if k.IsStep() && len(v.w.issued[0]) > 0 {
+	if k.IsStep() && len(v.w.issued[0]) > 0 && rapid.IntRange(0, 4).Draw(v.T, "worker of a pool") > 0 {
 		s.Driver = v.newest(0).token
 	}
 	return s
 }
 
 func (v *wanderer) open(k flight.Key) flight.Command {
-	v.revision += int64(rapid.IntRange(0, 2).Draw(v.T, "newer"))
+	life := time.Duration(rapid.IntRange(-2, 63).Draw(v.T, "life")) * time.Second
+	o := v.openUnder(k, v.session(), life)
+	o.StoreEpoch = v.storeEpoch()
+	return o
+}
+
+func (v *wanderer) openUnder(k flight.Key, x flight.Session, life time.Duration) *flight.Open {
+	return &flight.Open{Key: k, Submission: v.submission(k), Session: x, Nonce: v.newNonce(), NotAfter: v.w.header.Now.Add(life),
+		Owner: "host:1", StoreEpoch: v.w.header.StoreEpoch}
+}
+
+func (v *wanderer) newNonce() flight.Nonce {
 	v.nonces++
-	life := time.Duration(rapid.IntRange(-2, 61).Draw(v.T, "life")) * time.Second
-	return &flight.Open{Key: k, Submission: v.submission(k), Claim: v.claim(), Nonce: flight.Nonce{byte(v.nonces >> 8), byte(v.nonces)},
-		NotAfter: v.w.header.Now.Add(life), Owner: "host:1", StoreEpoch: 1}
+	return flight.Nonce{byte(v.nonces >> 8), byte(v.nonces)}
 }
 
 // bring imports a receipt, of any time.
@@ -239,32 +275,34 @@ func (v *wanderer) report(k flight.Key, i int) flight.Command {
 	if o == flight.Succeeded {
 		id = rapid.SampledFrom([]string{"x", "y"}).Draw(v.T, "effect")
 	}
-	r := reportOf(k, v.newest(i), o, id)
+	at := v.newest(i)
+	if rapid.IntRange(0, 9).Draw(v.T, "token of this ledger") > 0 {
+		at.token.StoreEpoch = v.w.header.StoreEpoch // as a renewal tells it after a restore
+	}
+	if rapid.IntRange(0, 60).Draw(v.T, "lost attempt") == 0 {
+		at.token.Number += 2
+	}
+	r := reportOf(k, at, o, id)
 	r.RetryAfter = time.Duration(rapid.IntRange(0, 20).Draw(v.T, "retry after")/18) * time.Second
 	return r
 }
 
-func (v *wanderer) abandon(k flight.Key, i int) flight.Command {
+// abandon is of an Open that was sent before, or that will never be; or an earlier Open is sent once more, under another
+// session.
+func (v *wanderer) abandon(k flight.Key) flight.Command {
 	for j := len(v.said) - 1; j >= 0; j-- {
-		if o, ok := v.said[j].(*flight.Open); ok && o.Key == k && rapid.Bool().Draw(v.T, "by nonce") {
-			if rapid.Bool().Draw(v.T, "repeat") {
-				again := *o
-				again.Repeat = true
-				return &again
-			}
-			abandon := &flight.Abandon{Key: k, Session: o.Claim.Session, Nonce: o.Nonce, NotAfter: o.NotAfter, Error: "gone"}
-			if rapid.Bool().Draw(v.T, "by its claim") {
-				abandon.Claim = o.Claim
-			}
-			return abandon
+		o, ok := v.said[j].(*flight.Open)
+		if !ok || o.Key != k || rapid.Bool().Draw(v.T, "an earlier one") {
+			continue
 		}
+		if rapid.Bool().Draw(v.T, "repeat") {
+			again := *o
+			again.Session, again.StoreEpoch = v.session(), v.w.header.StoreEpoch
+			return &again
+		}
+		return &flight.Abandon{Key: k, Nonce: o.Nonce, NotAfter: o.NotAfter, StoreEpoch: v.storeEpoch(), Error: "gone"}
 	}
-	if len(v.w.issued[i]) == 0 {
-		v.nonces++
-		return &flight.Abandon{Key: k, Session: sessA, Nonce: flight.Nonce{byte(v.nonces >> 8), byte(v.nonces)}, NotAfter: v.w.header.Now.Add(time.Second)}
-	}
-	at := v.newest(i)
-	return &flight.Abandon{Key: k, Generation: at.generation, Token: at.token, ByCaller: rapid.Bool().Draw(v.T, "by its caller")}
+	return &flight.Abandon{Key: k, Nonce: v.newNonce(), NotAfter: v.w.header.Now.Add(time.Second), StoreEpoch: v.w.header.StoreEpoch}
 }
 
 func (v *wanderer) time() flight.Command {
@@ -290,7 +328,7 @@ func (v *wanderer) byPerson(k flight.Key, i int, g uint32) flight.Command {
 func (v *wanderer) verdict(k flight.Key, i int, g uint32) flight.Command {
 	f := v.w.flights[i]
 	if f == nil || f.Probe == nil {
-		return &flight.Recover{Key: k, Claim: v.claim()}
+		return v.endOfSession(k, i)
 	}
 	return &flight.Verdict{Key: k, Generation: g, Probe: f.Probe.Number - uint32(rapid.IntRange(0, 5).Draw(v.T, "stale")/5),
 		Result:     rapid.SampledFrom([]flight.Verb{flight.Happened, flight.DidNotHappen, flight.NoVerb, flight.NoVerb}).Draw(v.T, "found"),

@@ -17,7 +17,8 @@ const (
 	Accepted
 	// Replay: the flight is over; its state and receipt are the answer.
 	Replay
-	// Busy: somebody else's attempt, or a sleeping saga, stands in the way; or it is too early. See Reply.Wait.
+	// Busy: somebody else's attempt or look-up, or a sleeping saga, is in the way; or it is too early. See Reply.Wait. Or a
+	// session that was to be withdrawn holds the key.
 	Busy
 	// Doubtful: the flight waits for a person.
 	Doubtful
@@ -27,16 +28,23 @@ const (
 	Conflict
 	// Gone: the receipt's retention is over; a tombstone answers.
 	Gone
-	// Fenced: the asker's claim, token, epoch, nonce or time is over. A report is kept as evidence.
+	// Fenced: the token, the store epoch or the nonce is over, or the proof does not count. A report is kept as evidence.
 	Fenced
 	// Precluded: the flight is not in a state, or not at the version, in which this can be done.
 	Precluded
 	// Missing: the key was never used.
 	Missing
+	// OpenExpired: the Open came after its NotAfter, or its NotAfter is too far ahead. Its nonce has opened nothing and opens
+	// nothing later. (Only where its NotAfter is more than MaxNonceLife ahead is that not remembered.)
+	OpenExpired
+	// SessionEnded: nothing opens under this session any more. The same nonce may be sent under another one.
+	SessionEnded
+	// Exhausted: the flight remembers as many used nonces as it may. It is worth asking again when they have expired.
+	Exhausted
 )
 
 var decisionNames = [...]string{"none", "proceed", "look", "accepted", "replay", "busy", "doubtful", "unapproved",
-	"conflict", "gone", "fenced", "precluded", "missing"}
+	"conflict", "gone", "fenced", "precluded", "missing", "open_expired", "session_ended", "exhausted"}
 
 func (d Decision) String() string {
 	if int(d) < len(decisionNames) {
@@ -48,7 +56,7 @@ func (d Decision) String() string {
 // Reply is the ledger's answer to one command.
 type Reply struct {
 	Decision Decision
-	// Flight is the record as it stands after the command; nil when the key was never used. It must not be changed.
+	// Flight is the record after the command; nil when the key was never used. It must not be changed.
 	Flight *Flight
 	// Token is the fencing token of the attempt, with Proceed.
 	Token Token
@@ -58,6 +66,12 @@ type Reply struct {
 	Wait time.Duration
 	// Changed says whether the flight is another than before; if so it is stored, and its waiters are woken.
 	Changed bool
+	// Deleted says that the flight held nothing any more: its record is deleted, and Flight is nil.
+	Deleted bool
+	// Each has the replies for the flights that an Ended changed, in the order of their ids.
+	Each []Reply
+	// More says, of an Ended that was accepted, that flights of its session are left: propose it again.
+	More bool
 	// Events tell what happened, in order. They become the flight's history.
 	Events []Event
 }
@@ -82,7 +96,7 @@ const (
 	EventOpened
 	EventReported
 	EventAbandoned
-	EventLost // the holder of the open attempt is gone
+	EventLost // the open attempt's session has ended, or its time is over
 	EventFencedReport
 	EventOverlap // evidence of a second effect
 	EventLooking
@@ -102,7 +116,7 @@ const (
 	EventWoken
 	EventTurned
 	EventExpired
-	EventDuplicates // calls were answered without another effect; it stands in no history, see Tally
+	EventDuplicates // calls were answered without another effect; no history has it, see Tally
 	EventRedacted
 	EventImported
 )

@@ -30,34 +30,46 @@ func TestRules(t *testing.T) {
 		answer flight.Decision
 		state  flight.State
 	}
+	timed := flight.Policy{AttemptTimeout: timeout}
+	lost := []say{open(1, nonce1), ended(1)}
+	looked := []say{open(1, nonce1), ended(1), after(settle), open(2, nonce2)}
 	conflicting := func(o *flight.Open) { o.Submission.Fingerprint = fp2 }
 	lines := []line{
 		{"Submit makes a queued flight", hold, nil, submit, flight.Accepted, flight.Queued},
 		{"Submit with a delay makes a scheduled one", flight.Policy{RunAfter: settle}, nil, submit, flight.Accepted, flight.Scheduled},
 		{"Submit where an approval is required", flight.Policy{Approval: true}, nil, submit, flight.Unapproved, flight.AwaitingApproval},
 		{"Submit answers what is there", hold, []say{open(1, nonce1), report(1, flight.Succeeded, "x")}, submit, flight.Replay, flight.StateSucceeded},
-		{"Submit of a flight in doubt", hold, []say{open(1, nonce1), recoverBy(2)}, submit, flight.Doubtful, flight.InDoubt},
+		{"Submit of a flight in doubt", hold, lost, submit, flight.Doubtful, flight.InDoubt},
 
 		{"Open makes the flight and opens it", hold, nil, open(1, nonce1), flight.Proceed, flight.Running},
 		{"Open takes a queued flight", hold, []say{submit}, open(1, nonce1), flight.Proceed, flight.Running},
 		{"Open waits for a scheduled one", flight.Policy{RunAfter: settle}, []say{submit}, open(1, nonce1), flight.Busy, flight.Scheduled},
 		{"Open takes a scheduled one that is due", flight.Policy{RunAfter: settle}, []say{submit, after(settle)}, open(1, nonce1), flight.Proceed, flight.Running},
 		{"Open waits for an approval", flight.Policy{Approval: true}, nil, open(1, nonce1), flight.Unapproved, flight.AwaitingApproval},
-		{"Open by the same claim is not its turn", hold, []say{open(1, nonce1)}, open(1, nonce2), flight.Busy, flight.Running},
+		{"Open where another attempt is open", resend, []say{open(1, nonce1)}, open(2, nonce2), flight.Busy, flight.Running},
+		{"also where it is of the same session", resend, []say{open(1, nonce1)}, open(1, nonce2), flight.Busy, flight.Running},
 		{"Open again with the same nonce gets the first answer", hold, []say{open(1, nonce1)}, open(1, nonce1), flight.Proceed, flight.Running},
-		{"Open again under a later claim of the session too", hold, []say{open(1, nonce1)}, open(3, nonce1), flight.Proceed, flight.Running},
+		{"also under another session", hold, []say{open(1, nonce1)}, open(2, nonce1), flight.Proceed, flight.Running},
+		{"also under one that has ended, while its attempt is open", hold, []say{open(1, nonce1), ended(2)}, open(2, nonce1), flight.Proceed, flight.Running},
+		{"also after NotAfter", hold, []say{open(1, nonce1), after(26 * time.Second)}, open(1, nonce1), flight.Proceed, flight.Running},
 		{"Open again after the attempt ended opens nothing", hold, []say{open(1, nonce1), report(1, flight.NotDone, "")}, open(1, nonce1), flight.Fenced, flight.Queued},
-		{"Open again after NotAfter gets the first answer", hold, []say{open(1, nonce1), after(26 * time.Second)}, open(1, nonce1), flight.Proceed, flight.Running},
-		{"Open by a newer claim under hold", hold, []say{open(1, nonce1)}, open(2, nonce2), flight.Doubtful, flight.InDoubt},
-		{"Open by a newer claim under resend", resend, []say{open(1, nonce1)}, open(2, nonce2), flight.Proceed, flight.Running},
-		{"Open by a newer claim under verify waits to look", verify, []say{open(1, nonce1)}, open(2, nonce2), flight.Busy, flight.Running},
-		{"and looks after the settle delay", verify, []say{open(1, nonce1), open(2, nonce2), after(settle)}, open(2, nonce2), flight.Look, flight.Running},
-		{"Open by a newer claim past the window", resendFor, []say{open(1, nonce1), after(window)}, open(2, nonce2), flight.Doubtful, flight.InDoubt},
-		{"Open by an older claim", resend, []say{open(2, nonce1)}, open(1, nonce2), flight.Fenced, flight.Running},
-		{"Open by an older claim of a queued flight", resend, []say{open(2, nonce1), report(1, flight.NotDone, "")}, open(1, nonce2), flight.Fenced, flight.Queued},
-		{"Open by an older claim of a freed key makes nothing", hold, []say{open(2, nonce1), report(1, flight.Succeeded, "x"), free}, open(1, nonce2), flight.Fenced, flight.Absent},
-		{"Open past its NotAfter", hold, []say{after(26 * time.Second)}, open(1, nonce1), flight.Fenced, flight.Absent},
-		{"Open that would be valid for too long", hold, nil, openAs(func(o *flight.Open) { o.NotAfter = start.Add(61 * time.Second) }, 1, nonce1), flight.Fenced, flight.Absent},
+		{"also past its NotAfter: something was opened", hold, []say{open(1, nonce1), report(1, flight.NotDone, ""), after(26 * time.Second)}, open(1, nonce1), flight.Fenced, flight.Queued},
+		{"Open after a loss under hold", hold, lost, open(2, nonce2), flight.Doubtful, flight.InDoubt},
+		{"whose repeat is answered so, too", hold, []say{open(1, nonce1), ended(1), open(2, nonce2)}, open(2, nonce2), flight.Doubtful, flight.InDoubt},
+		{"and which opens nothing after a person has decided", hold, []say{open(1, nonce1), ended(1), open(2, nonce2), resolve(flight.DidNotHappen)}, open(2, nonce2), flight.Fenced, flight.Queued},
+		{"Open again in doubt, of the attempt that was lost", hold, lost, open(2, nonce1), flight.Fenced, flight.InDoubt},
+		{"Open after a loss under resend", resend, lost, open(2, nonce2), flight.Proceed, flight.Running},
+		{"Open after a loss under verify waits to look", verify, lost, open(2, nonce2), flight.Busy, flight.Running},
+		{"and looks after the settle delay", verify, looked[:3], open(2, nonce2), flight.Look, flight.Running},
+		{"Open after a loss past the window", resendFor, []say{open(1, nonce1), after(window), ended(1)}, open(2, nonce2), flight.Doubtful, flight.InDoubt},
+		{"Open past its NotAfter", hold, []say{after(26 * time.Second)}, open(1, nonce1), flight.OpenExpired, flight.Absent},
+		{"Open that would be valid for too long", hold, nil, open(1, nonce3), flight.OpenExpired, flight.Absent},
+		{"whose copy opens nothing either, when it would not be any more", hold, []say{open(1, nonce3), after(settle * 3)}, open(1, nonce3), flight.Fenced, flight.Absent},
+		{"Open that would be valid for hours", hold, nil, openAs(func(o *flight.Open) { o.NotAfter = start.Add(2 * time.Hour) }, 1, nonce1), flight.OpenExpired, flight.Absent},
+		{"Open under a session that has ended", hold, []say{ended(1)}, open(1, nonce1), flight.SessionEnded, flight.Absent},
+		{"Open under a session that was withdrawn", hold, []say{withdraw(2)}, open(2, nonce1), flight.SessionEnded, flight.Absent},
+		{"Open under a session of another lease epoch", hold, nil, openAs(func(o *flight.Open) { o.Session.Epoch = 2 }, 1, nonce1), flight.SessionEnded, flight.Absent},
+		{"Open of another store epoch", hold, nil, openAs(func(o *flight.Open) { o.StoreEpoch = 2 }, 1, nonce1), flight.Fenced, flight.Absent},
 		{"Open of a flight that ended", hold, []say{open(1, nonce1), report(1, flight.Refused, "")}, open(2, nonce2), flight.Replay, flight.StateFailed},
 		{"Open of a tombstone", hold, []say{open(1, nonce1), report(1, flight.Succeeded, "x"), after(retains), expire}, open(2, nonce2), flight.Gone, flight.Expired},
 		{"Open with another input", hold, []say{open(1, nonce1)}, openAs(conflicting, 2, nonce2), flight.Conflict, flight.Running},
@@ -73,47 +85,58 @@ func TestRules(t *testing.T) {
 		{"Report of unknown under hold", hold, []say{open(1, nonce1)}, report(1, flight.Unknown, ""), flight.Accepted, flight.InDoubt},
 		{"Report of unknown under resend", resend, []say{open(1, nonce1)}, report(1, flight.Unknown, ""), flight.Accepted, flight.Queued},
 		{"Report of unknown under verify", verify, []say{open(1, nonce1)}, report(1, flight.Unknown, ""), flight.Accepted, flight.Running},
-		{"Report to a key that was never used", hold, nil, say(func(*world) flight.Command {
-			return reportOf(soloKey, attemptRef{1, flight.Token{Number: 1}}, flight.Succeeded, "x")
-		}), flight.Missing, flight.Absent},
+		{"Report to a key that was never used", hold, nil, lostReport(1, 1, flight.Unknown), flight.Fenced, flight.Absent},
+		{"Report of an older attempt", resend, []say{open(1, nonce1), ended(1), open(2, nonce2)}, report(1, flight.Succeeded, "x"), flight.Fenced, flight.Running},
+		{"Report after the attempt was concluded to be lost", hold, lost, report(1, flight.Succeeded, "x"), flight.Accepted, flight.StateSucceeded},
 
-		{"Abandon frees the flight", hold, []say{open(1, nonce1)}, abandon(1), flight.Accepted, flight.Queued},
-		{"Abandon counts no retry", with2(hold), []say{open(1, nonce1), abandon(1), open(1, nonce2)}, report(2, flight.NotDone, ""), flight.Accepted, flight.Queued},
-		{"Abandon by nonce", hold, []say{open(1, nonce1)}, abandonNonce(sessA, nonce1), flight.Accepted, flight.Queued},
-		{"Abandon before the Open comes", hold, []say{abandonNonce(sessA, nonce1)}, open(1, nonce1), flight.Fenced, flight.Absent},
-		{"Abandon of an Open", hold, []say{open(1, nonce1)}, abandonOpen(1, nonce1), flight.Accepted, flight.Queued},
-		{"Abandon of an Open that has not come, where another sending of it opened", hold, []say{open(3, nonce1)}, abandonOpen(1, nonce1), flight.Accepted, flight.Running},
-		{"which then opens nothing", hold, []say{open(3, nonce1), abandonOpen(1, nonce1), abandon(1)}, open(1, nonce1), flight.Fenced, flight.Queued},
-		{"Abandon after the attempt was concluded to be lost", hold, []say{open(1, nonce1), recoverBy(2)}, abandon(1), flight.Accepted, flight.Queued},
-		{"Abandon of a reported attempt changes nothing", hold, []say{open(1, nonce1), report(1, flight.Unknown, "")}, abandon(1), flight.Accepted, flight.InDoubt},
-		{"A repeat of an Open that stands", hold, []say{open(1, nonce1)}, repeat(1, nonce1), flight.Proceed, flight.Running},
-		{"A repeat opens nothing", hold, nil, repeat(1, nonce1), flight.Fenced, flight.Absent},
-		{"nor in the place of what ended", hold, []say{open(1, nonce1), abandon(1)}, repeat(1, nonce1), flight.Fenced, flight.Queued},
-		{"nor where a newer one stands", resend, []say{open(1, nonce1), open(2, nonce2)}, repeat(1, nonce1), flight.Fenced, flight.Running},
-		{"Abandon by whoever opened it, after its repeat", hold, []say{open(1, nonce1), repeat(1, nonce1)}, abandon(1), flight.Fenced, flight.Running},
-		{"and by its nonce", hold, []say{open(1, nonce1), repeat(1, nonce1)}, abandonNonce(sessA, nonce1), flight.Fenced, flight.Running},
-		{"and where it was concluded to be lost", hold, []say{open(1, nonce1), repeat(1, nonce1), recoverBy(2)}, abandon(1), flight.Fenced, flight.InDoubt},
-		{"but its caller may", hold, []say{open(1, nonce1), repeat(1, nonce1)}, byCaller(abandon(1)), flight.Accepted, flight.Queued},
-		{"nor by anybody while it waits for its callback: it has acted", hold, []say{open(1, nonce1), suspend(1, callback)}, abandon(1), flight.Fenced, flight.Waiting},
-		{"not by its nonce", hold, []say{open(1, nonce1), suspend(1, callback)}, abandonNonce(sessA, nonce1), flight.Fenced, flight.Waiting},
-		{"and not by its caller, who holds nothing any more", hold, []say{open(1, nonce1), suspend(1, callback)}, byCaller(abandon(1)), flight.Fenced, flight.Waiting},
-		{"Abandon of a saga asleep changes nothing", sagaPolicy, []say{open(1, nonce1), suspend(1, flight.Wake{})}, abandon(1), flight.Accepted, flight.Waiting},
-		{"Abandon of an older attempt", resend, []say{open(1, nonce1), open(2, nonce2)}, abandon(1), flight.Fenced, flight.Running},
+		{"Abandon frees the flight", hold, []say{open(1, nonce1)}, abandon(nonce1), flight.Accepted, flight.Queued},
+		{"Abandon counts no retry", with2(hold), []say{open(1, nonce1), abandon(nonce1), open(1, nonce2)}, report(2, flight.NotDone, ""), flight.Accepted, flight.Queued},
+		{"Abandon before the Open comes", hold, []say{abandon(nonce1)}, open(1, nonce1), flight.Fenced, flight.Absent},
+		{"Abandon of another nonce", hold, []say{open(1, nonce1)}, abandon(nonce2), flight.Accepted, flight.Running},
+		{"which then opens nothing", hold, []say{open(1, nonce1), abandon(nonce2), abandon(nonce1)}, open(1, nonce2), flight.Fenced, flight.Queued},
+		{"Abandon of an Open that has expired", hold, []say{after(26 * time.Second)}, abandon(nonce1), flight.Accepted, flight.Absent},
+		{"Abandon of an Open that would be valid for too long", hold, []say{abandon(nonce3), after(settle * 3)}, open(1, nonce3), flight.Fenced, flight.Absent},
+		{"Abandon of an Open that would be valid for hours", hold, nil, abandonAs(func(a *flight.Abandon) { a.NotAfter = start.Add(2 * time.Hour) }, nonce1), flight.OpenExpired, flight.Absent},
+		{"Abandon of another store epoch", hold, []say{open(1, nonce1)}, abandonAs(func(a *flight.Abandon) { a.StoreEpoch = 2 }, nonce1), flight.Fenced, flight.Running},
+		{"Abandon after the attempt was concluded to be lost", hold, lost, abandon(nonce1), flight.Accepted, flight.Queued},
+		{"also where the provider is being asked", verify, looked, abandon(nonce1), flight.Accepted, flight.Queued},
+		{"Abandon of a reported attempt changes nothing", hold, []say{open(1, nonce1), report(1, flight.Unknown, "")}, abandon(nonce1), flight.Accepted, flight.InDoubt},
+		{"Abandon of an attempt that waits for its callback: it has acted", hold, []say{open(1, nonce1), suspend(1, callback)}, abandon(nonce1), flight.Fenced, flight.Waiting},
+		{"Abandon of a saga asleep changes nothing", sagaPolicy, []say{open(1, nonce1), suspend(1, flight.Wake{})}, abandon(nonce1), flight.Accepted, flight.Waiting},
+		{"Abandon of an older attempt", resend, []say{open(1, nonce1), ended(1), open(2, nonce2)}, abandon(nonce1), flight.Accepted, flight.Running},
 
-		{"Recover under hold", hold, []say{open(1, nonce1)}, recoverBy(2), flight.Doubtful, flight.InDoubt},
-		{"Recover under resend", resend, []say{open(1, nonce1)}, recoverBy(2), flight.Accepted, flight.Queued},
-		{"Recover under verify", verify, []say{open(1, nonce1)}, recoverBy(2), flight.Busy, flight.Running},
-		{"Recover by the holder's own claim", hold, []say{open(1, nonce1)}, recoverBy(1), flight.Busy, flight.Running},
-		{"Recover by an older claim", hold, []say{open(2, nonce1)}, recoverBy(1), flight.Fenced, flight.Running},
-		{"Recover of a key that was never used", hold, nil, recoverBy(1), flight.Missing, flight.Absent},
+		{"Ended under hold", hold, []say{open(1, nonce1)}, ended(1), flight.Accepted, flight.InDoubt},
+		{"Ended under resend", resend, []say{open(1, nonce1)}, ended(1), flight.Accepted, flight.Queued},
+		{"Ended under verify", verify, []say{open(1, nonce1)}, ended(1), flight.Accepted, flight.Running},
+		{"Ended of another session", hold, []say{open(1, nonce1)}, ended(2), flight.Accepted, flight.Running},
+		{"Ended by a read from before the session was made", hold, []say{open(1, nonce1)}, endedAs(func(c *flight.Ended) { c.ReadRevision = 9 }, 1), flight.Fenced, flight.Running},
+		{"Ended by a guard key of another lease epoch", hold, []say{open(1, nonce1)}, endedAs(func(c *flight.Ended) { c.Epoch = 2 }, 1), flight.Fenced, flight.Running},
+		{"Ended by a read of an etcd that has lost its past", hold, []say{open(1, nonce1), recorded(3)}, endedAs(func(c *flight.Ended) { c.Counter = 2 }, 1), flight.Fenced, flight.Running},
+		{"Ended by a read with the recorded counter", hold, []say{open(1, nonce1), recorded(3)}, endedAs(func(c *flight.Ended) { c.Counter = 3 }, 1), flight.Accepted, flight.InDoubt},
+		{"Ended of another store epoch", hold, []say{open(1, nonce1)}, endedAs(func(c *flight.Ended) { c.StoreEpoch = 2 }, 1), flight.Fenced, flight.Running},
+		{"Ended of an attempt that waits for its callback", hold, []say{open(1, nonce1), suspend(1, callback)}, ended(1), flight.Accepted, flight.Waiting},
+		{"Withdraw of a session that opened nothing", hold, []say{open(1, nonce1)}, withdraw(2), flight.Accepted, flight.Running},
+		{"Withdraw of a session whose attempt is open", hold, []say{open(2, nonce1)}, withdraw(2), flight.Busy, flight.Running},
+		{"Withdraw of a session that asks the provider", verify, looked, withdraw(2), flight.Busy, flight.Running},
+		{"Withdraw of another store epoch", hold, nil, func(*world) flight.Command {
+			return &flight.Withdraw{Key: soloKey, Session: "B", StoreEpoch: 2}
+		}, flight.Fenced, flight.Absent},
+		{"WakeUp before the time-out is over", timed, []say{open(1, nonce1), after(20 * time.Second)}, wakeUp, flight.Busy, flight.Running},
+		{"WakeUp when it is over", timed, []say{open(1, nonce1), after(20500 * time.Millisecond)}, wakeUp, flight.Doubtful, flight.InDoubt},
+		{"Open when it is over", timed, []say{open(1, nonce1), after(20500 * time.Millisecond)}, open(2, nonce2), flight.Doubtful, flight.InDoubt},
 
-		{"Verdict: it happened", verify, []say{open(1, nonce1), recoverBy(2), after(settle), recoverBy(2)}, verdict(flight.Happened, 0), flight.Accepted, flight.StateSucceeded},
-		{"Verdict: it did not", verify, []say{open(1, nonce1), recoverBy(2), after(settle), recoverBy(2)}, verdict(flight.DidNotHappen, 0), flight.Accepted, flight.Queued},
-		{"Verdict: could not find out", verify, []say{open(1, nonce1), recoverBy(2), after(settle), recoverBy(2)}, verdict(flight.NoVerb, 0), flight.Accepted, flight.Running},
-		{"Verdict: could not find out too often", verify, []say{open(1, nonce1), recoverBy(2), after(settle), recoverBy(2), verdict(flight.NoVerb, 0), after(settle), recoverBy(2)}, verdict(flight.NoVerb, 0), flight.Accepted, flight.InDoubt},
-		{"Verdict of an earlier probe", verify, []say{open(1, nonce1), recoverBy(2), after(settle), recoverBy(2), recoverBy(3)}, verdict(flight.Happened, 1), flight.Fenced, flight.Running},
-		{"Verdict of a probe that nobody was sent for", verify, []say{open(1, nonce1), recoverBy(2)}, verdict(flight.Happened, 0), flight.Fenced, flight.Running},
-		{"Look by a claim older than the last looker's", verify, []say{open(1, nonce1), recoverBy(3), after(settle), recoverBy(3)}, recoverBy(2), flight.Fenced, flight.Running},
+		{"Verdict: it happened", verify, looked, verdict(flight.Happened, 0), flight.Accepted, flight.StateSucceeded},
+		{"Verdict: it did not", verify, looked, verdict(flight.DidNotHappen, 0), flight.Accepted, flight.Queued},
+		{"after which the nonce of the look-up opens nothing", verify, []say{open(1, nonce1), ended(1), after(settle), open(2, nonce2), verdict(flight.DidNotHappen, 0)}, open(2, nonce2), flight.Fenced, flight.Queued},
+		{"Verdict: could not find out", verify, looked, verdict(flight.NoVerb, 0), flight.Accepted, flight.Running},
+		{"Verdict: could not find out too often", verify, []say{open(1, nonce1), ended(1), after(settle), open(2, nonce2), verdict(flight.NoVerb, 0), after(settle), look(4)}, verdict(flight.NoVerb, 0), flight.Accepted, flight.InDoubt},
+		{"Verdict of an earlier probe", verify, []say{open(1, nonce1), ended(1), after(settle), open(2, nonce2), after(30 * time.Second), look(4)}, verdict(flight.Happened, 1), flight.Fenced, flight.Running},
+		{"Verdict of a probe that nobody was sent for", verify, lost, verdict(flight.Happened, 0), flight.Fenced, flight.Running},
+		{"Look again by the same caller", verify, looked, open(3, nonce2), flight.Look, flight.Running},
+		{"Look by another caller while the first one asks", verify, looked, look(4), flight.Busy, flight.Running},
+		{"also after the first one's session has ended", verify, []say{open(1, nonce1), ended(1), after(settle), open(2, nonce2), ended(2)}, look(4), flight.Look, flight.Running},
+		{"also after the first one has given up", verify, []say{open(1, nonce1), ended(1), after(settle), open(2, nonce2), abandon(nonce2)}, look(4), flight.Look, flight.Running},
+		{"also after the first one's time is over", verify, []say{open(1, nonce1), ended(1), after(settle), open(2, nonce2), after(30 * time.Second)}, look(4), flight.Look, flight.Running},
 
 		{"Suspend puts a saga to sleep", sagaPolicy, []say{open(1, nonce1)}, suspend(1, flight.Wake{}), flight.Accepted, flight.Waiting},
 		{"Suspend is not for other flights", hold, []say{open(1, nonce1)}, suspend(1, flight.Wake{}), flight.Fenced, flight.Running},
@@ -121,7 +144,7 @@ func TestRules(t *testing.T) {
 		{"Wake of a saga", sagaPolicy, []say{open(1, nonce1), suspend(1, flight.Wake{})}, wakeUp, flight.Accepted, flight.Queued},
 		{"Open of a sleeping saga", sagaPolicy, []say{open(1, nonce1), suspend(1, flight.Wake{})}, open(2, nonce2), flight.Busy, flight.Waiting},
 		{"Suspend for a callback", hold, []say{open(1, nonce1)}, suspend(1, callback), flight.Accepted, flight.Waiting},
-		{"a callback is nobody's to recover before its time", hold, []say{open(1, nonce1), suspend(1, callback)}, recoverBy(2), flight.Busy, flight.Waiting},
+		{"no other attempt opens before its time", hold, []say{open(1, nonce1), suspend(1, callback)}, open(2, nonce2), flight.Busy, flight.Waiting},
 		{"a repeat of its Open does not act again", hold, []say{open(1, nonce1), suspend(1, callback)}, open(1, nonce1), flight.Fenced, flight.Waiting},
 		{"then its outcome is unknown", hold, []say{open(1, nonce1), suspend(1, callback), after(10 * time.Second)}, wakeUp, flight.Doubtful, flight.InDoubt},
 		{"the callback may report", hold, []say{open(1, nonce1), suspend(1, callback)}, report(1, flight.Succeeded, "x"), flight.Accepted, flight.StateSucceeded},
@@ -131,17 +154,17 @@ func TestRules(t *testing.T) {
 		{"after which success stands", hold, []say{open(1, nonce1), cancel}, report(1, flight.Succeeded, "x"), flight.Accepted, flight.StateSucceeded},
 		{"after which not done is cancelled", hold, []say{open(1, nonce1), cancel}, report(1, flight.NotDone, ""), flight.Accepted, flight.StateCancelled},
 		{"after which unknown is not sent again", resend, []say{open(1, nonce1), cancel}, report(1, flight.Unknown, ""), flight.Accepted, flight.InDoubt},
-		{"after which a look-up that finds nothing cancels", verify, []say{open(1, nonce1), cancel, recoverBy(2), after(settle), recoverBy(2)}, verdict(flight.DidNotHappen, 0), flight.Accepted, flight.StateCancelled},
+		{"after which a look-up that finds nothing cancels", verify, []say{open(1, nonce1), cancel, ended(1), after(settle), open(2, nonce2)}, verdict(flight.DidNotHappen, 0), flight.Accepted, flight.StateCancelled},
 		{"Cancel of a tainted flight", resend, []say{open(1, nonce1), report(1, flight.Unknown, "")}, cancel, flight.Accepted, flight.InDoubt},
 		{"Cancel of a flight that ended", hold, []say{open(1, nonce1), report(1, flight.Succeeded, "x")}, cancel, flight.Precluded, flight.StateSucceeded},
 
-		{"Resolve: it happened", hold, []say{open(1, nonce1), recoverBy(2)}, resolve(flight.Happened), flight.Accepted, flight.StateSucceeded},
-		{"Resolve: it did not", hold, []say{open(1, nonce1), recoverBy(2)}, resolve(flight.DidNotHappen), flight.Accepted, flight.Queued},
-		{"Resolve: it did not, though the retries were spent", flight.Policy{Retry: flight.RetryPolicy{Attempts: 1, Within: settle}}, []say{open(1, nonce1), after(settle), recoverBy(2)}, resolve(flight.DidNotHappen), flight.Accepted, flight.Queued},
-		{"Resolve: it did not, after a cancel", hold, []say{open(1, nonce1), cancel, recoverBy(2)}, resolve(flight.DidNotHappen), flight.Accepted, flight.StateCancelled},
-		{"Resolve: fail", hold, []say{open(1, nonce1), recoverBy(2)}, resolve(flight.Fail), flight.Accepted, flight.StateFailed},
+		{"Resolve: it happened", hold, lost, resolve(flight.Happened), flight.Accepted, flight.StateSucceeded},
+		{"Resolve: it did not", hold, lost, resolve(flight.DidNotHappen), flight.Accepted, flight.Queued},
+		{"Resolve: it did not, though the retries were spent", flight.Policy{Retry: flight.RetryPolicy{Attempts: 1, Within: settle}}, []say{open(1, nonce1), after(settle), ended(1)}, resolve(flight.DidNotHappen), flight.Accepted, flight.Queued},
+		{"Resolve: it did not, after a cancel", hold, []say{open(1, nonce1), cancel, ended(1)}, resolve(flight.DidNotHappen), flight.Accepted, flight.StateCancelled},
+		{"Resolve: fail", hold, lost, resolve(flight.Fail), flight.Accepted, flight.StateFailed},
 		{"Resolve of a flight that is not in doubt", hold, []say{open(1, nonce1)}, resolve(flight.Happened), flight.Precluded, flight.Running},
-		{"Resolve with no verb of its own", hold, []say{open(1, nonce1), recoverBy(2)}, resolve(flight.Approved), flight.Precluded, flight.InDoubt},
+		{"Resolve with no verb of its own", hold, lost, resolve(flight.Approved), flight.Precluded, flight.InDoubt},
 
 		{"Approve", flight.Policy{Approval: true}, []say{submit}, decide(flight.Approved), flight.Accepted, flight.Queued},
 		{"Reject", flight.Policy{Approval: true}, []say{submit}, decide(flight.Rejected), flight.Accepted, flight.StateCancelled},
@@ -152,7 +175,7 @@ func TestRules(t *testing.T) {
 		{"Retry of a flight that lives", hold, []say{open(1, nonce1)}, retry, flight.Precluded, flight.Running},
 		{"Free of what ended", hold, []say{open(1, nonce1), report(1, flight.Succeeded, "x")}, free, flight.Accepted, flight.Absent},
 		{"Free of a tombstone", hold, []say{open(1, nonce1), report(1, flight.Succeeded, "x"), after(retains), expire}, free, flight.Accepted, flight.Absent},
-		{"Free of a flight in doubt", hold, []say{open(1, nonce1), recoverBy(2)}, free, flight.Precluded, flight.InDoubt},
+		{"Free of a flight in doubt", hold, lost, free, flight.Precluded, flight.InDoubt},
 		{"Seal of a key that was never used", hold, nil, seal, flight.Accepted, flight.StateCancelled},
 		{"Open of a sealed key", hold, []say{seal}, open(1, nonce1), flight.Replay, flight.StateCancelled},
 		{"Free of a sealed key", hold, []say{seal}, free, flight.Precluded, flight.StateCancelled},
@@ -170,15 +193,15 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestDoubtSticks: nothing that does not know ends a doubt (DESIGN.md 2).
+// TestDoubtSticks: nothing that does not know ends a doubt.
 func TestDoubtSticks(t *testing.T) {
-	lost := []say{open(1, nonce1), open(2, nonce2)} // the first attempt is lost, the second flies under resend
+	lost := []say{open(1, nonce1), ended(1), open(2, nonce2)} // the first attempt is lost, the second is open under resend
 	t.Run("connection refused until the retries are spent", func(t *testing.T) {
 		newPlay(t, with2(resend)).do(lost...).do(report(2, flight.NotDone, "")).expect(flight.Accepted, flight.InDoubt)
 	})
 	t.Run("the same where the provider can be asked", func(t *testing.T) {
 		p := newPlay(t, resendLook).do(lost...).do(report(2, flight.NotDone, "")).expect(flight.Accepted, flight.Running)
-		p.check(p.flight().Looking(), "it should look").do(after(settle), recoverBy(3)).expect(flight.Look, flight.Running)
+		p.check(p.flight().Looking(), "it should look").do(after(settle), look(4)).expect(flight.Look, flight.Running)
 		p.do(verdict(flight.Happened, 0)).expect(flight.Accepted, flight.StateSucceeded)
 	})
 	t.Run("refused inside the window is the answer to all attempts", func(t *testing.T) {
@@ -194,7 +217,7 @@ func TestDoubtSticks(t *testing.T) {
 		newPlay(t, resend).do(lost...).do(cancel, report(2, flight.NotDone, "")).expect(flight.Accepted, flight.InDoubt)
 	})
 	t.Run("the attempt's own later word does", func(t *testing.T) {
-		newPlay(t, hold).do(open(1, nonce1), recoverBy(2), report(1, flight.NotDone, "")).expect(flight.Accepted, flight.Queued)
+		newPlay(t, hold).do(open(1, nonce1), ended(1), report(1, flight.NotDone, "")).expect(flight.Accepted, flight.Queued)
 	})
 	t.Run("a saga's driver may refuse after another was lost", func(t *testing.T) {
 		newPlay(t, sagaPolicy).do(lost...).do(report(2, flight.Refused, "")).expect(flight.Accepted, flight.StateFailed)
@@ -235,56 +258,7 @@ func TestBackoff_DoublesAndIsTheSameEverywhere(t *testing.T) {
 	}
 }
 
-// TestBounds: a flight keeps the newest attempts and the first evidence in full, and counts the rest.
-func TestBounds(t *testing.T) {
-	p := newPlay(t, resend)
-	for i := range 3 * flight.MaxAttempts {
-		c := flight.Claim{Epoch: 1, Revision: int64(10 + i), Session: sessA}
-		p.do(func(*world) flight.Command {
-			o := openOf(soloKey, flight.Policy{}, c, flight.Nonce{9, byte(i)}, fp1)
-			o.NotAfter = start.Add(time.Second)
-			return o
-		}).expect(flight.Proceed, flight.Running)
-	}
-	f := p.flight()
-	p.check(len(f.Attempts) == flight.MaxAttempts && f.AttemptCount == 3*flight.MaxAttempts && f.Doubts == f.AttemptCount-1, "attempts")
-	for n := range 2 * flight.MaxAttempts {
-		p.do(report(n+1, flight.Unknown, "")).expect(flight.Fenced, flight.Running)
-	}
-	f = p.flight()
-	p.check(len(f.Evidence) == flight.MaxEvidence && f.EvidenceMore == flight.MaxAttempts, "evidence")
-	p.do(report(1, flight.Succeeded, "y")).expect(flight.Fenced, flight.Running)
-	p.do(report(3*flight.MaxAttempts, flight.Succeeded, "x")).expect(flight.Accepted, flight.StateSucceeded)
-	p.check(p.flight().Overlap, "evidence of a success finds room")
-}
-
-// TestNonces: one that was spent stays so in the next generation, and behind a tombstone, while an Open may carry it.
-func TestNonces(t *testing.T) {
-	newPlay(t, hold).do(open(1, nonce2), report(1, flight.Succeeded, "x"), free, open(1, nonce2)).expect(flight.Fenced, flight.Absent)
-	newPlay(t, hold).do(open(1, nonce2), report(1, flight.Succeeded, "x"), after(retains), expire, free, open(1, nonce2)).expect(flight.Fenced, flight.Absent)
-	newPlay(t, hold).do(open(1, nonce1), report(1, flight.Succeeded, "x"), abandonNonce(sessB, nonce2), after(retains), expire, free, open(2, nonce2)).expect(flight.Fenced, flight.Absent)
-	newPlay(t, hold).do(func(*world) flight.Command {
-		return &flight.Abandon{Key: soloKey, Session: sessA, Nonce: nonce2, NotAfter: start.Add(2 * time.Minute)}
-	}).expect(flight.Precluded, flight.Absent)
-}
-
-func TestHeader_CommandsWithoutAKey(t *testing.T) {
-	v := flight.View{Header: flight.Header{Now: start}}
-	v, r := flight.Apply(v, &flight.Bootstrap{Deployment: "one", Secret: []byte("s")})
-	if h := v.Header; r.Decision != flight.Accepted || h.Deployment != "one" || h.LeaseEpoch != 1 || h.StoreEpoch != 1 {
-		t.Fatalf("bootstrap: %v, %+v", r.Decision, h)
-	}
-	if again, r := flight.Apply(v, &flight.Bootstrap{Deployment: "two"}); r.Decision != flight.Accepted || again.Header.Deployment != "one" {
-		t.Fatalf("a second bootstrap renamed the deployment: %+v", again.Header)
-	}
-	if v, r = flight.Apply(v, &flight.Tick{}); r.Decision != flight.Accepted || r.Changed || v.Flight != nil {
-		t.Fatalf("a tick changed something: %+v", r)
-	}
-	if _, r = flight.Apply(v, &flight.RaiseEpoch{From: 2}); r.Decision != flight.Precluded {
-		t.Fatalf("an epoch that is not there was left: %v", r.Decision)
-	}
-	v, _ = flight.Apply(v, &flight.RaiseEpoch{From: 1, Hold: time.Minute})
-	if v, r = flight.Apply(v, &flight.RaiseEpoch{From: 1, Hold: time.Hour}); r.Decision != flight.Accepted || v.Header.LeaseEpoch != 2 || v.Header.EpochHold != start.Add(time.Minute) {
-		t.Fatalf("a repeated RaiseEpoch: %v, %+v", r.Decision, v.Header)
-	}
+// recorded notes a counter of the guard key.
+func recorded(counter uint64) say {
+	return func(*world) flight.Command { return &flight.RecordGuard{Epoch: 1, Counter: counter} }
 }

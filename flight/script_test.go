@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/flight"
 )
 
@@ -39,9 +41,7 @@ func (p *play) do(lines ...say) *play {
 			s.Submission.Policy = p.policy
 		}
 		next, reply, err := p.w.step(c)
-		if err != nil {
-			p.t.Fatalf("%s: %v", describe(c), err)
-		}
+		require.NoError(p.t, err, describe(c))
 		p.w, p.last = next, reply
 	}
 	return p
@@ -56,44 +56,46 @@ func (p *play) expect(d flight.Decision, s flight.State) *play {
 	if f := p.flight(); f != nil {
 		state = f.State
 	}
-	if p.last.Decision != d || state != s {
-		p.t.Fatalf("answered %v and left the flight %v; want %v and %v", p.last.Decision, state, d, s)
-	}
+	require.Equal(p.t, d.String(), p.last.Decision.String(), "the answer; the flight is %v", state)
+	require.Equal(p.t, s.String(), state.String(), "the flight's state")
 	return p
 }
 
 func (p *play) check(ok bool, complaint string) *play {
 	p.t.Helper()
-	if !ok {
-		p.t.Fatalf("%s: %+v", complaint, p.flight())
-	}
+	require.True(p.t, ok, "%s: %+v", complaint, p.flight())
 	return p
 }
 
-// open is an Open with one of the three claims, 1 to 3.
-func open(claim int, n flight.Nonce) say {
-	return func(w *world) flight.Command { return openOf(soloKey, flight.Policy{}, claims[claim-1], n, fp1) }
+// open is an Open under one of the three sessions, 1 to 3.
+func open(session int, n flight.Nonce) say {
+	return openAs(func(*flight.Open) {}, session, n)
 }
 
-func openAs(change func(*flight.Open), claim int, n flight.Nonce) say {
+func openAs(change func(*flight.Open), session int, n flight.Nonce) say {
 	return func(w *world) flight.Command {
-		c := openOf(soloKey, flight.Policy{}, claims[claim-1], n, fp1)
+		c := openOf(soloKey, flight.Policy{}, sessions[session-1], n, fp1)
 		change(c)
 		return c
 	}
 }
 
-// repeat asks again for what an Open has opened.
-func repeat(claim int, n flight.Nonce) say {
-	return openAs(func(o *flight.Open) { o.Repeat = true }, claim, n)
+// ended proves that one of the three sessions has ended.
+func ended(session int) say {
+	return func(*world) flight.Command { return endedOf(sessions[session-1]) }
 }
 
-// byCaller lets an Abandon come from the attempt's caller itself.
-func byCaller(abandon say) say {
-	return func(w *world) flight.Command {
-		c := abandon(w).(*flight.Abandon)
-		c.ByCaller = true
+func endedAs(change func(*flight.Ended), session int) say {
+	return func(*world) flight.Command {
+		c := endedOf(sessions[session-1])
+		change(c)
 		return c
+	}
+}
+
+func withdraw(session int) say {
+	return func(*world) flight.Command {
+		return &flight.Withdraw{Key: soloKey, Session: sessions[session-1].ID, StoreEpoch: 1}
 	}
 }
 
@@ -102,29 +104,16 @@ func report(n int, o flight.Outcome, id string) say {
 	return func(w *world) flight.Command { return reportOf(soloKey, w.issued[0][n-1], o, id) }
 }
 
-func abandon(n int) say {
-	return func(w *world) flight.Command {
-		at := w.issued[0][n-1]
-		return &flight.Abandon{Key: soloKey, Generation: at.generation, Token: at.token}
-	}
+func abandon(n flight.Nonce) say {
+	return abandonAs(func(*flight.Abandon) {}, n)
 }
 
-func abandonNonce(s flight.SessionID, n flight.Nonce) say {
+func abandonAs(change func(*flight.Abandon), n flight.Nonce) say {
 	return func(*world) flight.Command {
-		return &flight.Abandon{Key: soloKey, Session: s, Nonce: n, NotAfter: notAfter[n]}
+		c := abandonOf(soloKey, n)
+		change(c)
+		return c
 	}
-}
-
-// abandonOpen abandons what an Open with one of the three claims may have opened.
-func abandonOpen(claim int, n flight.Nonce) say {
-	return func(*world) flight.Command {
-		c := claims[claim-1]
-		return &flight.Abandon{Key: soloKey, Session: c.Session, Claim: c, Nonce: n, NotAfter: notAfter[n]}
-	}
-}
-
-func recoverBy(claim int) say {
-	return func(*world) flight.Command { return &flight.Recover{Key: soloKey, Claim: claims[claim-1]} }
 }
 
 // verdict answers the probe that the flight waits for, or the one that many before it.
@@ -182,3 +171,20 @@ func suspend(n int, wake flight.Wake) say {
 }
 
 func after(d time.Duration) say { return func(*world) flight.Command { return &tick{by: d} } }
+
+// look asks to be sent to the provider, under the third session and a nonce of its own.
+func look(nonce byte) say {
+	return func(w *world) flight.Command {
+		o := openOf(soloKey, flight.Policy{}, sessions[2], flight.Nonce{nonce}, fp1)
+		o.NotAfter = w.header.Now.Add(window)
+		return o
+	}
+}
+
+// lostReport is a report of an attempt that this ledger never opened: one that was restored has lost it.
+func lostReport(generation, number uint32, o flight.Outcome) say {
+	id := map[flight.Outcome]string{flight.Succeeded: "y"}[o]
+	return func(*world) flight.Command {
+		return reportOf(soloKey, attemptRef{generation: generation, token: flight.Token{StoreEpoch: 1, Number: number}}, o, id)
+	}
+}

@@ -4,7 +4,7 @@ package flight
 const MaxCallers = 8
 
 // Tally counts the duplicates of a key, over all its generations: calls that were answered without another effect. It
-// is a tale for people and no rule reads it: a count may be lost in a crash, and none is made twice.
+// is for people to read, and no rule reads it: a count may be lost in a crash, and none is made twice.
 type Tally struct {
 	Count   uint64   `cbor:"1,keyasint,omitempty"`
 	First   Time     `cbor:"2,keyasint,omitempty"`

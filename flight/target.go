@@ -32,7 +32,7 @@ func Target(b []byte) (Key, error) {
 	return ParseKey(string(text))
 }
 
-// firstField gives what stands behind the head of a map and the name of its field 1.
+// firstField gives what follows the head of a map and the number of its field 1.
 func firstField(b []byte) ([]byte, bool) {
 	switch {
 	case len(b) >= 2 && b[0] > cborMap && b[0] < cborMap|cbor8 && b[1] == 1:

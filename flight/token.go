@@ -9,43 +9,37 @@ import (
 	"strings"
 )
 
-// SessionID names a session: a party that holds claims and must keep renewing its right to them.
+// SessionID is the id of a session: 128 random bits as text, never etcd's lease id.
 type SessionID string
 
-// Claim is what a lease grants: the right to run attempts for one key, as long as the session lives.
-// Of two claims on a key the one with the greater (Epoch, Revision) is the newer; the older one's key was gone from
-// etcd before the newer one could be made.
-type Claim struct {
-	Epoch    uint32    `cbor:"1,keyasint,omitempty"` // lease epoch, raised by an operator when etcd lost its past
-	Revision int64     `cbor:"2,keyasint,omitempty"` // etcd revision of the transaction that made the claim
-	Session  SessionID `cbor:"3,keyasint,omitempty"` // whose it is
+// Session identifies a session: an etcd lease and the marker key attached to it. A session is made once and ends once.
+// While its marker is in etcd, its owner may act.
+type Session struct {
+	ID       SessionID `cbor:"1,keyasint,omitempty"`
+	Revision int64     `cbor:"2,keyasint,omitempty"` // etcd create revision of the marker key
+	Epoch    uint32    `cbor:"3,keyasint,omitempty"` // lease epoch in which the session was made
+	OneShot  bool      `cbor:"4,keyasint,omitempty"` // a node made it for one open; it ends with the report of that attempt
 }
 
-// Compare orders claims by age: negative when c is the older one.
-func (c Claim) Compare(d Claim) int {
-	return cmp.Or(cmp.Compare(c.Epoch, d.Epoch), cmp.Compare(c.Revision, d.Revision))
-}
-
-// Token is the fencing token of an attempt: strictly increasing per key. Epoch and revision are the claim's and may
-// repeat under one lease; the number is given by the ledger at Open and never restarts.
+// Token is the fencing token of an attempt: strictly increasing per key. The ledger gives the number, which rises with each
+// attempt of the key and never restarts. The store epoch rises when an older ledger is restored.
 type Token struct {
-	Epoch    uint32 `cbor:"1,keyasint,omitempty"`
-	Revision int64  `cbor:"2,keyasint,omitempty"`
-	Number   uint32 `cbor:"3,keyasint,omitempty"`
+	StoreEpoch uint32 `cbor:"1,keyasint,omitempty"`
+	Number     uint32 `cbor:"2,keyasint,omitempty"`
 }
 
 // Compare orders tokens by age: negative when t is the older one.
 func (t Token) Compare(u Token) int {
-	return cmp.Or(cmp.Compare(t.Epoch, u.Epoch), cmp.Compare(t.Revision, u.Revision), cmp.Compare(t.Number, u.Number))
+	return cmp.Or(cmp.Compare(t.StoreEpoch, u.StoreEpoch), cmp.Compare(t.Number, u.Number))
 }
 
 // IsZero reports whether t is no token at all.
 func (t Token) IsZero() bool { return t == Token{} }
 
-// The lengths of a sealed token's two halves in hex digits: epoch, revision, number, generation and the hash of a
-// session; and the MAC over them and the flight's id.
+// The lengths of a sealed token's two halves in hex digits: store epoch, number, generation and the hash of a session;
+// and the MAC over them and the flight's id.
 const (
-	sealedNumbers = 2 * (4 + 8 + 4 + 4 + 8)
+	sealedNumbers = 2 * (4 + 4 + 4 + 8)
 	sealedMAC     = 2 * 16
 )
 
@@ -53,12 +47,11 @@ const (
 // deployment's secret to one flight, generation and session, so that it is worthless anywhere else.
 func (t Token) Seal(secret []byte, id ID, generation uint32, session SessionID) string {
 	var numbers [sealedNumbers / 2]byte
-	binary.BigEndian.PutUint32(numbers[0:], t.Epoch)
-	binary.BigEndian.PutUint64(numbers[4:], uint64(t.Revision))
-	binary.BigEndian.PutUint32(numbers[12:], t.Number)
-	binary.BigEndian.PutUint32(numbers[16:], generation)
+	binary.BigEndian.PutUint32(numbers[0:], t.StoreEpoch)
+	binary.BigEndian.PutUint32(numbers[4:], t.Number)
+	binary.BigEndian.PutUint32(numbers[8:], generation)
 	hash := sha256.Sum256([]byte(session))
-	copy(numbers[20:], hash[:8])
+	copy(numbers[12:], hash[:8])
 	sealed := make([]byte, 0, sealedNumbers+1+sealedMAC)
 	sealed = append(hex.AppendEncode(sealed, numbers[:]), '.')
 	return string(hex.AppendEncode(sealed, tokenMAC(secret, numbers[:], id)))
@@ -76,12 +69,8 @@ func OpenSeal(s string, secret []byte, id ID) (t Token, generation uint32, err e
 	if !hmac.Equal(mac, tokenMAC(secret, numbers, id)) {
 		return Token{}, 0, &InvalidError{Field: "fencing_token", Detail: "this fencing token belongs to another flight or deployment"}
 	}
-	t = Token{
-		Epoch:    binary.BigEndian.Uint32(numbers[0:]),
-		Revision: int64(binary.BigEndian.Uint64(numbers[4:])),
-		Number:   binary.BigEndian.Uint32(numbers[12:]),
-	}
-	return t, binary.BigEndian.Uint32(numbers[16:]), nil
+	t = Token{StoreEpoch: binary.BigEndian.Uint32(numbers[0:]), Number: binary.BigEndian.Uint32(numbers[4:])}
+	return t, binary.BigEndian.Uint32(numbers[8:]), nil
 }
 
 func tokenMAC(secret, numbers []byte, id ID) []byte {

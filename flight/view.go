@@ -6,4 +6,5 @@ type View struct {
 	Header Header
 	Flight *Flight // nil: the key was never used
 	Saga   *Flight // nil when the key is no step, or its saga was never used
+	Ended  bool    // the session that an Open names is remembered as ended
 }

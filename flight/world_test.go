@@ -1,9 +1,8 @@
 package flight_test
 
 import (
-	"encoding/binary"
 	"fmt"
-	"hash/maphash"
+	"maps"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -13,11 +12,10 @@ import (
 // The small world that the explorers and the rule tests live in.
 const (
 	start   = flight.Time(1_000_000)
-	sessA   = flight.SessionID("A")
-	sessB   = flight.SessionID("B")
 	settle  = 5 * time.Second
 	window  = 20 * time.Second
 	retains = 30 * time.Second
+	timeout = 5 * time.Second // of an attempt; its deadline is 20.5 s after it was opened
 )
 
 var (
@@ -26,15 +24,16 @@ var (
 	stepKey = flight.MustKey("test/trip/order-1#hotel")
 	undoKey = flight.MustKey("test/trip/order-1#hotel.undo")
 
-	fp1, fp2       = flight.Fingerprint{1}, flight.Fingerprint{2}
-	nonce1, nonce2 = flight.Nonce{1}, flight.Nonce{2}
-	// notAfter says until when the Open of each nonce is valid.
-	notAfter = map[flight.Nonce]flight.Time{nonce1: start.Add(25 * time.Second), nonce2: start.Add(59 * time.Second)}
+	fp1, fp2               = flight.Fingerprint{1}, flight.Fingerprint{2}
+	nonce1, nonce2, nonce3 = flight.Nonce{1}, flight.Nonce{2}, flight.Nonce{3}
+	// notAfter says until when the Open of each nonce is valid. That of the third one is too far ahead at first.
+	notAfter = map[flight.Nonce]flight.Time{nonce1: start.Add(25 * time.Second), nonce2: start.Add(59 * time.Second), nonce3: start.Add(70 * time.Second)}
 
-	claims = [...]flight.Claim{
-		{Epoch: 1, Revision: 10, Session: sessA},
-		{Epoch: 1, Revision: 20, Session: sessB},
-		{Epoch: 1, Revision: 30, Session: sessA},
+	// sessions are a kept one, a one-shot one, and another kept one.
+	sessions = [...]flight.Session{
+		{ID: "A", Revision: 10, Epoch: 1},
+		{ID: "B", Revision: 20, Epoch: 1, OneShot: true},
+		{ID: "C", Revision: 30, Epoch: 1},
 	}
 	testHeader = flight.Header{Deployment: "test", Secret: []byte("secret"), LeaseEpoch: 1, StoreEpoch: 1, Now: start}
 )
@@ -43,22 +42,23 @@ var (
 type attemptRef struct {
 	generation uint32
 	token      flight.Token
+	nonce      flight.Nonce
 }
 
-// world is a ledger of a few keys, with the memory that a stranger would have of it.
+// world is a ledger of a few keys, with its memory of ended sessions, and with the memory that an observer would have.
 type world struct {
 	header  flight.Header
 	keys    []flight.Key
 	flights [3]*flight.Flight
 	issued  [3][]attemptRef
-	opened  map[nonceRef]bool // never changed: copied
-	voided  map[nonceRef]bool
+	ended   map[flight.SessionID]flight.Time // until when a session is remembered as ended; never changed: copied
+	opened  map[nonceRef]bool                // nonces that have opened an attempt; copied
+	voided  map[nonceRef]bool                // nonces that were answered so that they may open none any more; copied
 }
 
 type nonceRef struct {
-	key     int
-	session flight.SessionID
-	nonce   flight.Nonce
+	key   int
+	nonce flight.Nonce
 }
 
 func newWorld(keys ...flight.Key) *world {
@@ -89,35 +89,104 @@ func (w *world) view(k flight.Key) flight.View {
 	return v
 }
 
+func (w *world) hasEnded(id flight.SessionID) bool {
+	until, ok := w.ended[id]
+	return ok && until >= w.header.Now
+}
+
 // step applies a command, judges it, repeats it and judges that, and gives the world afterwards; w stays as it is.
 func (w *world) step(c flight.Command) (*world, flight.Reply, error) {
-	if t, ok := c.(*tick); ok {
+	switch c := c.(type) {
+	case *tick:
 		next := *w
-		next.header.Now = w.header.Now.Add(t.by)
+		next.header.Now = w.header.Now.Add(c.by)
 		return &next, flight.Reply{Decision: flight.Accepted}, nil
+	case *restore:
+		next := *w
+		next.header.StoreEpoch++
+		return &next, flight.Reply{Decision: flight.Accepted}, nil
+	case *flight.Ended:
+		return w.end(c)
 	}
 	before := w.view(c.Target())
-	after, reply := flight.Apply(before, c)
-	if err := flighttest.Check(before, c, after, reply); err != nil {
+	if o, ok := c.(*flight.Open); ok {
+		before.Ended = w.hasEnded(o.Session.ID)
+	}
+	after, reply, err := applyTwice(before, c)
+	if err != nil {
 		return nil, reply, err
 	}
-	if _, abandons := c.(*flight.Abandon); !reply.Changed && !abandons && after.Header.LeaseEpoch == before.Header.LeaseEpoch {
-		return w, reply, nil // the same state, and a repeat of a pure function
+	_, withdraws := c.(*flight.Withdraw)
+	_, abandons := c.(*flight.Abandon)
+	if !reply.Changed && sameHeader(after.Header, before.Header) && !withdraws && !abandons {
+		return w, reply, nil // the same state
+	}
+	next, err := w.advance(c, before, after, reply)
+	return next, reply, err
+}
+
+func sameHeader(a, b flight.Header) bool {
+	return a.LeaseEpoch == b.LeaseEpoch && a.StoreEpoch == b.StoreEpoch && a.EpochHold == b.EpochHold && a.Guard == b.Guard &&
+		a.Deployment == b.Deployment
+}
+
+// applyTwice applies a command, judges it, repeats it where it has changed something, and judges that.
+func applyTwice(before flight.View, c flight.Command) (flight.View, flight.Reply, error) {
+	after, reply := flight.Apply(before, c)
+	if err := flighttest.Check(before, c, after, reply); err != nil {
+		return after, reply, err
+	}
+	if !reply.Changed && sameHeader(after.Header, before.Header) {
+		return after, reply, nil // a repeat of a pure function
 	}
 	again := after
 	again.Header.Version.Pos++
 	second, repeated := flight.Apply(again, c)
 	if err := flighttest.Check(again, c, second, repeated); err != nil {
-		return nil, reply, fmt.Errorf("I10: repeated: %w", err)
+		return after, reply, fmt.Errorf("I10: repeated: %w", err)
 	}
 	if err := flighttest.CheckRepeat(after, second, c, repeated); err != nil {
-		return nil, reply, err
+		return after, reply, err
 	}
-	if reply.Decision == flight.Proceed && (repeated.Decision != flight.Proceed || repeated.Token != reply.Token) {
-		return nil, reply, fmt.Errorf("I10: a repeated Open answered %v", repeated.Decision)
+	switch first := reply.Decision; first {
+	case flight.Proceed, flight.Look, flight.Doubtful, flight.OpenExpired:
+		if repeated.Decision != first || repeated.Token != reply.Token || repeated.Probe != reply.Probe {
+			return after, reply, fmt.Errorf("I10: an Open was answered %v, and its repeat %v", first, repeated.Decision)
+		}
 	}
-	next, err := w.advance(c, before, after, reply)
-	return next, reply, err
+	return after, reply, nil
+}
+
+// end does what a state machine does with the proof that a session has ended.
+func (w *world) end(c *flight.Ended) (*world, flight.Reply, error) {
+	next := *w
+	admitted := c.Admit(&w.header)
+	reply := flight.Reply{Decision: admitted}
+	for i, k := range w.keys {
+		after, r, err := applyTwice(w.view(k), c)
+		if err != nil {
+			return nil, r, err
+		}
+		reply.Changed = reply.Changed || r.Changed
+		next.flights[i] = after.Flight
+	}
+	if admitted == flight.Accepted {
+		next.remember(c.Session.ID)
+	}
+	if !reply.Changed && len(next.ended) == len(w.ended) {
+		return w, reply, nil
+	}
+	next.header.Version.Index++
+	return &next, reply, nil
+}
+
+// remember notes that nothing opens under a session any more, as Sessions.End does.
+func (w *world) remember(id flight.SessionID) {
+	w.ended = maps.Clone(w.ended)
+	if w.ended == nil {
+		w.ended = make(map[flight.SessionID]flight.Time)
+	}
+	w.ended[id] = w.header.Now.Add(flight.MaxOpenLife)
 }
 
 func (w *world) advance(c flight.Command, before, after flight.View, reply flight.Reply) (*world, error) {
@@ -131,29 +200,36 @@ func (w *world) advance(c flight.Command, before, after flight.View, reply fligh
 	next.flights[i] = after.Flight
 	switch c := c.(type) {
 	case *flight.Open:
-		ref := nonceRef{i, c.Claim.Session, c.Nonce}
-		if reply.Decision != flight.Proceed || before.Flight != nil && before.Flight.Fence == after.Flight.Fence {
-			break
+		ref := nonceRef{i, c.Nonce}
+		opened := reply.Decision == flight.Proceed && (before.Flight == nil || before.Flight.Fence != after.Flight.Fence)
+		switch far := c.NotAfter > w.header.Now.Add(flight.MaxNonceLife); {
+		case opened && (w.opened[ref] || w.voided[ref]):
+			return nil, fmt.Errorf("I10: nonce %x opened although it had opened (%v) or was used up (%v) before", c.Nonce[0], w.opened[ref], w.voided[ref])
+		case opened:
+			next.opened = with(w.opened, ref)
+			next.issued[i] = append(next.issued[i][:len(next.issued[i]):len(next.issued[i])], attemptRef{after.Flight.Generation, reply.Token, c.Nonce})
+		case c.NotAfter < w.header.Now: // opens nothing as time goes on
+		case reply.Decision == flight.Doubtful, reply.Decision == flight.Look, reply.Decision == flight.OpenExpired && !far:
+			next.voided = with(w.voided, ref)
 		}
-		if w.opened[ref] || w.voided[ref] {
-			return nil, fmt.Errorf("I10: nonce %x of %s opened although it had opened (%v) or was abandoned (%v) before",
-				c.Nonce[0], c.Claim.Session, w.opened[ref], w.voided[ref])
-		}
-		next.opened = with(w.opened, ref)
-		next.issued[i] = append(next.issued[i][:len(next.issued[i]):len(next.issued[i])], attemptRef{after.Flight.Generation, reply.Token})
 	case *flight.Abandon:
-		if c.Token.IsZero() && reply.Decision == flight.Accepted {
-			next.voided = with(w.voided, nonceRef{i, c.Session, c.Nonce})
+		if reply.Decision == flight.Accepted && c.NotAfter >= w.header.Now {
+			next.voided = with(w.voided, nonceRef{i, c.Nonce})
+		}
+	case *flight.Withdraw:
+		if reply.Decision == flight.Accepted {
+			next.remember(c.Session)
 		}
 	}
 	return &next, nil
 }
 
 func with(set map[nonceRef]bool, ref nonceRef) map[nonceRef]bool {
-	grown := make(map[nonceRef]bool, len(set)+1)
-	for k := range set {
-		grown[k] = true
+	if set[ref] {
+		return set
 	}
+	grown := make(map[nonceRef]bool, len(set)+1)
+	maps.Copy(grown, set)
 	grown[ref] = true
 	return grown
 }
@@ -164,13 +240,25 @@ type tick struct {
 	by time.Duration
 }
 
+// restore lets this ledger be a restored one from now on, which happens to have lost nothing: its store epoch rises.
+type restore struct{ flight.Tick }
+
 func body(text string) flight.Blob { return flight.NewBlob("text/plain", []byte(text), 100) }
 
 var bodies = map[string]flight.Blob{"x": body("x"), "y": body("y"), "": {}}
 
-func openOf(k flight.Key, p flight.Policy, c flight.Claim, n flight.Nonce, fp flight.Fingerprint) *flight.Open {
-	return &flight.Open{Key: k, Submission: flight.Submission{Fingerprint: fp, Policy: p}, Claim: c, Nonce: n,
+func openOf(k flight.Key, p flight.Policy, x flight.Session, n flight.Nonce, fp flight.Fingerprint) *flight.Open {
+	return &flight.Open{Key: k, Submission: flight.Submission{Fingerprint: fp, Policy: p}, Session: x, Nonce: n,
 		NotAfter: notAfter[n], Owner: "host:1", StoreEpoch: 1}
+}
+
+func abandonOf(k flight.Key, n flight.Nonce) *flight.Abandon {
+	return &flight.Abandon{Key: k, Nonce: n, NotAfter: notAfter[n], StoreEpoch: 1}
+}
+
+// endedOf is the proof that a session has ended, by a read that was made long after the session was.
+func endedOf(x flight.Session) *flight.Ended {
+	return &flight.Ended{Session: x, ReadRevision: 100, Epoch: 1, StoreEpoch: 1}
 }
 
 // importOf brings a receipt of an effect that happened a second before the world began.
@@ -180,91 +268,4 @@ func importOf(k flight.Key, o flight.Outcome, id string, fp flight.Fingerprint) 
 
 func reportOf(k flight.Key, at attemptRef, o flight.Outcome, id string) *flight.Report {
 	return &flight.Report{Key: k, Generation: at.generation, Token: at.token, Outcome: o, ExternalID: id, Body: bodies[id]}
-}
-
-// fingerprintOf names a state of the world by everything that the rules may depend on. Left out are versions, texts,
-// and the times at which attempts were opened and closed.
-func (w *world) fingerprintOf(buf []byte) []byte {
-	buf = binary.AppendVarint(buf, int64(w.header.Now))
-	buf = append(buf, byte(w.header.LeaseEpoch))
-	buf = binary.AppendVarint(buf, int64(w.header.EpochHold))
-	for i := range w.keys {
-		buf = appendFlight(append(buf, '|'), w.flights[i])
-		for _, session := range [...]flight.SessionID{sessA, sessB} {
-			for _, n := range [...]flight.Nonce{nonce1, nonce2} {
-				ref := nonceRef{i, session, n}
-				buf = append(buf, bitOf(w.opened[ref]), bitOf(w.voided[ref]))
-			}
-		}
-		for _, at := range w.issued[i] {
-			buf = append(buf, byte(at.generation), byte(at.token.Number), byte(at.token.Revision), byte(at.token.Epoch))
-		}
-	}
-	return buf
-}
-
-func bitOf(b bool) byte {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func appendFlight(buf []byte, f *flight.Flight) []byte {
-	if f == nil {
-		return buf
-	}
-	buf = append(buf, byte(f.Generation), byte(f.State), f.Fingerprint[0], byte(f.Doubts), byte(f.Counted), byte(f.AttemptCount),
-		bitOf(f.Cancel != nil), bitOf(f.Redacted != nil), bitOf(f.Overlap), bitOf(f.Sealed), byte(f.Phase), byte(f.Was), byte(f.Fence.Number), byte(f.Fence.Revision))
-	for i := range f.Attempts {
-		at := &f.Attempts[i]
-		buf = append(buf, byte(at.Claim.Revision), byte(at.Claim.Epoch), at.Nonce[0], bitOf(at.Open()), byte(at.Outcome), bitOf(at.Lost), bitOf(at.Doubt), at.Reported)
-	}
-	if w := f.Policy; w.ProviderWindow > 0 || w.Retry.Within > 0 {
-		buf = binary.AppendVarint(buf, int64(f.FirstSend))
-	}
-	buf = binary.AppendVarint(buf, int64(f.NotBefore))
-	buf = binary.AppendVarint(buf, int64(f.FinishedAt))
-	if p := f.Probe; p != nil {
-		buf = binary.AppendVarint(append(buf, 'p', byte(p.Tries), byte(p.Claim.Revision)), int64(p.NotBefore))
-	}
-	if r := f.Receipt; r != nil {
-		buf = append(append(buf, 'r', byte(r.Outcome), byte(r.Source), bitOf(r.Body.Kept > 0)), r.ExternalID...)
-	}
-	if f.Wake != nil {
-		buf = binary.AppendVarint(append(buf, 'w', bitOf(f.Wake.Callback)), int64(f.Wake.At))
-	}
-	if f.Settled != nil {
-		buf = append(buf, 's', byte(f.Settled.Verb))
-	}
-	seen := byte(0)
-	for _, e := range f.Evidence {
-		if e.Outcome == flight.Succeeded {
-			seen |= 1 << (2*bitOf(e.Generation == f.Generation) + bitOf(e.ExternalID == "x"))
-		}
-	}
-	buf = append(buf, seen)
-	for _, s := range f.Spent {
-		buf = append(append(buf, 'n', s.Nonce[0]), s.Session...)
-	}
-	for _, p := range f.Past {
-		buf = append(buf, 'g', byte(p.State))
-		if p.Receipt != nil {
-			buf = append(append(buf, bitOf(p.Receipt.Body.Kept > 0)), p.Receipt.ExternalID...)
-		}
-	}
-	return buf
-}
-
-var digestSeed = maphash.MakeSeed()
-
-func (w *world) digest(buf []byte) (uint64, []byte) {
-	buf = w.fingerprintOf(buf[:0])
-	return maphash.Bytes(digestSeed, buf), buf
-}
-
-// isStill reports whether nothing that the rules depend on is another than in v.
-func (w *world) isStill(v *world) bool {
-	return w == v || w.flights == v.flights && w.header.Now == v.header.Now && w.header.LeaseEpoch == v.header.LeaseEpoch &&
-		w.header.EpochHold == v.header.EpochHold && len(w.voided) == len(v.voided)
 }

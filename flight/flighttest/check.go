@@ -3,8 +3,6 @@ package flighttest
 import (
 	"errors"
 	"fmt"
-	"reflect"
-	"slices"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -14,22 +12,31 @@ import (
 // holds when it holds for each of its steps. Before must be what Apply was given, unchanged.
 func Check(before flight.View, c flight.Command, after flight.View, reply flight.Reply) error {
 	s := &step{c: c, r: reply, h: before.Header, h2: after.Header, b: orEmpty(before.Flight), a: orEmpty(after.Flight),
-		saga: before.Saga, fresh: before.Flight == nil}
+		saga: before.Saga, ended: before.Ended, fresh: before.Flight == nil}
 	s.bookkeeping(before, after)
 	s.header()
+	if reply.Deleted {
+		s.deleted()
+		return s.verdict()
+	}
 	if after.Flight != nil {
 		if err := WellFormed(after.Flight); err != nil {
 			s.errs = append(s.errs, err)
 		}
 	}
-	for _, rule := range [...]func(){s.generations, s.identity, s.opening, s.closing, s.proceeding, s.precedence, s.reports,
-		s.evidence, s.receipts, s.endings, s.doubts, s.retries, s.looks, s.persons, s.sagas, s.nonces, s.bytes, s.imports} {
+	for _, rule := range [...]func(){s.versions, s.generations, s.identity, s.opening, s.closing, s.proceeding, s.precedence,
+		s.answers, s.sessions, s.reports, s.evidence, s.receipts, s.endings, s.doubts, s.abandons, s.retries, s.looks, s.persons,
+		s.sagas, s.nonces, s.bytes, s.imports} {
 		rule()
 	}
+	return s.verdict()
+}
+
+func (s *step) verdict() error {
 	if len(s.errs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%T answered %v, %v to %v: %w", c, reply.Decision, s.b.State, s.a.State, errors.Join(s.errs...))
+	return fmt.Errorf("%T answered %v, %v to %v: %w", s.c, s.r.Decision, s.b.State, s.a.State, errors.Join(s.errs...))
 }
 
 // CheckRepeat judges invariant I10: what the same command did to the view that it had left behind, at the same time.
@@ -41,7 +48,8 @@ func CheckRepeat(first, second flight.View, c flight.Command, again flight.Reply
 	}
 	if a.State != b.State || a.Fence != b.Fence || a.AttemptCount != b.AttemptCount || a.Generation != b.Generation ||
 		a.Doubts != b.Doubts || a.Counted != b.Counted || a.Receipt != b.Receipt || len(a.Evidence) != len(b.Evidence) ||
-		len(a.Spent) != len(b.Spent) || len(a.Past) != len(b.Past) || a.Probes != b.Probes || a.Phase != b.Phase || a.Duplicates != b.Duplicates {
+		len(a.UsedNonces) != len(b.UsedNonces) || len(a.Past) != len(b.Past) || a.Probes != b.Probes || a.Phase != b.Phase ||
+		a.Duplicates != b.Duplicates {
 		return fmt.Errorf("I10: a repeated %T changed the flight once more: %+v to %+v", c, *a, *b)
 	}
 	return nil
@@ -54,6 +62,7 @@ type step struct {
 	h, h2 flight.Header
 	b, a  *flight.Flight
 	saga  *flight.Flight
+	ended bool // the session of an Open is remembered as ended
 	fresh bool
 	errs  []error
 }
@@ -79,25 +88,27 @@ func (s *step) opened() bool {
 	return s.a.AttemptCount > s.b.AttemptCount && s.sameGeneration() || s.fresh && s.a.AttemptCount > 0
 }
 
+// token is the token under which an attempt may report.
+func (s *step) token(a *flight.Attempt) flight.Token {
+	return flight.Token{StoreEpoch: s.h.StoreEpoch, Number: a.Number}
+}
+
 func (s *step) bookkeeping(before, after flight.View) {
 	s.need(s.r.Flight == after.Flight, "the reply shows another flight than the view")
 	s.need(s.r.Changed == (before.Flight != after.Flight), "Changed does not say whether the flight changed")
-	if _, counts := s.c.(*flight.Count); counts {
-		s.counted()
-	} else {
-		s.need(!s.r.Changed || s.a.Version == s.h.Version, "a changed flight carries another version than its command")
-		s.need(s.a.Duplicates == s.b.Duplicates || s.a.State == flight.Expired, "a tally changed without a Count")
-	}
 	s.need(after.Saga == before.Saga, "the saga was changed by a command to its step")
 	s.need(s.r.Decision != flight.NoDecision, "no decision")
 	s.need(s.a.State == s.b.State || len(s.r.Events) > 0, "a change of state without an event")
+	s.need(!s.r.More, "More is the state machine's to set")
 }
 
-// counted: a Count changes the tally and nothing else.
-func (s *step) counted() {
-	a, b := *s.a, *s.b
-	a.Duplicates, b.Duplicates = nil, nil
-	s.need(reflect.DeepEqual(a, b), "a Count changed more than the tally")
+// deleted: a record goes away only where it holds nothing but used nonces, of which no Open can be valid any more.
+func (s *step) deleted() {
+	b := s.b
+	c, expires := s.c.(*flight.Expire)
+	s.need(expires && s.r.Decision == flight.Accepted && c.Generation == b.Generation && s.r.Flight == nil, "a record was deleted by something else than an Expire of it")
+	s.need(b.State == flight.Absent && b.Generation == 1 && b.Fence.IsZero() && len(b.Past)+len(b.Evidence) == 0 && !b.Overlap, "a record was deleted that guards its key")
+	s.need(s.remembered(b) == 0, "I10: a used nonce was forgotten")
 }
 
 func (s *step) header() {
@@ -106,16 +117,24 @@ func (s *step) header() {
 	_, raises := s.c.(*flight.RaiseEpoch)
 	s.need(g.Now == h.Now && g.Version == h.Version, "the header's time and version are not the command's to change")
 	s.need(boots && h.Deployment == "" || g.Deployment == h.Deployment && g.StoreEpoch == h.StoreEpoch, "the deployment changed")
-	s.need(boots || g.LeaseEpoch == h.LeaseEpoch || raises && g.LeaseEpoch == h.LeaseEpoch+1, "I2: the lease epoch jumped")
-	s.need(g.LeaseEpoch != h.LeaseEpoch || g.MaxRevision >= h.MaxRevision, "I2: the highest revision fell")
+	s.need(boots || g.LeaseEpoch == h.LeaseEpoch || raises && g.LeaseEpoch == h.LeaseEpoch+1, "the lease epoch jumped")
 	s.need(g.EpochHold >= h.EpochHold, "the time in which nothing of an old epoch is taken over was cut short")
+	switch c, records := s.c.(*flight.RecordGuard); {
+	case g.LeaseEpoch != h.LeaseEpoch:
+		s.need(g.Guard == 0, "a new lease epoch starts with a counter of its own")
+	case records && c.Epoch == h.LeaseEpoch:
+		s.need(g.Guard == max(h.Guard, c.Counter), "a counter of the guard key was not recorded, or fell")
+	default:
+		s.need(g.Guard == h.Guard, "the counter of the guard key was changed by something else than its record")
+	}
 }
 
 // generations: only Retry and Free start a new one (I4).
 func (s *step) generations() {
 	a, b := s.a, s.b
 	if s.fresh {
-		s.need(a.Generation <= 1, "the first generation is 1")
+		lost, isReport := s.c.(*flight.Report)
+		s.need(a.Generation <= 1 || isReport && a.Generation == lost.Generation, "the first generation is 1, or that of a lost attempt")
 		return
 	}
 	if s.sameGeneration() {
@@ -140,7 +159,7 @@ func (s *step) generations() {
 	}
 }
 
-// identity: what the first submission said stands (I6).
+// identity: the first submission is never changed (I6).
 func (s *step) identity() {
 	a, b := s.a, s.b
 	if !s.sameGeneration() || b.State == flight.Absent || a.State == flight.Expired {
@@ -153,104 +172,12 @@ func (s *step) identity() {
 	s.need(!b.Overlap || a.Overlap, "an overlap was forgotten")
 }
 
-// opening: I1, I2, I5 and the doors before an effect.
-func (s *step) opening() {
-	a, b := s.a, s.b
-	if !s.opened() {
-		s.need(a.Fence == b.Fence, "I2: the fence moved without an attempt")
-		return
-	}
-	c, isOpen := s.c.(*flight.Open)
-	if !isOpen {
-		s.need(false, "I5: an attempt was opened by something else than an Open")
-		return
-	}
-	s.need(s.r.Decision == flight.Proceed, "I5: an attempt was opened, and nobody was told")
-	s.need(a.Fence.Compare(b.Fence) > 0 && a.Fence.Number == b.Fence.Number+1, "I2: the token does not rise")
-	s.need(a.Fence.Epoch == c.Claim.Epoch && a.Fence.Revision == c.Claim.Revision, "I2: the token is not the claim's")
-	s.need(a.Newest().Claim == c.Claim && a.Newest().Nonce == c.Nonce, "the attempt is not the asker's")
-	s.need(c.Claim.Epoch == s.h.LeaseEpoch, "I2: an attempt was opened under another lease epoch")
-	s.need(c.StoreEpoch == s.h.StoreEpoch, "an attempt was opened by a command of another store epoch")
-	s.need(s.h.Now <= c.NotAfter, "an Open opened after its NotAfter")
-	s.need(!nonceKnown(b, c.Claim.Session, c.Nonce), "I10: a nonce opened a second attempt")
-	s.need(b.State != flight.InDoubt && b.State != flight.AwaitingApproval && b.Probe == nil, "an attempt was opened past a doubt or an approval")
-	s.need(!b.State.Terminal(), "I4: an attempt was opened after the end")
-	s.need(b.NotBefore <= s.h.Now, "an attempt was opened before its time")
-	s.need(b.Cancel == nil || a.Policy.Saga, "an attempt was opened after a cancel")
-	s.need(!a.Tainted() || a.Policy.Saga || a.Policy.Recovery == flight.Resend && a.WithinWindow(s.h.Now), "an attempt was opened over a doubt that a resend may not end")
-	r := a.Policy.Retry
-	s.need(!r.Declared() || a.Policy.Saga || int(b.Counted) < r.Attempts, "an attempt was opened beyond the retry policy")
-}
-
-// closing: an open attempt ends by its own word, or because its holder is gone (I1).
-func (s *step) closing() {
-	b := s.b
-	old := b.OpenAttempt()
-	if old == nil {
-		return
-	}
-	if still := s.a.OpenAttempt(); still != nil && still.Number == old.Number {
-		s.need(still.Nonce == old.Nonce && still.Claim == old.Claim, "an attempt changed hands")
-		return
-	}
-	overdue := b.State == flight.Waiting && b.Wake.At > 0 && s.h.Now >= b.Wake.At
-	newer := func(c flight.Claim) bool {
-		held := old.Claim.Epoch < s.h.LeaseEpoch && s.h.Now < s.h.EpochHold
-		return b.State == flight.Running && c.Epoch == s.h.LeaseEpoch && c.Compare(old.Claim) > 0 && !held
-	}
-	lost := false
-	switch c := s.c.(type) {
-	case *flight.Open:
-		lost = newer(c.Claim) || overdue
-		s.need(lost, "I1: a living attempt was taken over")
-	case *flight.Recover:
-		lost = newer(c.Claim) || overdue
-		s.need(lost, "I1: a living attempt was taken over")
-	case *flight.WakeUp:
-		lost = overdue
-		s.need(lost, "a callback was given up before its time")
-	case *flight.Report:
-		s.need(c.Token == old.Token(), "I3: an attempt was closed by another one's report")
-	case *flight.Suspend:
-		s.need(c.Token == old.Token() && b.Policy.Saga, "an attempt was closed by another one's sleep")
-	case *flight.Abandon:
-		byNonce := c.Token.IsZero() && c.Nonce == old.Nonce && c.Session == old.Claim.Session && (c.Claim == flight.Claim{} || c.Claim == old.Claim)
-		s.need(byNonce || c.Token == old.Token(), "an attempt was abandoned by another one")
-	default:
-		s.need(false, "an attempt was closed by a command that may not")
-	}
-	if closed := findAttempt(s.a, old.Number); closed != nil && lost {
-		s.need(closed.Lost && closed.Outcome == flight.Unknown && closed.Doubt, "a lost attempt left no doubt")
-	}
-}
-
-// proceeding: Proceed is the only answer that means act, and it is said to the holder of the open attempt alone (I5).
-func (s *step) proceeding() {
-	if s.r.Decision != flight.Proceed {
-		s.need(s.r.Token.IsZero(), "a token was given without Proceed")
-		return
-	}
-	c, isOpen := s.c.(*flight.Open)
-	if !isOpen {
-		s.need(false, "I5: Proceed was said to something else than an Open")
-		return
-	}
-	at := s.a.OpenAttempt()
-	s.need(at != nil && s.a.State == flight.Running, "I5: Proceed was said, and no attempt flies")
-	if at != nil {
-		s.need(at.Nonce == c.Nonce && at.Claim.Session == c.Claim.Session && s.r.Token == at.Token(), "I1: Proceed was said to a second asker")
-		s.need(s.opened() || !s.r.Changed || s.told(), "I10: a repeated Open changed something")
-	}
-}
-
-// precedence: conflict before gone before replay (I6); an Open that opens nothing moves nothing.
+// precedence: conflict before gone before replay (I6).
 func (s *step) precedence() {
 	var fp flight.Fingerprint
 	switch c := s.c.(type) {
 	case *flight.Open:
 		fp = c.Submission.Fingerprint
-		taken := s.b.OpenAttempt() != nil && s.a.OpenAttempt() == nil
-		s.need(s.r.Decision != flight.Fenced || !s.r.Changed || taken, "an Open that opens nothing moved something")
 	case *flight.Submit:
 		fp = c.Submission.Fingerprint
 	case *flight.Import:
@@ -259,31 +186,25 @@ func (s *step) precedence() {
 		s.need(s.r.Decision != flight.Conflict, "a conflict without a submission")
 		return
 	}
-	d, want := s.r.Decision, flight.NoDecision
-	switch b := s.b; {
-	case b.State == flight.Absent:
-	case !b.Fingerprint.Matches(fp):
-		want = flight.Conflict
-	case b.State == flight.Expired:
-		want = flight.Gone
-	case b.State.Terminal():
-		want = flight.Replay
-	}
+	want := settled(s.b, fp)
 	if want != flight.NoDecision {
-		s.need(d == want && !s.r.Changed, "I6: a settled key answers "+want.String())
+		s.need(s.r.Decision == want && !s.r.Changed, "I6: a settled key answers "+want.String())
 		return
 	}
+	d := s.r.Decision
 	s.need(d != flight.Conflict && d != flight.Gone && d != flight.Replay, "I6: an answer that is not true")
 }
 
-// told reports whether the step did nothing but note that a repeat was answered.
-func (s *step) told() bool {
-	o, isOpen := s.c.(*flight.Open)
-	if !isOpen || !o.Repeat || s.a.OpenAttempt() == nil || !s.a.Newest().Told || s.b.Newest().Told {
-		return false
+// settled is the answer to a submission where the key is settled; else NoDecision.
+func settled(b *flight.Flight, fp flight.Fingerprint) flight.Decision {
+	switch {
+	case b.State == flight.Absent:
+	case !b.Fingerprint.Matches(fp):
+		return flight.Conflict
+	case b.State == flight.Expired:
+		return flight.Gone
+	case b.State.Terminal():
+		return flight.Replay
 	}
-	b := *s.b
-	b.Attempts = slices.Clone(b.Attempts)
-	b.Attempts[len(b.Attempts)-1].Told, b.Version = true, s.a.Version
-	return reflect.DeepEqual(&b, s.a)
+	return flight.NoDecision
 }

@@ -29,9 +29,8 @@ type Op struct {
 	Key      string
 	Kind     OpKind
 	Recovery flight.Recovery // of the key's policy, the same in all its operations
-	Claim    flight.Claim    // Open
-	Nonce    flight.Nonce    // Open
-	Token    flight.Token    // Report, Abandon
+	Nonce    flight.Nonce    // Open, Abandon
+	Token    flight.Token    // Report
 	Outcome  flight.Outcome  // Report
 	Verb     flight.Verb     // Verdict, Resolve
 	Effect   string          // Report of success, Happened: what names the effect
@@ -49,11 +48,12 @@ type Result struct {
 // Never is the time of return of an operation whose answer never came.
 const Never = int64(math.MaxInt64)
 
-// register is what the history of one key may have led to.
+// register is what the history of one key may have led to. That the session of an attempt has ended, or that its time is
+// over, no client hears: an attempt that has not reported may have been lost at any time.
 type register struct {
 	fence  flight.Token
-	claim  flight.Claim
-	nonce  flight.Nonce
+	nonce  flight.Nonce // of the newest attempt
+	used   string       // all nonces that open nothing more, one after the other
 	open   bool         // the newest attempt has not reported
 	own    bool         // it may have had an effect that nobody knows of
 	others bool         // an earlier one may have
@@ -119,7 +119,9 @@ func (r register) possible(o Op) []register {
 	}
 	switch o.Kind {
 	case OpOpen:
-		try(Result{Decision: flight.Proceed, Token: r.nextToken(o)})
+		try(Result{Decision: flight.Proceed, Token: r.nextToken()})
+		try(Result{Decision: flight.Doubtful})
+		try(Result{Decision: flight.Look})
 	case OpReport:
 		for _, end := range [...]flight.State{flight.Absent, flight.StateSucceeded, flight.StateFailed} {
 			try(Result{Decision: flight.Accepted, State: end})
@@ -131,8 +133,25 @@ func (r register) possible(o Op) []register {
 	return all
 }
 
-func (r register) nextToken(o Op) flight.Token {
-	return flight.Token{Epoch: o.Claim.Epoch, Revision: o.Claim.Revision, Number: r.fence.Number + 1}
+// nextToken is the token of the next attempt; all clients of a history speak to one ledger, which was never restored.
+func (r register) nextToken() flight.Token {
+	return flight.Token{StoreEpoch: 1, Number: r.fence.Number + 1}
+}
+
+// isUsed reports whether a nonce opens nothing more.
+func (r register) isUsed(n flight.Nonce) bool {
+	for i := 0; i < len(r.used); i += len(n) {
+		if r.used[i:i+len(n)] == string(n[:]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *register) use(n flight.Nonce) {
+	if !r.isUsed(n) {
+		r.used += string(n[:])
+	}
 }
 
 func (r register) known(o Op, result Result) (register, bool) {
@@ -167,21 +186,25 @@ func (r register) opened(o Op, result Result) (register, bool) {
 	case flight.Replay:
 		return r, r.end != flight.Absent && r.shows(result)
 	case flight.Proceed:
+	case flight.Doubtful, flight.Look:
+		r.use(o.Nonce)
+		return r, r.end == flight.Absent && (r.own || r.others)
 	default:
-		return r, r.end == flight.Absent && (result.Decision != flight.Doubtful || r.own || r.others)
+		return r, r.end == flight.Absent
 	}
 	if r.end != flight.Absent {
 		return r, false
 	}
-	if r.open && r.nonce == o.Nonce && r.claim.Session == o.Claim.Session {
+	if r.open && r.nonce == o.Nonce {
 		return r, result.Token == r.fence
 	}
 	clear := !r.own && !r.others
-	if result.Token != r.nextToken(o) || result.Token.Compare(r.fence) <= 0 || !clear && o.Recovery != flight.Resend {
+	if result.Token != r.nextToken() || r.isUsed(o.Nonce) || !clear && o.Recovery != flight.Resend {
 		return r, false
 	}
 	r.others = r.others || r.own
-	r.fence, r.claim, r.nonce = result.Token, o.Claim, o.Nonce
+	r.fence, r.nonce = result.Token, o.Nonce
+	r.use(o.Nonce)
 	r.open, r.own = true, true // from here on it may act
 	r.said, r.heard = flight.NoVerb, 0
 	return r, true
@@ -229,16 +252,18 @@ func (r *register) spend(result Result) {
 	}
 }
 
+// abandoned is the word of the caller that made the nonce. It is never refused.
 func (r register) abandoned(o Op, result Result) (register, bool) {
 	if result.Decision != flight.Accepted {
-		return r, o.Token != r.fence
+		return r, false
 	}
-	if o.Token == r.fence && r.open && r.end == flight.Absent {
+	r.use(o.Nonce)
+	if o.Nonce == r.nonce && r.open && r.end == flight.Absent {
 		r.open, r.own = false, false
 		r.heard |= 1 << flight.NotDone
 		r.spend(result)
 	}
-	return r, o.Token == r.fence
+	return r, true
 }
 
 // settled is a verdict or the word of a person.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
 	. "github.com/flightd/flightd/flight/flighttest"
@@ -33,11 +34,11 @@ func (l *ledger) do(t *testing.T, o Op) Result {
 	switch o.Kind {
 	case OpOpen:
 		c = &flight.Open{Key: k, Submission: flight.Submission{Policy: flight.Policy{Recovery: o.Recovery, SettleDelay: time.Millisecond}},
-			Claim: o.Claim, Nonce: o.Nonce, NotAfter: l.header.Now.Add(time.Second), StoreEpoch: 1}
+			Session: sessionOf(o.Nonce), Nonce: o.Nonce, NotAfter: notAfter, StoreEpoch: 1}
 	case OpReport:
 		c = &flight.Report{Key: k, Generation: g, Token: o.Token, Outcome: o.Outcome, ExternalID: o.Effect}
 	case OpAbandon:
-		c = &flight.Abandon{Key: k, Generation: g, Token: o.Token}
+		c = &flight.Abandon{Key: k, Nonce: o.Nonce, NotAfter: notAfter, StoreEpoch: 1}
 	case OpVerdict:
 		c = &flight.Verdict{Key: k, Generation: g, Probe: probe, Result: o.Verb, ExternalID: o.Effect}
 	case OpResolve:
@@ -45,17 +46,35 @@ func (l *ledger) do(t *testing.T, o Op) Result {
 	case OpGet:
 		return show(f, flight.Accepted)
 	}
-	l.header.Version.Index++
-	l.header.Now += 2
-	before := flight.View{Header: l.header, Flight: f}
-	after, reply := flight.Apply(before, c)
-	if err := Check(before, c, after, reply); err != nil {
-		t.Fatal(err)
-	}
-	l.header, l.flights[o.Key] = after.Header, after.Flight
-	result := show(after.Flight, reply.Decision)
+	reply := l.apply(t, o.Key, c)
+	result := show(l.flights[o.Key], reply.Decision)
 	result.Token = reply.Token
 	return result
+}
+
+func (l *ledger) apply(t *testing.T, key string, c flight.Command) flight.Reply {
+	l.header.Version.Index++
+	l.header.Now += 2
+	before := flight.View{Header: l.header, Flight: l.flights[key]}
+	after, reply := flight.Apply(before, c)
+	require.NoError(t, Check(before, c, after, reply))
+	l.header, l.flights[key] = after.Header, after.Flight
+	return reply
+}
+
+// lose proves that the session of a key's open attempt has ended, if there is one.
+func (l *ledger) lose(t *testing.T, key string) {
+	if holder := l.flights[key].Holder(); holder != nil {
+		l.apply(t, key, &flight.Ended{Session: *holder, ReadRevision: holder.Revision, Epoch: 1, StoreEpoch: 1})
+	}
+}
+
+// notAfter is that of every Open: histories are shorter than an Open may live.
+const notAfter = flight.Time(30_000)
+
+// sessionOf is the session of the caller of a nonce. Each has one of its own.
+func sessionOf(n flight.Nonce) flight.Session {
+	return flight.Session{ID: flight.SessionID(fmt.Sprintf("%x", n)), Revision: 7, Epoch: 1}
 }
 
 func show(f *flight.Flight, d flight.Decision) Result {
@@ -73,8 +92,7 @@ func show(f *flight.Flight, d flight.Decision) Result {
 // may have been applied or lost.
 func history(t *testing.T, r *rand.Rand, keys, each int) []porcupine.Operation {
 	l := newLedger()
-	tokens := map[string][]flight.Token{}
-	revision := int64(10)
+	tokens, nonces := map[string][]flight.Token{}, map[string][]flight.Nonce{}
 	var all []porcupine.Operation
 	for at := int64(0); at < int64(keys*each); at++ {
 		k := r.IntN(keys)
@@ -89,10 +107,15 @@ func history(t *testing.T, r *rand.Rand, keys, each int) []porcupine.Operation {
 		} else {
 			o.Kind = OpOpen
 		}
-		if o.Kind == OpOpen {
-			revision++
-			o.Claim = flight.Claim{Epoch: 1, Revision: revision - int64(r.IntN(4)/3), Session: flight.SessionID(fmt.Sprint(r.IntN(2)))}
-			o.Nonce = flight.Nonce{byte(at >> 16), byte(at >> 8), byte(at)}
+		if o.Kind == OpOpen || o.Kind == OpAbandon {
+			o.Nonce = flight.Nonce{1, byte(at >> 16), byte(at >> 8), byte(at)}
+			if known := nonces[o.Key]; len(known) > 0 && (o.Kind == OpAbandon || r.IntN(4) == 0) {
+				o.Nonce = known[len(known)-1-min(r.IntN(3), len(known)-1)]
+			}
+			nonces[o.Key] = append(nonces[o.Key], o.Nonce)
+		}
+		if r.IntN(4) == 0 {
+			l.lose(t, o.Key)
 		}
 		if o.Kind == OpReport && o.Outcome == flight.Succeeded || o.Verb == flight.Happened && (o.Kind == OpVerdict || o.Kind == OpResolve) {
 			o.Effect = fmt.Sprint("effect ", r.IntN(2))
@@ -119,21 +142,16 @@ func history(t *testing.T, r *rand.Rand, keys, each int) []porcupine.Operation {
 func TestModel_AcceptsWhatASoundLedgerAnswers(t *testing.T) {
 	for seed := range uint64(2000) {
 		h := history(t, rand.New(rand.NewPCG(seed, 1)), 3, 25)
-		if porcupine.CheckOperationsTimeout(Model(), h, time.Minute) != porcupine.Ok {
-			t.Fatalf("seed %d: a sound history of %d operations was refused", seed, len(h))
-		}
+		require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(Model(), h, time.Minute),
+			"seed %d: a sound history of %d operations was refused", seed, len(h))
 	}
 }
 
 func TestModel_CatchesWhatMayNotBe(t *testing.T) {
-	claim := func(revision int64) flight.Claim { return flight.Claim{Epoch: 1, Revision: revision, Session: "A"} }
-	token := func(revision int64, number uint32) flight.Token {
-		return flight.Token{Epoch: 1, Revision: revision, Number: number}
-	}
-	open := func(revision int64, nonce byte) Op {
-		return Op{Kind: OpOpen, Claim: claim(revision), Nonce: flight.Nonce{nonce}}
-	}
-	resendOpen := func(revision int64, nonce byte) Op { o := open(revision, nonce); o.Recovery = flight.Resend; return o }
+	token := func(number uint32) flight.Token { return flight.Token{StoreEpoch: 1, Number: number} }
+	open := func(nonce byte) Op { return Op{Kind: OpOpen, Nonce: flight.Nonce{nonce}} }
+	resendOpen := func(nonce byte) Op { o := open(nonce); o.Recovery = flight.Resend; return o }
+	abandon := func(nonce byte) Op { return Op{Kind: OpAbandon, Nonce: flight.Nonce{nonce}} }
 	report := func(tk flight.Token, o flight.Outcome, effect string) Op {
 		return Op{Kind: OpReport, Token: tk, Outcome: o, Effect: effect}
 	}
@@ -141,42 +159,50 @@ func TestModel_CatchesWhatMayNotBe(t *testing.T) {
 		return Result{Decision: flight.Proceed, Token: tk, State: flight.Running}
 	}
 	accepted := Result{Decision: flight.Accepted}
+	doubtful := Result{Decision: flight.Doubtful, State: flight.InDoubt}
 	done := func(d flight.Decision, effect string) Result {
 		return Result{Decision: d, State: flight.StateSucceeded, Effect: effect}
 	}
 	get := Op{Kind: OpGet}
+	notDone := Op{Kind: OpResolve, Verb: flight.DidNotHappen}
 	type step struct {
 		op     Op
 		result Result
 	}
-	one, two := token(10, 1), token(20, 2)
+	one, two := token(1), token(2)
 	for _, c := range []struct {
 		name  string
 		good  bool
 		steps []step
 	}{
-		{"a whole life", true, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), done(flight.Accepted, "x")}, {open(20, 2), done(flight.Replay, "x")}, {get, done(flight.Accepted, "x")}}},
-		{"a lost report is found", true, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, done(flight.Accepted, "x")}}},
-		{"a lost report is not found yet", true, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, Result{Decision: flight.Accepted, State: flight.Running}}}},
-		{"a lost report is found and lost again", false, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, done(flight.Accepted, "x")}, {get, Result{Decision: flight.Accepted, State: flight.Running}}}},
-		{"a late report is accepted", false, []step{{resendOpen(10, 1), proceed(one)}, {resendOpen(20, 2), proceed(two)}, {report(one, flight.Succeeded, "x"), done(flight.Accepted, "x")}}},
-		{"a late report is fenced", true, []step{{resendOpen(10, 1), proceed(one)}, {resendOpen(20, 2), proceed(two)}, {report(one, flight.Succeeded, "x"), Result{Decision: flight.Fenced, State: flight.Running}}}},
-		{"the newest report is fenced", false, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{Decision: flight.Fenced}}}},
-		{"a receipt changes", false, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {get, done(flight.Accepted, "y")}}},
-		{"a second receipt is accepted", false, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {report(one, flight.Succeeded, "y"), accepted}}},
-		{"a receipt is lost", false, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {open(20, 2), proceed(two)}}},
-		{"a replay from nowhere", false, []step{{open(10, 1), done(flight.Replay, "x")}}},
-		{"two proceed under hold", false, []step{{open(10, 1), proceed(one)}, {open(20, 2), proceed(two)}}},
-		{"two proceed with one token", false, []step{{resendOpen(10, 1), proceed(one)}, {resendOpen(20, 2), proceed(one)}}},
-		{"two proceed under hold, one unheard", false, []step{{open(10, 1), Result{}}, {open(20, 2), proceed(two)}}},
-		{"a token falls", false, []step{{resendOpen(20, 1), proceed(token(20, 1))}, {resendOpen(10, 2), proceed(token(10, 2))}}},
-		{"a repeat proceeds", true, []step{{open(10, 1), proceed(one)}, {open(10, 1), proceed(one)}}},
-		{"a person allows another", true, []step{{open(10, 1), proceed(one)}, {Op{Kind: OpResolve, Verb: flight.DidNotHappen}, accepted}, {open(20, 2), proceed(two)}}},
-		{"a person is not heard and another proceeds", true, []step{{open(10, 1), proceed(one)}, {Op{Kind: OpResolve, Verb: flight.DidNotHappen}, Result{}}, {open(20, 2), proceed(two)}}},
-		{"a person overrides a receipt", false, []step{{open(10, 1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {Op{Kind: OpResolve, Verb: flight.Happened, Effect: "y"}, accepted}}},
-		{"an unknown outcome is forgotten", false, []step{{open(10, 1), proceed(one)}, {report(one, flight.Unknown, ""), accepted}, {open(20, 2), proceed(two)}}},
-		{"not done frees the flight", true, []step{{open(10, 1), proceed(one)}, {report(one, flight.NotDone, ""), accepted}, {open(20, 2), proceed(two)}}},
-		{"an abandoned attempt frees the flight", true, []step{{open(10, 1), proceed(one)}, {Op{Kind: OpAbandon, Token: one}, accepted}, {open(20, 2), proceed(two)}}},
+		{"a whole life", true, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), done(flight.Accepted, "x")}, {open(2), done(flight.Replay, "x")}, {get, done(flight.Accepted, "x")}}},
+		{"a lost report is found", true, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, done(flight.Accepted, "x")}}},
+		{"a lost report is not found yet", true, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, Result{Decision: flight.Accepted, State: flight.Running}}}},
+		{"a lost report is found and lost again", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, done(flight.Accepted, "x")}, {get, Result{Decision: flight.Accepted, State: flight.Running}}}},
+		{"a late report is accepted", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(two)}, {report(one, flight.Succeeded, "x"), done(flight.Accepted, "x")}}},
+		{"a late report is fenced", true, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(two)}, {report(one, flight.Succeeded, "x"), Result{Decision: flight.Fenced, State: flight.Running}}}},
+		{"the newest report is fenced", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{Decision: flight.Fenced}}}},
+		{"a receipt changes", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {get, done(flight.Accepted, "y")}}},
+		{"a second receipt is accepted", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {report(one, flight.Succeeded, "y"), accepted}}},
+		{"a receipt is lost", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {open(2), proceed(two)}}},
+		{"a replay from nowhere", false, []step{{open(1), done(flight.Replay, "x")}}},
+		{"two proceed under hold", false, []step{{open(1), proceed(one)}, {open(2), proceed(two)}}},
+		{"two proceed with one token", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(one)}}},
+		{"two proceed under hold, one unheard", false, []step{{open(1), Result{}}, {open(2), proceed(two)}}},
+		{"a token jumps", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(token(3))}}},
+		{"an earlier attempt proceeds again", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(two)}, {resendOpen(1), proceed(one)}}},
+		{"a repeat proceeds", true, []step{{open(1), proceed(one)}, {open(1), proceed(one)}}},
+		{"a used nonce opens again", false, []step{{open(1), proceed(one)}, {report(one, flight.NotDone, ""), accepted}, {open(1), proceed(two)}}},
+		{"an abandoned nonce opens", false, []step{{abandon(1), accepted}, {open(1), proceed(one)}}},
+		{"an abandoned nonce opens, its abandon unheard", true, []step{{abandon(1), Result{}}, {open(1), proceed(one)}}},
+		{"a nonce opens that was answered in doubt", false, []step{{open(1), proceed(one)}, {open(2), doubtful}, {notDone, accepted}, {open(2), proceed(two)}}},
+		{"a person allows another", true, []step{{open(1), proceed(one)}, {notDone, accepted}, {open(2), proceed(two)}}},
+		{"a person is not heard and another proceeds", true, []step{{open(1), proceed(one)}, {notDone, Result{}}, {open(2), proceed(two)}}},
+		{"a person overrides a receipt", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {Op{Kind: OpResolve, Verb: flight.Happened, Effect: "y"}, accepted}}},
+		{"an unknown outcome is forgotten", false, []step{{open(1), proceed(one)}, {report(one, flight.Unknown, ""), accepted}, {open(2), proceed(two)}}},
+		{"not done frees the flight", true, []step{{open(1), proceed(one)}, {report(one, flight.NotDone, ""), accepted}, {open(2), proceed(two)}}},
+		{"an abandoned attempt frees the flight", true, []step{{open(1), proceed(one)}, {abandon(1), accepted}, {open(2), proceed(two)}}},
+		{"an attempt that has reported is abandoned", false, []step{{open(1), proceed(one)}, {report(one, flight.Unknown, ""), accepted}, {abandon(1), accepted}, {open(2), proceed(two)}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var h []porcupine.Operation
@@ -187,21 +213,17 @@ func TestModel_CatchesWhatMayNotBe(t *testing.T) {
 				}
 				h = append(h, op)
 			}
-			if good := porcupine.CheckOperations(Model(), h); good != c.good {
-				t.Errorf("linearizable: %v, want %v", good, c.good)
-			}
+			require.Equal(t, c.good, porcupine.CheckOperations(Model(), h))
 		})
 	}
 }
 
 func TestModel_KeysAreJudgedApart(t *testing.T) {
-	open := func(key string, revision int64) porcupine.Operation {
-		return porcupine.Operation{Input: Op{Key: key, Kind: OpOpen, Claim: flight.Claim{Epoch: 1, Revision: revision}},
-			Output: Result{Decision: flight.Proceed, Token: flight.Token{Epoch: 1, Revision: revision, Number: 1}}, Call: revision, Return: revision + 1}
+	open := func(key string, at int64) porcupine.Operation {
+		return porcupine.Operation{Input: Op{Key: key, Kind: OpOpen, Nonce: flight.Nonce{1}},
+			Output: Result{Decision: flight.Proceed, Token: flight.Token{StoreEpoch: 1, Number: 1}}, Call: at, Return: at + 1}
 	}
-	if !porcupine.CheckOperations(Model(), []porcupine.Operation{open("a", 1), open("b", 2)}) {
-		t.Error("two keys stood in each other's way")
-	}
+	require.True(t, porcupine.CheckOperations(Model(), []porcupine.Operation{open("a", 1), open("b", 2)}))
 }
 
 func BenchmarkModel(b *testing.B) {

@@ -9,18 +9,18 @@ import (
 // fromNewest reports whether a report is of the newest attempt of the present generation, and that may still speak.
 func (s *step) fromNewest(c *flight.Report) bool {
 	n := s.b.Newest()
-	return n != nil && c.Generation == s.b.Generation && c.Token == n.Token() && !s.b.State.Terminal()
+	return n != nil && c.Generation == s.b.Generation && c.Token == s.token(n) && !s.b.State.Terminal()
 }
 
 // reports: I3 and I8.
 func (s *step) reports() {
 	c, ok := s.c.(*flight.Report)
-	if !ok || s.fresh {
+	if !ok {
 		return
 	}
 	a, b := s.a, s.b
 	n := b.Newest()
-	own := n != nil && c.Generation == b.Generation && c.Token == n.Token()
+	own := n != nil && c.Generation == b.Generation && c.Token == s.token(n)
 	if !s.fromNewest(c) {
 		s.need(a.State == b.State && a.Receipt == b.Receipt && a.Doubts == b.Doubts && a.Counted == b.Counted &&
 			len(a.Attempts) == len(b.Attempts), "I3: a report of a fenced attempt changed the flight")
@@ -63,16 +63,20 @@ func (s *step) evidence() {
 	s.need(len(a.Evidence) >= len(b.Evidence) && a.EvidenceMore >= b.EvidenceMore, "evidence was forgotten")
 	c, ok := s.c.(*flight.Report)
 	if ok && s.r.Decision == flight.Fenced {
+		state, receipt, known := endOf(b, c.Generation)
+		same := receipt != nil && receipt.SameEffect(c.Outcome, c.ExternalID, c.Body.Digest)
+		second := known && c.Outcome == flight.Succeeded && state.Terminal() && !same
+		s.need(!second || a.Overlap, "I3: an overlap was not raised")
+		if b.State == flight.Expired && !second {
+			s.need(!s.r.Changed, "a tombstone keeps a report that shows no second effect")
+			return
+		}
 		kept := slices.ContainsFunc(a.Evidence, func(e flight.Evidence) bool {
 			return e.Token == c.Token && e.Generation == c.Generation && e.Outcome == c.Outcome && e.ExternalID == c.ExternalID && e.Digest == c.Body.Digest
 		})
 		s.need(kept || a.EvidenceMore > b.EvidenceMore, "I3: a fenced report was not kept")
 		allSucceeded := !slices.ContainsFunc(a.Evidence, func(e flight.Evidence) bool { return e.Outcome != flight.Succeeded })
 		s.need(kept || c.Outcome != flight.Succeeded || allSucceeded, "I3: a fenced report of success was counted and not kept")
-		if state, receipt, known := endOf(b, c.Generation); known && c.Outcome == flight.Succeeded {
-			same := receipt != nil && receipt.SameEffect(c.Outcome, c.ExternalID, c.Body.Digest)
-			s.need(!state.Terminal() || same || a.Overlap, "I3: an overlap was not raised")
-		}
 	}
 	if a.State.Terminal() && !b.State.Terminal() {
 		for _, e := range a.Evidence {
@@ -177,7 +181,7 @@ func (s *step) floor() uint32 {
 		}
 		return doubts - own
 	case *flight.Abandon:
-		if n := b.Newest(); n != nil && (c.Token == n.Token() && c.Generation == b.Generation || c.Token.IsZero() && c.Nonce == n.Nonce && c.Session == n.Claim.Session && (c.Claim == flight.Claim{} || c.Claim == n.Claim)) {
+		if n := b.Newest(); n != nil && c.Nonce == n.Nonce && c.StoreEpoch == s.h.StoreEpoch {
 			return doubts - own
 		}
 	case *flight.Verdict:
@@ -197,7 +201,7 @@ func (s *step) floor() uint32 {
 	return doubts
 }
 
-// doubts: doubt sticks, and its recovery is the declared one (DESIGN.md 2).
+// doubts: doubt sticks, and its recovery is the declared one.
 func (s *step) doubts() {
 	a, b := s.a, s.b
 	if !s.sameGeneration() || b.State.Terminal() {

@@ -2,7 +2,6 @@ package flighttest
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/flightd/flightd/flight"
@@ -11,7 +10,7 @@ import (
 // answersProbe reports whether a verdict answers the look-up that was sent out last.
 func (s *step) answersProbe(c *flight.Verdict) bool {
 	p := s.b.Probe
-	return p != nil && p.Number == c.Probe && c.Generation == s.b.Generation && p.Claim != (flight.Claim{})
+	return p != nil && p.Number == c.Probe && c.Generation == s.b.Generation && p.Nonce != (flight.Nonce{})
 }
 
 // looks: when the provider is asked, and whose answer counts.
@@ -25,12 +24,9 @@ func (s *step) looks() {
 		s.need(a.Probe.Number > b.Probes, "a probe's number was given twice")
 	default:
 		s.need(a.Probe.NotBefore >= b.Probe.NotBefore && a.Probe.Tries >= b.Probe.Tries, "a look-up was moved forward")
-		s.need(a.Probe.Number > b.Probe.Number || *a.Probe == *b.Probe, "a probe changed without a number of its own")
+		s.need(a.Probe.Number > b.Probe.Number || *a.Probe == *b.Probe || s.lookEnded(), "a probe changed without a number of its own")
 	}
-	if s.r.Decision == flight.Look {
-		s.need(a.Probe != nil && s.r.Probe == a.Probe.Number && s.h.Now >= a.Probe.NotBefore, "Look was said too early, or without a probe")
-		s.need(a.Probe == nil || a.Probe.Claim == claimOf(s.c) && a.Probe.Claim.Compare(a.Newest().Claim) >= 0, "Look was said to a fenced asker")
-	}
+	s.looking()
 	c, ok := s.c.(*flight.Verdict)
 	if !ok {
 		return
@@ -49,14 +45,45 @@ func (s *step) looks() {
 	}
 }
 
-func claimOf(c flight.Command) flight.Claim {
-	switch c := c.(type) {
-	case *flight.Open:
-		return c.Claim
-	case *flight.Recover:
-		return c.Claim
+// looking: who is sent to ask the provider, and that nobody else is while a caller does.
+func (s *step) looking() {
+	a, b := s.a, s.b
+	c, isOpen := s.c.(*flight.Open)
+	if s.r.Decision != flight.Look {
+		s.need(!isOpen || !s.sameGeneration() || b.Probe == nil || a.Probe == nil || *a.Probe == *b.Probe, "a look-up changed hands without a word")
+		return
 	}
-	return flight.Claim{}
+	if !isOpen || a.Probe == nil {
+		s.need(false, "Look was said to something else than an Open, or without a probe")
+		return
+	}
+	s.need(s.r.Probe == a.Probe.Number && a.Probe.Nonce == c.Nonce, "Look was said to a second asker")
+	if !s.r.Changed {
+		return
+	}
+	s.need(s.h.Now >= a.Probe.NotBefore, "Look was said too early")
+	s.need(b.Probe != nil && b.Probe.Until <= s.h.Now, "Look was said while somebody else was asking")
+	s.need(a.Probe.Session == c.Session && a.Probe.Until == s.h.Now.Add(lookTime(a.Policy)), "it is not noted who asks, and until when")
+}
+
+// lookEnded reports whether the probe changed as it does where the session of the caller that asks has ended, or that
+// caller gives up: nobody is asking any more.
+func (s *step) lookEnded() bool {
+	a, b := *s.a.Probe, *s.b.Probe
+	switch c := s.c.(type) {
+	case *flight.Ended:
+		if c.Session.ID != b.Session.ID {
+			return false
+		}
+	case *flight.Abandon:
+		if c.Nonce != b.Nonce || c.StoreEpoch != s.h.StoreEpoch {
+			return false
+		}
+	default:
+		return false
+	}
+	b.Session, b.Until = flight.Session{}, 0
+	return a == b
 }
 
 // persons: what people may do, and only to what they saw.
@@ -116,7 +143,7 @@ func (s *step) sagas() {
 	if s.sameGeneration() && a.Phase != b.Phase && b.State != flight.Absent && a.State != flight.Expired {
 		c, ok := s.c.(*flight.Turn)
 		at := b.OpenAttempt()
-		s.need(ok && b.Phase == flight.Forward && a.Phase == flight.Undoing && at != nil && at.Token() == c.Token, "I9: a saga turned by itself, or back")
+		s.need(ok && b.Phase == flight.Forward && a.Phase == flight.Undoing && at != nil && s.token(at) == c.Token, "I9: a saga turned by itself, or back")
 	}
 	key := s.c.Target()
 	began := b.State == flight.Absent && a.State != flight.Absent && !a.Sealed
@@ -128,37 +155,16 @@ func (s *step) sagas() {
 		want = flight.Undoing
 	}
 	s.need(s.saga != nil && s.saga.Phase == want && !s.saga.State.Terminal(), "I9: a step began in the wrong phase")
-	if began && s.saga != nil {
-		driver, d := s.saga.OpenAttempt(), flight.Token{}
-		switch c := s.c.(type) {
-		case *flight.Open:
-			d = c.Submission.Driver
-		case *flight.Submit:
-			d = c.Submission.Driver
-		}
-		s.need(driver != nil && driver.Token() == d, "I9: a stale driver started a step")
+	var named flight.Token
+	switch c := s.c.(type) {
+	case *flight.Open:
+		named = c.Submission.Driver
+	case *flight.Submit:
+		named = c.Submission.Driver
 	}
-}
-
-func nonceKnown(f *flight.Flight, session flight.SessionID, nonce flight.Nonce) bool {
-	return slices.ContainsFunc(f.Attempts, func(at flight.Attempt) bool { return at.Nonce == nonce && at.Claim.Session == session }) ||
-		slices.ContainsFunc(f.Spent, func(n flight.SpentNonce) bool { return n.Nonce == nonce && n.Session == session })
-}
-
-// nonces: one that was spent stays so for as long as an Open that carries it can be valid (I10).
-func (s *step) nonces() {
-	for _, n := range s.b.Spent {
-		s.need(n.Until < s.h.Now || nonceKnown(s.a, n.Session, n.Nonce), "I10: a spent nonce was forgotten")
-	}
-	for i := range s.b.Attempts {
-		at := &s.b.Attempts[i]
-		s.need(at.OpenedAt.Add(flight.MaxOpenLife) < s.h.Now || nonceKnown(s.a, at.Claim.Session, at.Nonce), "I10: an attempt's nonce was forgotten")
-	}
-	if c, ok := s.c.(*flight.Abandon); ok && c.Token.IsZero() && s.r.Decision == flight.Accepted && c.NotAfter >= s.h.Now {
-		s.need(nonceKnown(s.a, c.Session, c.Nonce), "I10: an abandoned Open may still open")
-	}
-	if c, ok := s.c.(*flight.Abandon); ok && !c.ByCaller && s.b.Newest() != nil && s.b.Newest().Told {
-		s.need(s.a.Newest() != nil && *s.a.Newest() == *s.b.Newest(), "I5: an attempt whose caller was told to act was abandoned")
+	if s.saga != nil && (began || !named.IsZero()) {
+		driver := s.saga.OpenAttempt()
+		s.need(driver != nil && s.token(driver) == named, "I9: a stale driver started a step")
 	}
 }
 
@@ -172,7 +178,7 @@ func WellFormed(f *flight.Flight) error {
 	}
 	open, n, state := f.OpenAttempt(), f.Newest(), f.State
 	attemptsFit(f, need)
-	need(n == nil || f.Fence == n.Token(), "I2: the fence is not the newest attempt's")
+	need(n == nil || f.Fence.Compare(n.Token()) >= 0, "I2: the fence is below the newest attempt")
 	need((f.Wake != nil) == (state == flight.Waiting), "a wake belongs to waiting")
 	need(open == nil || state == flight.Running || state == flight.Waiting && f.Wake.Callback, "I1: an open attempt in a flight that does not fly")
 	need(state != flight.Running || (open != nil) != (f.Probe != nil), "running means an attempt, or a look-up, and not both")
@@ -186,6 +192,8 @@ func WellFormed(f *flight.Flight) error {
 	need(!f.Sealed || state == flight.StateCancelled || state == flight.Expired && f.Was == flight.StateCancelled, "a sealed key that is not cancelled")
 	need(f.Counted <= f.AttemptCount, "more attempts were counted than made")
 	need(len(f.Attempts) <= flight.MaxAttempts && len(f.Evidence) <= flight.MaxEvidence, "a bound was passed")
+	need(len(f.UsedNonces) <= flight.MaxUsedNonces+flight.MaxAttempts, "more nonces are remembered than there may be")
+	need(f.Probe == nil || (f.Probe.Until > 0) == (f.Probe.Session != flight.Session{}), "who asks the provider, and until when, belong together")
 	resendable := f.Policy.Saga || f.Policy.Recovery == flight.Resend
 	need(!f.Tainted() || open == nil || resendable, "an attempt flies over a doubt that a resend may not end")
 	need(f.State == flight.Absent || f.State == flight.Expired || f.Sealed || (f.Phase != flight.NoPhase) == f.Policy.Saga, "a phase belongs to sagas")
@@ -199,7 +207,7 @@ func attemptsFit(f *flight.Flight, need func(bool, string)) {
 	doubts := uint32(0)
 	for i := range f.Attempts {
 		at := &f.Attempts[i]
-		need(i == 0 || at.Number == f.Attempts[i-1].Number+1, "I2: attempt numbers rise by one")
+		need(i == 0 || at.Token().Compare(f.Attempts[i-1].Token()) > 0 && at.Number > f.Attempts[i-1].Number, "I2: attempts are not in the order of their tokens")
 		need(!at.Open() || i == len(f.Attempts)-1, "I1: two open attempts")
 		need(!at.Open() || at.Outcome == flight.NoOutcome, "an open attempt has no outcome yet")
 		doubts += one(at.Doubt)
@@ -214,4 +222,12 @@ func Settle(p flight.Policy) time.Duration {
 		return p.SettleDelay
 	}
 	return p.AttemptTimeout + flight.PauseBound
+}
+
+// lookTime is how long nobody else is sent to ask the provider.
+func lookTime(p flight.Policy) time.Duration {
+	if p.AttemptTimeout > 0 {
+		return p.AttemptTimeout + flight.PauseBound
+	}
+	return 2 * flight.PauseBound
 }

@@ -1,0 +1,107 @@
+package flight_test
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+
+	"github.com/flightd/flightd/flight"
+)
+
+var digestSeed = maphash.MakeSeed()
+
+func (w *world) digest(buf []byte) (uint64, []byte) {
+	buf = w.fingerprintOf(buf[:0])
+	return maphash.Bytes(digestSeed, buf), buf
+}
+
+// isStill reports whether nothing that the rules depend on is another than in v.
+func (w *world) isStill(v *world) bool {
+	return w == v || w.flights == v.flights && w.header.Now == v.header.Now && sameHeader(w.header, v.header) &&
+		len(w.voided) == len(v.voided) && len(w.ended) == len(v.ended)
+}
+
+// fingerprintOf names a state of the world by everything that the rules may depend on. Left out are versions, texts, the
+// times at which attempts were closed, and until when a session is remembered as ended: longer than any Open of this world
+// is valid, but for that of the third nonce.
+func (w *world) fingerprintOf(buf []byte) []byte {
+	buf = binary.AppendVarint(buf, int64(w.header.Now))
+	buf = append(buf, byte(w.header.LeaseEpoch), byte(w.header.StoreEpoch), byte(w.header.Guard))
+	buf = binary.AppendVarint(buf, int64(w.header.EpochHold))
+	for i := range sessions {
+		buf = append(buf, bitOf(w.hasEnded(sessions[i].ID)))
+	}
+	for i := range w.keys {
+		buf = appendFlight(append(buf, '|'), w.flights[i])
+		for _, n := range [...]flight.Nonce{nonce1, nonce2, nonce3} {
+			ref := nonceRef{i, n}
+			buf = append(buf, bitOf(w.opened[ref]), bitOf(w.voided[ref]))
+		}
+		for _, at := range w.issued[i] {
+			buf = append(buf, byte(at.generation), byte(at.token.Number), byte(at.token.StoreEpoch))
+		}
+	}
+	return buf
+}
+
+func bitOf(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func appendSession(buf []byte, x flight.Session) []byte {
+	return append(append(buf, byte(x.Epoch)), x.ID...)
+}
+
+func appendFlight(buf []byte, f *flight.Flight) []byte {
+	if f == nil {
+		return buf
+	}
+	buf = append(buf, byte(f.Generation), byte(f.State), f.Fingerprint[0], byte(f.Doubts), byte(f.Counted), byte(f.AttemptCount),
+		bitOf(f.Cancel != nil), bitOf(f.Redacted != nil), bitOf(f.Overlap), bitOf(f.Sealed), byte(f.Phase), byte(f.Was),
+		byte(f.Fence.Number), byte(f.Fence.StoreEpoch))
+	for i := range f.Attempts {
+		at := &f.Attempts[i]
+		buf = appendSession(append(buf, '.'), at.Session)
+		buf = append(buf, at.Nonce[0], byte(at.StoreEpoch), bitOf(at.Open()), byte(at.Outcome), bitOf(at.Lost), bitOf(at.Doubt), at.Reported)
+	}
+	if p := f.Policy; p.ProviderWindow > 0 || p.Retry.Within > 0 {
+		buf = binary.AppendVarint(buf, int64(f.FirstSend))
+	}
+	if at := f.OpenAttempt(); at != nil && f.Policy.AttemptTimeout > 0 {
+		buf = binary.AppendVarint(buf, int64(at.OpenedAt))
+	}
+	buf = binary.AppendVarint(buf, int64(f.NotBefore))
+	buf = binary.AppendVarint(buf, int64(f.FinishedAt))
+	if p := f.Probe; p != nil {
+		buf = binary.AppendVarint(append(buf, 'p', byte(p.Tries), p.Nonce[0]), int64(p.NotBefore))
+		buf = binary.AppendVarint(appendSession(buf, p.Session), int64(p.Until))
+	}
+	if r := f.Receipt; r != nil {
+		buf = append(append(buf, 'r', byte(r.Outcome), byte(r.Source), bitOf(r.Body.Kept > 0)), r.ExternalID...)
+	}
+	if f.Wake != nil {
+		buf = binary.AppendVarint(append(buf, 'w', bitOf(f.Wake.Callback)), int64(f.Wake.At))
+	}
+	if f.Settled != nil {
+		buf = append(buf, 's', byte(f.Settled.Verb))
+	}
+	seen := byte(0)
+	for _, e := range f.Evidence {
+		if e.Outcome == flight.Succeeded {
+			seen |= 1 << (2*bitOf(e.Generation == f.Generation) + bitOf(e.ExternalID == "x"))
+		}
+	}
+	buf = append(buf, seen)
+	for _, u := range f.UsedNonces {
+		buf = append(buf, 'n', u.Nonce[0])
+	}
+	for _, p := range f.Past {
+		buf = append(buf, 'g', byte(p.State))
+		if p.Receipt != nil {
+			buf = append(append(buf, bitOf(p.Receipt.Body.Kept > 0)), p.Receipt.ExternalID...)
+		}
+	}
+	return buf
+}

@@ -1,0 +1,146 @@
+package flight
+
+import (
+	"bytes"
+	"iter"
+	"slices"
+)
+
+// Sessions is what a ledger's state machine keeps beside its flights: which flights each session holds, and which
+// sessions have ended lately. The first part follows from the flights and is built anew from them; the second part is
+// state of its own, and belongs to every snapshot. It is not safe for concurrent use.
+type Sessions struct {
+	held  map[SessionID]*heldBy
+	count int
+	ended map[SessionID]Time
+	queue []EndedSession // by Until, which never falls
+}
+
+type heldBy struct {
+	session Session
+	flights map[ID]struct{}
+}
+
+// EndedSession is a session under which nothing opens any more. It is remembered until no Open that names it can be
+// valid.
+type EndedSession struct {
+	ID    SessionID
+	Until Time
+}
+
+// NewSessions makes the index of a ledger without flights.
+func NewSessions() *Sessions {
+	return &Sessions{held: make(map[SessionID]*heldBy), ended: make(map[SessionID]Time)}
+}
+
+// Changed notes that a flight became another one. Either may be nil.
+func (s *Sessions) Changed(before, after *Flight) {
+	old, now := before.Holder(), after.Holder()
+	if old != nil && now != nil && old.ID == now.ID {
+		return
+	}
+	if old != nil {
+		if h := s.held[old.ID]; h != nil {
+			delete(h.flights, before.ID)
+			s.count--
+			if len(h.flights) == 0 {
+				delete(s.held, old.ID)
+			}
+		}
+	}
+	if now != nil {
+		h := s.held[now.ID]
+		if h == nil {
+			h = &heldBy{session: *now, flights: make(map[ID]struct{})}
+			s.held[now.ID] = h
+		}
+		h.flights[after.ID] = struct{}{}
+		s.count++
+	}
+}
+
+// Held gives the flights that a session holds, in the order of their ids, at most limit of them behind the given one
+// (the zero ID: from the first on), and how many it holds in all.
+func (s *Sessions) Held(id SessionID, after ID, limit int) (flights []ID, all int) {
+	h := s.held[id]
+	if h == nil || limit <= 0 {
+		return nil, h.count()
+	}
+	// A session may hold many more than limit: then just the first ones are sorted.
+	last, bounded := ID{}, false
+	for f := range h.flights {
+		if after != (ID{}) && compareIDs(f, after) <= 0 || bounded && compareIDs(f, last) > 0 {
+			continue
+		}
+		if flights = append(flights, f); len(flights)-limit >= limit {
+			slices.SortFunc(flights, compareIDs)
+			flights = flights[:limit]
+			last, bounded = flights[limit-1], true
+		}
+	}
+	slices.SortFunc(flights, compareIDs)
+	return flights[:min(limit, len(flights))], h.count()
+}
+
+func (h *heldBy) count() int {
+	if h == nil {
+		return 0
+	}
+	return len(h.flights)
+}
+
+func compareIDs(a, b ID) int { return bytes.Compare(a[:], b[:]) }
+
+// Count is how many flights are held, by all sessions together.
+func (s *Sessions) Count() int { return s.count }
+
+// All gives every session that holds a flight, in no order.
+func (s *Sessions) All() iter.Seq[Session] {
+	return func(yield func(Session) bool) {
+		for _, h := range s.held {
+			if !yield(h.session) {
+				return
+			}
+		}
+	}
+}
+
+// End remembers a session as ended for MaxOpenLife from now on. A repeat prolongs it.
+func (s *Sessions) End(id SessionID, now Time) EndedSession {
+	e := EndedSession{ID: id, Until: now.Add(MaxOpenLife)}
+	s.Restore(e)
+	return e
+}
+
+// Restore takes in what a snapshot says of an ended session. The order of the calls is that of Until.
+func (s *Sessions) Restore(e EndedSession) {
+	if s.ended[e.ID] < e.Until {
+		s.ended[e.ID] = e.Until
+		s.queue = append(s.queue, e)
+	}
+}
+
+// HasEnded reports whether a session is remembered as ended.
+func (s *Sessions) HasEnded(id SessionID, now Time) bool {
+	until, ok := s.ended[id]
+	return ok && until >= now
+}
+
+// Ended gives the sessions that are remembered as ended, in the order of Until.
+func (s *Sessions) Ended() []EndedSession {
+	return slices.DeleteFunc(slices.Clone(s.queue), func(e EndedSession) bool { return s.ended[e.ID] != e.Until })
+}
+
+// Forget drops the sessions whose memory is over, and gives them.
+func (s *Sessions) Forget(now Time) (forgotten []EndedSession) {
+	n := 0
+	for ; n < len(s.queue) && s.queue[n].Until < now; n++ {
+		if e := s.queue[n]; s.ended[e.ID] == e.Until {
+			delete(s.ended, e.ID)
+			forgotten = append(forgotten, e)
+		}
+	}
+	clear(s.queue[:n])
+	s.queue = s.queue[n:]
+	return forgotten
+}

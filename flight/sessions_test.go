@@ -1,0 +1,183 @@
+package flight_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// heldFlight is a flight whose open attempt a session holds.
+func heldFlight(n int, session flight.SessionID) *flight.Flight {
+	id := flight.MustKey(fmt.Sprintf("test/charge/order-%d", n)).FlightID()
+	return &flight.Flight{ID: id, State: flight.Running, Attempts: []flight.Attempt{{Number: 1, Session: flight.Session{ID: session, Epoch: 1}}}}
+}
+
+// mostlyOpen is one of the flights that there may be of a key.
+func mostlyOpen(random *rand.Rand, n int) *flight.Flight {
+	session := flight.SessionID(fmt.Sprint("session-", random.IntN(4)))
+	f := heldFlight(n, session)
+	switch random.IntN(6) {
+	case 0:
+		return nil
+	case 1:
+		f.State = flight.Waiting // it waits for its callback
+	case 2:
+		f.State, f.Attempts[0].ClosedAt = flight.StateSucceeded, 1
+	case 3:
+		f.Attempts[0].ClosedAt = 1
+		f.Probe = &flight.Probe{Number: 1, Session: flight.Session{ID: session, Epoch: 1}}
+	}
+	return f
+}
+
+// heldBySessions is what an index says.
+func heldBySessions(s *flight.Sessions) map[flight.Session][]flight.ID {
+	held := make(map[flight.Session][]flight.ID)
+	for session := range s.All() {
+		held[session], _ = s.Held(session.ID, flight.ID{}, s.Count())
+	}
+	return held
+}
+
+// The index that follows every change is the one that is built anew from the flights.
+func TestSessionsFollowTheFlights(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	flights := make([]*flight.Flight, 50)
+	index := flight.NewSessions()
+	for range 2000 {
+		n := random.IntN(len(flights))
+		next := mostlyOpen(random, n)
+		index.Changed(flights[n], next)
+		flights[n] = next
+		if random.IntN(20) > 0 {
+			continue
+		}
+		rebuilt, count := flight.NewSessions(), 0
+		for _, f := range flights {
+			rebuilt.Changed(nil, f)
+			if f.Holder() != nil {
+				count++
+			}
+		}
+		require.Equal(t, heldBySessions(rebuilt), heldBySessions(index))
+		require.Equal(t, count, index.Count())
+	}
+}
+
+// What a session holds is given in the order of the ids, in pages that together are all of it.
+func TestSessionsHeldInPages(t *testing.T) {
+	index := flight.NewSessions()
+	var want []flight.ID
+	for n := range 500 {
+		f := heldFlight(n, "session-many")
+		index.Changed(nil, f)
+		want = append(want, f.ID)
+	}
+	index.Changed(nil, heldFlight(1000, "session-other"))
+	slices.SortFunc(want, func(a, b flight.ID) int { return bytes.Compare(a[:], b[:]) })
+	for _, limit := range []int{1, 3, 100, 256, 499, 500, 501, 10_000} {
+		var got []flight.ID
+		for after := (flight.ID{}); ; {
+			page, all := index.Held("session-many", after, limit)
+			require.Equal(t, 500, all)
+			require.LessOrEqual(t, len(page), limit)
+			if len(page) == 0 {
+				break
+			}
+			got, after = append(got, page...), page[len(page)-1]
+		}
+		require.Equal(t, want, got, "%d at once", limit)
+	}
+	none, all := index.Held("session-many", flight.ID{}, 0)
+	require.Empty(t, none)
+	require.Equal(t, 500, all)
+	none, all = index.Held("session-unknown", flight.ID{}, 10)
+	require.Empty(t, none)
+	require.Zero(t, all)
+}
+
+// A session that has ended is remembered until no Open that names it can be valid, from the last proof on.
+func TestSessionsRememberWhoEnded(t *testing.T) {
+	const life = flight.Time(flight.MaxOpenLife / time.Millisecond)
+	index := flight.NewSessions()
+	require.False(t, index.HasEnded("a", 0))
+	index.End("a", 100)
+	index.End("b", 100)
+	index.End("c", 200)
+	index.End("a", 300)
+	want := []flight.EndedSession{{ID: "b", Until: 100 + life}, {ID: "c", Until: 200 + life}, {ID: "a", Until: 300 + life}}
+	require.Equal(t, want, index.Ended())
+
+	again := flight.NewSessions()
+	for _, e := range index.Ended() {
+		again.Restore(e)
+	}
+	for name, s := range map[string]*flight.Sessions{"as it came": index, "restored": again} {
+		t.Run(name, func(t *testing.T) {
+			require.Empty(t, s.Forget(100+life), "an Open may still be valid in this moment")
+			require.True(t, s.HasEnded("b", 100+life))
+			require.False(t, s.HasEnded("b", 101+life))
+			require.Equal(t, want[:1], s.Forget(101+life))
+			require.True(t, s.HasEnded("a", 101+life), "it was proved once more")
+			require.Equal(t, want[1:], s.Ended())
+			require.Equal(t, want[1:], s.Forget(1000+life))
+			require.Empty(t, s.Ended())
+			require.Equal(t, flight.EndedSession{ID: "b", Until: 2000 + life}, s.End("b", 2000), "it may be remembered anew")
+			require.True(t, s.HasEnded("b", 2000))
+		})
+	}
+}
+
+// A record that an abandon left of a key that was never opened is deleted when its nonces have expired; anything else that a
+// record may hold keeps it.
+func TestExpireDeletesWhatHoldsOnlyUsedNonces(t *testing.T) {
+	key := flight.MustKey("test/charge/order-1")
+	header := flight.Header{LeaseEpoch: 1, StoreEpoch: 1, Now: 1000, Version: flight.Version{Index: 1}}
+	abandon := &flight.Abandon{Key: key, Nonce: flight.Nonce{1}, NotAfter: 5000, StoreEpoch: 1}
+	abandoned, reply := flight.Apply(flight.View{Header: header}, abandon)
+	require.True(t, reply.Changed)
+	require.Equal(t, flight.Time(5001), abandoned.Flight.DeletableAt())
+	expire := &flight.Expire{Key: key, Generation: 1}
+	early := abandoned
+	early.Header.Now = 5000
+	_, reply = flight.Apply(early, expire)
+	require.False(t, reply.Changed, "an Open with this nonce may still be valid")
+
+	late := abandoned
+	late.Header.Now = 5001
+	after, reply := flight.Apply(late, expire)
+	require.Equal(t, flight.Accepted, reply.Decision)
+	require.True(t, reply.Changed)
+	require.True(t, reply.Deleted)
+	require.Nil(t, reply.Flight)
+	require.Nil(t, after.Flight)
+	_, reply = flight.Apply(after, expire)
+	require.Equal(t, flight.Missing, reply.Decision, "a repeat")
+
+	for name, holds := range map[string]func(*flight.Flight){
+		"a fence":             func(f *flight.Flight) { f.Fence.Number = 1 },
+		"evidence":            func(f *flight.Flight) { f.Evidence = []flight.Evidence{{Generation: 1}} },
+		"an overlap":          func(f *flight.Flight) { f.Overlap = true },
+		"an end":              func(f *flight.Flight) { f.State = flight.StateCancelled },
+		"an earlier one":      func(f *flight.Flight) { f.Past = []flight.Past{{Generation: 1}} },
+		"another generation":  func(f *flight.Flight) { f.Generation = 2 },
+		"a younger one, also": func(f *flight.Flight) { f.UsedNonces = append(f.UsedNonces, flight.UsedNonce{Until: 9000}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := *abandoned.Flight
+			f.UsedNonces = slices.Clone(f.UsedNonces)
+			holds(&f)
+			_, reply := flight.Apply(flight.View{Header: late.Header, Flight: &f}, &flight.Expire{Key: key, Generation: f.Generation})
+			require.False(t, reply.Deleted)
+		})
+	}
+}
