@@ -1,0 +1,313 @@
+package protocolmodel
+
+import "math/bits"
+
+// The model of callers: rules 1, 2, 3 (a) to (c), 5, 6 and 9 with callers, nodes, claims, kept and one-shot sessions,
+// for one key. A message that was sent arrives never, once or again and again, in any order, for ever.
+
+// The phases of a caller.
+const (
+	callerIdle      = iota
+	callerWaiting   // its open was sent
+	callerProceeds  // it was answered proceed; the effect is not started
+	callerActed     // the effect was started; the report is under way
+	callerGivesUp   // its abandon is under way
+	callerIsThrough // report or abandon answered
+)
+
+const (
+	maxCallers  = 3
+	maxNonces   = 4
+	maxAttempts = 4
+	maxSessions = 8
+)
+
+type callerAttempt struct{ nonce, session, status, claimRevision uint8 }
+
+type caller struct {
+	phase, alive, trusts uint8
+	turn                 uint8 // which of its nonces is current
+	sessionsMade         uint8
+	session              uint8 // session + 1
+	attempt              uint8 // of the answer proceed, + 1
+}
+
+// openHandler is a node at work on the open of a caller.
+type openHandler struct {
+	nonce   uint8 // + 1; 0: no open
+	claim   uint8 // 1: granted; in controls 1 and 5 its revision
+	answer  uint8 // of the ledger
+	variant uint8 // one-shot: which of the two sessions of this nonce
+}
+
+type callersState struct {
+	flight, attemptCount     uint8
+	used, forgotten          uint8 // nonces
+	attempts                 [maxAttempts]callerAttempt
+	sessions                 [maxSessions]uint8
+	claim                    uint8 // session + 1 that the claim names; 0: no claim
+	claimRevision, revision  uint8
+	callers                  [maxCallers]caller
+	sessionOfNonce           [maxNonces]uint8 // kept sessions: session + 1 of the open
+	opens                    uint8            // one-shot: sessions under which an Open was sent
+	abandons, nodeAbandons   uint8            // sent, per nonce
+	reports, ends            uint8            // sent, per attempt
+	answers, requests        uint8            // proceed answered, open sent: per nonce
+	renewals                 uint8            // sent, per caller two bits: one that lists nothing, one that lists the first nonce
+	withdrawn                uint8            // sessions under which nothing opens any more
+	handlers                 [2][maxCallers]openHandler
+	effects, endedBeforeNext uint8 // attempts; endedBeforeNext: its session had ended when a later attempt opened
+	tokenRevision            [maxAttempts]uint8
+	tooFar, expiries         uint8 // nonces: not_after is too far ahead; open_expired was answered
+}
+
+// callersConfig is a configuration of the model of callers.
+type callersConfig struct {
+	callers, noncesPerCaller, sessionsPerCaller, attempts, nodes int
+
+	hold    bool // policy hold; else resend
+	frozen  bool // a machine may stop and go on: it trusts a session that has ended
+	oneShot bool // sessions of one open, made by nodes
+	live    bool // check L1
+
+	claimsOff, noDeaths, noCrashes bool // smaller state spaces
+	alike                          bool // one-shot, two callers with one nonce each: see orderAlike
+	revokeAfterBusy                bool // a node revokes the session of an open that was answered busy
+	withdrawFirst                  bool // after Withdraw was answered
+	laggingRepeats                 bool // a lagging node answers a repeat from its own view
+	renewalShows                   bool // rule 8
+	endNamesSession                bool // Ended names the session, not the attempt
+	farAhead                       bool // not_after of nonce 0 is too far ahead for a while
+	farMarks                       bool // an Open refused as too far ahead marks its nonce as used
+	checkFalseDoubt                bool // check D1
+
+	// Controls.
+	newerClaimSupersedes bool // 1
+	staleRead            bool // 2: a list from before the session was made
+	endNamesNothing      bool // 3
+	nodeAbandonsOpen     bool // 4
+	tokenOfClaim         bool // 5
+	renewalAbandons      bool // 6
+	sessionBesideOpen    bool // 7
+	revokeBeforeReport   bool // 9
+	waitForClaim         bool // 10
+	forgetUsed           bool // 11
+	leaveAfterBusy       bool // 12
+}
+
+func (g *callersConfig) owner(nonce int) int { return nonce / g.noncesPerCaller }
+
+// sessionFor returns the session that the Open of a nonce names.
+func (g *callersConfig) sessionFor(s *callersState, nonce, variant int) int {
+	if g.oneShot {
+		return nonce*2 + variant
+	}
+	return int(s.sessionOfNonce[nonce]) - 1
+}
+
+// claimSession returns the session for which a node claims: after proceed that of the attempt (rule 6).
+func (g *callersConfig) claimSession(s *callersState, nonce int, h openHandler) int {
+	if h.answer == answerProceed {
+		if k := s.attemptOf(nonce); k >= 0 {
+			return int(s.attempts[k].session)
+		}
+	}
+	return g.sessionFor(s, nonce, int(h.variant))
+}
+
+func (s *callersState) attemptOf(nonce int) int {
+	for k := range int(s.attemptCount) {
+		if int(s.attempts[k].nonce) == nonce {
+			return k
+		}
+	}
+	return -1
+}
+
+func (s *callersState) removeClaim() { s.claim, s.claimRevision = 0, 0 }
+
+func (s *callersState) revoke(session uint8) {
+	if s.sessions[session] == sessionAlive {
+		s.sessions[session] = sessionRevoked
+		if s.claim == session+1 {
+			s.removeClaim()
+		}
+	}
+}
+
+// The ledger.
+
+func (g *callersConfig) applyOpen(s *callersState, nonce, session int, claimRevision uint8) uint8 {
+	newest := int(s.attemptCount) - 1
+	switch {
+	case s.flight == done:
+		return answerRefused
+	case s.flight == running && int(s.attempts[newest].nonce) == nonce:
+		return answerProceed
+	case has(s.tooFar, nonce) && !has(s.used, nonce):
+		s.expiries |= bit(nonce)
+		if g.farMarks {
+			s.used |= bit(nonce)
+		}
+		return answerRefused
+	case has(s.used, nonce), s.flight == inDoubt, g.oneShot && has(s.withdrawn, session):
+		return answerRefused
+	case s.flight == running:
+		if !g.newerClaimSupersedes || claimRevision <= s.attempts[newest].claimRevision {
+			return answerBusy
+		}
+		g.lose(s, newest)
+		if s.flight != free {
+			return answerRefused
+		}
+	}
+	if int(s.attemptCount) >= g.attempts {
+		return answerBusy
+	}
+	for k := range int(s.attemptCount) {
+		if s.sessions[s.attempts[k].session] != sessionAlive {
+			s.endedBeforeNext |= bit(k)
+		}
+	}
+	s.attempts[s.attemptCount] = callerAttempt{uint8(nonce), uint8(session), attemptOpen, claimRevision}
+	s.attemptCount++
+	s.used |= bit(nonce)
+	s.flight = running
+	return answerProceed
+}
+
+func (g *callersConfig) lose(s *callersState, attempt int) {
+	s.attempts[attempt].status = attemptLost
+	s.flight = free
+	if g.hold {
+		s.flight = inDoubt
+	}
+}
+
+func (s *callersState) applyAbandon(nonce int) {
+	s.used |= bit(nonce)
+	if s.attemptCount == 0 || s.flight == done {
+		return
+	}
+	a := &s.attempts[s.attemptCount-1]
+	if int(a.nonce) == nonce && (a.status == attemptOpen || a.status == attemptLost) {
+		a.status, s.flight = attemptNotDone, free
+	}
+}
+
+func (s *callersState) applyReport(attempt int) {
+	if s.flight != done && attempt == int(s.attemptCount)-1 {
+		s.attempts[attempt].status, s.flight = attemptDone, done
+	}
+}
+
+func (g *callersConfig) applyEnded(s *callersState, attempt int) {
+	newest := int(s.attemptCount) - 1
+	switch {
+	case s.flight != running:
+	case g.endNamesNothing, attempt == newest,
+		g.endNamesSession && s.attempts[attempt].session == s.attempts[newest].session:
+		g.lose(s, newest)
+	}
+}
+
+func (g *callersConfig) violation(s *callersState) string {
+	if bits.OnesCount8(s.effects) > 1 {
+		if g.hold {
+			return "S1 two effects under hold"
+		}
+		for k := range int(s.attemptCount) {
+			if has(s.effects, k) && s.effects>>uint(k+1) != 0 && !has(s.endedBeforeNext, k) {
+				return "S2 a second effect, and the session of the first has not ended"
+			}
+		}
+	}
+	mayStart := 0
+	for c := range g.callers {
+		p := s.callers[c]
+		if p.alive == 0 || p.trusts == 0 {
+			continue
+		}
+		if !g.frozen && p.phase == callerActed {
+			if a := s.attempts[p.attempt-1].status; a != attemptOpen && a != attemptDone {
+				return "S4 the attempt of a living trusted caller was closed before its report was committed"
+			}
+		}
+		if p.phase == callerProceeds {
+			lives := s.sessions[p.session-1] == sessionAlive
+			if lives {
+				mayStart++
+			}
+			if (lives || !g.frozen) && s.attempts[p.attempt-1].status != attemptOpen {
+				return "S4 the attempt of a caller that may start was closed by another"
+			}
+		}
+	}
+	if mayStart > 1 {
+		return "S2 two callers may start at the same time"
+	}
+	if g.tokenOfClaim && g.tokensDoNotRise(s) {
+		return "S3 tokens do not rise"
+	}
+	if g.checkFalseDoubt && g.leftAttempt(s) {
+		return "D1 a living caller has its final word, has started nothing, and its attempt is open or lost"
+	}
+	return ""
+}
+
+func (g *callersConfig) tokensDoNotRise(s *callersState) bool {
+	for later := range int(s.attemptCount) {
+		for earlier := range later {
+			if has(s.effects, earlier) && has(s.effects, later) && s.tokenRevision[later] <= s.tokenRevision[earlier] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// leftAttempt reports whether a living caller that is through, and started nothing, has left the newest attempt behind.
+func (g *callersConfig) leftAttempt(s *callersState) bool {
+	if s.flight != running && s.flight != inDoubt {
+		return false
+	}
+	newest := int(s.attemptCount) - 1
+	nonce := int(s.attempts[newest].nonce)
+	p := s.callers[g.owner(nonce)]
+	return p.alive == 1 && p.phase == callerIsThrough && nonce%g.noncesPerCaller == int(p.turn) && !has(s.effects, newest)
+}
+
+func (g *callersConfig) settled(s *callersState) bool {
+	switch s.flight {
+	case done, inDoubt:
+		return true
+	case running:
+		return false
+	}
+	for c := range g.callers {
+		if p := s.callers[c]; p.alive == 1 && p.phase >= callerWaiting && p.phase <= callerGivesUp {
+			return false
+		}
+	}
+	return true
+}
+
+func (g callersConfig) run(limits Limits) Result {
+	var initial callersState
+	for c := range g.callers {
+		initial.callers[c].alive = 1
+	}
+	if g.farAhead {
+		initial.tooFar = 1
+	}
+	m := model[callersState]{
+		initial: initial, successors: g.successors, canonical: g.canonical, violation: g.violation,
+		outcome: func(s *callersState) outcome {
+			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.flight}
+		},
+	}
+	if g.live {
+		m.settled = g.settled
+	}
+	return explore(m, limits)
+}

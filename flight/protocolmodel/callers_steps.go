@@ -1,0 +1,290 @@
+package protocolmodel
+
+func (g *callersConfig) successors(s *callersState, out *steps[callersState]) {
+	for c := range g.callers {
+		if s.callers[c].alive == 1 {
+			g.callerSteps(s, c, out)
+			g.callerFaults(s, c, out)
+		}
+		if g.renewalAbandons {
+			g.lateRenewals(s, c, out)
+		}
+	}
+	g.sessionsEnd(s, out)
+	if s.claim != 0 { // rule 2: anybody may delete any claim
+		t := *s
+		t.removeClaim()
+		out.add(t, perhaps, "claim removed")
+	}
+	g.lateMessages(s, out)
+	g.ledgerEnds(s, out)
+	if g.forgetUsed && s.flight == free {
+		for n := range g.callers * g.noncesPerCaller {
+			if has(s.used, n) && !has(s.forgotten, n) && s.attemptOf(n) < 0 {
+				t := *s
+				t.used &^= bit(n)
+				t.forgotten |= bit(n)
+				out.add(t, perhaps, "nonce forgotten", n)
+			}
+		}
+	}
+	if s.tooFar != 0 {
+		t := *s
+		t.tooFar = 0
+		out.add(t, eventually, "ledger time: not_after is near enough")
+	}
+	for i := range g.nodes {
+		g.nodeSteps(s, i, out)
+	}
+}
+
+func (g *callersConfig) callerSteps(s *callersState, c int, out *steps[callersState]) {
+	p := &s.callers[c]
+	nonce := c*g.noncesPerCaller + int(p.turn)
+	switch p.phase {
+	case callerIdle:
+		g.callerOpens(s, c, nonce, out)
+	case callerWaiting, callerProceeds:
+		g.callerWaits(s, c, nonce, out)
+	case callerActed:
+		attempt := int(p.attempt) - 1
+		if g.revokeBeforeReport && g.oneShot {
+			t := *s
+			t.revoke(s.attempts[attempt].session)
+			out.add(t, eventually, "node revokes before the report is committed", c)
+		}
+		t := *s
+		t.applyReport(attempt)
+		if g.oneShot { // rule 9: the session ends when the report is committed
+			t.revoke(t.attempts[attempt].session)
+			t.callers[c].trusts = 0
+		}
+		t.callers[c].phase = callerIsThrough
+		out.add(t, eventually, "report answered", c)
+	case callerGivesUp:
+		t := *s
+		t.applyAbandon(nonce)
+		if g.oneShot {
+			if k := t.attemptOf(nonce); k >= 0 {
+				t.revoke(t.attempts[k].session)
+			}
+			t.callers[c].trusts = 0
+		}
+		t.callers[c].phase = callerIsThrough
+		out.add(t, eventually, "abandon answered", c)
+	case callerIsThrough:
+		if int(p.turn)+1 < g.noncesPerCaller {
+			t := *s
+			t.callers[c].phase, t.callers[c].attempt = callerIdle, 0
+			t.callers[c].turn++
+			out.add(t, perhaps, "caller takes a new nonce", c)
+		}
+	}
+	if g.renewalShows && !g.oneShot && s.flight == running { // rule 8: the caller abandons what it gave up before its start
+		a := s.attempts[s.attemptCount-1]
+		mine := g.owner(int(a.nonce)) == c && p.session != 0 && a.session == p.session-1 && s.sessions[a.session] == sessionAlive
+		if mine && (int(a.nonce) != nonce || p.phase == callerIsThrough || p.phase == callerIdle) {
+			t := *s
+			t.abandons |= bit(int(a.nonce))
+			t.applyAbandon(int(a.nonce))
+			out.add(t, eventually, "caller abandons what its renewal showed", c)
+		}
+	}
+}
+
+func (g *callersConfig) callerOpens(s *callersState, c, nonce int, out *steps[callersState]) {
+	t := *s
+	p := &t.callers[c]
+	if !g.oneShot {
+		if p.session == 0 || t.sessions[p.session-1] != sessionAlive && p.trusts == 0 {
+			if int(p.sessionsMade) >= g.sessionsPerCaller {
+				return
+			}
+			p.session = uint8(c*g.sessionsPerCaller+int(p.sessionsMade)) + 1
+			p.sessionsMade++
+			t.sessions[p.session-1] = sessionAlive
+			p.trusts = 1
+		}
+		t.sessionOfNonce[nonce] = p.session
+	}
+	p.phase = callerWaiting
+	t.requests |= bit(nonce)
+	out.add(t, perhaps, "caller sends its open", c)
+}
+
+// callerWaits has the steps of a caller that waits for its answer, and of one that may start.
+func (g *callersConfig) callerWaits(s *callersState, c, nonce int, out *steps[callersState]) {
+	p := &s.callers[c]
+	k := s.attemptOf(nonce)
+	if p.phase == callerWaiting && has(s.answers, nonce) {
+		t := *s
+		q := &t.callers[c]
+		q.phase, q.attempt = callerProceeds, uint8(k)+1
+		if g.oneShot { // rule 6: it trusts the session of the attempt
+			q.session, q.trusts = s.attempts[k].session+1, 0
+			if s.sessions[s.attempts[k].session] != sessionExpired {
+				q.trusts = 1
+			}
+		}
+		out.add(t, eventually, "caller is answered proceed", c)
+	}
+	t := *s
+	t.callers[c].phase = callerGivesUp
+	t.abandons |= bit(nonce)
+	out.add(t, g.mustGiveUp(s, c, nonce), "caller gives up and sends its abandon", c)
+	if g.leaveAfterBusy && p.phase == callerWaiting && !has(s.used, nonce) {
+		t := *s
+		t.callers[c].phase = callerIsThrough
+		out.add(t, perhaps, "caller, answered busy, leaves and sends no abandon", c)
+	}
+	if p.phase == callerWaiting && has(s.expiries, nonce) {
+		t := *s
+		t.callers[c].phase = callerIsThrough
+		out.add(t, eventually, "caller leaves: open_expired", c)
+	}
+	if p.phase == callerProceeds && p.trusts == 1 { // rule 1
+		t := *s
+		t.effects |= bit(int(p.attempt) - 1)
+		t.callers[c].phase = callerActed
+		t.reports |= bit(int(p.attempt) - 1)
+		out.add(t, eventually, "EFFECT by caller", c)
+	}
+}
+
+// mustGiveUp reports whether nothing but giving up is left to a caller that has started nothing.
+func (g *callersConfig) mustGiveUp(s *callersState, c, nonce int) bool {
+	p := &s.callers[c]
+	k := s.attemptOf(nonce)
+	switch {
+	case has(s.used, nonce) && (k < 0 || s.attempts[k].status != attemptOpen), s.flight == done, s.flight == inDoubt:
+		return true
+	case !g.oneShot:
+		return s.sessions[p.session-1] != sessionAlive
+	case p.phase == callerProceeds:
+		return s.sessions[p.session-1] != sessionAlive
+	}
+	// The model makes two sessions for an open at most.
+	return s.sessions[nonce*2] != sessionNone && s.sessions[nonce*2+1] != sessionNone
+}
+
+// callerFaults has the ends of trust, the renewals and the death of a caller.
+func (g *callersConfig) callerFaults(s *callersState, c int, out *steps[callersState]) {
+	p := &s.callers[c]
+	if p.session != 0 {
+		if p.trusts == 1 {
+			t := *s
+			t.callers[c].trusts = 0
+			out.add(t, perhaps, "trust ends", c)
+		} else if s.sessions[p.session-1] == sessionAlive {
+			t := *s
+			t.callers[c].trusts = 1
+			out.add(t, eventually, "session renewed", c)
+		}
+	}
+	if !g.noDeaths {
+		t := *s
+		t.callers[c].alive, t.callers[c].trusts = 0, 0
+		out.add(t, perhaps, "caller dies", c)
+	}
+	if g.renewalAbandons && p.session != 0 {
+		listed := 0
+		if p.phase >= callerWaiting && p.phase <= callerActed {
+			listed = int(p.turn) + 1
+		}
+		if listed < 2 {
+			t := *s
+			t.renewals |= bit(c*2 + listed)
+			out.add(t, perhaps, "renewal sent", c, listed)
+		}
+	}
+}
+
+// lateRenewals is control 6: a renewal abandons the attempt that it does not list.
+func (g *callersConfig) lateRenewals(s *callersState, c int, out *steps[callersState]) {
+	if s.flight != running {
+		return
+	}
+	a := s.attempts[s.attemptCount-1]
+	if g.owner(int(a.nonce)) != c {
+		return
+	}
+	for listed := range 2 {
+		if has(s.renewals, c*2+listed) && int(a.nonce) != c*g.noncesPerCaller+listed-1 {
+			t := *s
+			t.applyAbandon(int(a.nonce))
+			out.add(t, perhaps, "late renewal abandons", c)
+		}
+	}
+}
+
+func (g *callersConfig) sessionsEnd(s *callersState, out *steps[callersState]) {
+	count, perCaller := g.callers*g.sessionsPerCaller, g.sessionsPerCaller
+	if g.oneShot {
+		count, perCaller = g.callers*g.noncesPerCaller*2, g.noncesPerCaller*2
+	}
+	for x := range count {
+		if s.sessions[x] != sessionAlive {
+			continue
+		}
+		p := s.callers[x/perCaller]
+		if p.alive == 1 && p.trusts == 1 && int(p.session) == x+1 && !g.frozen {
+			continue // an owner trusts its session only while it lives
+		}
+		t := *s
+		t.sessions[x] = sessionExpired
+		if int(t.claim) == x+1 {
+			t.removeClaim()
+		}
+		out.add(t, p.alive == 0 || int(p.session) != x+1, "session expires", x)
+	}
+}
+
+func (g *callersConfig) lateMessages(s *callersState, out *steps[callersState]) {
+	for n := range g.callers * g.noncesPerCaller {
+		for variant := range 2 {
+			sent := has(s.opens, n*2+variant)
+			if !g.oneShot {
+				sent = variant == 0 && has(s.requests, n)
+			}
+			if sent {
+				t := *s
+				g.applyOpen(&t, n, g.sessionFor(s, n, variant), 0)
+				out.add(t, perhaps, "ledger: late Open", n)
+			}
+		}
+		if has(s.abandons, n) {
+			t := *s
+			t.applyAbandon(n)
+			out.add(t, perhaps, "ledger: late Abandon", n)
+		}
+		if has(s.nodeAbandons, n) {
+			t := *s
+			t.applyAbandon(n)
+			out.add(t, perhaps, "ledger: Abandon by a node", n)
+		}
+	}
+	for k := range int(s.attemptCount) {
+		if has(s.reports, k) {
+			t := *s
+			t.applyReport(k)
+			out.add(t, perhaps, "ledger: report", k)
+		}
+	}
+}
+
+// ledgerEnds has rule 3 (c): an attempt ends by the proof that its session has ended.
+func (g *callersConfig) ledgerEnds(s *callersState, out *steps[callersState]) {
+	for k := range int(s.attemptCount) {
+		ended := s.sessions[s.attempts[k].session] != sessionAlive
+		if g.endNamesNothing && ended && !has(s.ends, k) {
+			t := *s
+			t.ends |= bit(k)
+			out.add(t, eventually, "Ended proposed", k)
+		}
+		if g.endNamesNothing && has(s.ends, k) || !g.endNamesNothing && (ended || g.staleRead) {
+			t := *s
+			g.applyEnded(&t, k)
+			out.add(t, eventually, "ledger: Ended", k)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// Package protocolmodel is an explicit-state model of the protocol between callers, nodes, etcd and the ledger. It
+// visits every state that a small configuration can reach, breadth first, and checks the properties below in each. A
+// control is a configuration with one rule broken: the test fails unless the model finds it.
+//
+//	go test ./flight/protocolmodel                     the short table, within a minute
+//	go test -v ./flight/protocolmodel                  the same, with every shortest run to a violation
+//	go test -tags deep -run TestExhaustive -timeout 60m -v ./flight/protocolmodel
+//	                                                   the whole table
+//	FLIGHTD_MODEL=V3 go test -v ./flight/protocolmodel    one configuration, by its ID
+//	FLIGHTD_MODEL_TIME=10m go test -tags deep …        more time for each configuration of the whole table
+//
+// Each configuration logs its states, its steps, its time and whether the search was complete. A search that reached a
+// limit logs "NOT COMPLETE": it has proved nothing about the states that it did not visit.
+//
+// # The rules
+//
+// A session is an etcd lease with a marker key; it is made once and ends once. Its owner trusts it until (the last
+// answered renewal was sent + TTL - margin). A kept session serves many attempts; a one-shot session is made by a node
+// for one open. A claim is the etcd key of one business key, attached to a lease. An attempt is a row in the ledger:
+// number, session, create revision of the session's marker, nonce.
+//
+//  1. A worker starts an effect only while its attempt is committed and open, it trusts the session that the attempt
+//     names, its claim was granted, and the time-out, counted from the first sending of the open, has not passed.
+//  2. The ledger decides, and a claim proves nothing. After proceed a node replaces a foreign claim. A release compares
+//     the mod revision. Anybody may delete any claim.
+//  3. An open attempt ends by (a) its report, (b) an abandon by the caller that made the nonce, (c) the proof that its
+//     session has ended, (d) a time-out in ledger time. After (c) and (d) a report of the newest attempt still counts.
+//  4. Ended(session, create revision, read revision, lease epoch) follows a read that did not find the marker; the ledger
+//     refuses it unless read revision ≥ create revision and the lease epoch is current. One Ended ends a bounded number
+//     of attempts, and is repeated. The ledger remembers an ended session; a refused Ended changes nothing.
+//  5. Claim and Open go out at once; the effect starts when both are granted.
+//  6. (key, nonce) identifies an open. A repeat gets the same answer while the attempt is open; a used nonce opens nothing
+//     again before its not_after. A caller leaves on a final answer, else it repeats the open or sends an abandon.
+//  7. The ledger's leader compares sessions with markers and proposes Ended; an opener that is answered busy has that one
+//     session checked.
+//  8. A renewal shows what is open under the session. The owner abandons what it gave up before its start, ignores what
+//     it awaits, holds or has in its spool, and reports unknown, or again, in every other case.
+//  9. A one-shot session exists before its Open, and ends after report or abandon was committed, or Withdraw answered.
+//  10. A fencing token is (store epoch, attempt number). Commands of another store epoch do nothing; such a report is
+//     evidence.
+//
+// # The properties
+//
+//   - S1: under policy hold, without a person and without a caller's own "not done", never two effects; under verify the
+//     same, where the settle delay is longer than a request lives.
+//   - S2: under resend a second attempt opens only after the first was ended by rule 3; no two callers may start at the
+//     same time.
+//   - S3: tokens rise in the order of opening.
+//   - S4: while a caller may start an effect, nobody else ends its attempt.
+//   - S5: removing any claim at any time harms nothing.
+//   - L1: when faults stop, no key stays blocked: from every state fair steps lead to a settled one, and no cycle that
+//     weak fairness permits avoids the settled ones.
+//   - D1: a living owner never reports unknown what it did not start, and leaves no attempt behind that it did not start.
+//   - D2: nothing opens under a session that was proven to have ended.
+//   - A1: no living session is remembered as ended.
+//   - C1: a release deletes no claim that another node wrote.
+//   - SA1: a step of a saga opens only under its driver's open attempt. SA2: forward steps open before the turn, undos
+//     after it. SA3: no forward effect may start while, or after, an undo does.
+//   - J1: a claim request has one job open at a time (refuted, see J2).
+//
+// # The configurations
+//
+//	letter  file            rules                                           controls
+//	A to X  callers_*.go    1, 2, 3 (a)-(c), 5, 6, 8, 9: callers, nodes,    N1-N12 (1 to 12)
+//	                        claims, kept and one-shot sessions
+//	R       reports_*.go    3, 6, 8, 10: reports in steps, spools,          RN (13, drift, last sending),
+//	                        not_after, time-outs, a restored ledger         RL, RD (11, 12, in_doubt), RF
+//	E       ended_*.go      4, 7: revisions, memory, batches                EN (2, refused, forgotten, once)
+//	C       claims.go       2: create and mod revision                      CN (14)
+//	V       verification.go look-ups under policy verify                    VN
+//	G       epochs.go       4: guard counter, lease epochs, restored etcd   GN
+//	T       restores.go     10: a restored ledger that lost an Open         TN
+//	S       sagas.go        steps of drivers and of pools                   SN
+//	J       jobs.go         8: jobs handed out                              JN
+//
+// Some configurations without "control" in their names must fail, too. They show what a rule does not promise, or why it
+// has the words that it has:
+//
+//   - C2, C3: an effect may run without its claim for a moment.
+//   - RF1, RF2, X1: an Open that is refused because its not_after is too far ahead must leave its nonce used, or must not
+//     have been proposed; else a late copy opens when nobody waits for it.
+//   - RD8: a restored ledger makes an owner that dropped its rows report unknown what it did not start.
+//   - V3: where a newer verification may be given at any time, two openers take it from each other for ever.
+//   - G6, G7, G8, G9: what a restored etcd demands of renewals, of the order of raising the lease epoch, of trust that has
+//     ended, and of new sessions. GN5: a backup younger than the last recorded counter is not noticed.
+//   - T4, T5, T6: what a restored ledger demands. The claim alone does not separate the callers of two store epochs.
+//   - J2: nodes with lagging views hand two jobs to one claim request; the worker abandons the other.
+//
+// # What is not modelled
+//
+// Time as numbers (a deadline is an event, and the order of events is what the rules promise); more than three callers;
+// raft itself, whose log is one sequence here; clocks that drift, but for control RN3; frozen machines that send an effect
+// after their trust has ended (the provider's token or key is for those); suspended attempts and callbacks; Rebind;
+// closing a session by hand; redactions, retention and generations; claims together with reports in steps; several raft
+// groups; a pool's step with its own undo; two competing workers of jobs; a ledger and an etcd restored together.
+package protocolmodel

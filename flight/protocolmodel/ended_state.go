@@ -1,0 +1,208 @@
+package protocolmodel
+
+import "math/bits"
+
+// The model of ended sessions: rule 4. Revisions of etcd are numbers; a session has a marker with a create revision and
+// the revision of its deletion; a read is as old as it likes. Ended carries create and read revision. Two sessions, each
+// with an operation on each of two keys: operation = session*2 + key. An Ended ends at most `batch` attempts. What was
+// sent may arrive again for ever.
+
+// The phases of an operation.
+const (
+	operationUnused   = iota
+	operationAwaits   // its Open was sent
+	operationProceeds // answered proceed; the effect is not started
+	operationActed    // the report is under way
+	operationOver
+	operationGivesUp // the abandon is under way
+)
+
+type endedAttempt struct{ operation, status uint8 }
+
+type endedKey struct {
+	flight, attemptCount uint8
+	attempts             [3]endedAttempt
+}
+
+func (k *endedKey) newest() *endedAttempt { return &k.attempts[k.attemptCount-1] }
+
+// isOf reports whether the newest attempt is of an operation.
+func (k *endedKey) isOf(operation int) bool {
+	return k.attemptCount > 0 && int(k.newest().operation) == operation
+}
+
+type endedState struct {
+	revision         uint8
+	created, deleted [2]uint8 // revisions of the marker; 0: not yet
+	alive, trusts    [2]uint8
+	keys             [2]endedKey
+	opens, used      uint8    // operations
+	reports          uint8    // operations
+	abandons         uint8    // operations
+	proceeds         uint8    // operations that were answered proceed
+	phases           [4]uint8 // of operations
+	proposed         [2]uint8 // per session: the read revisions with which an Ended was proposed
+	remembered       uint8    // sessions that the ledger remembers as ended
+	proven           uint8    // sessions of which an Ended was accepted
+	effects          uint8    // operations
+	openedAfterEnd   uint8
+}
+
+// endedConfig is a configuration of the model of ended sessions.
+type endedConfig struct {
+	hold, frozen, live bool
+	noDeaths           bool
+	batch              int
+	operations         int  // 2: the second session works on nothing; 3: on the first key only
+	once               bool // an Ended is proposed once, and arrives once
+	openerRepeats      bool // an opener that meets an attempt of an ended session has its Ended proposed again
+	repeatProceeds     bool // a repeat under a remembered session is answered proceed
+
+	// Controls.
+	noComparison     bool // 2: read and create revision are not compared
+	refusedRemembers bool // a refused Ended is remembered
+	noMemory         bool // an accepted one is not
+	forgets          bool // the memory ends while a copy of an Open lives
+}
+
+func (g *endedConfig) endAttempt(k *endedKey) {
+	k.newest().status = attemptLost
+	k.flight = free
+	if g.hold {
+		k.flight = inDoubt
+	}
+}
+
+// applyEnded is rule 4. It reports whether the ledger accepts the proof.
+func (g *endedConfig) applyEnded(t *endedState, session int, read uint8) bool {
+	if read < t.created[session] && !g.noComparison {
+		if g.refusedRemembers {
+			t.remembered |= bit(session)
+		}
+		return false
+	}
+	if !g.noMemory {
+		t.remembered |= bit(session)
+	}
+	t.proven |= bit(session)
+	left := g.batch
+	for i := range t.keys {
+		if k := &t.keys[i]; left > 0 && k.flight == running && int(k.newest().operation)/2 == session {
+			g.endAttempt(k)
+			left--
+		}
+	}
+	return true
+}
+
+func (g *endedConfig) applyOpen(t *endedState, operation int) {
+	session, b := operation/2, bit(operation)
+	remembered := has(t.remembered, session)
+	switch k := &t.keys[operation%2]; {
+	case k.flight == done:
+	case k.flight == running && k.isOf(operation):
+		if !remembered || g.repeatProceeds {
+			t.proceeds |= b
+		}
+	case t.used&b != 0, remembered, k.flight != free, k.attemptCount == 3:
+	default:
+		k.attempts[k.attemptCount] = endedAttempt{uint8(operation), attemptOpen}
+		k.attemptCount++
+		k.flight = running
+		t.used |= b
+		t.proceeds |= b
+		if has(t.proven, session) {
+			t.openedAfterEnd = 1
+		}
+	}
+}
+
+func (t *endedState) applyReport(operation int) {
+	if k := &t.keys[operation%2]; k.isOf(operation) && k.flight != done {
+		k.newest().status, k.flight = attemptDone, done
+	}
+}
+
+func (t *endedState) applyAbandon(operation int) {
+	t.used |= bit(operation)
+	if k := &t.keys[operation%2]; k.isOf(operation) && (k.flight == running || k.flight == inDoubt) {
+		k.newest().status, k.flight = attemptNotDone, free
+	}
+	if t.phases[operation] == operationGivesUp {
+		t.phases[operation] = operationOver
+	}
+}
+
+func (g *endedConfig) violation(s *endedState) string {
+	for i := range s.keys {
+		k := &s.keys[i]
+		mayStart := 0
+		for session := range 2 {
+			o := session*2 + i
+			phase := s.phases[o]
+			if phase != operationProceeds && phase != operationActed || s.trusts[session] == 0 || s.deleted[session] > 0 {
+				continue
+			}
+			status := uint8(0)
+			for _, a := range k.attempts[:k.attemptCount] {
+				if int(a.operation) == o {
+					status = a.status
+				}
+			}
+			if status != attemptOpen && status != attemptDone {
+				return "S4 the attempt of a caller that may start, or has, was closed by another"
+			}
+			if phase == operationProceeds {
+				mayStart++
+			}
+		}
+		if mayStart > 1 {
+			return "S2 two callers may start at the same time"
+		}
+		if g.hold && bits.OnesCount8(s.effects&(5<<i)) > 1 {
+			return "S1 two effects under hold"
+		}
+	}
+	for session := range 2 {
+		if has(s.remembered, session) && s.deleted[session] == 0 && !g.noComparison {
+			return "A1 a living session is remembered as ended"
+		}
+	}
+	if s.openedAfterEnd == 1 {
+		return "D2 an attempt opens under a session that was proven to have ended"
+	}
+	return ""
+}
+
+func (g *endedConfig) settled(s *endedState) bool {
+	for i := range s.keys {
+		switch s.keys[i].flight {
+		case running:
+			if !g.openerRepeats { // else the sweep of rule 7 ends what nobody asks for
+				return false
+			}
+			fallthrough
+		case free:
+			for session := range 2 {
+				switch s.phases[session*2+i] {
+				case operationAwaits, operationProceeds, operationGivesUp:
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+func (g endedConfig) run(limits Limits) Result {
+	m := model[endedState]{
+		successors: g.successors, violation: g.violation,
+		outcome: func(s *endedState) outcome {
+			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.keys[0].flight}
+		},
+	}
+	if g.live {
+		m.settled = g.settled
+	}
+	return explore(m, limits)
+}

@@ -1,0 +1,194 @@
+package protocolmodel
+
+func (g *endedConfig) successors(s *endedState, out *steps[endedState]) {
+	for session := range 2 {
+		if s.created[session] == 0 {
+			t := *s
+			t.revision++
+			t.created[session], t.alive[session], t.trusts[session] = t.revision, 1, 1
+			out.add(t, perhaps, "session made", session)
+			continue
+		}
+		g.sessionSteps(s, session, out)
+		g.proofSteps(s, session, out)
+	}
+	for o := range g.operations {
+		g.operationSteps(s, o, out)
+		g.messageSteps(s, o, out)
+	}
+}
+
+func (g *endedConfig) sessionSteps(s *endedState, session int, out *steps[endedState]) {
+	if s.deleted[session] == 0 && (s.trusts[session] == 0 || g.frozen) {
+		t := *s
+		t.revision++
+		t.deleted[session] = t.revision
+		out.add(t, s.alive[session] == 0, "session ends", session)
+	}
+	if s.alive[session] == 0 {
+		return
+	}
+	if !g.noDeaths {
+		t := *s
+		t.alive[session], t.trusts[session] = 0, 0
+		for key := range 2 {
+			if t.phases[session*2+key] != operationUnused {
+				t.phases[session*2+key] = operationOver
+			}
+		}
+		out.add(t, perhaps, "owner dies", session)
+	}
+	t := *s
+	if s.trusts[session] == 1 {
+		t.trusts[session] = 0
+		out.add(t, perhaps, "trust ends", session)
+	} else if s.deleted[session] == 0 {
+		t.trusts[session] = 1
+		out.add(t, eventually, "session renewed", session)
+	}
+}
+
+// proofSteps: any view, however old, that shows no marker makes somebody propose Ended. The ledger only compares, so one
+// read of before the marker (the last) and one of after it (the first) represent all.
+func (g *endedConfig) proofSteps(s *endedState, session int, out *steps[endedState]) {
+	before, after := s.created[session]-1, s.deleted[session]
+	for read := uint8(0); read <= s.revision; read++ {
+		if read != before && (after == 0 || read != after) {
+			continue
+		}
+		b := bit(int(read))
+		meets := g.openerRepeats && g.openerMeets(s, session)
+		if s.proposed[session]&b == 0 && (!g.once || !has(s.remembered, session) || meets) {
+			t := *s
+			t.proposed[session] |= b
+			name := "Ended proposed: session, read revision"
+			if meets && has(s.remembered, session) {
+				name = "an opener meets an attempt of an ended session; Ended proposed again"
+			}
+			out.add(t, read != before, name, session, int(read))
+		}
+		if s.proposed[session]&b == 0 {
+			continue
+		}
+		t := *s
+		if g.once {
+			t.proposed[session] &^= b
+		}
+		if g.applyEnded(&t, session, read) {
+			out.add(t, eventually, "ledger: Ended", session, int(read))
+		} else {
+			out.add(t, eventually, "ledger refuses Ended", session, int(read))
+		}
+	}
+	if g.forgets && has(s.remembered, session) {
+		t := *s
+		t.remembered &^= bit(session)
+		out.add(t, perhaps, "ended session forgotten", session)
+	}
+}
+
+// openerMeets reports whether an operation of the other session waits for a key whose attempt is of this session.
+func (g *endedConfig) openerMeets(s *endedState, session int) bool {
+	for key := range 2 {
+		k := &s.keys[key]
+		opener := (1-session)*2 + key
+		if k.flight == running && int(k.newest().operation)/2 == session && s.phases[opener] == operationAwaits && has(s.opens, opener) {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *endedConfig) operationSteps(s *endedState, o int, out *steps[endedState]) {
+	session, key, b := o/2, o%2, bit(o)
+	k := &s.keys[key]
+	switch s.phases[o] {
+	case operationUnused:
+		if s.trusts[session] == 1 {
+			t := *s
+			t.phases[o] = operationAwaits
+			t.opens |= b
+			out.add(t, perhaps, "owner sends open: session, key", session, key)
+		}
+	case operationAwaits, operationProceeds:
+		if s.phases[o] == operationAwaits && s.proceeds&b != 0 {
+			t := *s
+			t.phases[o] = operationProceeds
+			out.add(t, eventually, "owner is answered proceed", session, key)
+		}
+		if s.phases[o] == operationProceeds && s.trusts[session] == 1 {
+			t := *s
+			t.effects |= b
+			t.phases[o] = operationActed
+			out.add(t, eventually, "EFFECT", session, key)
+		}
+		hopeless := k.flight == done || k.flight == inDoubt || has(s.remembered, session) ||
+			s.used&b != 0 && !(k.flight == running && k.isOf(o))
+		t := *s
+		t.phases[o] = operationGivesUp
+		t.abandons |= b
+		out.add(t, hopeless || s.trusts[session] == 0, "owner gives up", session, key)
+	case operationActed:
+		t := *s
+		t.reports |= b
+		t.phases[o] = operationOver
+		out.add(t, eventually, "report proposed", session, key)
+	}
+}
+
+func (g *endedConfig) messageSteps(s *endedState, o int, out *steps[endedState]) {
+	session, key, b := o/2, o%2, bit(o)
+	if s.opens&b != 0 {
+		t := *s
+		g.applyOpen(&t, o)
+		out.add(t, eventually, "ledger: Open", session, key)
+	}
+	if s.reports&b != 0 {
+		t := *s
+		t.applyReport(o)
+		out.add(t, eventually, "ledger: report", session, key)
+	}
+	if s.abandons&b != 0 {
+		t := *s
+		t.applyAbandon(o)
+		out.add(t, eventually, "ledger: Abandon", session, key)
+	}
+}
+
+// endedConfigurations has letter E: rule 4 and control 2.
+func endedConfigurations() []Configuration {
+	var all []Configuration
+	for _, row := range []struct {
+		name   string
+		expect Expectation
+		short  bool
+		change func(*endedConfig)
+	}{
+		{"E1 two keys, batches of one", Holds, false, func(g *endedConfig) { g.live = true }},
+		{"E2 frozen machines", Holds, false, func(g *endedConfig) { g.frozen, g.live = true, true }},
+		{"E3 both sessions on both keys", Holds, false, func(g *endedConfig) { g.operations = 4 }},
+		{"E4 frozen machines, repeats under an ended session are answered proceed", Holds, false, func(g *endedConfig) {
+			g.repeatProceeds, g.frozen, g.live = true, true, true
+		}},
+		{"E5 each Ended arrives once; an opener has it proposed again", Holds, false, func(g *endedConfig) {
+			g.once, g.openerRepeats, g.live = true, true, true
+		}},
+		{"E6 as E1, no deaths", Holds, true, func(g *endedConfig) { g.noDeaths, g.live = true, true }},
+		{"EN1 control 2: revisions are not compared", Violates, true, func(g *endedConfig) { g.noComparison = true }},
+		{"EN2 control: a refused Ended is remembered", Violates, true, func(g *endedConfig) { g.refusedRemembers = true }},
+		{"EN3 control: an accepted Ended is not remembered", Violates, true, func(g *endedConfig) { g.noMemory = true }},
+		{"EN4 control: an ended session is forgotten while a copy of an Open lives", Violates, true, func(g *endedConfig) { g.forgets = true }},
+		{"EN5 control: a batch that nobody repeats", Blocks, true, func(g *endedConfig) {
+			g.once, g.operations, g.live = true, 2, true
+		}},
+	} {
+		for _, hold := range []bool{true, false} {
+			g := endedConfig{hold: hold, batch: 1, operations: 3}
+			row.change(&g)
+			all = append(all, Configuration{
+				Name: row.name + ", " + policyName(hold), Expect: row.expect, Short: row.short && hold, run: g.run,
+			})
+		}
+	}
+	return all
+}

@@ -1,0 +1,387 @@
+package protocolmodel
+
+import (
+	"bytes"
+	"math/bits"
+	"unsafe"
+)
+
+// The model of lease epochs: the part of rule 4 about a restored etcd. Two callers, each with one session and one open
+// for one key; etcd is restored to a backup once, with its old revision or a higher one; the ledger's leader raises the
+// guard counter; an operator raises the lease epoch after the loss was noticed. A read of etcd is proposed as Ended at
+// any time later, and again and again.
+
+type epochAttempt struct{ owner, status, leaseEpoch uint8 }
+
+// etcdHistory is what a backup of etcd has.
+type etcdHistory struct {
+	revision   uint8
+	counter    uint8 // of the guard key
+	leaseEpoch uint8 // of the guard key
+	markers    uint8 // sessions
+}
+
+// endedProof is an Ended under way: what one read transaction found that did not find the marker.
+type endedProof struct{ proposed, revision, counter, leaseEpoch uint8 }
+
+type epochsState struct {
+	etcd, backup             etcdHistory
+	hasBackup, restored      uint8
+	created                  [2]uint8 // create revision of the session's marker; 0: not made
+	sessionEpoch             [2]uint8
+	raised                   uint8 // counter that the leader has raised and not yet recorded; 0: none
+	record                   uint8 // ledger: the recorded counter
+	leaseEpoch, holdOver     uint8 // ledger
+	guardRaised              uint8 // the operator has written the guard key of the next epoch
+	flight, attemptCount     uint8
+	attempts                 [2]epochAttempt
+	remembered, used         uint8
+	proofs                   [2]endedProof
+	opens, proceeds, effects uint8
+	phases, alive            [2]uint8 // phases as of operations
+	trusts                   [2]uint8 // 1: by a renewal sent before the ledger raised the lease epoch; 2: after
+}
+
+// epochsConfig is a configuration of the model of lease epochs.
+type epochsConfig struct {
+	hold, live bool
+	bump       bool  // a restored etcd shows a higher revision
+	raises     uint8 // of the guard counter
+
+	trustRegained bool // an owner renews a session, and trusts it again, after its trust has ended
+	sessionReads  bool // a session is used only if the counter read with its marker is not below the ledger's record, read after
+	guardFirst    bool // the guard key gets the new lease epoch before the ledger does
+	renewalReads  bool // a renewal counts only if the guard key, read after it, has the session's lease epoch
+	deleteMarkers bool // the operator's raise deletes the markers and leases of older epochs
+
+	// Controls.
+	ignoreCounter   bool // the ledger takes an Ended whatever counter was read
+	ignoreEpoch     bool // the ledger takes an Ended, and an Open, of an older lease epoch
+	endBeforeHold   bool // attempts of an older epoch end at once
+	blindRaise      bool // the counter is raised without a comparison with the ledger's record
+	youngBackup     bool // the backup may be younger than the last recorded counter
+	endedAfterRaise bool // an attempt of an older epoch may be ended by a read in the new one
+}
+
+func (g *epochsConfig) endAttempt(t *epochsState) {
+	t.attempts[t.attemptCount-1].status = attemptLost
+	t.flight = free
+	if g.hold {
+		t.flight = inDoubt
+	}
+}
+
+func (g *epochsConfig) successors(s *epochsState, out *steps[epochsState]) {
+	for c := range 2 {
+		g.sessionSteps(s, c, out)
+		g.proofSteps(s, c, out)
+		g.callerSteps(s, c, out)
+	}
+	g.guardSteps(s, out)
+	g.restoreSteps(s, out)
+	g.epochSteps(s, out)
+}
+
+func (g *epochsConfig) sessionSteps(s *epochsState, c int, out *steps[epochsState]) {
+	b := bit(c)
+	if s.created[c] == 0 {
+		below := s.etcd.counter < s.record && g.sessionReads
+		if s.alive[c] == 1 && s.etcd.leaseEpoch == s.leaseEpoch && !below { // the transaction compares the guard key
+			t := *s
+			t.etcd.revision++
+			t.etcd.markers |= b
+			t.created[c], t.sessionEpoch[c], t.trusts[c] = t.etcd.revision, t.etcd.leaseEpoch, 1+s.leaseEpoch
+			out.add(t, perhaps, "session made", c)
+		}
+		return
+	}
+	if s.alive[c] == 1 {
+		t := *s
+		readsOther := g.renewalReads && s.etcd.leaseEpoch != s.sessionEpoch[c]
+		if s.trusts[c] > 0 { // surely, where no renewal succeeds any more
+			t.trusts[c] = 0
+			out.add(t, s.etcd.markers&b == 0 || readsOther, "trust ends", c)
+		}
+		if s.etcd.markers&b != 0 && !readsOther && s.trusts[c] != 1+s.leaseEpoch && (s.trusts[c] > 0 || g.trustRegained) {
+			t := *s
+			t.trusts[c] = 1 + s.leaseEpoch
+			out.add(t, s.trusts[c] == 0, "session renewed", c)
+		}
+		t = *s
+		t.alive[c], t.trusts[c], t.phases[c] = 0, 0, operationOver
+		out.add(t, perhaps, "caller dies", c)
+	}
+	if s.etcd.markers&b != 0 && s.trusts[c] == 0 {
+		t := *s
+		t.etcd.markers &^= b
+		t.etcd.revision++
+		out.add(t, s.alive[c] == 0, "session ends", c)
+	}
+}
+
+// proofSteps: somebody reads etcd, does not find the marker, and proposes Ended at any time later.
+func (g *epochsConfig) proofSteps(s *epochsState, session int, out *steps[epochsState]) {
+	if !has(s.etcd.markers, session) {
+		t := *s
+		t.proofs[session] = endedProof{1, s.etcd.revision, s.etcd.counter, s.etcd.leaseEpoch}
+		out.add(t, s.created[session] > 0, "a read does not find the marker of session", session)
+	}
+	p := s.proofs[session]
+	if p.proposed == 0 || s.created[session] == 0 || p.revision < s.created[session] ||
+		p.counter < s.record && !g.ignoreCounter || p.leaseEpoch != s.leaseEpoch && !g.ignoreEpoch {
+		return
+	}
+	t := *s
+	t.remembered |= bit(session)
+	if s.flight == running {
+		a := s.attempts[s.attemptCount-1]
+		if int(a.owner) == session && (a.leaseEpoch == p.leaseEpoch || g.endedAfterRaise || g.ignoreEpoch) {
+			g.endAttempt(&t)
+		}
+	}
+	out.add(t, eventually, "ledger: Ended of session", session)
+}
+
+func (g *epochsConfig) callerSteps(s *epochsState, c int, out *steps[epochsState]) {
+	b := bit(c)
+	mine := s.attemptCount > 0 && int(s.attempts[s.attemptCount-1].owner) == c
+	t := *s
+	switch s.phases[c] {
+	case operationUnused:
+		if s.alive[c] == 1 && s.trusts[c] > 0 {
+			t.phases[c] = operationAwaits
+			t.opens |= b
+			out.add(t, perhaps, "caller sends its open", c)
+		}
+	case operationAwaits, operationProceeds:
+		if s.phases[c] == operationAwaits && s.proceeds&b != 0 {
+			t.phases[c] = operationProceeds
+			out.add(t, eventually, "caller is answered proceed", c)
+		}
+		if s.phases[c] == operationProceeds && s.trusts[c] > 0 {
+			t := *s
+			t.phases[c] = operationActed
+			t.effects |= b
+			out.add(t, eventually, "EFFECT", c)
+		}
+		t = *s
+		t.phases[c] = operationOver
+		t.used |= b
+		if mine && (s.flight == running || s.flight == inDoubt) {
+			t.attempts[t.attemptCount-1].status, t.flight = attemptNotDone, free
+		}
+		hopeless := s.trusts[c] == 0 || s.flight == done || s.flight == inDoubt || s.sessionEpoch[c] != s.leaseEpoch ||
+			s.used&b != 0 && !(mine && s.flight == running) || has(s.remembered, c)
+		out.add(t, hopeless, "caller gives up; ledger: Abandon", c)
+	case operationActed:
+		t.phases[c] = operationOver
+		if mine && s.flight != done {
+			t.attempts[t.attemptCount-1].status, t.flight = attemptDone, done
+		}
+		out.add(t, eventually, "ledger: report", c)
+	}
+	if s.opens&b == 0 {
+		return
+	}
+	t = *s
+	switch {
+	case mine && s.flight == running:
+		t.proceeds |= b
+	case s.flight != free, s.used&b != 0, has(s.remembered, c), s.sessionEpoch[c] != s.leaseEpoch && !g.ignoreEpoch:
+	default:
+		t.attempts[t.attemptCount] = epochAttempt{uint8(c), attemptOpen, s.leaseEpoch}
+		t.attemptCount++
+		t.flight = running
+		t.used |= b
+		t.proceeds |= b
+	}
+	out.add(t, s.phases[c] == operationAwaits, "ledger: Open", c)
+}
+
+// guardSteps: the leader raises the counter in etcd, then records it in the ledger.
+func (g *epochsConfig) guardSteps(s *epochsState, out *steps[epochsState]) {
+	if s.raised == 0 && s.etcd.counter < g.raises && (g.blindRaise || s.etcd.counter >= s.record) {
+		t := *s
+		t.etcd.counter++
+		t.etcd.revision++
+		t.raised = t.etcd.counter
+		out.add(t, perhaps, "leader raises the counter in etcd to", int(t.raised))
+	}
+	if s.raised != 0 {
+		t := *s
+		t.record = max(t.record, s.raised)
+		t.raised = 0
+		out.add(t, eventually, "ledger records the counter", int(s.raised))
+	}
+}
+
+func (g *epochsConfig) restoreSteps(s *epochsState, out *steps[epochsState]) {
+	if s.hasBackup == 0 && s.restored == 0 {
+		t := *s
+		t.hasBackup, t.backup = 1, s.etcd
+		out.add(t, perhaps, "backup of etcd")
+	}
+	if s.hasBackup == 0 || s.restored == 1 || s.backup.counter >= s.record && !g.youngBackup {
+		return // a backup of before the last recorded raise, unless it may be younger
+	}
+	t := *s
+	t.etcd, t.backup, t.hasBackup, t.restored = s.backup, etcdHistory{}, 0, 1
+	if g.bump {
+		t.etcd.revision = s.etcd.revision + 1
+	}
+	out.add(t, perhaps, "etcd restored from the backup")
+}
+
+// epochSteps: the operator raises the lease epoch; after the hold the attempts of the older epoch end.
+func (g *epochsConfig) epochSteps(s *epochsState, out *steps[epochsState]) {
+	noticed := s.restored == 1 && (s.etcd.counter < s.record || s.guardRaised == 1)
+	if noticed && s.leaseEpoch == 0 {
+		if s.guardRaised == 0 && g.guardFirst {
+			t := *s
+			g.writeGuard(&t)
+			out.add(t, eventually, "operator writes the guard key of the next lease epoch")
+		}
+		if s.guardRaised == 1 || !g.guardFirst {
+			t := *s
+			t.leaseEpoch = 1
+			out.add(t, eventually, "ledger raises the lease epoch")
+		}
+	}
+	if s.leaseEpoch == 1 && s.guardRaised == 0 {
+		t := *s
+		g.writeGuard(&t)
+		out.add(t, eventually, "a node writes the guard key of the new lease epoch")
+	}
+	if s.leaseEpoch == 1 && s.holdOver == 0 {
+		trusted := false // by a renewal from before the raise; the hold is longer than such trust
+		for c := range 2 {
+			trusted = trusted || s.sessionEpoch[c] == 0 && s.trusts[c] == 1
+		}
+		if !trusted || g.endBeforeHold {
+			t := *s
+			t.holdOver = 1
+			out.add(t, eventually, "the hold of the lease epoch is over")
+		}
+	}
+	if s.holdOver == 1 && s.flight == running && s.attempts[s.attemptCount-1].leaseEpoch == 0 {
+		t := *s
+		g.endAttempt(&t)
+		out.add(t, eventually, "ledger: attempt of the older lease epoch ends")
+	}
+}
+
+func (g *epochsConfig) writeGuard(t *epochsState) {
+	t.guardRaised, t.etcd.leaseEpoch = 1, 1
+	t.etcd.counter = max(t.etcd.counter, t.record)
+	t.etcd.revision++
+	if g.deleteMarkers {
+		for c := range 2 {
+			if t.sessionEpoch[c] == 0 {
+				t.etcd.markers &^= bit(c)
+			}
+		}
+	}
+}
+
+// canonical forgets what cannot matter any more, and orders the callers, which are alike.
+func (g *epochsConfig) canonical(t *epochsState) {
+	for c := range 2 {
+		b := bit(c)
+		if t.phases[c] != operationAwaits {
+			t.proceeds &^= b
+		}
+		open := t.flight == running && int(t.attempts[t.attemptCount-1].owner) == c
+		if t.flight == done || t.used&b != 0 && !open {
+			t.opens &^= b // a copy of this Open opens nothing
+		}
+		p := t.proofs[c]
+		refused := p.counter < t.record && !g.ignoreCounter || p.leaseEpoch < t.leaseEpoch && !g.ignoreEpoch ||
+			t.created[c] > 0 && p.revision < t.created[c]
+		if refused || t.flight == done || t.used&b != 0 && !open {
+			t.proofs[c] = endedProof{}
+		}
+	}
+	if t.restored == 1 && t.flight == done {
+		t.backup, t.hasBackup = etcdHistory{}, 0
+	}
+	u := *t
+	u.swapCallers()
+	if u.less(t) {
+		*t = u
+	}
+}
+
+func (t *epochsState) swapCallers() {
+	swap := func(set uint8) uint8 { return set&1<<1 | set&2>>1 }
+	for _, set := range []*uint8{&t.etcd.markers, &t.backup.markers, &t.remembered, &t.used, &t.opens, &t.proceeds, &t.effects} {
+		*set = swap(*set)
+	}
+	for k := range int(t.attemptCount) {
+		t.attempts[k].owner ^= 1
+	}
+	t.created[0], t.created[1] = t.created[1], t.created[0]
+	t.sessionEpoch[0], t.sessionEpoch[1] = t.sessionEpoch[1], t.sessionEpoch[0]
+	t.proofs[0], t.proofs[1] = t.proofs[1], t.proofs[0]
+	t.phases[0], t.phases[1] = t.phases[1], t.phases[0]
+	t.alive[0], t.alive[1] = t.alive[1], t.alive[0]
+	t.trusts[0], t.trusts[1] = t.trusts[1], t.trusts[0]
+}
+
+func (t *epochsState) less(u *epochsState) bool {
+	x := unsafe.Slice((*byte)(unsafe.Pointer(t)), unsafe.Sizeof(*t))
+	y := unsafe.Slice((*byte)(unsafe.Pointer(u)), unsafe.Sizeof(*u))
+	return bytes.Compare(x, y) < 0
+}
+
+func (g *epochsConfig) violation(s *epochsState) string {
+	if g.hold && bits.OnesCount8(s.effects) > 1 {
+		return "S1 two effects under hold"
+	}
+	mayStart := 0
+	for c := range 2 {
+		if s.trusts[c] == 0 || s.phases[c] != operationProceeds && s.phases[c] != operationActed {
+			continue
+		}
+		if s.phases[c] == operationProceeds {
+			mayStart++
+		}
+		for _, a := range s.attempts[:s.attemptCount] {
+			if int(a.owner) == c && a.status != attemptOpen && a.status != attemptDone {
+				return "S4 the attempt of a caller that may start, or has, was closed by another"
+			}
+		}
+	}
+	if mayStart > 1 {
+		return "S2 two callers may start at the same time"
+	}
+	return ""
+}
+
+func (g *epochsConfig) settled(s *epochsState) bool {
+	switch s.flight {
+	case done, inDoubt:
+		return true
+	case running:
+		return false
+	}
+	for c := range 2 {
+		if p := s.phases[c]; s.alive[c] == 1 && (p == operationAwaits || p == operationProceeds) {
+			return false
+		}
+	}
+	return true
+}
+
+func (g epochsConfig) run(limits Limits) Result {
+	initial := epochsState{alive: [2]uint8{1, 1}, etcd: etcdHistory{revision: 1}}
+	m := model[epochsState]{
+		initial: initial, successors: g.successors, canonical: g.canonical, violation: g.violation,
+		outcome: func(s *epochsState) outcome {
+			return outcome{effects: uint8(bits.OnesCount8(s.effects)), flight: s.flight}
+		},
+	}
+	if g.live {
+		m.settled = g.settled
+	}
+	return explore(m, limits)
+}

@@ -1,0 +1,360 @@
+package protocolmodel
+
+// The model of jobs handed out: a worker sends a claim request through either of two nodes; a node picks a job, as its
+// view shows it, and opens an attempt whose nonce is derived from the nonce of the request and the job. Requests and
+// Opens arrive never, once or again and again. One worker with a kept session and two requests, two jobs.
+
+// jobNonce: request*4 + job*2 + node. The node is part of it in the control alone.
+type jobHandler struct{ phase, nonce uint8 }
+
+// The phases of a claim request at a node.
+const (
+	handoutNone = iota
+	handoutTaken
+	handoutProposed // an Open was proposed
+)
+
+type jobAttempt struct{ nonce, status uint8 } // nonce + 1
+
+type jobRow struct{ phase, nonce uint8 } // phases as of operations; nonce + 1 of the job that it works on
+
+type jobsState struct {
+	flights, counts        [2]uint8 // per job
+	newest                 [2]jobAttempt
+	used, opens, answers   uint8 // nonces
+	requests               uint8 // claim requests sent
+	handlers               [2][2]jobHandler
+	rows                   [2]jobRow // the worker's table
+	alive, trusts, session uint8
+	shown                  uint8 // jobs that an answer to a renewal shows
+	effects                [2]uint8
+	falseDoubt             uint8
+}
+
+// jobsConfig is a configuration of the model of jobs.
+type jobsConfig struct {
+	hold, live bool
+	requests   int  // 1 or 2
+	fresh      bool // control: a new nonce per hand-out
+	forgets    bool // control: the worker forgets a request that it is through with
+	checkSame  bool // a repeat is never answered with another job while the first is open
+}
+
+func (g *jobsConfig) nonce(request, job, node int) int {
+	if !g.fresh {
+		node = 0
+	}
+	return request*4 + job*2 + node
+}
+
+func jobOf(nonce int) int     { return nonce / 2 % 2 }
+func requestOf(nonce int) int { return nonce / 4 }
+
+func (s *jobsState) isOpen(nonce int) bool {
+	j := jobOf(nonce)
+	return s.flights[j] == running && int(s.newest[j].nonce) == nonce+1
+}
+
+func (g *jobsConfig) end(t *jobsState, job int, status uint8) {
+	t.newest[job].status = status
+	t.flights[job] = free
+	if g.hold {
+		t.flights[job] = inDoubt
+	}
+}
+
+func (g *jobsConfig) applyAbandon(t *jobsState, nonce int) {
+	j := jobOf(nonce)
+	t.used |= bit(nonce)
+	if int(t.newest[j].nonce) == nonce+1 && (t.flights[j] == running || t.flights[j] == inDoubt) {
+		t.newest[j].status, t.flights[j] = attemptNotDone, free
+	}
+}
+
+func (g *jobsConfig) successors(s *jobsState, out *steps[jobsState]) {
+	for r := range g.requests {
+		if s.alive == 1 {
+			g.workerSteps(s, r, out)
+		}
+		for node := range 2 {
+			if has(s.requests, r) {
+				g.nodeSteps(s, node, r, out)
+			}
+		}
+	}
+	for n := range 8 {
+		if !has(s.opens, n) {
+			continue
+		}
+		j := jobOf(n)
+		if s.flights[j] == free && s.counts[j] < 2 && !has(s.used, n) {
+			t := *s
+			t.flights[j], t.newest[j] = running, jobAttempt{uint8(n) + 1, attemptOpen}
+			t.counts[j]++
+			t.used |= bit(n)
+			out.add(t, perhaps, "ledger: late Open: request, job", requestOf(n), j)
+		}
+	}
+	for j := range 2 {
+		if s.flights[j] == running && s.session != sessionAlive {
+			t := *s
+			g.end(&t, j, attemptLost)
+			out.add(t, eventually, "ledger: Ended", j)
+		}
+		if s.alive == 1 {
+			g.showSteps(s, j, out)
+		}
+	}
+	g.sessionSteps(s, out)
+}
+
+func (g *jobsConfig) workerSteps(s *jobsState, r int, out *steps[jobsState]) {
+	row := s.rows[r]
+	n := int(row.nonce) - 1
+	t := *s
+	switch row.phase {
+	case operationUnused:
+		if s.trusts == 1 && (r == 0 || s.rows[0].phase == operationOver) {
+			t.rows[r].phase = operationAwaits
+			t.requests |= bit(r)
+			out.add(t, perhaps, "worker sends claim request", r)
+		}
+	case operationAwaits:
+		for n := range 8 {
+			if requestOf(n) == r && has(s.answers, n) {
+				t := *s
+				t.rows[r] = jobRow{operationProceeds, uint8(n) + 1}
+				out.add(t, eventually, "worker is handed job", r, jobOf(n))
+			}
+		}
+		t.rows[r].phase = operationOver
+		out.add(t, s.trusts == 0 || !g.anyFree(s), "worker leaves request", r)
+	case operationProceeds:
+		if s.trusts == 1 {
+			t := *s
+			t.effects[jobOf(n)]++
+			t.rows[r].phase = operationActed
+			out.add(t, eventually, "EFFECT: request, job", r, jobOf(n))
+		}
+		g.applyAbandon(&t, n)
+		t.rows[r].phase = operationOver
+		out.add(t, s.trusts == 0 || !s.isOpen(n), "worker gives up; ledger: Abandon", r, jobOf(n))
+	case operationActed:
+		if j := jobOf(n); int(s.newest[j].nonce) == n+1 && s.flights[j] != done {
+			t.newest[j].status, t.flights[j] = attemptDone, done
+		}
+		t.rows[r].phase = operationOver
+		out.add(t, eventually, "ledger: report", r, jobOf(n))
+	}
+}
+
+// anyFree reports whether a job may still be handed out, within the bound.
+func (g *jobsConfig) anyFree(s *jobsState) bool {
+	for j := range 2 {
+		if s.flights[j] == running || s.flights[j] == free && s.counts[j] < 2 {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *jobsConfig) nodeSteps(s *jobsState, node, r int, out *steps[jobsState]) {
+	h := s.handlers[node][r]
+	awaited := s.alive == 1 && s.rows[r].phase == operationAwaits
+	t := *s
+	switch h.phase {
+	case handoutNone:
+		t.handlers[node][r].phase = handoutTaken
+		out.add(t, awaited, "node takes claim request", node, r)
+	case handoutTaken:
+		for j := range 2 {
+			n := g.nonce(r, j, node)
+			t := *s
+			if s.isOpen(n) && !g.fresh { // the view shows an attempt of this request
+				t.answers |= bit(n)
+				t.handlers[node][r] = jobHandler{}
+				out.add(t, eventually, "node repeats its answer: job", node, r, j)
+			}
+			t = *s // a lagging view shows any job as free
+			t.opens |= bit(n)
+			t.handlers[node][r] = jobHandler{handoutProposed, uint8(n) + 1}
+			out.add(t, s.flights[j] == free, "node proposes Open: job", node, r, j)
+		}
+	case handoutProposed:
+		n := int(h.nonce) - 1
+		j := jobOf(n)
+		if s.flights[j] == free && !has(s.used, n) && s.counts[j] < 2 {
+			t.flights[j], t.newest[j] = running, jobAttempt{uint8(n) + 1, attemptOpen}
+			t.counts[j]++
+			t.used |= bit(n)
+		}
+		if t.isOpen(n) {
+			t.answers |= bit(n)
+		}
+		t.handlers[node][r] = jobHandler{}
+		out.add(t, eventually, "ledger: Open; node answers", node, r, j)
+	}
+	if h.phase != handoutNone {
+		t := *s
+		t.handlers[node][r] = jobHandler{}
+		out.add(t, perhaps, "node crashes, or its answer is lost", node, r)
+	}
+}
+
+// showSteps is rule 8 for attempts of jobs.
+func (g *jobsConfig) showSteps(s *jobsState, j int, out *steps[jobsState]) {
+	if s.flights[j] != running || s.session != sessionAlive {
+		return
+	}
+	n := int(s.newest[j].nonce) - 1
+	row := s.rows[requestOf(n)]
+	if int(row.nonce) == n+1 && (row.phase == operationProceeds || row.phase == operationActed) {
+		return // the worker works on it
+	}
+	knows := !g.fresh && !(g.forgets && row.phase == operationOver) || has(s.answers, n) && !g.forgets
+	if knows && row.phase == operationAwaits {
+		return // the worker waits for it
+	}
+	if s.shown&bit(j) == 0 {
+		t := *s
+		t.shown |= bit(j)
+		out.add(t, eventually, "renewal shows the attempt of job", j)
+		return
+	}
+	t := *s
+	t.shown &^= bit(j)
+	if knows {
+		g.applyAbandon(&t, n)
+		out.add(t, eventually, "shown: worker abandons the attempt of job", j)
+		return
+	}
+	if s.effects[j] == 0 {
+		t.falseDoubt = 1
+	}
+	g.end(&t, j, attemptUnknown)
+	out.add(t, eventually, "shown: worker does not know the nonce, and reports unknown", j)
+}
+
+func (g *jobsConfig) sessionSteps(s *jobsState, out *steps[jobsState]) {
+	t := *s
+	if s.alive == 1 {
+		if s.trusts == 1 {
+			t.trusts = 0
+			out.add(t, perhaps, "trust ends")
+		} else if s.session == sessionAlive {
+			t.trusts = 1
+			out.add(t, eventually, "session renewed")
+		}
+		t = *s
+		t.alive, t.trusts = 0, 0
+		t.rows = [2]jobRow{{phase: operationOver}, {phase: operationOver}}
+		out.add(t, perhaps, "worker dies")
+	}
+	if s.session == sessionAlive && s.trusts == 0 {
+		t := *s
+		t.session = sessionExpired
+		out.add(t, s.alive == 0, "session expires")
+	}
+}
+
+// canonical forgets what cannot matter any more, and orders the nodes, which are alike.
+func (g *jobsConfig) canonical(t *jobsState) {
+	for r := range t.rows {
+		a, b := &t.handlers[0][r], &t.handlers[1][r]
+		if !g.fresh && (a.phase > b.phase || a.phase == b.phase && a.nonce > b.nonce) {
+			*a, *b = *b, *a
+		}
+	}
+	for n := range 8 {
+		if phase := t.rows[requestOf(n)].phase; phase != operationAwaits {
+			t.answers &^= bit(n)
+		}
+		if has(t.used, n) && !t.isOpen(n) {
+			t.opens &^= bit(n)
+		}
+	}
+	for j := range 2 {
+		if t.flights[j] != running {
+			t.shown &^= bit(j)
+		}
+	}
+}
+
+func (g *jobsConfig) violation(s *jobsState) string {
+	for j := range 2 {
+		if g.hold && s.effects[j] > 1 {
+			return "S1 two effects under hold"
+		}
+	}
+	for r, row := range s.rows {
+		if row.phase != operationProceeds || s.trusts == 0 {
+			continue
+		}
+		if n := int(row.nonce) - 1; !s.isOpen(n) {
+			return "S4 the attempt of a caller that may start was closed by another"
+		}
+		for n := range 8 {
+			if g.checkSame && requestOf(n) == r && n != int(row.nonce)-1 && s.isOpen(n) {
+				return "J1 a claim request has two jobs open"
+			}
+		}
+	}
+	if s.falseDoubt == 1 {
+		return "D1 a living owner reported unknown what it never started"
+	}
+	return ""
+}
+
+func (g *jobsConfig) settled(s *jobsState) bool {
+	for j := range 2 {
+		if s.flights[j] == running {
+			return false
+		}
+	}
+	for _, row := range s.rows {
+		if s.alive == 1 && row.phase >= operationAwaits && row.phase <= operationActed {
+			return false
+		}
+	}
+	return true
+}
+
+func (g jobsConfig) run(limits Limits) Result {
+	m := model[jobsState]{
+		initial: jobsState{alive: 1, trusts: 1, session: sessionAlive}, successors: g.successors, canonical: g.canonical,
+		violation: g.violation,
+		outcome: func(s *jobsState) outcome {
+			return outcome{effects: s.effects[0] + s.effects[1], flight: s.flights[0], falseDoubt: s.falseDoubt == 1}
+		},
+	}
+	if g.live {
+		m.settled = g.settled
+	}
+	return explore(m, limits)
+}
+
+// jobsConfigurations has letter J.
+func jobsConfigurations() []Configuration {
+	var all []Configuration
+	for _, row := range []struct {
+		name   string
+		expect Expectation
+		short  bool
+		change func(*jobsConfig)
+	}{
+		{"J1 nonces derived from the claim request", Holds, true, func(g *jobsConfig) { g.live = true }},
+		{"J3 as J1, two requests of the worker", Holds, false, func(g *jobsConfig) { g.requests, g.live = 2, true }},
+		{"J2 a repeat through another node is answered with another job", Violates, true, func(g *jobsConfig) { g.checkSame = true }},
+		{"JN1 control: a new nonce per hand-out", Violates, true, func(g *jobsConfig) { g.fresh = true }},
+		{"JN2 control: the worker forgets a request that it is through with", Violates, true, func(g *jobsConfig) { g.forgets = true }},
+	} {
+		for _, hold := range []bool{true, false} {
+			g := jobsConfig{hold: hold, requests: 1}
+			row.change(&g)
+			all = append(all, Configuration{
+				Name: row.name + ", " + policyName(hold), Expect: row.expect, Short: row.short && hold, run: g.run,
+			})
+		}
+	}
+	return all
+}

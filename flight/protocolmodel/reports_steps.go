@@ -1,0 +1,395 @@
+package protocolmodel
+
+func (g *reportsConfig) successors(s *reportsState, out *steps[reportsState]) {
+	for n := range g.count() {
+		if s.alive[g.owner(n)] == 1 {
+			g.ownerSteps(s, n, out)
+		}
+		g.spoolSteps(s, n, out)
+		g.nodeSteps(s, n, out)
+		g.ledgerSteps(s, n, out)
+	}
+	for k := range int(s.ledger.attemptCount) {
+		g.attemptSteps(s, k, out)
+	}
+	g.sessionSteps(s, out)
+	if g.restore && s.storeEpoch == 0 {
+		g.restoreSteps(s, out)
+	}
+}
+
+func (g *reportsConfig) ownerSteps(s *reportsState, n int, out *steps[reportsState]) {
+	c := g.owner(n)
+	q := &s.nonces[n]
+	switch q.phase {
+	case openUnused:
+		if s.trusts[c] == 0 {
+			return
+		}
+		for earlier := range n { // one after another
+			if p := s.nonces[earlier].phase; g.owner(earlier) == c && p <= openProceeds {
+				return
+			}
+		}
+		t := *s
+		t.nonces[n].phase, t.nonces[n].requests[0] = openAwaits, requestPending
+		out.add(t, perhaps, "owner sends open", c, n)
+	case openAwaits, openProceeds:
+		if q.phase == openAwaits {
+			g.awaitAnswer(s, n, out)
+			g.leave(s, n, out)
+		}
+		t := *s
+		t.nonces[n].phase = openGivenUp
+		out.add(t, s.sessions[c] != sessionAlive || s.trusts[c] == 0 || q.deadline == 1, "owner gives up", c, n)
+		if q.phase == openProceeds && s.trusts[c] == 1 && q.deadline != 1 { // rule 1
+			t := *s
+			t.effects |= bit(n)
+			t.nonces[n].phase = openActed
+			out.add(t, eventually, "EFFECT", c, n)
+		}
+		if g.timeouts && q.deadline == 0 {
+			t := *s
+			t.nonces[n].deadline = 1
+			out.add(t, q.phase == openProceeds, "owner's time-out passes", c, n)
+		}
+	case openActed:
+		g.giveReport(s, n, out)
+	case openGivenUp:
+		if !has(s.abandons, n) && s.ledger.flight != done {
+			t := *s
+			t.abandons |= bit(n)
+			out.add(t, eventually, "abandon proposed", c, n)
+		}
+		if (has(s.abandonAnswers, n) || s.ledger.flight == done) && !g.keepAll {
+			t := *s
+			t.nonces[n].phase = openOver
+			out.add(t, eventually, "abandon answered", c, n)
+		}
+	}
+}
+
+// awaitAnswer: the owner is answered proceed, or repeats its open.
+func (g *reportsConfig) awaitAnswer(s *reportsState, n int, out *steps[reportsState]) {
+	c, b := g.owner(n), bit(n)
+	q := &s.nonces[n]
+	if k := s.ledger.attemptOf(n); s.proceeds&b != 0 && k >= 0 {
+		t := *s
+		r := &t.nonces[n]
+		r.phase, r.attempt, r.storeEpoch = openProceeds, uint8(k)+1, s.storeEpoch
+		out.add(t, eventually, "owner is answered proceed", c, n)
+	}
+	repeat := func(node int, name string) {
+		t := *s
+		r := &t.nonces[n]
+		r.requests[node], r.repeated = requestPending, 1
+		if g.deadlineOfLastSend && q.deadline == 1 {
+			r.deadline = 2
+		}
+		out.add(t, eventually, name, c, n)
+	}
+	if g.nodes == 2 && q.requests[1] == requestNone && q.requests[0] != requestNone {
+		repeat(1, "owner repeats its open at the other node")
+	}
+	lostByRestore := q.requests[0] == requestProposed && s.storeEpoch == 1 && s.opens&b == 0
+	if lostByRestore || q.requests[0] >= requestNotProposed && (q.requests[1] != requestPending || g.nodes == 1) {
+		repeat(0, "owner repeats its open")
+	}
+}
+
+// leave: the owner hears a final answer (rule 6, "Leaving").
+func (g *reportsConfig) leave(s *reportsState, n int, out *steps[reportsState]) {
+	c, b := g.owner(n), bit(n)
+	q := &s.nonces[n]
+	leave := func(why string) {
+		t := *s
+		t.nonces[n].phase = openOver
+		if g.keepAll {
+			t.nonces[n].phase = openGivenUp
+		}
+		out.add(t, eventually, why, c, n)
+	}
+	if s.finals&b != 0 || s.ledger.flight == done {
+		leave("owner leaves: replay or expired")
+	}
+	if s.expiries&b != 0 {
+		leave("owner leaves: open_expired")
+	}
+	if s.doubts&b != 0 {
+		leave("owner leaves: in_doubt")
+	}
+	for v := range g.nodes {
+		if q.requests[v] == requestNotProposed && (q.repeated == 0 || g.leaveAfterOneOfMany) {
+			leave("owner leaves: proposed: false")
+		}
+	}
+	if g.leaveIfNoneProposed && q.repeated == 1 && s.broken&b == 0 {
+		none := true
+		for v := range g.nodes {
+			none = none && (q.requests[v] == requestNotProposed || q.requests[v] == requestNone)
+		}
+		if none {
+			leave("owner leaves: proposed: false to every request")
+		}
+	}
+	if g.leaveAfterBusy && s.opens&b != 0 {
+		t := *s
+		t.nonces[n].phase = openOver
+		if g.keepRow {
+			t.nonces[n].phase = openGivenUp
+		}
+		out.add(t, perhaps, "owner leaves: busy, proposed: true", c, n)
+	}
+}
+
+func (g *reportsConfig) giveReport(s *reportsState, n int, out *steps[reportsState]) {
+	c := g.owner(n)
+	q := &s.nonces[n]
+	t := *s
+	if q.storeEpoch != s.storeEpoch { // rule 10
+		t.nonces[n].phase = openOver
+		out.add(t, eventually, "report of another store epoch kept as evidence", c, n)
+	} else {
+		t.reports |= bit(int(q.attempt) - 1)
+		out.add(t, eventually, "report proposed", c, n)
+	}
+	t = *s
+	t.nonces[n].phase = openSpooled
+	t.spool |= bit(n)
+	out.add(t, perhaps, "report written to the spool", c, n)
+	if has(s.reportAnswers, n) || s.ledger.flight == done && q.storeEpoch == s.storeEpoch {
+		t := *s
+		t.nonces[n].phase = openOver
+		out.add(t, eventually, "report answered", c, n)
+	}
+}
+
+// spoolSteps: a report in a spool is proposed until it is answered, whether its process lives or not.
+func (g *reportsConfig) spoolSteps(s *reportsState, n int, out *steps[reportsState]) {
+	b := bit(n)
+	q := &s.nonces[n]
+	if s.spool&b == 0 {
+		return
+	}
+	t := *s
+	if q.storeEpoch != s.storeEpoch {
+		t.spool &^= b
+		t.nonces[n].phase = openOver
+		out.add(t, eventually, "spooled report of another store epoch kept as evidence", n)
+	} else if !has(s.reports, int(q.attempt)-1) {
+		t.reports |= bit(int(q.attempt) - 1)
+		out.add(t, eventually, "spooled report proposed", n)
+	}
+	if s.reportAnswers&b != 0 || s.ledger.flight == done && q.storeEpoch == s.storeEpoch {
+		t := *s
+		t.spool &^= b
+		t.nonces[n].phase = openOver
+		out.add(t, eventually, "spooled report answered", n)
+	}
+}
+
+// nodeSteps: a node with a request proposes the Open, or answers from its own view.
+func (g *reportsConfig) nodeSteps(s *reportsState, n int, out *steps[reportsState]) {
+	b := bit(n)
+	for v := range g.nodes {
+		if s.nonces[n].requests[v] != requestPending {
+			continue
+		}
+		t := *s
+		t.nonces[n].requests[v] = requestProposed
+		t.opens |= b
+		if !g.farAtNode || s.tooFar&b == 0 { // no view's time is ahead of the ledger's
+			out.add(t, eventually, "node proposes Open", v, n)
+		}
+		if g.farAtNode && n == 0 { // a lagging view's time is behind
+			t := *s
+			t.nonces[n].requests[v] = requestNotProposed
+			out.add(t, s.tooFar&b != 0, "node answers: not_after too far ahead, proposed: false", v, n)
+		}
+		foreign := false
+		for k := range int(s.ledger.attemptCount) {
+			foreign = foreign || int(s.ledger.attempts[k].nonce) != n
+		}
+		if foreign { // some view, however old, showed somebody else's attempt open
+			t := *s
+			t.nonces[n].requests[v] = requestNotProposed
+			out.add(t, perhaps, "node answers busy from its own view", v, n)
+		}
+		if g.expiredFromView && s.expired&b != 0 {
+			t := *s
+			t.nonces[n].requests[v] = requestBroken
+			t.expiries |= b
+			out.add(t, perhaps, "node answers open_expired from its own view", v, n)
+		}
+		t = *s
+		t.nonces[n].requests[v] = requestBroken
+		if g.leaveIfNoneProposed {
+			t.broken |= b
+		}
+		out.add(t, perhaps, "connection breaks", v, n)
+	}
+}
+
+// ledgerSteps: an Open or Abandon is applied, perhaps once more; ledger time passes.
+func (g *reportsConfig) ledgerSteps(s *reportsState, n int, out *steps[reportsState]) {
+	b := bit(n)
+	lives := s.alive[g.owner(n)] == 1
+	q := &s.nonces[n]
+	if s.opens&b != 0 {
+		t := *s
+		g.applyOpen(&t, n)
+		out.add(t, lives && q.phase == openAwaits, "ledger: Open", n)
+	}
+	if s.abandons&b != 0 {
+		t := *s
+		t.ledger.abandon(n)
+		t.abandonAnswers |= b
+		out.add(t, lives && q.phase == openGivenUp, "ledger: Abandon", n)
+	}
+	if s.tooFar&b != 0 {
+		t := *s
+		t.tooFar &^= b
+		out.add(t, eventually, "ledger time: not_after is near enough", n)
+	}
+	if s.expired&b == 0 && s.tooFar&b == 0 && q.phase != openUnused {
+		t := *s
+		t.expired |= b
+		out.add(t, eventually, "ledger time: not_after passes", n)
+	}
+	harmless := q.phase >= openGivenUp && !g.forgetUsed && !g.restore || g.forgetUsed && has(s.forgotten, n)
+	if s.expired&b != 0 && s.ledger.used&b != 0 && !s.ledger.isOpen(n) && s.ledger.flight != done && !harmless {
+		t := *s
+		t.ledger.used &^= b
+		if g.forgetUsed { // once is enough
+			t.forgotten |= b
+		}
+		out.add(t, perhaps, "ledger forgets the nonce", n)
+	}
+}
+
+// attemptSteps: the reports and the ends of an attempt, and what its owner does when a renewal shows it.
+func (g *reportsConfig) attemptSteps(s *reportsState, k int, out *steps[reportsState]) {
+	n, b := int(s.ledger.attempts[k].nonce), bit(k)
+	c := g.owner(n)
+	phase := s.nonces[n].phase
+	if s.reports&b != 0 {
+		t := *s
+		t.ledger.report(k)
+		t.reportAnswers |= bit(n)
+		out.add(t, s.alive[c] == 1 && (g.renewalShows || phase == openActed) || has(s.spool, n), "ledger: report", k)
+	}
+	open := s.ledger.attempts[k].status == attemptOpen && k == int(s.ledger.attemptCount)-1 && s.ledger.flight == running
+	if open {
+		if s.unknowns&b != 0 {
+			t := *s
+			if !has(s.effects, n) {
+				t.falseDoubt = 1
+			}
+			g.end(&t.ledger, k, attemptUnknown)
+			out.add(t, eventually, "ledger: outcome unknown", k)
+		}
+		if s.sessions[c] != sessionAlive { // rule 3 (c)
+			t := *s
+			g.end(&t.ledger, k, attemptLost)
+			out.add(t, eventually, "ledger: Ended", k)
+		}
+		if g.timeouts && (s.nonces[n].deadline >= 1 || g.drift || s.alive[c] == 0 || phase > openProceeds) { // rule 3 (d)
+			t := *s
+			g.end(&t.ledger, k, attemptLost)
+			out.add(t, perhaps, "ledger: time-out", k)
+		}
+	}
+	if !g.renewalShows || s.alive[c] == 0 {
+		return
+	}
+	if open && s.sessions[c] == sessionAlive && s.shown&b == 0 {
+		t := *s
+		t.shown |= b
+		out.add(t, eventually, "renewal shows the attempt", c, k)
+	}
+	if s.shown&b != 0 {
+		g.actOnShown(s, k, out)
+	}
+}
+
+// actOnShown is rule 8: an owner was shown an attempt by a renewal, and acts on it at any time later.
+func (g *reportsConfig) actOnShown(s *reportsState, k int, out *steps[reportsState]) {
+	n, b := int(s.ledger.attempts[k].nonce), bit(k)
+	c := g.owner(n)
+	abandon := func() {
+		t := *s
+		t.abandons |= bit(n)
+		out.add(t, eventually, "shown: owner abandons", c, k)
+	}
+	switch s.nonces[n].phase {
+	case openGivenUp:
+		abandon()
+	case openSpooled:
+		if g.abandonSpooled {
+			abandon()
+		}
+	case openOver, openUnused:
+		if g.abandonLost {
+			abandon()
+			return
+		}
+		t := *s
+		t.unknowns |= b
+		out.add(t, eventually, "shown: owner reports unknown", c, k)
+		if has(s.effects, n) {
+			t := *s
+			t.reports |= b
+			out.add(t, eventually, "shown: owner reports again", c, k)
+		}
+	}
+}
+
+func (g *reportsConfig) sessionSteps(s *reportsState, out *steps[reportsState]) {
+	for c := range 2 {
+		if s.alive[c] == 1 {
+			if s.trusts[c] == 1 {
+				t := *s
+				t.trusts[c] = 0
+				out.add(t, perhaps, "trust ends", c)
+			} else if s.sessions[c] == sessionAlive {
+				t := *s
+				t.trusts[c] = 1
+				out.add(t, eventually, "session renewed", c)
+			}
+			if !g.noDeaths {
+				t := *s
+				t.alive[c], t.trusts[c] = 0, 0
+				out.add(t, perhaps, "owner dies", c)
+			}
+		}
+		if s.sessions[c] == sessionAlive && (s.trusts[c] == 0 || g.frozen) {
+			t := *s
+			t.sessions[c] = sessionExpired
+			out.add(t, s.alive[c] == 0, "session expires", c)
+		}
+	}
+}
+
+// restoreSteps is rule 10: once, the ledger goes back to an older prefix in a new store epoch. What is under way is of
+// the old one, and does nothing.
+func (g *reportsConfig) restoreSteps(s *reportsState, out *steps[reportsState]) {
+	if s.hasBackup == 0 && s.ledger.attemptCount > 0 {
+		t := *s
+		t.hasBackup, t.backup = 1, s.ledger
+		out.add(t, perhaps, "backup of the ledger")
+	}
+	if s.hasBackup == 0 {
+		return
+	}
+	for n := range g.count() {
+		q := &s.nonces[n]
+		if (q.attempt > 0 || has(s.effects, n) || q.phase == openProceeds) && s.backup.attemptOf(n) < 0 {
+			return // the bound: the backup has the Open of every attempt that was answered proceed
+		}
+	}
+	t := *s
+	t.ledger, t.backup, t.hasBackup, t.storeEpoch = s.backup, reportLedger{}, 0, 1
+	t.opens, t.abandons, t.reports, t.unknowns, t.shown = 0, 0, 0, 0, 0
+	t.proceeds, t.expiries, t.doubts, t.finals, t.abandonAnswers = 0, 0, 0, 0, 0
+	out.add(t, perhaps, "ledger restored")
+}

@@ -1,0 +1,399 @@
+package protocolmodel
+
+import "math/bits"
+
+// The model of sagas: a forward step that the driver performs, then a forward step that a pool performs, then the undo
+// of the first. Two drivers, one after the other, and a worker of the pool, each with a kept session. A step's Open
+// names the number of the driver's attempt. Commands arrive never, once or again and again.
+
+// The steps of the saga.
+const (
+	stepDriven = iota
+	stepPooled
+	stepUndo
+	stepCount
+)
+
+const poolWorker = 2 // drivers are 0 and 1
+
+type sagaStep struct {
+	flight, attemptCount uint8
+	owner, driver        uint8 // of the newest attempt; driver: number of the driver's attempt
+	effects              uint8
+	status               uint8
+}
+
+type sagaActor struct {
+	alive, trusts, session uint8
+	drives                 uint8 // number of its attempt as driver; 0: none
+	phase                  uint8 // of the step in its hands, as of operations; operationUnused: none
+	step                   uint8
+}
+
+type sagasState struct {
+	undoing, closed uint8 // the phase of the saga; it is over
+	driverCount     uint8
+	driverOpen      uint8 // the newest driver's attempt is open
+	driverOwner     uint8 // per driver's attempt: its caller
+	submitted       uint8 // the pool's step
+	steps           [stepCount]sagaStep
+	actors          [3]sagaActor
+	opens, used     [2]uint8 // per driver's attempt: steps whose Open was sent, was applied
+	submits, turns  uint8    // sent, per driver's attempt
+	poolOpen        uint8    // sent
+	fault           uint8    // 1: opened without its driver, 2: forward after the turn, 3: undo before it
+}
+
+// sagasConfig is a configuration of the model of sagas.
+type sagasConfig struct {
+	hold, live bool
+
+	// Controls.
+	noFence      bool // a step opens whether its driver's attempt is open or not
+	noPhase      bool // the pool's step opens in any phase of the saga
+	noPhaseDrive bool // a driver's step opens in any phase of the saga
+	noWait       bool // an undo starts although a forward step is open
+	endsAlone    bool // Ended ends the driver's attempt and leaves its steps open
+}
+
+func (s *sagasState) drivenBy(number int) bool {
+	return s.driverOpen == 1 && int(s.driverCount) == number
+}
+
+func (t *sagasState) openStep(step, owner, driver int) {
+	p := &t.steps[step]
+	p.flight, p.owner, p.driver, p.status = running, uint8(owner), uint8(driver), attemptOpen
+	p.attemptCount++
+	switch {
+	case step != stepPooled && !t.drivenBy(driver):
+		t.fault = 1
+	case step != stepUndo && t.undoing == 1:
+		t.fault = 2
+	case step == stepUndo && t.undoing == 0:
+		t.fault = 3
+	}
+}
+
+// applyOpen is the Open of a step by a driver.
+func (g *sagasConfig) applyOpen(t *sagasState, number, step int) {
+	used := &t.used[number-1]
+	right := (step == stepUndo) == (t.undoing == 1)
+	if t.closed == 1 || has(*used, step) || t.steps[step].flight != free || t.steps[step].attemptCount == 2 ||
+		!right && !g.noPhaseDrive || !t.drivenBy(number) && !g.noFence {
+		return
+	}
+	*used |= bit(step)
+	t.openStep(step, g.ownerOf(t, number), number)
+}
+
+// ownerOf returns the caller of a driver's attempt.
+func (g *sagasConfig) ownerOf(t *sagasState, number int) int {
+	return int(t.driverOwner) >> (number - 1) & 1
+}
+
+func (g *sagasConfig) endStep(p *sagaStep, status uint8) {
+	p.status = status
+	p.flight = free
+	if g.hold {
+		p.flight = inDoubt
+	}
+}
+
+func (g *sagasConfig) applyEnded(t *sagasState, actor int) {
+	if t.driverOpen == 1 && g.ownerOf(t, int(t.driverCount)) == actor {
+		t.driverOpen = 0
+	}
+	for i := range t.steps {
+		p := &t.steps[i]
+		if p.flight == running && int(p.owner) == actor && !(g.endsAlone && i != stepPooled) {
+			g.endStep(p, attemptLost)
+		}
+	}
+}
+
+func (g *sagasConfig) successors(s *sagasState, out *steps[sagasState]) {
+	for a := range s.actors {
+		if s.actors[a].alive == 1 {
+			if a != poolWorker {
+				g.driverSteps(s, a, out)
+			} else {
+				g.workerSteps(s, out)
+			}
+			if s.actors[a].phase != operationUnused {
+				g.performSteps(s, a, out)
+			}
+		}
+		g.sessionSteps(s, a, out)
+	}
+	for number := 1; number <= int(s.driverCount); number++ {
+		g.messageSteps(s, number, out)
+	}
+	if s.poolOpen == 1 && s.submitted == 1 && s.closed == 0 && s.steps[stepPooled].flight == free &&
+		s.steps[stepPooled].attemptCount == 0 && (s.undoing == 0 || g.noPhase) {
+		t := *s
+		t.openStep(stepPooled, poolWorker, 0)
+		out.add(t, s.actors[poolWorker].phase == operationAwaits, "ledger: Open of the pool's step")
+	}
+}
+
+// driverSteps: an actor drives the saga, and decides what comes next.
+func (g *sagasConfig) driverSteps(s *sagasState, a int, out *steps[sagasState]) {
+	q := &s.actors[a]
+	t := *s
+	number := int(q.drives)
+	if number == 0 {
+		alike := s.driverCount == 0 && a == 1 // the first driver is caller 0: callers are alike
+		if s.driverOpen == 0 && s.driverCount < 2 && s.closed == 0 && q.trusts == 1 && !alike {
+			t.driverCount++
+			t.driverOpen = 1
+			t.driverOwner |= uint8(a) << (t.driverCount - 1)
+			t.actors[a].drives = t.driverCount
+			out.add(t, perhaps, "driver opens", a, int(t.driverCount))
+		}
+		return
+	}
+	if q.phase != operationUnused {
+		return
+	}
+	t.actors[a].drives = 0 // it abandons its attempt; copies of its commands remain
+	if s.drivenBy(number) {
+		t.driverOpen = 0
+	}
+	out.add(t, q.trusts == 0 || !s.drivenBy(number), "driver abandons", a, number)
+	if !s.drivenBy(number) || q.trusts == 0 {
+		return
+	}
+	begin := func(step int) {
+		t := *s
+		t.opens[number-1] |= bit(step)
+		t.actors[a].phase, t.actors[a].step = operationAwaits, uint8(step)
+		out.add(t, eventually, "driver opens step", number, step)
+	}
+	driven, pooled, undo := &s.steps[stepDriven], &s.steps[stepPooled], &s.steps[stepUndo]
+	over := false
+	switch {
+	case s.undoing == 0 && driven.flight == free && !has(s.opens[number-1], stepDriven):
+		begin(stepDriven)
+	case s.undoing == 0 && driven.flight == done && s.submitted == 0 && !has(s.submits, number-1):
+		t := *s
+		t.submits |= bit(number - 1)
+		out.add(t, eventually, "driver submits the pool's step", number)
+	case s.undoing == 1 && (pooled.flight != running || g.noWait) && driven.flight == done && undo.flight == free &&
+		!has(s.opens[number-1], stepUndo):
+		begin(stepUndo)
+	case s.undoing == 0 && pooled.flight == done, undo.flight == done,
+		s.undoing == 1 && driven.flight == free && pooled.flight != running:
+		over = true
+	}
+	if over {
+		t := *s
+		t.closed, t.driverOpen, t.actors[a].drives = 1, 0, 0
+		out.add(t, eventually, "ledger: report of the driver, the saga is over", number)
+	}
+	if s.undoing == 0 && !has(s.turns, number-1) {
+		t := *s
+		t.turns |= bit(number - 1)
+		out.add(t, perhaps, "driver proposes the turn", number)
+	}
+}
+
+func (g *sagasConfig) workerSteps(s *sagasState, out *steps[sagasState]) {
+	q := &s.actors[poolWorker]
+	if q.phase == operationUnused && s.submitted == 1 && q.trusts == 1 && s.poolOpen == 0 {
+		t := *s
+		t.poolOpen = 1
+		t.actors[poolWorker].phase, t.actors[poolWorker].step = operationAwaits, stepPooled
+		out.add(t, perhaps, "worker opens the pool's step")
+	}
+}
+
+// performSteps: an actor with a step in its hands waits for proceed, starts the effect, and reports.
+func (g *sagasConfig) performSteps(s *sagasState, a int, out *steps[sagasState]) {
+	q := &s.actors[a]
+	p := &s.steps[q.step]
+	mine := p.attemptCount > 0 && int(p.owner) == a && p.driver == q.drives
+	t := *s
+	switch q.phase {
+	case operationAwaits, operationProceeds:
+		if q.phase == operationAwaits && mine && p.flight == running {
+			t.actors[a].phase = operationProceeds
+			out.add(t, eventually, "answered proceed: actor, step", a, int(q.step))
+		}
+		if q.phase == operationAwaits && p.flight == done { // a late report of an earlier attempt
+			t := *s
+			t.actors[a].phase = operationUnused
+			out.add(t, eventually, "answered replay: actor, step", a, int(q.step))
+		}
+		if q.phase == operationProceeds && q.trusts == 1 {
+			t := *s
+			t.steps[q.step].effects++
+			t.actors[a].phase = operationActed
+			out.add(t, eventually, "EFFECT: actor, step", a, int(q.step))
+		}
+		t = *s
+		t.actors[a].phase = operationUnused
+		if a != poolWorker { // a driver that gives a step up gives its attempt up, too
+			t.used[q.drives-1] |= bit(int(q.step))
+			if s.drivenBy(int(q.drives)) {
+				t.driverOpen = 0
+			}
+			t.actors[a].drives = 0
+		} else {
+			t.poolOpen = 2
+		}
+		if r := &t.steps[q.step]; mine && (p.flight == running || p.flight == inDoubt) {
+			r.flight, r.status = free, attemptNotDone
+		}
+		right := (q.step == stepUndo) == (s.undoing == 1)
+		lost := q.phase == operationAwaits && (!right || a != poolWorker && !s.drivenBy(int(q.drives))) && p.flight != running
+		out.add(t, q.trusts == 0 || lost || p.flight == inDoubt || s.closed == 1, "gives up: actor, step", a, int(q.step))
+	case operationActed:
+		if mine && p.flight != done {
+			t.steps[q.step].flight, t.steps[q.step].status = done, attemptDone
+		}
+		t.actors[a].phase = operationUnused
+		out.add(t, eventually, "ledger: report: actor, step", a, int(q.step))
+	}
+}
+
+func (g *sagasConfig) messageSteps(s *sagasState, number int, out *steps[sagasState]) {
+	driven := s.drivenBy(number)
+	for step := range stepCount {
+		if has(s.opens[number-1], step) && step != stepPooled {
+			t := *s
+			g.applyOpen(&t, number, step)
+			out.add(t, driven, "ledger: Open of step", number, step)
+		}
+	}
+	if has(s.submits, number-1) && driven && s.undoing == 0 {
+		t := *s
+		t.submitted = 1
+		out.add(t, eventually, "ledger: the pool's step submitted", number)
+	}
+	if has(s.turns, number-1) && driven {
+		t := *s
+		t.undoing = 1
+		out.add(t, eventually, "ledger: the saga turns", number)
+	}
+}
+
+func (g *sagasConfig) sessionSteps(s *sagasState, a int, out *steps[sagasState]) {
+	q := &s.actors[a]
+	t := *s
+	if q.alive == 1 {
+		if q.trusts == 1 {
+			t.actors[a].trusts = 0
+			out.add(t, perhaps, "trust ends", a)
+		} else if q.session == sessionAlive {
+			t.actors[a].trusts = 1
+			out.add(t, eventually, "session renewed", a)
+		}
+		t = *s
+		t.actors[a] = sagaActor{session: q.session}
+		out.add(t, perhaps, "actor dies", a)
+	}
+	if q.session == sessionAlive && q.trusts == 0 {
+		t := *s
+		t.actors[a].session = sessionExpired
+		out.add(t, q.alive == 0, "session expires", a)
+	}
+	if q.session != sessionAlive {
+		t := *s
+		g.applyEnded(&t, a)
+		out.add(t, eventually, "ledger: Ended", a)
+	}
+}
+
+func (g *sagasConfig) violation(s *sagasState) string {
+	switch s.fault {
+	case 1:
+		return "SA1 a step opens under a driver's attempt that is not open"
+	case 2:
+		return "SA2 a forward step opens after the turn"
+	case 3:
+		return "SA2 an undo opens before the turn"
+	}
+	forward, undo, drivers := 0, int(s.steps[stepUndo].effects), 0
+	for a := range s.actors {
+		q := &s.actors[a]
+		p := &s.steps[q.step]
+		if q.trusts == 0 || q.phase != operationProceeds && q.phase != operationActed {
+			continue
+		}
+		if int(p.owner) != a || p.status != attemptOpen && p.status != attemptDone {
+			return "S4 the attempt of a caller that may start, or has, was closed by another"
+		}
+		if q.phase == operationActed {
+			continue
+		}
+		if q.step == stepUndo {
+			undo++
+		} else {
+			forward++
+		}
+		if a != poolWorker {
+			drivers++
+		}
+	}
+	switch {
+	case drivers > 1:
+		return "S2 two drivers may start at the same time"
+	case forward > 0 && undo > 0:
+		return "SA3 a forward effect may start while, or after, an undo does"
+	}
+	for i := range s.steps {
+		if g.hold && s.steps[i].effects > 1 {
+			return "S1 two effects of a step under hold"
+		}
+	}
+	return ""
+}
+
+func (g *sagasConfig) settled(s *sagasState) bool {
+	if s.closed == 1 {
+		return true
+	}
+	for i := range s.steps {
+		switch p := &s.steps[i]; {
+		case p.flight == running:
+			return false
+		case p.flight == inDoubt:
+			return true
+		}
+	}
+	for a := range s.actors {
+		if q := &s.actors[a]; q.alive == 1 && q.phase != operationUnused {
+			return false
+		}
+	}
+	if s.undoing == 1 && s.steps[stepPooled].flight == done {
+		return true // the bound: the model has no undo of the pool's step
+	}
+	waits := s.submitted == 1 && s.steps[stepPooled].flight == free && s.undoing == 0 // for a worker
+	return s.driverOpen == 0 || waits
+}
+
+func (g sagasConfig) run(limits Limits) Result {
+	var initial sagasState
+	for a := range initial.actors {
+		initial.actors[a] = sagaActor{alive: 1, trusts: 1, session: sessionAlive}
+	}
+	m := model[sagasState]{
+		initial: initial, successors: g.successors, violation: g.violation,
+		outcome: func(s *sagasState) outcome {
+			effects := uint8(0)
+			for i := range s.steps {
+				effects += uint8(bits.Len8(s.steps[i].effects))
+			}
+			o := outcome{effects: effects, flight: running}
+			if s.closed == 1 {
+				o.flight = done
+			}
+			return o
+		},
+	}
+	if g.live {
+		m.settled = g.settled
+	}
+	return explore(m, limits)
+}
