@@ -7,21 +7,22 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// The classes of errors. Everything that this package and its implementations return is one of these, an error of the
-// caller's context, or a *flight.InvalidError; errors.Is tells.
+// The classes of errors. Everything that this package and its stores return is one of these or a
+// *flight.InvalidError; errors.Is tells. An error after which the caller's context had ended is ErrUnavailable, and the
+// cause of the context is in it.
 var (
-	// ErrHeld: somebody else has the key; *HeldError says who.
-	ErrHeld = errors.New("lease: the key is held")
-	// ErrLost: the session, and with it every lease of it, is gone or can no longer be believed in.
+	// ErrHeld: another claim is in the way; *HeldError says which.
+	ErrHeld = errors.New("lease: the key is claimed")
+	// ErrLost: the session is gone, or is not trusted any more.
 	ErrLost = errors.New("lease: the session is lost")
-	// ErrUnavailable: etcd did not answer in time; nothing is claimed. Try again.
+	// ErrUnavailable: etcd did not answer in time. Try again.
 	ErrUnavailable = errors.New("lease: etcd does not answer")
-	// ErrRegressed: etcd knows less than the ledger; *RegressedError has the figures. Nothing is claimed until an
-	// operator raises the lease epoch.
+	// ErrRegressed: etcd knows less than the ledger; *RegressedError has the figures. No session is made and nothing is
+	// claimed until an operator raises the lease epoch.
 	ErrRegressed = errors.New("lease: etcd has lost its past")
-	// ErrForeign: the prefix in etcd belongs to another deployment. Nothing is claimed.
+	// ErrForeign: the prefix in etcd belongs to another deployment. No session is made and nothing is claimed.
 	ErrForeign = errors.New("lease: the etcd prefix belongs to another deployment")
-	// ErrReleased is the cause of the context of a lease that was released.
+	// ErrReleased: Claim or Replace of a lease that was released.
 	ErrReleased = errors.New("lease: released")
 	// ErrClosed: the session or the service was closed by its owner.
 	ErrClosed = errors.New("lease: closed")
@@ -29,14 +30,15 @@ var (
 
 // Why a session is lost, where it is not etcd that says so.
 var (
-	errSilence = fmt.Errorf("%w: no renewal was answered in time", ErrLost)
+	errExpired = fmt.Errorf("%w: no renewal was answered in time", ErrLost)
 	errEpoch   = fmt.Errorf("%w: the lease epoch was raised", ErrLost)
+	errEnded   = fmt.Errorf("%w: somebody ended it", ErrLost)
 )
 
 // The words of LostReason.
 const (
 	LostExpired   = "expired"   // no renewal was answered in time
-	LostRevoked   = "revoked"   // etcd no longer knows the session
+	LostRevoked   = "revoked"   // etcd no longer knows the session, or somebody ended it
 	LostEpoch     = "epoch"     // an operator raised the lease epoch
 	LostRegressed = "regressed" // etcd has lost its past
 	LostForeign   = "foreign"   // the prefix in etcd belongs to another deployment
@@ -47,12 +49,12 @@ func LostReasons() []string {
 	return []string{LostExpired, LostRevoked, LostEpoch, LostRegressed, LostForeign}
 }
 
-// LostReason names why a term ended, for Events.TermEnded; "" where nothing was lost: its owner closed it.
+// LostReason names why a session ended, for Events.SessionEnded; "" where nothing was lost: its owner closed it.
 func LostReason(cause error) string {
 	switch {
-	case cause == nil, errors.Is(cause, ErrClosed), errors.Is(cause, ErrReleased):
+	case cause == nil, errors.Is(cause, ErrClosed):
 		return ""
-	case errors.Is(cause, errSilence):
+	case errors.Is(cause, errExpired):
 		return LostExpired
 	case errors.Is(cause, errEpoch):
 		return LostEpoch
@@ -64,15 +66,15 @@ func LostReason(cause error) string {
 	return LostRevoked
 }
 
-// HeldError says who has a key.
+// HeldError names the claim that is in the way. Session and Nonce are zero where its value cannot be decoded.
 type HeldError struct {
-	Key   flight.Key
-	Claim flight.Claim
-	Owner string
+	Key     flight.Key
+	Session flight.SessionID
+	Nonce   flight.Nonce
 }
 
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("lease: %s is held by %s (session %s, revision %d)", e.Key, e.Owner, e.Claim.Session, e.Claim.Revision)
+	return fmt.Sprintf("lease: %s is claimed under session %q", e.Key, e.Session)
 }
 
 // Is makes every HeldError an ErrHeld.
@@ -81,13 +83,13 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 // RegressedError says how etcd contradicts the ledger.
 type RegressedError struct {
 	Epoch uint32 // the lease epoch in which it was seen: a higher one ends the refusal
-	Known int64  // the highest revision known before
-	Seen  int64  // what etcd shows instead
+	Known uint64 // the counter of the guard key that the ledger has recorded
+	Seen  uint64 // the counter that etcd has
 	Why   string // for people
 }
 
 func (e *RegressedError) Error() string {
-	return fmt.Sprintf("lease: etcd has lost its past: %s (revision %d, known before %d, lease epoch %d); nothing is claimed until the lease epoch is raised",
+	return fmt.Sprintf("lease: etcd has lost its past: %s (counter %d, recorded in the ledger %d, lease epoch %d); nothing is claimed until the lease epoch is raised",
 		e.Why, e.Seen, e.Known, e.Epoch)
 }
 
@@ -103,4 +105,19 @@ func unavailable(what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
+}
+
+// unlessClassed gives err the class ErrUnavailable if it has none of this package.
+func unlessClassed(err error, what string) error {
+	for _, class := range [...]error{ErrUnavailable, ErrRegressed, ErrForeign, ErrLost, ErrClosed} {
+		if errors.Is(err, class) {
+			return err
+		}
+	}
+	return unavailable(what, err)
+}
+
+func isOwnership(err error) bool {
+	var other *OwnershipError
+	return errors.As(err, &other)
 }

@@ -6,39 +6,36 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Events are the only window into this room: logs, metrics and tests fill in what they want to see. Every function may
-// be nil. They are called at once from many goroutines, must not block and must not call back.
+// Events tell logs, metrics and tests what happens in this package. Every function may be nil. They are called from many
+// goroutines at once, must not block and must not call back.
 type Events struct {
-	// TermStarted: a session has an etcd lease, and works under this id from now on.
-	TermStarted func(id flight.SessionID, ttl time.Duration)
-	// TermEnded: that lease is gone or given up; claims died with it.
-	TermEnded func(id flight.SessionID, cause error, claims int)
+	// SessionStarted: this process made a session.
+	SessionStarted func(id flight.SessionID, ttl time.Duration)
+	// SessionEnded: this process does not trust a session any more. Leases is how many leases of attempts it had given
+	// under the session that were not released.
+	SessionEnded func(id flight.SessionID, cause error, leases int)
 	// Renewed: a renewal was answered; trust is what was left of the window when the answer came.
 	Renewed func(id flight.SessionID, trust time.Duration)
 	// RenewFailed: a renewal was not answered; trust is what is left.
 	RenewFailed func(id flight.SessionID, trust time.Duration, err error)
-	// Claimed and Released follow each claim.
-	Claimed  func(key flight.Key, claim flight.Claim)
-	Released func(key flight.Key, claim flight.Claim)
-	// Committed: a batch of claims and releases went to etcd.
+	// Claimed: a claim was written. Released: a lease's claim was deleted, or is not there any more.
+	Claimed  func(key flight.Key, session flight.SessionID)
+	Released func(key flight.Key, session flight.SessionID)
+	// Committed: a transaction of claims and releases went to etcd. With an error nobody knows what happened.
 	Committed func(ops int, took time.Duration, err error)
-	// Ambiguous: the answer to a batch was lost; won of its claims were found to be ours, err says that nobody knows.
-	Ambiguous func(ops, won int, err error)
-	// Stray: a claim of ours that nobody in this process owns was removed.
-	Stray func(key flight.Key, claim flight.Claim)
-	// Refused: no claims are made any more (ErrRegressed, ErrForeign), or again (nil).
+	// Refused: nothing is claimed any more (ErrRegressed, ErrForeign), or again (nil).
 	Refused func(err error)
 }
 
-func (e *Events) termStarted(id flight.SessionID, ttl time.Duration) {
-	if e.TermStarted != nil {
-		e.TermStarted(id, ttl)
+func (e *Events) sessionStarted(id flight.SessionID, ttl time.Duration) {
+	if e.SessionStarted != nil {
+		e.SessionStarted(id, ttl)
 	}
 }
 
-func (e *Events) termEnded(id flight.SessionID, cause error, claims int) {
-	if e.TermEnded != nil {
-		e.TermEnded(id, cause, claims)
+func (e *Events) sessionEnded(id flight.SessionID, cause error, leases int) {
+	if e.SessionEnded != nil {
+		e.SessionEnded(id, cause, leases)
 	}
 }
 
@@ -54,33 +51,21 @@ func (e *Events) renewFailed(id flight.SessionID, trust time.Duration, err error
 	}
 }
 
-func (e *Events) claimed(key flight.Key, claim flight.Claim) {
+func (e *Events) claimed(key flight.Key, session flight.SessionID) {
 	if e.Claimed != nil {
-		e.Claimed(key, claim)
+		e.Claimed(key, session)
 	}
 }
 
-func (e *Events) released(key flight.Key, claim flight.Claim) {
+func (e *Events) released(key flight.Key, session flight.SessionID) {
 	if e.Released != nil {
-		e.Released(key, claim)
+		e.Released(key, session)
 	}
 }
 
 func (e *Events) committed(ops int, took time.Duration, err error) {
 	if e.Committed != nil {
 		e.Committed(ops, took, err)
-	}
-}
-
-func (e *Events) ambiguous(ops, won int, err error) {
-	if e.Ambiguous != nil {
-		e.Ambiguous(ops, won, err)
-	}
-}
-
-func (e *Events) stray(key flight.Key, claim flight.Claim) {
-	if e.Stray != nil {
-		e.Stray(key, claim)
 	}
 }
 

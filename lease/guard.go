@@ -7,53 +7,52 @@ import (
 	"sync"
 )
 
-// guard refuses to claim from an etcd that knows less than we do, or that is not ours. Its decision is judge, a pure
-// function; the rest remembers.
+// guard refuses an etcd that knows less than the ledger, or that belongs to another deployment. Its decision is judge,
+// a pure function; the rest remembers the decision and asks again when it may have changed.
 type guard struct {
-	source     Guard
-	stamps     Stamps
-	deployment string
-	onRefuse   func(err error)    // called once per refusal, and with nil when it ended
-	onEpoch    func(epoch uint32) // a higher epoch holds: claims of older ones are void
-	enrolling  chan struct{}      // holds one token: who reads and writes the guard key
+	ledger      Guard
+	store       GuardStore
+	deployment  string
+	onRefuse    func(err error)    // called once per refusal, and with nil when it ended
+	onEpoch     func(epoch uint32) // the lease epoch has risen: sessions of older ones are void
+	registering chan struct{}      // holds one token: who reads and writes the guard key
 
-	mu      sync.Mutex
-	stamped bool   // the guard key was seen to be ours in this epoch
-	epoch   uint32 // of the newest pass
-	known   int64  // the highest revision seen by this process in this epoch
-	refusal error
+	mu         sync.Mutex
+	registered bool // the guard key was seen to be ours in this epoch
+	epoch      uint32
+	refusal    error
 }
 
-// pass is the permission to send one request: what it must compare, and what its answer must not fall below.
-type pass struct {
-	stamp Stamp
-	known int64
+// permit allows one request: which guard key the request must find, and below what the counter in its answer must not
+// be. It is taken before the request is sent: etcd answers with at least what the ledger had recorded by then.
+type permit struct {
+	own   Ownership
+	known uint64
 }
 
-// enter gives a pass, or says why nothing may be claimed. It must be called before the request is sent: a request that
-// etcd carries out later than that cannot show less than what was known by then.
-func (g *guard) enter(ctx context.Context) (pass, error) {
-	if p, ok, err := g.glance(); ok || err != nil {
+// admit returns a permit, or why there is none. It does I/O only when the guard key has not been seen in this epoch.
+func (g *guard) admit(ctx context.Context) (permit, error) {
+	if p, ok, err := g.cached(); ok || err != nil {
 		return p, err
 	}
 	select {
-	case g.enrolling <- struct{}{}:
+	case g.registering <- struct{}{}:
 	case <-ctx.Done():
-		return pass{}, unavailable("waiting to read the guard key", context.Cause(ctx))
+		return permit{}, unavailable("waiting to read the guard key", context.Cause(ctx))
 	}
-	defer func() { <-g.enrolling }()
-	if p, ok, err := g.glance(); ok || err != nil {
+	defer func() { <-g.registering }()
+	if p, ok, err := g.cached(); ok || err != nil {
 		return p, err
 	}
-	return g.enrol(ctx)
+	return g.register(ctx)
 }
 
-// glance answers from memory where it can.
-func (g *guard) glance() (pass, bool, error) {
-	epoch, known := g.read()
+// cached answers from memory where it can.
+func (g *guard) cached() (permit, bool, error) {
+	epoch, known := g.recorded()
 	g.mu.Lock()
 	if epoch > g.epoch {
-		g.epoch, g.known, g.stamped = epoch, 0, false
+		g.epoch, g.registered = epoch, false
 		ended := g.refusal != nil
 		g.refusal = nil
 		g.mu.Unlock()
@@ -61,114 +60,123 @@ func (g *guard) glance() (pass, bool, error) {
 		if ended {
 			g.onRefuse(nil)
 		}
-		return pass{}, false, nil
+		return permit{}, false, nil
 	}
 	defer g.mu.Unlock()
 	if g.refusal != nil {
-		return pass{}, false, g.refusal
+		return permit{}, false, g.refusal
 	}
-	return pass{Stamp{g.deployment, g.epoch}, max(known, g.known)}, g.stamped && epoch == g.epoch, nil
+	return permit{Ownership{g.deployment, epoch}, known}, g.registered && epoch == g.epoch, nil
 }
 
-// read gives epoch and highest revision as they stood at one moment.
-func (g *guard) read() (epoch uint32, known int64) {
+// recorded reads epoch and counter of the ledger as of one moment.
+func (g *guard) recorded() (epoch uint32, counter uint64) {
 	for {
-		epoch, known = g.source.Epoch(), g.source.MaxRevision()
-		if g.source.Epoch() == epoch {
-			return epoch, known
+		epoch, counter = g.ledger.Epoch(), g.ledger.Counter()
+		if g.ledger.Epoch() == epoch {
+			return epoch, counter
 		}
 	}
 }
 
-// enrol compares the guard key with what we know, and writes it where that is right. Several nodes may do so at once;
-// who comes second looks again.
-func (g *guard) enrol(ctx context.Context) (pass, error) {
-	epoch, known := g.read()
-	g.mu.Lock()
-	p := pass{Stamp{g.deployment, epoch}, max(known, g.known)}
-	g.mu.Unlock()
+// register compares the guard key with the ledger, and writes the key where that is right. Several nodes may do so at
+// once; one that lost the race reads again.
+//
+// If the process dies between the read and the write, nothing was written; after the write the guard key is right.
+func (g *guard) register(ctx context.Context) (permit, error) {
+	epoch, known := g.recorded()
+	p := permit{Ownership{g.deployment, epoch}, known}
 	err := g.inspect(ctx, p)
-	for tries := 1; isStamp(err) && tries < 3; tries++ {
+	for tries := 1; isOwnership(err) && tries < 3; tries++ {
 		err = g.inspect(ctx, p)
 	}
 	if err != nil {
 		g.refuse(err)
-		return pass{}, unlessClassed(err, "the guard key changes all the time")
+		return permit{}, unlessClassed(err, "the guard key changes all the time")
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.epoch == epoch {
-		g.stamped = true
+		g.registered = true
 	}
 	return p, nil
 }
 
-// inspect reads the guard key, judges it, and writes it if it has to; *StampError when somebody else wrote meanwhile.
-func (g *guard) inspect(ctx context.Context, p pass) error {
-	found, revision, err := g.stamps.Stamp(ctx)
+// inspect reads the guard key, judges it, and writes it if it must; *OwnershipError when another node wrote meanwhile.
+func (g *guard) inspect(ctx context.Context, p permit) error {
+	found, err := g.store.ReadGuard(ctx)
 	if err != nil {
 		return unavailable("reading the guard key", err)
 	}
 	known := p.known
-	if found == nil {
-		_, now := g.read() // once more, after the answer: what was learnt meanwhile forbids to write
+	if found.Owner == nil {
+		_, now := g.recorded() // once more, after the answer: a counter recorded meanwhile forbids to write
 		known = max(known, now)
 	}
-	write, err := judge(found, revision, p.stamp, known)
+	write, err := judge(found, p.own, known)
 	if err != nil || !write {
 		return err
 	}
-	err = g.stamps.SetStamp(ctx, found, p.stamp)
-	if err == nil || isStamp(err) {
+	err = g.store.SetOwnership(ctx, found.Owner, p.own)
+	if err == nil || isOwnership(err) {
 		return err
 	}
 	return unavailable("writing the guard key", err)
 }
 
-// judge says whether claims may be made in an etcd with this guard key at this revision, and whether the guard key
+// judge says whether an etcd may be used in which guard key and counter were found like this, and whether the guard key
 // must be written first.
-func judge(found *Stamp, revision int64, mine Stamp, known int64) (write bool, err error) {
-	switch {
-	case found == nil && known > 0:
-		return false, &RegressedError{Epoch: mine.Epoch, Known: known, Seen: revision, Why: "its guard key is gone"}
-	case found == nil:
+func judge(found GuardState, mine Ownership, known uint64) (write bool, err error) {
+	lost := func(why string) error {
+		return &RegressedError{Epoch: mine.Epoch, Known: known, Seen: found.Counter, Why: why}
+	}
+	switch owner := found.Owner; {
+	case owner == nil && known > 0:
+		return false, lost("its guard key is gone")
+	case owner == nil:
 		return true, nil
-	case found.Deployment != mine.Deployment:
-		return false, fmt.Errorf("%w: it is %q, this is %q", ErrForeign, found.Deployment, mine.Deployment)
-	case revision < known:
-		return false, &RegressedError{Epoch: mine.Epoch, Known: known, Seen: revision, Why: "its revision went back"}
-	case found.Epoch > mine.Epoch:
-		return false, unavailable(fmt.Sprintf("the ledger seen here is behind: lease epoch %d, etcd has %d", mine.Epoch, found.Epoch), nil)
+	case owner.Deployment != mine.Deployment:
+		return false, fmt.Errorf("%w: it is %q, this is %q", ErrForeign, owner.Deployment, mine.Deployment)
+	case owner.Epoch > mine.Epoch:
+		return false, unavailable(fmt.Sprintf("the ledger as this node knows it is behind: lease epoch %d, etcd has %d", mine.Epoch, owner.Epoch), nil)
+	case found.Counter < known:
+		return false, lost("its counter went back")
+	case owner.Epoch < mine.Epoch && known > 0:
+		return false, lost("its guard key is of an older epoch")
 	}
-	return found.Epoch < mine.Epoch, nil
+	return found.Owner.Epoch < mine.Epoch, nil
 }
 
-// saw takes note of the revision of an answer.
-func (g *guard) saw(p pass, revision int64) error {
-	if revision < p.known {
-		err := &RegressedError{Epoch: p.stamp.Epoch, Known: p.known, Seen: revision, Why: "its revision went back"}
+// verify judges what a request found that was sent with the permit. *OwnershipError: the guard key has changed.
+func (g *guard) verify(p permit, found GuardState) error {
+	write, err := judge(found, p.own, p.known)
+	if err == nil && write {
+		err = &OwnershipError{Found: found.Owner}
+	}
+	if err != nil {
 		g.refuse(err)
-		return err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if p.stamp.Epoch == g.epoch {
-		g.known = max(g.known, revision)
-	}
-	return nil
-}
-
-// relook reads the guard key again after etcd said that it is another one.
-func (g *guard) relook(ctx context.Context) error {
-	g.mu.Lock()
-	g.stamped = false
-	g.mu.Unlock()
-	_, err := g.enter(ctx)
 	return err
 }
 
-// refuse remembers err when it stands until somebody acts: a lost past until the epoch rises, a foreign prefix until
-// the patrol finds it ours.
+// changed reads the guard key again after etcd said that it is another one. It always returns an error: the request
+// that found the other guard key did nothing.
+func (g *guard) changed(ctx context.Context) error {
+	if err := g.registerAgain(ctx); err != nil {
+		return err
+	}
+	return unavailable("the guard key has just changed", nil)
+}
+
+func (g *guard) registerAgain(ctx context.Context) error {
+	g.mu.Lock()
+	g.registered = false
+	g.mu.Unlock()
+	_, err := g.admit(ctx)
+	return err
+}
+
+// refuse remembers err where it lasts: a lost past until the epoch rises, a foreign prefix until recheck finds ours.
 func (g *guard) refuse(err error) {
 	if !errors.Is(err, ErrRegressed) && !errors.Is(err, ErrForeign) {
 		return
@@ -178,7 +186,7 @@ func (g *guard) refuse(err error) {
 	stale := errors.As(err, &lost) && lost.Epoch < g.epoch
 	first := g.refusal == nil && !stale
 	if first {
-		g.refusal, g.stamped = err, false
+		g.refusal, g.registered = err, false
 	}
 	g.mu.Unlock()
 	if first {
@@ -186,30 +194,29 @@ func (g *guard) refuse(err error) {
 	}
 }
 
-// patrol looks at the guard key although nobody claims anything: it notices a lost past, and a foreign prefix that was
-// set right.
-func (g *guard) patrol(ctx context.Context) error {
-	p, err := g.enter(ctx)
+// recheck reads guard key and counter although nobody asks: it finds a lost past, and the end of a foreign prefix.
+func (g *guard) recheck(ctx context.Context) error {
+	p, err := g.admit(ctx)
 	if err != nil && !errors.Is(err, ErrForeign) {
 		return err
 	}
-	found, revision, readErr := g.stamps.Stamp(ctx)
+	found, readErr := g.store.ReadGuard(ctx)
 	switch {
 	case readErr != nil:
 		return unavailable("reading the guard key", readErr)
-	case err != nil && found != nil && found.Deployment != g.deployment:
+	case err != nil && found.Owner != nil && found.Owner.Deployment != g.deployment:
 		return err
 	case err != nil:
-		g.forgive()
-		return g.relook(ctx)
-	case found == nil || *found != p.stamp:
-		return g.relook(ctx)
+		g.clearRefusal()
+		return g.registerAgain(ctx)
 	}
-	return g.saw(p, revision)
+	if err := g.verify(p, found); !isOwnership(err) {
+		return err
+	}
+	return g.registerAgain(ctx)
 }
 
-// forgive ends a refusal.
-func (g *guard) forgive() {
+func (g *guard) clearRefusal() {
 	g.mu.Lock()
 	g.refusal = nil
 	g.mu.Unlock()

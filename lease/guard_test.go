@@ -3,50 +3,52 @@ package lease
 import (
 	"errors"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestHazard20_Judge(t *testing.T) {
-	mine := Stamp{Deployment: "d", Epoch: 3}
+	mine := Ownership{Deployment: "d", Epoch: 3}
 	for _, c := range []struct {
-		name     string
-		found    *Stamp
-		revision int64
-		known    int64
-		write    bool
-		class    error
+		name    string
+		owner   *Ownership
+		counter uint64
+		known   uint64
+		write   bool
+		class   error
 	}{
-		{"new etcd, new ledger", nil, 5, 0, true, nil},
-		{"guard key gone", nil, 5, 1, false, ErrRegressed},
-		{"guard key gone, revision higher", nil, 500, 100, false, ErrRegressed},
-		{"all well", &Stamp{"d", 3}, 100, 100, false, nil},
-		{"revision back by one", &Stamp{"d", 3}, 99, 100, false, ErrRegressed},
-		{"epoch was raised", &Stamp{"d", 2}, 7, 0, true, nil},
-		{"epoch was raised, and the past is lost again", &Stamp{"d", 2}, 7, 8, false, ErrRegressed},
-		{"this ledger is behind", &Stamp{"d", 4}, 100, 100, false, ErrUnavailable},
-		{"foreign", &Stamp{"e", 3}, 100, 0, false, ErrForeign},
-		{"foreign and back", &Stamp{"e", 3}, 5, 100, false, ErrForeign},
+		{"new etcd, new ledger", nil, 0, 0, true, nil},
+		{"guard key gone, none recorded", nil, 7, 0, true, nil},
+		{"guard key gone", nil, 0, 1, false, ErrRegressed},
+		{"guard key gone, counter higher", nil, 500, 100, false, ErrRegressed},
+		{"all well", &Ownership{"d", 3}, 100, 100, false, nil},
+		{"etcd is ahead of the ledger's record", &Ownership{"d", 3}, 101, 100, false, nil},
+		{"counter back by one", &Ownership{"d", 3}, 99, 100, false, ErrRegressed},
+		{"counter gone", &Ownership{"d", 3}, 0, 100, false, ErrRegressed},
+		{"epoch was raised", &Ownership{"d", 2}, 7, 0, true, nil},
+		{"epoch was raised, and the past is lost again", &Ownership{"d", 2}, 7, 8, false, ErrRegressed},
+		{"epoch was raised, and an even older past came back", &Ownership{"d", 2}, 9, 8, false, ErrRegressed},
+		{"this ledger is behind", &Ownership{"d", 4}, 100, 100, false, ErrUnavailable},
+		{"foreign", &Ownership{"e", 3}, 100, 0, false, ErrForeign},
+		{"foreign and back", &Ownership{"e", 3}, 5, 100, false, ErrForeign},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			write, err := judge(c.found, c.revision, mine, c.known)
-			if write != c.write || !errors.Is(err, c.class) || (err == nil) != (c.class == nil) {
-				t.Errorf("write %v, %v; want %v, %v", write, err, c.write, c.class)
-			}
+			write, err := judge(GuardState{Owner: c.owner, Counter: c.counter}, mine, c.known)
+			require.ErrorIs(t, err, c.class)
+			require.Equal(t, c.write, write)
 		})
 	}
 }
 
 func TestErrorsCarryTheirClass(t *testing.T) {
-	if err := error(&HeldError{}); !errors.Is(err, ErrHeld) || errors.Is(err, ErrLost) {
-		t.Error("HeldError")
-	}
-	if err := error(&RegressedError{}); !errors.Is(err, ErrRegressed) {
-		t.Error("RegressedError")
-	}
+	require.ErrorIs(t, &HeldError{}, ErrHeld)
+	require.NotErrorIs(t, &HeldError{}, ErrLost)
+	require.ErrorIs(t, &RegressedError{}, ErrRegressed)
 	cause := errors.New("why")
-	if err := unavailable("what", unavailable("inner", cause)); !errors.Is(err, ErrUnavailable) || !errors.Is(err, cause) {
-		t.Errorf("unavailable: %v", err)
-	}
-	if err := unlessClassed(&RegressedError{}, ""); !errors.Is(err, ErrRegressed) || errors.Is(err, ErrUnavailable) {
-		t.Errorf("unlessClassed: %v", err)
-	}
+	err := unavailable("what", unavailable("inner", cause))
+	require.ErrorIs(t, err, ErrUnavailable)
+	require.ErrorIs(t, err, cause)
+	err = unlessClassed(&RegressedError{}, "")
+	require.ErrorIs(t, err, ErrRegressed)
+	require.NotErrorIs(t, err, ErrUnavailable)
 }

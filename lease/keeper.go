@@ -2,11 +2,10 @@ package lease
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
-// nextRenewal is the pause until the next renewal: a third of the TTL after an answer, sooner after none.
+// nextRenewal is the pause until the next renewal: a third of the TTL after an answer, less after none.
 func nextRenewal(ttl time.Duration, failed bool) time.Duration {
 	if !failed {
 		return RenewEvery(ttl)
@@ -14,109 +13,114 @@ func nextRenewal(ttl time.Duration, failed bool) time.Duration {
 	return min(max(ttl/15, 100*time.Millisecond), time.Second)
 }
 
-// renewPatience bounds one renewal: it never outlives the window, because past that nothing of ours may be sent. Etcd
-// would prolong a lease that nobody believes in any more, and a key would stay locked by a holder that does nothing.
+// renewPatience bounds one renewal. While the session is trusted the renewal does not outlive the window: when trust ends
+// it is decided anew whether the etcd lease is still needed.
 func renewPatience(ttl, left time.Duration) time.Duration {
+	if left <= 0 {
+		return RenewEvery(ttl)
+	}
 	return max(min(RenewEvery(ttl), left), time.Millisecond)
 }
 
-func (d *Desk) startKeeper(t *term) error {
+func (d *Lessor) startKeeper(g *grant) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return ErrClosed
 	}
-	d.work.Go(func() { d.keep(t) })
+	d.work.Go(func() { d.keep(g) })
 	return nil
 }
 
-// keep renews a term until it ends, and then sees to it that it ends in etcd too.
-func (d *Desk) keep(t *term) {
-	timer := time.NewTimer(nextRenewal(t.ttl, false))
+// keep renews a grant until nothing here needs it, and then revokes it, so that others need not wait for its TTL.
+func (d *Lessor) keep(g *grant) {
+	timer := time.NewTimer(nextRenewal(g.ttl, false))
 	defer timer.Stop()
 	for {
 		select {
-		case <-t.ended:
-			d.bury(t)
+		case <-g.needed.Done():
+			d.revokeLost(g)
 			return
 		case <-timer.C:
 		}
-		err := d.renewOnce(t)
-		timer.Reset(nextRenewal(t.ttl, err != nil))
+		err := d.renewOnce(g)
+		timer.Reset(nextRenewal(g.ttl, err != nil))
 	}
 }
 
-func (d *Desk) renewOnce(t *term) error {
-	ctx, cancel := context.WithTimeout(t.ctx, renewPatience(t.ttl, t.trust()))
+func (d *Lessor) renewOnce(g *grant) error {
+	ctx, cancel := context.WithTimeout(g.needed, renewPatience(g.ttl, g.trust()))
 	defer cancel()
-	_, err := t.renew(ctx)
+	_, err := g.prolong(ctx)
 	return err
 }
 
-// bury revokes a lease that was lost, so that others need not wait for it. Its claims may be gone already, or go when
-// it expires; either way nobody here holds them, and its id is not used again.
-func (d *Desk) bury(t *term) {
-	if errors.Is(t.why(), ErrClosed) {
-		return // who closed it revokes it
+// revokeLost revokes a lost grant, until etcd has answered or the lease has expired anyway. It leaves alone what etcd says
+// is gone, and what its owner has closed: the owner revokes it.
+func (d *Lessor) revokeLost(g *grant) {
+	g.mu.Lock()
+	skip := g.closed || g.gone
+	g.mu.Unlock()
+	if skip {
+		return
 	}
-	ctx, cancel := context.WithTimeout(d.life, t.ttl)
+	ctx, cancel := context.WithTimeout(d.life, g.ttl)
 	defer cancel()
 	for {
-		err := d.cfg.Registry.Revoke(ctx, t.lease)
+		err := d.cfg.Store.Revoke(ctx, g.lease)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
 		select {
-		case <-time.After(nextRenewal(t.ttl, true)):
+		case <-time.After(nextRenewal(g.ttl, true)):
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// patrol looks after everything that no caller waits for, every few seconds.
-func (d *Desk) patrol() {
+// maintain does, every few seconds, what no caller waits for.
+func (d *Lessor) maintain() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for buried := false; ; {
+	for revoked := false; ; {
 		select {
-		case <-d.closing:
+		case <-d.life.Done():
 			return
 		case <-timer.C:
 		}
-		buried = d.round(buried)
-		timer.Reset(jitter(d.cfg.Patrol))
+		revoked = d.maintainOnce(revoked)
+		timer.Reset(jitter(d.cfg.Maintain))
 	}
 }
 
-// round does what is due. It takes and gives whether the earlier lives of this node are buried.
-func (d *Desk) round(buried bool) bool {
+// maintainOnce takes and returns whether the sessions of earlier lives of this node are revoked.
+func (d *Lessor) maintainOnce(revoked bool) bool {
 	ctx, cancel := context.WithTimeout(d.life, d.cfg.CommitTimeout)
 	defer cancel()
-	d.again()
-	if err := d.guard.patrol(ctx); err != nil {
-		return buried
+	d.retryReleases()
+	if err := d.guard.recheck(ctx); err != nil {
+		return revoked
 	}
-	buried = buried || d.buryEarlierLives(ctx)
-	d.sweepStrays(ctx)
+	revoked = revoked || d.revokeEarlierLives(ctx)
 	d.tendPool(ctx)
-	return buried
+	return revoked
 }
 
-// buryEarlierLives ends sessions that earlier lives of this node kept: their holders are dead, and nobody need wait for
-// the time to live. They are never taken up again. It must be right that an earlier life of the node is dead: who runs
-// the node sees to that with a lock on its data. False: try again.
-func (d *Desk) buryEarlierLives(ctx context.Context) bool {
+// revokeEarlierLives ends the sessions that earlier lives of this node kept, so that nobody need wait for their TTL. They
+// are never used again. The caller of New makes sure that the earlier lives are dead: a node holds a lock on its data.
+// False: try again.
+func (d *Lessor) revokeEarlierLives(ctx context.Context) bool {
 	if d.cfg.Node == "" {
 		return true
 	}
-	markers, err := d.cfg.Registry.Markers(ctx, "")
+	markers, err := d.cfg.Store.Markers(ctx)
 	if err != nil {
 		return false
 	}
 	for _, m := range markers {
-		if m.Kept && m.Node == d.cfg.Node && m.Boot != d.cfg.Boot {
-			_ = d.cfg.Registry.Revoke(ctx, m.Lease) // else it expires
+		if m.Kept && m.Node == d.cfg.Node && m.Incarnation != d.incarnation {
+			_ = d.cfg.Store.Revoke(ctx, m.Lease) // else it expires
 		}
 	}
 	return true

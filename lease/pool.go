@@ -6,37 +6,37 @@ import (
 	"time"
 )
 
-// minPoolTTL is the shortest TTL for which sessions are granted ahead: shorter ones would hardly outlive their wait.
+// minPoolTTL is the shortest TTL for which sessions are made ahead: shorter ones would hardly outlive their wait.
 const minPoolTTL = 6 * time.Second
 
-// pool holds terms granted ahead, so that the first open of a remote caller pays no extra write. It is guarded by the
-// desk's mutex and starts with the first remote session.
+// pool holds one-shot sessions made ahead, with their markers in etcd, so that an open without a session pays for none.
+// It is guarded by the lessor's mutex and starts with the first demand.
 type pool struct {
 	ttl     time.Duration // of the newest demand
-	ready   []*term
+	ready   []*session
 	filling bool
 }
 
-// fromPool gives a term for a remote caller's session.
-func (d *Desk) fromPool(ctx context.Context, spec Spec) (*term, error) {
-	t := d.takePooled(spec.TTL)
-	if t == nil {
-		return d.grant(ctx, spec)
+// takePooled takes a session with that TTL out of the pool and has the pool filled; nil when there is none to be had.
+func (d *Lessor) takePooled(ctx context.Context, ttl time.Duration) *session {
+	s := d.popPooled(ttl)
+	if s == nil {
+		return nil
 	}
-	t.setOwner(spec.Owner)
-	if t.trust() < (t.ttl-Margin(t.ttl))/2 {
-		if _, err := t.renew(ctx); err != nil {
-			return d.grant(ctx, spec)
+	g := s.grants[0]
+	if g.trust() < (g.ttl-Margin(g.ttl))/2 {
+		if _, err := g.renew(ctx); err != nil {
+			return nil // it expires
 		}
 	}
-	return t, nil
+	return s
 }
 
-// takePooled takes a term with that TTL out of the pool, if there is one, and has the pool filled.
-func (d *Desk) takePooled(ttl time.Duration) *term {
+func (d *Lessor) popPooled(ttl time.Duration) *session {
 	if d.cfg.Pool < 0 || ttl < minPoolTTL {
 		return nil
 	}
+	d.guard.cached() // a risen epoch ends the sessions of older ones
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -47,17 +47,17 @@ func (d *Desk) takePooled(ttl time.Duration) *term {
 		d.pool.filling = true
 		d.work.Go(d.fillPool)
 	}
-	for i, t := range d.pool.ready {
-		if t.ttl == ttl && t.trust() > 0 {
+	for i, s := range d.pool.ready {
+		if g := s.grants[0]; g.ttl == ttl && g.trust() > 0 {
 			d.pool.ready = slices.Delete(d.pool.ready, i, i+1)
-			return t
+			return s
 		}
 	}
 	return nil
 }
 
-// fillPool grants until the pool is full.
-func (d *Desk) fillPool() {
+// fillPool makes sessions until the pool is full.
+func (d *Lessor) fillPool() {
 	for {
 		d.mu.Lock()
 		ttl := d.pool.ttl
@@ -68,7 +68,7 @@ func (d *Desk) fillPool() {
 		}
 		d.mu.Unlock()
 		ctx, cancel := context.WithTimeout(d.life, d.cfg.CommitTimeout)
-		t, err := d.grant(ctx, Spec{TTL: ttl})
+		s, err := d.newRemote(ctx, Spec{TTL: ttl, OneShot: true})
 		cancel()
 		d.mu.Lock()
 		if err != nil {
@@ -76,33 +76,33 @@ func (d *Desk) fillPool() {
 			d.mu.Unlock()
 			return
 		}
-		d.pool.ready = append(d.pool.ready, t)
+		d.pool.ready = append(d.pool.ready, s)
 		d.mu.Unlock()
 	}
 }
 
-// tendPool renews what waits in the pool and throws out what nobody asks for any more.
-func (d *Desk) tendPool(ctx context.Context) {
+// tendPool renews what waits in the pool and drops what nobody asks for any more.
+func (d *Lessor) tendPool(ctx context.Context) {
 	d.mu.Lock()
 	ready, ttl := slices.Clone(d.pool.ready), d.pool.ttl
 	d.mu.Unlock()
-	var out []*term
-	for _, t := range ready {
-		half := (t.ttl - Margin(t.ttl)) / 2
-		if t.ttl != ttl || !t.alive() || t.trust() < half && d.stale(ctx, t) {
-			out = append(out, t)
+	var out []*session
+	for _, s := range ready {
+		g := s.grants[0]
+		half := (g.ttl - Margin(g.ttl)) / 2
+		if g.ttl != ttl || !g.alive() || g.trust() < half && !renewed(ctx, g) {
+			out = append(out, s)
 		}
 	}
 	if len(out) == 0 {
 		return
 	}
 	d.mu.Lock()
-	d.pool.ready = slices.DeleteFunc(d.pool.ready, func(t *term) bool { return slices.Contains(out, t) })
+	d.pool.ready = slices.DeleteFunc(d.pool.ready, func(s *session) bool { return slices.Contains(out, s) })
 	d.mu.Unlock()
 }
 
-// stale reports whether a term of the pool could not be renewed.
-func (d *Desk) stale(ctx context.Context, t *term) bool {
-	_, err := t.renew(ctx)
-	return err != nil
+func renewed(ctx context.Context, g *grant) bool {
+	_, err := g.renew(ctx)
+	return err == nil
 }

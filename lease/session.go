@@ -13,16 +13,16 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// session is the Session of this package. A kept one has as many terms as it needs, one after the other when leases
-// are lost, and beside each other when there are very many claims; a remote caller's has exactly one.
+// session is the Session of this package. A kept one has as many grants as it needs, one after another when they are
+// lost, and beside one another when there are very many attempts; a remote caller's has exactly one.
 type session struct {
-	desk     *Desk
+	lessor   *Lessor
 	spec     Spec
-	granting chan struct{} // holds one token: who asks for a new term
+	granting chan struct{} // holds one token: who asks for a new grant
 
 	mu     sync.Mutex
 	closed bool
-	terms  []*term // newest last; the last one stays when it has ended
+	grants []*grant // newest last; the last one stays when it has ended
 }
 
 func (s *Spec) check() error {
@@ -34,33 +34,56 @@ func (s *Spec) check() error {
 		return &flight.InvalidError{Field: "ttl", Detail: fmt.Sprintf("whole seconds from %s to %s", MinTTL, MaxTTL)}
 	case len(s.Owner) > MaxOwner:
 		return &flight.InvalidError{Field: "owner", Detail: fmt.Sprintf("at most %d bytes", MaxOwner)}
+	case s.Kept && s.OneShot:
+		return &flight.InvalidError{Field: "one_shot", Detail: "a kept session serves many attempts"}
 	}
 	return nil
 }
 
-// newSessionID gives 26 random characters, which cannot be guessed.
+// newSessionID returns 26 random characters of 5 bits behind a prefix; they cannot be guessed.
 func newSessionID() flight.SessionID {
 	return flight.SessionID("ses_" + strings.ToLower(rand.Text()))
 }
 
-// NewSession implements Service.
-func (d *Desk) NewSession(ctx context.Context, spec Spec) (Session, error) {
+func (d *Lessor) newSession(spec Spec) *session {
+	return &session{lessor: d, spec: spec, granting: make(chan struct{}, 1)}
+}
+
+// NewSession implements Sessions.
+func (d *Lessor) NewSession(ctx context.Context, spec Spec) (Session, error) {
 	if err := spec.check(); err != nil {
 		return nil, err
 	}
-	s := &session{desk: d, spec: spec, granting: make(chan struct{}, 1)}
-	if spec.Kept {
-		return d.newKept(ctx, s)
+	if d.life.Err() != nil {
+		return nil, ErrClosed
 	}
-	t, err := d.fromPool(ctx, spec)
+	switch {
+	case spec.Kept:
+		return d.newKept(ctx, spec)
+	case spec.OneShot:
+		if s := d.takePooled(ctx, spec.TTL); s != nil {
+			return s, nil
+		}
+	}
+	s, err := d.newRemote(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	s.terms = []*term{t}
-	return s, d.adopt(s, t)
+	return s, nil
 }
 
-func (d *Desk) newKept(ctx context.Context, s *session) (Session, error) {
+func (d *Lessor) newRemote(ctx context.Context, spec Spec) (*session, error) {
+	s := d.newSession(spec)
+	g, err := d.grant(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	s.grants = []*grant{g}
+	return s, nil
+}
+
+func (d *Lessor) newKept(ctx context.Context, spec Spec) (Session, error) {
+	s := d.newSession(spec)
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
@@ -68,7 +91,7 @@ func (d *Desk) newKept(ctx context.Context, s *session) (Session, error) {
 	}
 	d.kept[s] = struct{}{}
 	d.mu.Unlock()
-	if _, err := s.term(ctx); err != nil {
+	if _, err := s.grant(ctx); err != nil {
 		d.mu.Lock()
 		delete(d.kept, s)
 		d.mu.Unlock()
@@ -77,195 +100,223 @@ func (d *Desk) newKept(ctx context.Context, s *session) (Session, error) {
 	return s, nil
 }
 
-// adopt makes a remote caller's session known by its id.
-func (d *Desk) adopt(s *session, t *term) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return ErrClosed
+// grant asks etcd for a new etcd lease with a marker.
+//
+// If the process dies here, or the answer is lost, an etcd lease may be left that nobody knows; it expires.
+func (d *Lessor) grant(ctx context.Context, s *session) (*grant, error) {
+	ctx, cancel := d.bounded(ctx)
+	defer cancel()
+	p, err := d.guard.admit(ctx)
+	if err != nil {
+		return nil, err
 	}
-	if t.alive() {
-		d.remote[t.id] = s
+	m := Marker{
+		Session: flight.Session{ID: newSessionID(), Epoch: p.own.Epoch, OneShot: s.spec.OneShot},
+		TTL:     s.spec.TTL, Kept: s.spec.Kept, Incarnation: d.incarnation, Node: d.cfg.Node, Owner: s.spec.Owner,
+	}
+	sent := d.cfg.Now()
+	granted, err := d.cfg.Store.Grant(ctx, p.own, m)
+	switch {
+	case isOwnership(err):
+		return nil, d.guard.changed(ctx)
+	case err != nil:
+		return nil, unavailable("starting a session", err)
+	}
+	m.Lease, m.TTL, m.Session.Revision = granted.Lease, granted.TTL, granted.Revision
+	g := d.newGrant(s, m, sent)
+	if err := d.register(g); err != nil {
+		g.discard(err)
+		return nil, err
+	}
+	d.cfg.Events.sessionStarted(g.ref.ID, g.ttl)
+	return g, nil
+}
+
+// Session implements Sessions.
+func (d *Lessor) Session(ctx context.Context, id flight.SessionID) (Session, error) {
+	ctx, cancel := d.bounded(ctx)
+	defer cancel()
+	p, err := d.guard.admit(ctx) // a risen epoch ends what is cached of older ones
+	if err != nil {
+		return nil, err
+	}
+	if s := d.trusted(id); s != nil {
+		return s, nil
+	}
+	m, err := d.cfg.Store.Marker(ctx, id)
+	if err != nil {
+		return nil, unavailable("looking for the session", err)
+	}
+	if m == nil || m.Kept || m.Session.Epoch != p.own.Epoch {
+		return nil, fmt.Errorf("%w: there is no session %q", ErrLost, id)
+	}
+	sent := d.cfg.Now()
+	m.TTL, err = d.cfg.Store.Renew(ctx, m.Lease)
+	if err != nil {
+		return nil, unlessClassed(err, "renewing the session")
+	}
+	s := d.newSession(Spec{TTL: m.TTL, Owner: m.Owner, OneShot: m.Session.OneShot})
+	g := d.newGrant(s, *m, sent)
+	s.grants = []*grant{g}
+	return d.adopt(g)
+}
+
+// trusted finds a remote caller's session that this process trusts.
+func (d *Lessor) trusted(id flight.SessionID) *session {
+	if g := d.find(id); g != nil && !g.kept && g.trust() > 0 {
+		return g.session
 	}
 	return nil
 }
 
-// Session implements Service.
-func (d *Desk) Session(ctx context.Context, id flight.SessionID) (Session, error) {
-	d.mu.Lock()
-	s := d.remote[id]
-	d.mu.Unlock()
-	if s != nil && s.terms[0].trust() > 0 {
-		return s, nil
-	}
-	p, err := d.guard.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	markers, err := d.cfg.Registry.Markers(ctx, id)
-	if err != nil {
-		return nil, unavailable("looking for the session", err)
-	}
-	if len(markers) == 0 || markers[0].Kept || markers[0].Epoch != p.stamp.Epoch {
-		return nil, fmt.Errorf("%w: there is no session %s", ErrLost, id)
-	}
-	return d.attach(ctx, markers[0])
-}
-
-// attach takes up a session that was found in etcd.
-func (d *Desk) attach(ctx context.Context, m Marker) (Session, error) {
-	sent := d.cfg.Now()
-	ttl, err := d.cfg.Registry.Renew(ctx, m.Lease)
-	if err != nil {
-		return nil, unlessClassed(err, "renewing the session")
-	}
-	m.TTL = ttl
-	d.mu.Lock()
-	if s := d.remote[m.Session]; s != nil && s.terms[0].trust() > 0 { // somebody else found it at the same time
-		d.mu.Unlock()
-		return s, nil
-	}
-	d.mu.Unlock()
-	t := d.newTerm(m, m.Owner, sent)
-	if err := d.enlist(t); err != nil {
-		t.end(err)
-		return nil, err
-	}
-	s := &session{desk: d, spec: Spec{TTL: ttl, Owner: m.Owner}, granting: make(chan struct{}, 1), terms: []*term{t}}
-	return s, d.adopt(s, t)
-}
-
-// grant asks etcd for a new term.
-func (d *Desk) grant(ctx context.Context, spec Spec) (*term, error) {
-	p, err := d.guard.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	m := Marker{Session: newSessionID(), TTL: spec.TTL, Epoch: p.stamp.Epoch, Kept: spec.Kept, Boot: d.cfg.Boot, Node: d.cfg.Node, Owner: spec.Owner}
-	sent := d.cfg.Now()
-	g, err := d.cfg.Registry.Grant(ctx, p.stamp, m)
-	switch {
-	case isStamp(err):
-		if again := d.guard.relook(ctx); again != nil {
-			return nil, again
+// EndSession implements Sessions.
+func (d *Lessor) EndSession(ctx context.Context, id flight.SessionID) error {
+	ctx, cancel := d.bounded(ctx)
+	defer cancel()
+	if g := d.find(id); g != nil {
+		cause := ErrClosed // the word of a remote caller
+		if g.kept {
+			cause = errEnded
 		}
-		return nil, unavailable("the guard key has just changed", err)
-	case err != nil:
-		return nil, unavailable("starting a session", err) // a lease that was granted all the same ends by itself
+		if err := g.close(ctx, cause); err != nil {
+			return err
+		}
+	} else {
+		m, err := d.cfg.Store.Marker(ctx, id)
+		if err != nil {
+			return unavailable("looking for the session", err)
+		}
+		if m == nil {
+			return nil
+		}
+		if err := d.cfg.Store.Revoke(ctx, m.Lease); err != nil {
+			return unavailable("ending the session", err)
+		}
 	}
-	if err := d.guard.saw(p, g.Revision); err != nil {
+	if g := d.find(id); g != nil {
+		g.lose(errEnded) // it was found and renewed meanwhile
+	}
+	return nil
+}
+
+// InUse implements Sessions.
+func (d *Lessor) InUse(id flight.SessionID) bool {
+	g := d.find(id)
+	return g != nil && g.kept && g.unreleased() > 0
+}
+
+// current returns a grant that takes leases, or nil; an error when there never will be one.
+func (s *session) current() (*grant, error) {
+	if _, _, err := s.lessor.guard.cached(); err != nil {
 		return nil, err
 	}
-	m.Lease, m.TTL = g.Lease, g.TTL
-	t := d.newTerm(m, spec.Owner, sent)
-	if err := d.enlist(t); err != nil {
-		t.end(err)
-		return nil, err
-	}
-	d.cfg.Events.termStarted(t.id, t.ttl)
-	return t, nil
-}
-
-// holds reports whether t is a term of the session.
-func (s *session) holds(t *term) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Contains(s.terms, t)
-}
-
-// ID implements Session.
-func (s *session) ID() flight.SessionID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.terms[len(s.terms)-1].id
-}
-
-// current is a term that takes claims, or nil; an error when there never will be one.
-func (s *session) current() (*term, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, ErrClosed
 	}
-	for i := len(s.terms) - 1; i >= 0; i-- {
-		if s.terms[i].room() || !s.spec.Kept && s.terms[i].alive() {
-			return s.terms[i], nil
+	for _, g := range slices.Backward(s.grants) {
+		if g.hasRoom() {
+			return g, nil
 		}
 	}
 	if !s.spec.Kept {
-		return nil, s.terms[0].why()
+		why := s.grants[0].why()
+		if !errors.Is(why, ErrClosed) && !errors.Is(why, ErrLost) {
+			why = fmt.Errorf("%w: %w", ErrLost, why) // its etcd was refused, and is not any more
+		}
+		return nil, why
 	}
 	return nil, nil
 }
 
-// term gives a term that takes claims, a new one if need be.
-func (s *session) term(ctx context.Context) (*term, error) {
-	if t, err := s.current(); t != nil || err != nil {
-		return t, err
+// grant returns a grant that takes leases, a new one if need be.
+func (s *session) grant(ctx context.Context) (*grant, error) {
+	if g, err := s.current(); g != nil || err != nil {
+		return g, err
 	}
 	select {
 	case s.granting <- struct{}{}:
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, unavailable("waiting for a session", context.Cause(ctx))
 	}
 	defer func() { <-s.granting }()
-	if t, err := s.current(); t != nil || err != nil {
-		return t, err
+	if g, err := s.current(); g != nil || err != nil {
+		return g, err
 	}
-	t, err := s.desk.grant(ctx, s.spec)
+	g, err := s.lessor.grant(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		t.end(ErrClosed)
-		return nil, ErrClosed
+	closed := s.closed
+	if !closed {
+		s.grants = append(slices.DeleteFunc(s.grants, func(g *grant) bool { return g.needed.Err() != nil }), g)
 	}
-	s.terms = append(slices.DeleteFunc(s.terms, func(t *term) bool { return !t.alive() }), t)
-	return t, s.desk.startKeeper(t)
+	s.mu.Unlock()
+	if closed {
+		return nil, errors.Join(ErrClosed, g.close(ctx, ErrClosed))
+	}
+	return g, s.lessor.startKeeper(g)
+}
+
+// newest is the grant that Ref names.
+func (s *session) newest() *grant {
+	if g, err := s.current(); err == nil && g != nil {
+		return g
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.grants[len(s.grants)-1]
+}
+
+// Ref implements Session.
+func (s *session) Ref() flight.Session { return s.newest().ref }
+
+// Trust implements Session.
+func (s *session) Trust() time.Duration { return s.newest().trust() }
+
+// TTL implements Session.
+func (s *session) TTL() time.Duration { return s.newest().ttl }
+
+// Reserve implements Session.
+func (s *session) Reserve(ctx context.Context, key flight.Key, nonce flight.Nonce) (Lease, error) {
+	for {
+		g, err := s.grant(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if ok, _ := g.reserve(); ok {
+			return &reservation{grant: g, key: key, nonce: nonce}, nil
+		} // it ended, or was filled, at the same moment
+	}
 }
 
 // Renew implements Session.
 func (s *session) Renew(ctx context.Context) (time.Duration, error) {
 	s.mu.Lock()
-	t, closed := s.terms[len(s.terms)-1], s.closed
+	closed := s.closed
 	s.mu.Unlock()
 	if closed {
 		return 0, ErrClosed
 	}
-	return t.renew(ctx)
+	ctx, cancel := s.lessor.bounded(ctx)
+	defer cancel()
+	return s.newest().renew(ctx)
 }
 
 // Close implements Session.
 func (s *session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
-	terms := slices.Clone(s.terms)
+	grants := slices.Clone(s.grants)
 	s.mu.Unlock()
 	var errs []error
-	for _, t := range terms {
-		errs = append(errs, s.desk.revoke(ctx, t))
+	for _, g := range grants {
+		errs = append(errs, g.close(ctx, ErrClosed))
 	}
-	s.desk.mu.Lock()
-	delete(s.desk.kept, s)
-	s.desk.mu.Unlock()
+	s.lessor.mu.Lock()
+	delete(s.lessor.kept, s)
+	s.lessor.mu.Unlock()
 	return errors.Join(errs...)
-}
-
-// revoke ends a term in etcd too: its claims go with it. A term that lost nothing by that is retired first, so that
-// nobody takes its end for a death.
-func (d *Desk) revoke(ctx context.Context, t *term) error {
-	switch why := t.why(); {
-	case why != nil && !t.silent():
-		return nil // it ended before; its keeper, or its time to live, buries it
-	case why == nil && t.end(ErrClosed) == 0:
-		o := &op{done: make(chan struct{}, 1)}
-		o.Op = Op{Kind: OpRetire, Session: t.id, Lease: t.lease}
-		_ = d.commitOne(ctx, o) // without it the sweeper looks once for nothing
-	}
-	if err := d.cfg.Registry.Revoke(ctx, t.lease); err != nil {
-		return unavailable("ending the session", err)
-	}
-	return nil
 }

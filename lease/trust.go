@@ -31,13 +31,13 @@ func (i Instant) Since(earlier Instant) time.Duration {
 	return max(i.mono.Sub(earlier.mono), i.wall.Sub(earlier.wall), i.boot-earlier.boot)
 }
 
-// Margin is how much earlier than etcd a holder stops to believe in its lease: max(500 ms, TTL/5).
+// Margin is how much earlier than etcd a holder stops trusting its session: max(500 ms, TTL/5).
 func Margin(ttl time.Duration) time.Duration { return max(500*time.Millisecond, ttl/5) }
 
 // RenewEvery is the period of renewals.
 func RenewEvery(ttl time.Duration) time.Duration { return ttl / 3 }
 
-// Window is the time in which a holder may believe in its lease. It opens when a renewal is *sent*: etcd cannot have
+// Window is the time in which a holder may trust its session. It opens when a renewal is *sent*: etcd cannot have
 // started to count before that, so however late the answer comes, the window ends before the lease does.
 // The zero Window is shut.
 type Window struct {

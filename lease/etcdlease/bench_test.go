@@ -2,7 +2,7 @@ package etcdlease_test
 
 import (
 	"context"
-	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"runtime"
 	"sync"
@@ -16,18 +16,8 @@ import (
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
 	"github.com/flightd/flightd/lease/etcdlease/etcdtest"
+	"github.com/flightd/flightd/lease/leasetest"
 )
-
-// noLedger is a guard that knows nothing.
-type noLedger struct{}
-
-func (noLedger) Epoch() uint32      { return 1 }
-func (noLedger) MaxRevision() int64 { return 0 }
-
-func newBoot() (b lease.Boot) {
-	_, _ = rand.Read(b[:])
-	return b
-}
 
 // BenchmarkClaim measures claims by many callers over the in-process client, with and without releases, each key once.
 func BenchmarkClaim(b *testing.B) {
@@ -38,6 +28,11 @@ func BenchmarkClaim(b *testing.B) {
 			})
 		}
 	}
+}
+
+func nonceOf(i int64) (n flight.Nonce) {
+	binary.BigEndian.PutUint64(n[:], uint64(i))
+	return n
 }
 
 // BenchmarkTuning shows what lanes and batch sizes do at 256 callers.
@@ -55,15 +50,15 @@ func benchClaim(b *testing.B, callers int, release bool, tuning etcdlease.Tuning
 	server := etcdtest.Start(b)
 	client := server.InProcess(b)
 	var batches, ops atomic.Int64
-	desk, err := etcdlease.New(etcdlease.Config{
-		Client: client, Server: server.Transactor(), Deployment: "bench", Boot: newBoot(), Guard: noLedger{}, Tuning: tuning,
+	lessor, err := etcdlease.New(etcdlease.Config{
+		Client: client, Server: server.Transactor(), Deployment: "bench", Guard: leasetest.NewLedger(), Tuning: tuning,
 		Events: lease.Events{Committed: func(n int, _ time.Duration, _ error) { batches.Add(1); ops.Add(int64(n)) }},
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	ctx := context.Background()
-	session, err := desk.NewSession(ctx, lease.Spec{Owner: "bench:1", Kept: true})
+	session, err := lessor.NewSession(ctx, lease.Spec{Owner: "bench:1", Kept: true})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -79,7 +74,10 @@ func benchClaim(b *testing.B, callers int, release bool, tuning etcdlease.Tuning
 	for range callers {
 		all.Go(func() {
 			for i := next.Add(1) - 1; i < int64(b.N); i = next.Add(1) - 1 {
-				l, err := session.Acquire(ctx, keys[i])
+				l, err := session.Reserve(ctx, keys[i], nonceOf(i))
+				if err == nil {
+					err = l.Claim(ctx)
+				}
 				if err != nil {
 					b.Error(err)
 					return
@@ -94,7 +92,7 @@ func benchClaim(b *testing.B, callers int, release bool, tuning etcdlease.Tuning
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "claims/s")
 	b.ReportMetric(float64(ops.Load())/float64(max(batches.Load(), 1)), "ops/batch")
-	if err := desk.Close(ctx); err != nil {
+	if err := lessor.Close(ctx); err != nil {
 		b.Error(err)
 	}
 }
@@ -115,7 +113,7 @@ func benchSteady(b *testing.B, tuned bool) {
 			cfg.CompactionBatchLimit, cfg.CompactionSleepInterval = 10_000, time.Millisecond
 		}
 	})
-	desk, err := etcdlease.New(etcdlease.Config{Client: server.InProcess(b), Server: server.Transactor(), Deployment: "bench", Boot: newBoot(), Guard: noLedger{}})
+	lessor, err := etcdlease.New(etcdlease.Config{Client: server.InProcess(b), Server: server.Transactor(), Deployment: "bench", Guard: leasetest.NewLedger()})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -123,7 +121,7 @@ func benchSteady(b *testing.B, tuned bool) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); (&etcdlease.Compactor{Client: admin, Member: server.Member()}).Run(ctx) }()
-	session, err := desk.NewSession(ctx, lease.Spec{Owner: "bench:1", Kept: true})
+	session, err := lessor.NewSession(ctx, lease.Spec{Owner: "bench:1", Kept: true})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -133,7 +131,10 @@ func benchSteady(b *testing.B, tuned bool) {
 	for range 256 {
 		all.Go(func() {
 			for i := next.Add(1); i <= int64(b.N); i = next.Add(1) {
-				l, err := session.Acquire(ctx, flight.MustKey(fmt.Sprintf("bench/charge-card/order-%d", i)))
+				l, err := session.Reserve(ctx, flight.MustKey(fmt.Sprintf("bench/charge-card/order-%d", i)), nonceOf(i))
+				if err == nil {
+					err = l.Claim(ctx)
+				}
 				if err != nil {
 					b.Error(err)
 					return
@@ -156,7 +157,7 @@ func benchSteady(b *testing.B, tuned bool) {
 	b.ReportMetric(float64(mem.HeapAlloc)/1e6, "MB-heap")
 	stop()
 	<-ended
-	if err := desk.Close(context.Background()); err != nil {
+	if err := lessor.Close(context.Background()); err != nil {
 		b.Error(err)
 	}
 }

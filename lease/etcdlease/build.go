@@ -10,41 +10,43 @@ import (
 // builder makes the messages of one batch. They are taken from blocks that are allocated once for the whole batch:
 // one by one they were a seventh of all objects that a flight costs.
 type builder struct {
-	r    *registry
+	s    *store
 	keys []byte
 
 	compares  []pb.Compare
-	revisions []pb.Compare_CreateRevision
+	creates   []pb.Compare_CreateRevision
 	requests  []pb.RequestOp
 	puts      []pb.PutRequest
 	putOps    []pb.RequestOp_RequestPut
 	deletes   []pb.DeleteRangeRequest
 	deleteOps []pb.RequestOp_RequestDeleteRange
+	values    []pb.Compare_Value
 }
 
-func newBuilder(r *registry, ops []*lease.Op) *builder {
+func newBuilder(s *store, ops []*lease.Op) *builder {
 	puts, deletes, bytes := 0, 0, 0
 	for _, o := range ops {
-		bytes += len(r.prefix) + len("k/") + len(o.Key) + len(o.Value)
-		if o.Kind == lease.OpRelease {
-			deletes++
-		} else {
+		bytes += len(s.prefix) + len("k/") + len(o.Key) + len(o.Value)
+		if o.Kind.Puts() {
 			puts++
+		} else {
+			deletes++
 		}
 	}
 	return &builder{
-		r: r, keys: make([]byte, 0, bytes),
-		compares: make([]pb.Compare, len(ops)), revisions: make([]pb.Compare_CreateRevision, len(ops)),
+		s: s, keys: make([]byte, 0, bytes),
+		compares: make([]pb.Compare, len(ops)), creates: make([]pb.Compare_CreateRevision, puts),
 		requests: make([]pb.RequestOp, len(ops)),
 		puts:     make([]pb.PutRequest, puts), putOps: make([]pb.RequestOp_RequestPut, puts),
 		deletes: make([]pb.DeleteRangeRequest, deletes), deleteOps: make([]pb.RequestOp_RequestDeleteRange, deletes),
+		values: make([]pb.Compare_Value, deletes),
 	}
 }
 
 // next takes the first of a block.
 func next[T any](block *[]T) *T {
 	if len(*block) == 0 {
-		return new(T) // nested transactions need a few more
+		return new(T) // the comparisons of markers, and nested transactions, need a few more
 	}
 	one := &(*block)[0]
 	*block = (*block)[1:]
@@ -60,30 +62,47 @@ func (b *builder) bytes(words ...string) []byte {
 	return b.keys[start:len(b.keys):len(b.keys)]
 }
 
-// created compares the revision at which a key was created; that of a key that is not there is 0.
-func (b *builder) created(key []byte, result pb.Compare_CompareResult, revision int64) *pb.Compare {
-	union := next(&b.revisions)
-	union.CreateRevision = revision
+// exists compares whether there is a key: the create revision of one that is not there is 0.
+func (b *builder) exists(key []byte, want bool) *pb.Compare {
 	c := next(&b.compares)
-	c.Key, c.Target, c.Result, c.TargetUnion = key, pb.Compare_CREATE, result, union
+	c.Key, c.Target, c.Result, c.TargetUnion = key, pb.Compare_CREATE, pb.Compare_EQUAL, next(&b.creates)
+	if want {
+		c.Result = pb.Compare_GREATER
+	}
 	return c
 }
 
 func (b *builder) sessionLives(id flight.SessionID) *pb.Compare {
-	return b.created([]byte(b.r.markerKey(id)), pb.Compare_GREATER, 0)
+	return b.exists([]byte(b.s.markerKey(id)), true)
 }
 
-// parts gives an operation's own comparison, without that of its session, and what it does.
+// valueIs compares the value of a key. It fails for a key that is not there.
+func (b *builder) valueIs(key []byte, value string) *pb.Compare {
+	union := next(&b.values)
+	union.Value = b.bytes(value)
+	c := next(&b.compares)
+	c.Key, c.Target, c.Result, c.TargetUnion = key, pb.Compare_VALUE, pb.Compare_EQUAL, union
+	return c
+}
+
+func (b *builder) writtenAt(key []byte, revision int64) *pb.Compare {
+	c := next(&b.compares)
+	c.Key, c.Target, c.Result, c.TargetUnion = key, pb.Compare_MOD, pb.Compare_EQUAL, &pb.Compare_ModRevision{ModRevision: revision}
+	return c
+}
+
+// parts returns an operation's own comparison (nil: none), without that of its session, and what it does.
 func (b *builder) parts(o *lease.Op) (*pb.Compare, *pb.RequestOp) {
+	key := b.bytes(b.s.prefix, "k/", o.Key)
 	switch o.Kind {
 	case lease.OpClaim:
-		key := b.bytes(b.r.prefix, "k/", o.Key)
-		return b.created(key, pb.Compare_EQUAL, 0), b.put(key, b.bytes(o.Value), o.Lease)
+		return b.exists(key, false), b.put(key, b.bytes(o.Value), o.Lease)
+	case lease.OpReplace:
+		return nil, b.put(key, b.bytes(o.Value), o.Lease)
 	case lease.OpRelease:
-		key := b.bytes(b.r.prefix, "k/", o.Key)
-		return b.created(key, pb.Compare_EQUAL, o.Revision), b.remove(key)
+		return b.valueIs(key, o.Value), b.remove(key)
 	default:
-		return nil, b.put([]byte(b.r.markerKey(o.Session)), []byte(retired), o.Lease)
+		return b.writtenAt(key, o.ModRevision), b.remove(key)
 	}
 }
 
@@ -107,19 +126,19 @@ func (b *builder) remove(key []byte) *pb.RequestOp {
 	return r
 }
 
-// nested is one operation with its own comparisons. The put names a lease, and a put with a dead lease would fail the
-// whole batch: the comparison of the marker, which is on that lease, lets it fail softly.
+// nested is one operation with its own comparisons. The put names an etcd lease, and a put with a dead one would fail the
+// whole batch: the comparison of the marker, which is on that lease, lets the operation fail alone.
 func (b *builder) nested(o *lease.Op) *pb.RequestOp {
 	cmp, op := b.parts(o)
 	t := &pb.TxnRequest{Success: []*pb.RequestOp{op}}
 	if cmp != nil {
 		t.Compare = append(t.Compare, cmp)
 	}
-	if o.Kind != lease.OpRelease {
+	if o.Kind.Puts() {
 		t.Compare = append(t.Compare, b.sessionLives(o.Session))
 	}
 	if o.Kind == lease.OpClaim {
-		t.Failure = []*pb.RequestOp{get([]byte(b.r.claimKey(o.Key)))}
+		t.Failure = []*pb.RequestOp{get([]byte(b.s.claimKey(o.Key)))}
 	}
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: t}}
 }

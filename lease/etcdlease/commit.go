@@ -19,13 +19,12 @@ const maxCompares = 128
 // waryFor is how many batches go out nested after one whose keys were contended.
 const waryFor = 16
 
-// Transactor carries transactions to etcd. The server itself is one for those in its process.
+// Transactor sends transactions to etcd. The server itself is one for those in its process.
 type Transactor interface {
 	Txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)
 }
 
-// overNetwork carries transactions through a client's connection. They are sent once: what an error leaves open is
-// found out by reading.
+// overNetwork sends transactions through a client's connection, each once: who asked knows whether to ask again.
 type overNetwork struct{ kv pb.KVClient }
 
 func (o overNetwork) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
@@ -33,42 +32,42 @@ func (o overNetwork) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse
 	return answer, clientv3.ContextError(ctx, err)
 }
 
-// Commit implements lease.Claims.
+// Commit implements lease.ClaimStore.
 //
 // A batch goes out flat: one list of comparisons, all of which nearly always hold, and one list of puts and deletes.
 // Nested transactions cost etcd a quarter to three quarters more. Where one comparison fails nothing is done, and the
 // batch is sent again, nested: each operation with its own comparison, so that a key in use or a session that died
 // fails alone. The next batches go nested at once, because contention comes in bursts.
-func (r *registry) Commit(ctx context.Context, stamp lease.Stamp, ops []*lease.Op) (int64, error) {
-	if r.wary.Load() <= 0 {
-		if flat := r.flat(stamp, ops); flat != nil {
-			done, err := r.carrier.Txn(ctx, flat)
+func (s *store) Commit(ctx context.Context, own lease.Ownership, ops []*lease.Op) error {
+	if s.wary.Load() <= 0 {
+		if flat := s.flat(own, ops); flat != nil {
+			done, err := s.server.Txn(ctx, flat)
 			switch {
 			case err != nil:
-				return 0, err
+				return err
 			case done.Succeeded:
 				for _, o := range ops {
 					o.Done = true
 				}
-				return done.Header.Revision, nil
+				return nil
 			}
-			r.wary.Store(waryFor)
+			s.wary.Store(waryFor)
 		}
 	} else {
-		r.wary.Add(-1)
+		s.wary.Add(-1)
 	}
-	return r.commitNested(ctx, stamp, ops)
+	return s.commitNested(ctx, own, ops)
 }
 
 // flat builds the batch with all comparisons at the top; nil when etcd would not take so many.
-func (r *registry) flat(stamp lease.Stamp, ops []*lease.Op) *pb.TxnRequest {
-	b := newBuilder(r, ops)
+func (s *store) flat(own lease.Ownership, ops []*lease.Op) *pb.TxnRequest {
+	b := newBuilder(s, ops)
 	t := &pb.TxnRequest{Compare: make([]*pb.Compare, 0, len(ops)+4), Success: make([]*pb.RequestOp, 0, len(ops))}
-	t.Compare = append(t.Compare, r.stamped(stamp))
+	t.Compare = append(t.Compare, s.owned(own))
 	var alive map[flight.SessionID]struct{}
 	var last flight.SessionID
 	for _, o := range ops {
-		if o.Kind != lease.OpRelease && o.Session != last {
+		if o.Kind.Puts() && o.Session != last {
 			if _, seen := alive[o.Session]; !seen {
 				if alive == nil {
 					alive = make(map[flight.SessionID]struct{}, 4)
@@ -84,36 +83,36 @@ func (r *registry) flat(stamp lease.Stamp, ops []*lease.Op) *pb.TxnRequest {
 		}
 		t.Success = append(t.Success, op)
 	}
-	if !r.inProcess && len(t.Compare) > maxCompares {
+	if !s.inProcess && len(t.Compare) > maxCompares {
 		return nil
 	}
 	return t
 }
 
-// commitNested sends each operation as a transaction of its own inside the one for the stamp.
-func (r *registry) commitNested(ctx context.Context, stamp lease.Stamp, ops []*lease.Op) (int64, error) {
-	b := newBuilder(r, ops)
+// commitNested sends each operation as a transaction of its own inside the one that compares the guard key.
+func (s *store) commitNested(ctx context.Context, own lease.Ownership, ops []*lease.Op) error {
+	b := newBuilder(s, ops)
 	nested := make([]*pb.RequestOp, len(ops))
 	for i, o := range ops {
 		nested[i] = b.nested(o)
 	}
-	done, err := r.carrier.Txn(ctx, r.guarded(r.stamped(stamp), nested...))
+	done, err := s.server.Txn(ctx, s.guarded(s.owned(own), nested...))
 	switch {
 	case err != nil:
-		return 0, err
+		return err
 	case !done.Succeeded:
-		return 0, stampError(done.Responses[0])
+		return ownershipError(done.Responses[0])
 	}
 	for i, o := range ops {
-		if err := r.read(o, done.Responses[i].GetResponseTxn(), done.Header.Revision); err != nil {
-			return 0, err
+		if err := s.read(o, done.Responses[i].GetResponseTxn()); err != nil {
+			return err
 		}
 	}
-	return done.Header.Revision, nil
+	return nil
 }
 
 // read writes the answer to a nested operation into it.
-func (r *registry) read(o *lease.Op, answer *pb.TxnResponse, revision int64) error {
+func (s *store) read(o *lease.Op, answer *pb.TxnResponse) error {
 	if answer == nil {
 		return fmt.Errorf("etcdlease: etcd answered a transaction without the answer for %q", o.Key)
 	}
@@ -121,7 +120,7 @@ func (r *registry) read(o *lease.Op, answer *pb.TxnResponse, revision int64) err
 		return nil
 	}
 	for _, kv := range answer.Responses[0].GetResponseRange().GetKvs() {
-		e := r.entry(kv, revision)
+		e := s.entry(kv)
 		o.Holder = &e
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Compactor keeps the history of an embedded etcd short. Nobody reads it but the watch for dead sessions, and every
+// Compactor keeps the history of an embedded etcd short. Nobody reads it but the watch for ended sessions, and every
 // claim adds to it: left alone, a million claims cost 0.6 GB of memory.
 type Compactor struct {
 	Client   *clientv3.Client // of the member in this process

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -19,14 +20,17 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// TestCompactorShortensTheHistory, warns of the quota, defragments, and leaves the last moments to the watch for deaths.
+// TestCompactorShortensTheHistory, warns of the quota, defragments, and leaves the last moments to the watch for ended sessions.
 func TestCompactorShortensTheHistory(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
-	st := newStage(t, server)
-	desk := st.open(t, server.InProcess(t), leasetest.Options{})
-	s := session(t, desk, 15*time.Second)
-	first := acquire(t, s, key("1")).Claim().Revision
+	b := newBackend(t, server)
+	lessor := b.open(t, server.InProcess(t), leasetest.Options{})
+	s := session(t, lessor, 15*time.Second)
+	claim(t, s, key("1"))
+	claims, err := lessor.Claims(t.Context())
+	require.NoError(t, err)
+	first := claims[0].ModRevision
 
 	compacted, near, defragged := make(chan int64, 100), make(chan bool, 10), make(chan int64, 10)
 	var size, used, quota atomic.Int64
@@ -43,7 +47,7 @@ func TestCompactorShortensTheHistory(t *testing.T) {
 	}
 	stop := run(t, &c)
 	for revision := int64(0); revision <= first; {
-		acquire(t, s, key("2")).Release()
+		claim(t, s, key("2")).Release()
 		select {
 		case revision = <-compacted:
 		default:
@@ -56,13 +60,12 @@ func TestCompactorShortensTheHistory(t *testing.T) {
 	if size.Load() < used.Load() || used.Load() <= 0 || quota.Load() != 1000 {
 		t.Errorf("a file of %d bytes, %d in use, quota %d", size.Load(), used.Load(), quota.Load())
 	}
-	if _, err := st.admin.Get(t.Context(), "x", clientv3.WithRev(first)); !errors.Is(err, rpctypes.ErrCompacted) {
+	if _, err := b.admin.Get(t.Context(), "x", clientv3.WithRev(first)); !errors.Is(err, rpctypes.ErrCompacted) {
 		t.Errorf("reading what was compacted: %v", err)
 	}
-	all, err := desk.Claims(t.Context())
-	if err != nil || len(all) == 0 {
-		t.Errorf("claims %+v, %v", all, err)
-	}
+	claims, err = lessor.Claims(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, claims)
 }
 
 func TestCheckServer(t *testing.T) {
@@ -83,21 +86,21 @@ func TestCheckServer(t *testing.T) {
 
 // A node whose etcd is away starts, and says so.
 func TestNewDoesNotNeedEtcd(t *testing.T) {
-	desk, err := etcdlease.New(etcdlease.Config{
-		Client: etcdtest.DialSocket(t, t.TempDir()+"/nobody"), Deployment: "d", Boot: newBoot(), Guard: noLedger{},
+	lessor, err := etcdlease.New(etcdlease.Config{
+		Client: etcdtest.DialSocket(t, t.TempDir()+"/nobody"), Deployment: "d", Guard: leasetest.NewLedger(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if err := desk.Ready(ctx); !errors.Is(err, lease.ErrUnavailable) {
+	if err := lessor.Ready(ctx); !errors.Is(err, lease.ErrUnavailable) {
 		t.Errorf("ready: %v", err)
 	}
-	if _, err := desk.NewSession(ctx, lease.Spec{}); !errors.Is(err, lease.ErrUnavailable) {
+	if _, err := lessor.NewSession(ctx, lease.Spec{}); !errors.Is(err, lease.ErrUnavailable) {
 		t.Errorf("new session: %v", err)
 	}
-	if err := desk.Close(ctx); err != nil {
+	if err := lessor.Close(ctx); err != nil {
 		t.Error(err)
 	}
 }

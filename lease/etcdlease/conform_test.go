@@ -3,10 +3,13 @@ package etcdlease_test
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/flightd/flightd/flight"
@@ -16,22 +19,22 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// stage is a prefix of its own in a real etcd; every node reaches it through a proxy of its own.
-type stage struct {
+// backend is a prefix of its own in a real etcd; every node reaches it through a proxy of its own.
+type backend struct {
 	server *etcdtest.Server
 	admin  *clientv3.Client
 	prefix string
 	ledger *leasetest.Ledger
 }
 
-func newStage(t testing.TB, server *etcdtest.Server) *stage {
+func newBackend(t testing.TB, server *etcdtest.Server) *backend {
 	t.Helper()
-	return &stage{server: server, admin: server.InProcess(t), prefix: "suite/" + strings.ToLower(rand.Text()) + "/", ledger: leasetest.NewLedger()}
+	return &backend{server: server, admin: server.InProcess(t), prefix: "suite/" + strings.ToLower(rand.Text()) + "/", ledger: leasetest.NewLedger()}
 }
 
 // node is a service with the lever that the suite wants.
 type node struct {
-	*lease.Desk
+	*lease.Lessor
 	proxy *etcdtest.Proxy
 }
 
@@ -39,20 +42,20 @@ func (n *node) Partition(c leasetest.Cut) {
 	n.proxy.Cut(c == leasetest.CutRequests, c == leasetest.CutAnswers)
 }
 
-func (s *stage) Node(t testing.TB, o leasetest.Options) leasetest.Node {
+func (b *backend) Node(t testing.TB, o leasetest.Options) leasetest.Node {
 	t.Helper()
-	proxy := etcdtest.NewProxy(t, s.server.Socket())
-	return &node{s.open(t, etcdtest.DialSocket(t, proxy.Socket), o), proxy}
+	proxy := etcdtest.NewProxy(t, b.server.Socket())
+	return &node{b.open(t, etcdtest.DialSocket(t, proxy.Socket), o), proxy}
 }
 
 // open starts a service over the client; it is closed before the client is.
-func (s *stage) open(t testing.TB, client *clientv3.Client, o leasetest.Options) *lease.Desk {
+func (b *backend) open(t testing.TB, client *clientv3.Client, o leasetest.Options) *lease.Lessor {
 	t.Helper()
 	cfg := etcdlease.Config{
-		Client: client, Prefix: s.prefix, Deployment: leasetest.Deployment, Boot: newBoot(), Node: o.Node, Guard: s.ledger, Events: o.Events,
+		Client: client, Prefix: b.prefix, Deployment: leasetest.Deployment, Node: o.Node, Guard: b.ledger, Events: o.Events,
 	}
 	if client.ActiveConnection() == nil {
-		cfg.Server = s.server.Transactor()
+		cfg.Server = b.server.Transactor()
 	}
 	if o.Guard != nil {
 		cfg.Guard = o.Guard
@@ -60,43 +63,85 @@ func (s *stage) open(t testing.TB, client *clientv3.Client, o leasetest.Options)
 	if o.Deployment != "" {
 		cfg.Deployment = o.Deployment
 	}
-	desk, err := etcdlease.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lessor, err := etcdlease.New(cfg)
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if err := desk.Close(ctx); err != nil {
+		if err := lessor.Close(ctx); err != nil {
 			t.Logf("closing: %v", err) // a cut connection may make it fail; leases expire
 		}
 	})
-	return desk
+	return lessor
 }
 
-func (s *stage) Ledger() *leasetest.Ledger { return s.ledger }
+func (b *backend) Ledger() *leasetest.Ledger { return b.ledger }
 
-func (s *stage) Expire(t testing.TB, id flight.SessionID) {
+func (b *backend) Expire(t testing.TB, id flight.SessionID) {
 	t.Helper()
-	got, err := s.admin.Get(context.Background(), s.prefix+"s/"+string(id))
-	if err != nil || len(got.Kvs) != 1 {
-		t.Fatalf("the marker of %s: %v, %v", id, got, err)
-	}
-	if _, err := s.admin.Revoke(context.Background(), clientv3.LeaseID(got.Kvs[0].Lease)); err != nil {
-		t.Fatal(err)
-	}
+	got, err := b.admin.Get(t.Context(), b.prefix+"s/"+string(id))
+	require.NoError(t, err)
+	require.Len(t, got.Kvs, 1, "the marker of %s", id)
+	_, err = b.admin.Revoke(t.Context(), clientv3.LeaseID(got.Kvs[0].Lease))
+	require.NoError(t, err)
 }
 
-func (s *stage) DropGuardKey(t testing.TB) {
+func (b *backend) DropGuardKey(t testing.TB) {
 	t.Helper()
-	if _, err := s.admin.Delete(context.Background(), s.prefix+"guard"); err != nil {
-		t.Fatal(err)
+	_, err := b.admin.Delete(t.Context(), b.prefix+"guard")
+	require.NoError(t, err)
+}
+
+func (b *backend) SetCounter(t testing.TB, n uint64) {
+	t.Helper()
+	var err error
+	if n == 0 {
+		_, err = b.admin.Delete(t.Context(), b.prefix+"counter")
+	} else {
+		_, err = b.admin.Put(t.Context(), b.prefix+"counter", strconv.FormatUint(n, 10))
 	}
+	require.NoError(t, err)
+}
+
+func (b *backend) MarkedOneShot(t testing.TB, id flight.SessionID) bool {
+	t.Helper()
+	got, err := b.admin.Get(t.Context(), b.prefix+"s/"+string(id))
+	require.NoError(t, err)
+	if len(got.Kvs) == 0 {
+		return false
+	}
+	var marker struct {
+		OneShot bool `json:"one_shot"`
+	}
+	require.NoError(t, json.Unmarshal(got.Kvs[0].Value, &marker))
+	return marker.OneShot
 }
 
 // TestEtcdConforms runs the suite over a real etcd, through sockets.
 func TestEtcdConforms(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
-	leasetest.Run(t, leasetest.Factory{Stage: func(t testing.TB) leasetest.Stage { return newStage(t, server) }})
+	leasetest.Run(t, leasetest.Factory{Backend: func(t testing.TB) leasetest.Backend { return newBackend(t, server) }})
+}
+
+// inProcess is a backend without connections: the client of the embedded server, as a node uses it.
+type inProcess struct{ *backend }
+
+func (b inProcess) Node(t testing.TB, o leasetest.Options) leasetest.Node {
+	t.Helper()
+	return uncut{b.open(t, b.server.InProcess(t), o)}
+}
+
+type uncut struct{ *lease.Lessor }
+
+func (uncut) Partition(leasetest.Cut) { panic("a client in the server's process has no connection") }
+
+// TestEmbeddedEtcdConforms runs the suite over the client that calls the server directly.
+func TestEmbeddedEtcdConforms(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	leasetest.Run(t, leasetest.Factory{
+		Backend: func(t testing.TB) leasetest.Backend { return inProcess{newBackend(t, server)} },
+		Uncut:   true,
+	})
 }

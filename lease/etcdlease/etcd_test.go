@@ -2,11 +2,13 @@ package etcdlease_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/flightd/flightd/flight"
@@ -17,205 +19,240 @@ import (
 
 func key(id string) flight.Key { return flight.MustKey("test/charge/" + id) }
 
-// inProcess is a stage without connections: the client of the embedded server, as a node uses it.
-type inProcess struct{ *stage }
-
-func (s inProcess) Node(t testing.TB, o leasetest.Options) leasetest.Node {
-	t.Helper()
-	return uncut{s.open(t, s.server.InProcess(t), o)}
-}
-
-type uncut struct{ *lease.Desk }
-
-func (uncut) Partition(leasetest.Cut) { panic("a client in the server's process has no connection") }
-
-// TestEmbeddedEtcdConforms runs the suite over the client that calls the server directly.
-func TestEmbeddedEtcdConforms(t *testing.T) {
-	t.Parallel()
-	server := etcdtest.Start(t)
-	leasetest.Run(t, leasetest.Factory{
-		Stage: func(t testing.TB) leasetest.Stage { return inProcess{newStage(t, server)} },
-		Uncut: true,
-	})
-}
-
-func session(t testing.TB, d *lease.Desk, ttl time.Duration) lease.Session {
+func session(t testing.TB, d *lease.Lessor, ttl time.Duration) lease.Session {
 	t.Helper()
 	s, err := d.NewSession(t.Context(), lease.Spec{TTL: ttl, Owner: "test", Kept: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
-func acquire(t testing.TB, s lease.Session, k flight.Key) lease.Lease {
+func reserve(t testing.TB, s lease.Session, k flight.Key) lease.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
-		l, err := s.Acquire(ctx, k)
+		l, err := s.Reserve(ctx, k, leasetest.NewNonce())
 		if err == nil {
 			return l
 		}
 		if !errors.Is(err, lease.ErrUnavailable) || ctx.Err() != nil {
-			t.Fatalf("acquire %s: %v", k, err)
+			t.Fatalf("reserve %s: %v", k, err)
 		}
 	}
 }
 
-// TestServerRestarts: claims outlive the server, the session goes on, and while it is away claims are refused as
-// unavailable.
+// claim waits until the key is free.
+func claim(t testing.TB, s lease.Session, k flight.Key) lease.Lease {
+	t.Helper()
+	l := reserve(t, s, k)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		err := l.Claim(ctx)
+		if err == nil {
+			return l
+		}
+		if !errors.Is(err, lease.ErrHeld) || ctx.Err() != nil {
+			t.Fatalf("claim %s: %v", k, err)
+		}
+	}
+}
+
+// TestServerRestarts: sessions and claims outlive the server, and while it is away nothing can be claimed.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
-	st := newStage(t, server)
-	desk := st.open(t, server.Dial(t), leasetest.Options{})
-	s := session(t, desk, 15*time.Second)
-	l := acquire(t, s, key("1"))
-	_ = st.admin.Close()
+	b := newBackend(t, server)
+	lessor := b.open(t, server.Dial(t), leasetest.Options{})
+	s := session(t, lessor, 15*time.Second)
+	l := claim(t, s, key("1"))
+	_ = b.admin.Close()
 	server.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	if _, err := s.TryAcquire(ctx, key("2")); !errors.Is(err, lease.ErrUnavailable) {
-		t.Fatalf("without a server: %v", err)
-	}
-	if _, err := s.Renew(ctx); !errors.Is(err, lease.ErrUnavailable) {
-		t.Fatalf("renewing without a server: %v", err)
-	}
+	two := reserve(t, s, key("2"))
+	require.ErrorIs(t, two.Claim(ctx), lease.ErrUnavailable)
+	_, err := s.Renew(ctx)
+	require.ErrorIs(t, err, lease.ErrUnavailable)
+	_, err = lessor.Living(ctx)
+	require.ErrorIs(t, err, lease.ErrUnavailable)
 	server.Restart(t)
-	two := acquire(t, s, key("2"))
-	if two.Claim().Session != l.Claim().Session || l.Trust() <= 0 || two.Claim().Compare(l.Claim()) <= 0 {
-		t.Errorf("after the restart: %+v after %+v, trust %v", two.Claim(), l.Claim(), l.Trust())
-	}
-	all, err := desk.Claims(t.Context())
-	if err != nil || len(all) != 2 {
-		t.Errorf("claims %+v, %v", all, err)
-	}
+	require.NoError(t, two.Claim(t.Context()))
+	require.Equal(t, l.Session(), two.Session())
+	require.Positive(t, l.Trust())
+	all, err := lessor.Claims(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 2)
 }
 
-// TestHazard20_EtcdIsRestoredFromABackup: nothing is claimed between the restore and the operator's word, and what is
-// claimed afterwards is newer than everything before.
+// TestHazard20_EtcdIsRestoredFromABackup: between the restore and the operator's word nothing is claimed and no end of a
+// session is proved, although the revision has caught up.
 func TestHazard20_EtcdIsRestoredFromABackup(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
-	st := newStage(t, server)
-	desk := st.open(t, server.Dial(t), leasetest.Options{})
-	s := session(t, desk, 60*time.Second)
-	acquire(t, s, key("before")).Release()
+	b := newBackend(t, server)
+	lessor := b.open(t, server.Dial(t), leasetest.Options{})
+	raise := func() {
+		_, counter, err := lessor.RaiseGuard(t.Context())
+		require.NoError(t, err)
+		b.ledger.Record(counter)
+	}
+	s := session(t, lessor, 60*time.Second)
+	raise()
 
-	_ = st.admin.Close()
+	_ = b.admin.Close()
 	server.Stop()
 	backup := t.TempDir()
-	if err := os.CopyFS(backup, os.DirFS(server.Dir)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.CopyFS(backup, os.DirFS(server.Dir)))
 	server.Restart(t)
-	l := acquire(t, s, key("1"))
-	for range 20 {
-		acquire(t, s, key("2")).Release()
+	for lessor.Ready(t.Context()) != nil { // it comes back
 	}
-	st.ledger.Saw(l.Claim().Revision + 20)
+	raise()
+	l := claim(t, s, key("1"))
+	younger := session(t, lessor, 60*time.Second).Ref() // the backup does not know it
 	server.Stop()
-	if err := errors.Join(os.RemoveAll(server.Dir), os.CopyFS(server.Dir, os.DirFS(backup))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(os.RemoveAll(server.Dir), os.CopyFS(server.Dir, os.DirFS(backup))))
 	server.Restart(t)
+	admin := server.InProcess(t)
+	for revision := int64(0); revision < younger.Revision+100; {
+		put, err := admin.Put(t.Context(), "others", "x")
+		require.NoError(t, err)
+		revision = put.Header.Revision
+	}
 
 	select {
-	case <-l.Context().Done(): // the patrol notices, though nobody claims
+	case <-l.Context().Done(): // it is noticed although nobody asks
 	case <-time.After(30 * time.Second):
-		t.Fatal("the lease does not end")
+		t.Fatal("trust does not end")
 	}
-	if cause := context.Cause(l.Context()); !errors.Is(cause, lease.ErrRegressed) {
-		t.Errorf("the lease ended with %v", cause)
-	}
-	for _, d := range []*lease.Desk{desk, st.open(t, server.Dial(t), leasetest.Options{})} {
-		if _, err := d.NewSession(t.Context(), lease.Spec{Kept: true}); !errors.Is(err, lease.ErrRegressed) {
-			t.Errorf("a session on the restored etcd: %v", err)
-		}
+	require.ErrorIs(t, context.Cause(l.Context()), lease.ErrRegressed)
+	for _, d := range []*lease.Lessor{lessor, b.open(t, server.Dial(t), leasetest.Options{})} {
+		_, err := d.Living(t.Context(), younger.ID)
+		require.ErrorIs(t, err, lease.ErrRegressed, "its marker is missing, and that proves nothing")
+		_, err = d.NewSession(t.Context(), lease.Spec{Kept: true})
+		require.ErrorIs(t, err, lease.ErrRegressed)
 	}
 	var lost *lease.RegressedError
-	if _, err := s.TryAcquire(t.Context(), key("1")); !errors.As(err, &lost) || lost.Seen >= lost.Known {
-		t.Errorf("a claim on the restored etcd: %v", err)
-	}
-	st.ledger.RaiseEpoch()
-	next := acquire(t, s, key("1"))
-	if next.Claim().Compare(l.Claim()) <= 0 {
-		t.Errorf("after the restore %+v, before it %+v", next.Claim(), l.Claim())
-	}
+	_, err := s.Reserve(t.Context(), key("2"), leasetest.NewNonce())
+	require.ErrorAs(t, err, &lost)
+	require.Less(t, lost.Seen, lost.Known)
+	b.ledger.RaiseEpoch()
+	next := claim(t, s, key("2"))
+	require.EqualValues(t, 2, next.Session().Epoch)
+	raise()
+	_, err = lessor.Living(t.Context())
+	require.NoError(t, err)
 }
 
-// TestAmbiguousClaimOverABrokenConnection: the request arrives, the answer does not, and neither does that of the
-// reading after it. The claim stands in etcd, nobody owns it, and it does not lock the key.
-func TestAmbiguousClaimOverABrokenConnection(t *testing.T) {
+// TestClaimOverABrokenConnection: the request arrives, the answer does not. The claim is asked again and found to be
+// ours, and it was written once.
+func TestClaimOverABrokenConnection(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
-	st := newStage(t, server)
+	b := newBackend(t, server)
 	proxy := etcdtest.NewProxy(t, server.Socket())
-	stray := make(chan flight.Claim, 10)
-	desk := st.open(t, etcdtest.DialSocket(t, proxy.Socket), leasetest.Options{
-		Events: lease.Events{Stray: func(_ flight.Key, c flight.Claim) { stray <- c }},
-	})
-	s := session(t, desk, 60*time.Second)
+	lessor := b.open(t, etcdtest.DialSocket(t, proxy.Socket), leasetest.Options{})
+	s := session(t, lessor, 60*time.Second)
+	l := reserve(t, s, key("1"))
 	proxy.Cut(false, true)
-	if _, err := s.TryAcquire(t.Context(), key("1")); !errors.Is(err, lease.ErrUnavailable) {
-		t.Fatalf("without answers: %v", err)
-	}
-	landed, err := st.admin.Get(t.Context(), st.prefix+"k/"+key("1").String())
-	if err != nil || len(landed.Kvs) != 1 {
-		t.Fatalf("the claim did not land: %v, %v", landed, err)
+	claimed := make(chan error, 1)
+	go func() { claimed <- l.Claim(t.Context()) }()
+	var landed int64
+	for landed == 0 {
+		got, err := b.admin.Get(t.Context(), b.prefix+"k/"+key("1").String())
+		require.NoError(t, err)
+		if len(got.Kvs) > 0 {
+			landed = got.Kvs[0].ModRevision
+		}
 	}
 	proxy.Cut(false, false)
-	l := acquire(t, s, key("1"))
-	removed := <-stray
-	if removed.Revision != landed.Kvs[0].CreateRevision || l.Claim().Revision <= removed.Revision {
-		t.Errorf("removed %+v, then claimed %+v", removed, l.Claim())
-	}
+	require.NoError(t, <-claimed)
+	all, err := lessor.Claims(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, landed, all[0].ModRevision)
+	require.Equal(t, l.Session().ID, all[0].Session)
 }
 
 // TestRenewalOfADeadConnectionDoesNotSpin: a server that is away costs neither time nor a flood of renewals.
 func TestRenewalOfADeadConnectionDoesNotSpin(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
-	st := newStage(t, server)
+	b := newBackend(t, server)
 	failed := make(chan struct{}, 1000)
-	desk := st.open(t, server.Dial(t), leasetest.Options{
+	lessor := b.open(t, server.Dial(t), leasetest.Options{
 		Events: lease.Events{RenewFailed: func(flight.SessionID, time.Duration, error) { failed <- struct{}{} }},
 	})
-	l := acquire(t, session(t, desk, 3*time.Second), key("1"))
-	_ = st.admin.Close()
+	l := claim(t, session(t, lessor, 3*time.Second), key("1"))
+	_ = b.admin.Close()
 	server.Stop()
 	select {
 	case <-l.Context().Done():
 	case <-time.After(30 * time.Second):
-		t.Fatal("the lease does not end")
+		t.Fatal("trust does not end")
 	}
-	if n := len(failed); n == 0 || n > 30 {
-		t.Errorf("%d renewals failed within one time to live", n)
-	}
+	require.NotEmpty(t, failed)
+	require.LessOrEqual(t, len(failed), 30, "renewals failed within one time to live")
 }
 
 // TestHazard37_KeysNameTheirDeployment: what an operator sees with etcdctl.
 func TestHazard37_KeysNameTheirDeployment(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
-	st := newStage(t, server)
-	desk := st.open(t, server.InProcess(t), leasetest.Options{Node: "n1"})
-	s := session(t, desk, 15*time.Second)
-	l := acquire(t, s, key("1"))
-	got, err := st.admin.Get(t.Context(), st.prefix, clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
-	byKey := map[string]string{}
+	b := newBackend(t, server)
+	lessor := b.open(t, server.InProcess(t), leasetest.Options{Node: "n1"})
+	s := session(t, lessor, 15*time.Second)
+	nonce := leasetest.NewNonce()
+	l, err := s.Reserve(t.Context(), key("1"), nonce)
+	require.NoError(t, err)
+	require.NoError(t, l.Claim(t.Context()))
+	_, _, err = lessor.RaiseGuard(t.Context())
+	require.NoError(t, err)
+	got, err := b.admin.Get(t.Context(), b.prefix, clientv3.WithPrefix())
+	require.NoError(t, err)
+	values := map[string]string{}
 	for _, kv := range got.Kvs {
-		byKey[string(kv.Key)[len(st.prefix):]] = string(kv.Value)
+		name := string(kv.Key)[len(b.prefix):]
+		values[name] = string(kv.Value)
+		if name == "s/"+string(l.Session().ID) {
+			require.Equal(t, l.Session().Revision, kv.CreateRevision)
+		}
 	}
-	if len(byKey) != 3 || byKey["guard"] != "flightd 1 1 "+leasetest.Deployment || byKey["s/"+string(s.ID())] == "" {
-		t.Errorf("keys: %q", byKey)
-	}
-	r, err := lease.ParseRecord(byKey["k/test/charge/1"])
-	if err != nil || r.Deployment != leasetest.Deployment || r.Session != l.Claim().Session || r.Owner != "test" || r.Epoch != 1 {
-		t.Errorf("the claim names %+v, %v", r, err)
+	require.Len(t, values, 4)
+	require.Equal(t, "flightd 1 1 "+leasetest.Deployment, values["guard"])
+	require.Equal(t, "1", values["counter"])
+	var marker map[string]any
+	require.NoError(t, json.Unmarshal([]byte(values["s/"+string(s.Ref().ID)]), &marker))
+	require.Equal(t, "test", marker["owner"])
+	require.Equal(t, "n1", marker["node"])
+	require.Equal(t, true, marker["kept"])
+	v, err := lease.ParseClaimValue(values["k/test/charge/1"])
+	require.NoError(t, err)
+	require.Equal(t, lease.ClaimValue{Epoch: 1, Nonce: nonce, Session: l.Session().ID}, v)
+}
+
+// TestUnreadableGuardIsNoAnswer: a guard key or counter that is damaged, or of a newer version, proves nothing.
+func TestUnreadableGuardIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	b := newBackend(t, server)
+	lessor := b.open(t, server.InProcess(t), leasetest.Options{})
+	id := session(t, lessor, 60*time.Second).Ref().ID
+	for _, name := range []string{"guard", "counter"} {
+		was, err := b.admin.Get(t.Context(), b.prefix+name)
+		require.NoError(t, err)
+		_, err = b.admin.Put(t.Context(), b.prefix+name, "flightd 99")
+		require.NoError(t, err)
+		_, err = lessor.Living(t.Context(), id)
+		require.ErrorIs(t, err, lease.ErrUnavailable)
+		if len(was.Kvs) > 0 {
+			_, err = b.admin.Put(t.Context(), b.prefix+name, string(was.Kvs[0].Value))
+		} else {
+			_, err = b.admin.Delete(t.Context(), b.prefix+name)
+		}
+		require.NoError(t, err)
+		living, err := lessor.Living(t.Context(), id)
+		require.NoError(t, err)
+		require.Contains(t, living.Sessions, id)
 	}
 }

@@ -21,7 +21,6 @@ type Config struct {
 	Server     Transactor       // the server that Client reaches, if it is in this process; else nil
 	Prefix     string           // of all keys, ending in "/"; "": DefaultPrefix
 	Deployment string
-	Boot       lease.Boot
 	Node       string
 	Guard      lease.Guard
 	Events     lease.Events
@@ -33,7 +32,7 @@ type Tuning struct {
 	Lanes         int
 	BatchSize     int
 	CommitTimeout time.Duration
-	Patrol        time.Duration
+	Maintain      time.Duration
 	Pool          int
 	Now           func() lease.Instant
 }
@@ -53,7 +52,7 @@ const maxPrefix = 128
 
 // New opens the lease service over an etcd. It does not talk to etcd yet: CheckServer and Service.Ready do, so that a
 // node whose etcd is away can start and answer receipts.
-func New(cfg Config) (*lease.Desk, error) {
+func New(cfg Config) (*lease.Lessor, error) {
 	if cfg.Client == nil {
 		return nil, &flight.InvalidError{Field: "etcd", Detail: "a client is required"}
 	}
@@ -75,9 +74,9 @@ func New(cfg Config) (*lease.Desk, error) {
 		return nil, &flight.InvalidError{Field: "etcd.batch", Detail: fmt.Sprintf("over the network at most %d comparisons", maxBatch)}
 	}
 	return lease.New(lease.Config{
-		Registry: newRegistry(cfg.Client, cfg.Server, prefix), Guard: cfg.Guard,
-		Deployment: cfg.Deployment, Boot: cfg.Boot, Node: cfg.Node, Events: cfg.Events, Now: t.Now,
-		Lanes: t.Lanes, BatchSize: t.BatchSize, CommitTimeout: t.CommitTimeout, Patrol: t.Patrol, Pool: t.Pool,
+		Store: newStore(cfg.Client, cfg.Server, prefix), Guard: cfg.Guard,
+		Deployment: cfg.Deployment, Node: cfg.Node, Events: cfg.Events, Now: t.Now,
+		Lanes: t.Lanes, BatchSize: t.BatchSize, CommitTimeout: t.CommitTimeout, Maintain: t.Maintain, Pool: t.Pool,
 	})
 }
 

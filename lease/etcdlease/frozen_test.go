@@ -30,29 +30,29 @@ func TestHolderProcess(t *testing.T) {
 	if socket == "" {
 		return
 	}
-	desk, err := etcdlease.New(etcdlease.Config{
+	lessor, err := etcdlease.New(etcdlease.Config{
 		Client: etcdtest.DialSocket(t, socket), Prefix: os.Getenv(holderPrefix), Deployment: leasetest.Deployment,
-		Boot: newBoot(), Guard: noLedger{},
+		Guard: leasetest.NewLedger(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := acquire(t, session(t, desk, 2*time.Second), key("1"))
+	l := claim(t, session(t, lessor, 2*time.Second), key("1"))
 	in := bufio.NewScanner(os.Stdin)
 	for fmt.Println("trust", int64(l.Trust())); in.Scan(); {
 		fmt.Println("trust", int64(l.Trust()))
 	}
-	_ = desk.Close(t.Context())
+	_ = lessor.Close(t.Context())
 }
 
-// TestHazard07_FrozenProcess stops a real process that holds a key (SIGSTOP), lets its lease expire and another claim the key,
-// and wakes it: the first thing it can say is that it believes in nothing.
+// TestHazard07_FrozenProcess stops a real process that holds a key (SIGSTOP), lets its session expire and another claim the key,
+// and wakes it: the first thing it can say is that it trusts nothing.
 func TestHazard07_FrozenProcess(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
-	st := newStage(t, server)
+	b := newBackend(t, server)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestHolderProcess$")
-	cmd.Env = append(os.Environ(), holderSocket+"="+server.Socket(), holderPrefix+"="+st.prefix)
+	cmd.Env = append(os.Environ(), holderSocket+"="+server.Socket(), holderPrefix+"="+b.prefix)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -76,8 +76,8 @@ func TestHazard07_FrozenProcess(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	desk := st.open(t, server.InProcess(t), leasetest.Options{})
-	heir := acquire(t, session(t, desk, lease.DefaultTTL), key("1"))
+	lessor := b.open(t, server.InProcess(t), leasetest.Options{})
+	heir := claim(t, session(t, lessor, lease.DefaultTTL), key("1"))
 	if _, err := fmt.Fprintln(in, "awake?"); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestHazard07_FrozenProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if trust := readTrust(t, lines); trust > 0 {
-		t.Errorf("the holder wakes up and trusts its lease for %v, while %+v holds the key", trust, heir.Claim())
+		t.Errorf("the holder wakes up and trusts its lease for %v, while session %s has the claim", trust, heir.Session().ID)
 	}
 }
 

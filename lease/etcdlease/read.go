@@ -2,152 +2,150 @@ package etcdlease
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
+	"strconv"
+	"strings"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease"
 )
 
 // pageSize is how many claims are read at once.
 const pageSize = 2000
 
-func (r *registry) entry(kv *mvccpb.KeyValue, seen int64) lease.Entry {
-	return lease.Entry{Key: string(kv.Key[len(r.claimKey("")):]), Value: string(kv.Value), Revision: kv.CreateRevision, Seen: seen}
+func (s *store) entry(kv *mvccpb.KeyValue) lease.Entry {
+	return lease.Entry{Key: string(kv.Key[len(s.claimKey("")):]), Value: string(kv.Value), ModRevision: kv.ModRevision}
 }
 
-// Get implements lease.Claims: one transaction of reads, linearizable.
-func (r *registry) Get(ctx context.Context, keys []string) ([]lease.Entry, int64, error) {
-	ops := make([]clientv3.Op, 0, len(keys)+1)
-	for _, k := range keys {
-		ops = append(ops, clientv3.OpGet(r.claimKey(k)))
-	}
-	if len(ops) == 0 {
-		ops = append(ops, clientv3.OpGet(r.guardKey(), clientv3.WithCountOnly()))
-	}
-	got, err := r.client.Txn(ctx).Then(ops...).Commit()
-	if err != nil {
-		return nil, 0, err
-	}
-	var found []lease.Entry
-	for i := range keys {
-		for _, kv := range got.Responses[i].GetResponseRange().GetKvs() {
-			found = append(found, r.entry(kv, got.Header.Revision))
-		}
-	}
-	return found, got.Header.Revision, nil
-}
-
-// List implements lease.Claims.
-func (r *registry) List(ctx context.Context) ([]lease.Entry, int64, error) {
-	var all []lease.Entry
-	revision, err := r.list(ctx, 0, func(kv *mvccpb.KeyValue) { all = append(all, r.entry(kv, kv.ModRevision)) })
-	return all, revision, err
-}
-
-// list reads all claims page by page, as of one revision: the given one, or the newest for 0.
-func (r *registry) list(ctx context.Context, revision int64, each func(*mvccpb.KeyValue)) (int64, error) {
-	from, end := r.claimKey(""), clientv3.GetPrefixRangeEnd(r.claimKey(""))
-	for {
+// List implements lease.ClaimStore. It reads page by page, all pages as of the revision of the first one.
+func (s *store) List(ctx context.Context) (all []lease.Entry, err error) {
+	from, end := s.claimKey(""), clientv3.GetPrefixRangeEnd(s.claimKey(""))
+	for revision := int64(0); ; {
 		opts := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision)}
-		got, err := r.client.Get(ctx, from, opts...)
+		got, err := s.client.Get(ctx, from, opts...)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		if revision == 0 {
-			revision = got.Header.Revision // later pages as of the first one's moment
+			revision = got.Header.Revision
 		}
 		for _, kv := range got.Kvs {
-			each(kv)
+			all = append(all, s.entry(kv))
 		}
 		if !got.More || len(got.Kvs) == 0 {
-			return revision, nil
+			return all, nil
 		}
 		from = string(got.Kvs[len(got.Kvs)-1].Key) + "\x00"
 	}
 }
 
-// Gone implements lease.Hints: a watch on one key, from the revision on at which the claim was seen, so that nothing
-// falls between. A watch that breaks, or comes too late for the history there is, leaves the waiter to its polling.
-func (r *registry) Gone(ctx context.Context, key string, seen int64) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	watch := r.client.Watch(clientv3.WithRequireLeader(ctx), r.claimKey(key), clientv3.WithRev(seen+1), clientv3.WithFilterPut())
-	for answer := range watch {
-		if len(answer.Events) > 0 {
-			return
-		}
-	}
-	<-ctx.Done()
+// ReadGuard implements lease.GuardStore.
+func (s *store) ReadGuard(ctx context.Context) (lease.GuardState, error) {
+	state, _, err := s.readAtOnce(ctx, nil)
+	return state, err
 }
 
-// deathPause is how long deaths are gathered: each round lists the claims of the moment before.
-const deathPause = 50 * time.Millisecond
+// maxIDs is how many markers are looked up one by one; for more of them all are read.
+const maxIDs = maxCompares - 8
 
-// Deaths implements lease.Hints. A session's end deletes its marker and its claims in one revision; the claims are
-// looked up in the revision before. Markers of retired sessions are left out.
-func (r *registry) Deaths(ctx context.Context, lost func([]string)) error {
+// ReadLiving implements lease.GuardStore.
+func (s *store) ReadLiving(ctx context.Context, ids []flight.SessionID) (lease.GuardState, []flight.SessionID, error) {
+	var reads []*pb.RangeRequest
+	if len(ids) == 0 || len(ids) > maxIDs {
+		all := s.markerKey("")
+		reads = []*pb.RangeRequest{{Key: []byte(all), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(all)), KeysOnly: true}}
+	} else {
+		for _, id := range ids {
+			reads = append(reads, &pb.RangeRequest{Key: []byte(s.markerKey(id)), KeysOnly: true})
+		}
+	}
+	state, kvs, err := s.readAtOnce(ctx, reads)
+	if err != nil {
+		return lease.GuardState{}, nil, err
+	}
+	living := make([]flight.SessionID, len(kvs))
+	for i, kv := range kvs {
+		living[i] = flight.SessionID(kv.Key[len(s.markerKey("")):])
+	}
+	return state, living, nil
+}
+
+// readAtOnce reads the guard key, its counter and more in one transaction. A transaction of reads is linearizable.
+func (s *store) readAtOnce(ctx context.Context, more []*pb.RangeRequest) (state lease.GuardState, kvs []*mvccpb.KeyValue, err error) {
+	ops := []*pb.RequestOp{get([]byte(s.guardKey())), get([]byte(s.counterKey()))}
+	for _, r := range more {
+		ops = append(ops, &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: r}})
+	}
+	got, err := s.server.Txn(ctx, &pb.TxnRequest{Success: ops})
+	if err != nil {
+		return state, nil, err
+	}
+	if len(got.Responses) != len(ops) {
+		return state, nil, fmt.Errorf("etcdlease: etcd answered %d of %d reads", len(got.Responses), len(ops))
+	}
+	answer := func(i int) []*mvccpb.KeyValue { return got.Responses[i].GetResponseRange().GetKvs() }
+	state.Revision = got.Header.Revision
+	if state.Owner, err = ownerOf(answer(0)); err != nil {
+		return state, nil, err
+	}
+	if state.Counter, err = counterOf(answer(1)); err != nil {
+		return state, nil, err
+	}
+	for i := range more {
+		kvs = append(kvs, answer(2+i)...)
+	}
+	return state, kvs, nil
+}
+
+// ownerValue is the content of the guard key, for machines and for people with etcdctl.
+func ownerValue(o lease.Ownership) string {
+	return "flightd 1 " + strconv.FormatUint(uint64(o.Epoch), 10) + " " + o.Deployment
+}
+
+func parseOwner(v string) (lease.Ownership, error) {
+	word := strings.SplitN(v, " ", 4)
+	if len(word) == 4 && word[0] == "flightd" && word[1] == "1" {
+		if epoch, err := strconv.ParseUint(word[2], 10, 32); err == nil {
+			return lease.Ownership{Deployment: word[3], Epoch: uint32(epoch)}, nil
+		}
+	}
+	return lease.Ownership{}, fmt.Errorf("%w: the guard key holds %q, which is not of this version", ErrUnreadable, v)
+}
+
+func ownerOf(kvs []*mvccpb.KeyValue) (*lease.Ownership, error) {
+	if len(kvs) == 0 {
+		return nil, nil
+	}
+	o, err := parseOwner(string(kvs[0].Value))
+	return &o, err
+}
+
+func counterOf(kvs []*mvccpb.KeyValue) (uint64, error) {
+	if len(kvs) == 0 {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(string(kvs[0].Value), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: the counter of the guard key holds %q", ErrUnreadable, kvs[0].Value)
+	}
+	return n, nil
+}
+
+// WatchMarkers implements lease.Markers.
+func (s *store) WatchMarkers(ctx context.Context, deleted func(flight.SessionID)) error {
 	ctx, stop := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer stop()
-	events := r.client.Watch(ctx, r.markerKey(""), clientv3.WithPrefix(), clientv3.WithFilterPut(), clientv3.WithPrevKV())
-	var last time.Time
-	for answer := range events {
+	for answer := range s.client.Watch(ctx, s.markerKey(""), clientv3.WithPrefix(), clientv3.WithFilterPut()) {
 		if err := answer.Err(); err != nil {
 			return err
 		}
-		dead := make(map[int64][]clientv3.LeaseID) // by revision
 		for _, e := range answer.Events {
-			if e.PrevKv == nil {
-				return errors.New("etcdlease: the history before a session's end is compacted")
-			}
-			if string(e.PrevKv.Value) != retired {
-				dead[e.Kv.ModRevision] = append(dead[e.Kv.ModRevision], clientv3.LeaseID(e.PrevKv.Lease))
-			}
-		}
-		for revision, leases := range dead {
-			if wait := deathPause - time.Since(last); wait > 0 {
-				if err := pause(ctx, wait); err != nil {
-					return err
-				}
-			}
-			keys, err := r.heldBy(ctx, revision-1, leases)
-			if err != nil {
-				return fmt.Errorf("etcdlease: listing the claims of a dead session: %w", err)
-			}
-			last = time.Now()
-			lost(keys)
+			deleted(flight.SessionID(e.Kv.Key[len(s.markerKey("")):]))
 		}
 	}
 	return ctx.Err()
 }
-
-// heldBy lists the claims that stood on the leases at that revision.
-func (r *registry) heldBy(ctx context.Context, revision int64, leases []clientv3.LeaseID) ([]string, error) {
-	on := make(map[clientv3.LeaseID]bool, len(leases))
-	for _, l := range leases {
-		on[l] = true
-	}
-	var keys []string
-	_, err := r.list(ctx, revision, func(kv *mvccpb.KeyValue) {
-		if on[clientv3.LeaseID(kv.Lease)] {
-			keys = append(keys, string(kv.Key[len(r.claimKey("")):]))
-		}
-	})
-	return keys, err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-var _ lease.Registry = (*registry)(nil)

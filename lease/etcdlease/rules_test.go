@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -64,16 +65,16 @@ func TestDueDefrag(t *testing.T) {
 	}
 }
 
-func TestStampsReadAsWritten(t *testing.T) {
+func TestGuardKeysOfOtherVersionsAreRefused(t *testing.T) {
 	for _, v := range []string{"", "flightd 2 1 d", "flightd 1 x d", "flightd 1 1"} {
-		if s, err := parseStamp(v); err == nil {
-			t.Errorf("%q reads as %+v", v, s)
+		if o, err := parseOwner(v); err == nil {
+			t.Errorf("%q reads as %+v", v, o)
 		}
 	}
 }
 
 func TestFlatBatchesKeepToTheLimit(t *testing.T) {
-	r := &registry{prefix: "p/"}
+	s := &store{prefix: "p/"}
 	batch := func(sessions int) []*lease.Op {
 		ops := make([]*lease.Op, 100)
 		for i := range ops {
@@ -83,7 +84,7 @@ func TestFlatBatchesKeepToTheLimit(t *testing.T) {
 		return ops
 	}
 	for sessions, fits := range map[int]bool{1: true, 27: true, 28: false, 100: false} {
-		flat := r.flat(lease.Stamp{Deployment: "d"}, batch(sessions))
+		flat := s.flat(lease.Ownership{Deployment: "d"}, batch(sessions))
 		if (flat != nil) != fits {
 			t.Errorf("100 claims of %d sessions go flat: %v", sessions, flat != nil)
 		}
@@ -91,6 +92,26 @@ func TestFlatBatchesKeepToTheLimit(t *testing.T) {
 			t.Errorf("100 claims of %d sessions are %d comparisons and %d operations", sessions, len(flat.Compare), len(flat.Success))
 		}
 	}
+}
+
+// A claim needs one comparison of its own and shares that of its session; a replacement needs none of its own; a release
+// compares the value.
+func TestFlatBatchesCompareLittle(t *testing.T) {
+	s := &store{prefix: "p/"}
+	flat := s.flat(lease.Ownership{Deployment: "d", Epoch: 7}, []*lease.Op{
+		{Kind: lease.OpClaim, Key: "a", Session: "s", Lease: 1, Value: "va"},
+		{Kind: lease.OpReplace, Key: "b", Session: "s", Lease: 1, Value: "vb"},
+		{Kind: lease.OpRelease, Key: "c", Value: "vc"},
+		{Kind: lease.OpRemove, Key: "d", ModRevision: 9},
+	})
+	var got []string
+	for _, c := range flat.Compare {
+		got = append(got, fmt.Sprint(string(c.Key), " ", c.Target, " ", c.Result, " ", string(c.GetValue()), c.GetModRevision()))
+	}
+	require.Equal(t, []string{
+		"p/guard VALUE EQUAL flightd 1 7 d0", "p/s/s CREATE GREATER 0", "p/k/a CREATE EQUAL 0", "p/k/c VALUE EQUAL vc0", "p/k/d MOD EQUAL 9",
+	}, got)
+	require.Len(t, flat.Success, 4)
 }
 
 // noLeader is a server that refuses every renewal at once, as one that is shutting down may.
@@ -123,7 +144,7 @@ func TestRenewalIsTriedOnce(t *testing.T) {
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := newRegistry(client, nil, "p/").Renew(ctx, 1); err == nil || errors.Is(err, lease.ErrLost) {
+	if _, err := newStore(client, nil, "p/").Renew(ctx, 1); err == nil || errors.Is(err, lease.ErrLost) {
 		t.Errorf("got %v", err)
 	}
 	if n := leases.calls.Load(); n != 1 {

@@ -1,7 +1,9 @@
-// Package leasetest has the fake of package lease, with levers, and the suite that every implementation passes.
+// Package leasetest has the fake of package lease, with levers, and the conformance suite that every implementation
+// passes.
 //
-// The fake is the real Desk over an etcd in memory (World): queues, batches, renewals, trust and guards are those of
+// The fake is the real Lessor over an etcd in memory (World): batches, renewals, trust and guards are those of
 // production. It reads package time only, so that in a testing/synctest bubble hours cost nothing. Levers on a node's
 // connection (Freeze, Partition, LoseAnswers, Delay, Slow, LoseHints, Suspend), on the etcd (World.Expire,
-// World.SetRevision, World.SetGuardKey) and on the ledger (Ledger.Saw, Ledger.RaiseEpoch) bring about what real life does.
+// World.SetRevision, World.SetCounter, World.SetGuardKey, World.Spoil) and on the ledger (Ledger.Record,
+// Ledger.RaiseEpoch) cause what happens in real life.
 package leasetest

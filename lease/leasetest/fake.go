@@ -12,13 +12,13 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// Deployment is the id under which fakes work unless told otherwise.
+// Deployment is the id under which fakes work unless the options say otherwise.
 const Deployment = "test-deployment"
 
 // Fake is one node's lease service over an etcd in memory: the rules of package lease as they are, with levers on the
-// connection and on the etcd (World). It implements lease.Service and lease.Remover.
+// connection and on the etcd (World). It implements lease.Service.
 type Fake struct {
-	*lease.Desk
+	*lease.Lessor
 	World  *World
 	Ledger *Ledger
 
@@ -33,7 +33,6 @@ type Options struct {
 	Guard      lease.Guard // nil: the fake's own Ledger
 	Deployment string
 	Node       string
-	Boot       lease.Boot // zero: random
 	Tune       func(*lease.Config)
 }
 
@@ -54,7 +53,7 @@ func Open(t testing.TB, w *World, ledger *Ledger, o Options) *Fake {
 	t.Helper()
 	f := &Fake{World: w, Ledger: ledger, link: newLink(w)}
 	cfg := lease.Config{
-		Registry: f.link, Guard: o.Guard, Deployment: o.Deployment, Boot: o.Boot, Node: o.Node, Events: o.Events, Now: f.now,
+		Store: f.link, Guard: o.Guard, Deployment: o.Deployment, Node: o.Node, Events: o.Events, Now: f.now,
 	}
 	if cfg.Guard == nil {
 		cfg.Guard = ledger
@@ -62,18 +61,15 @@ func Open(t testing.TB, w *World, ledger *Ledger, o Options) *Fake {
 	if cfg.Deployment == "" {
 		cfg.Deployment = Deployment
 	}
-	if cfg.Boot == (lease.Boot{}) {
-		_, _ = rand.Read(cfg.Boot[:])
-	}
 	f.guard = cfg.Guard
 	if o.Tune != nil {
 		o.Tune(&cfg)
 	}
-	desk, err := lease.New(cfg)
+	lessor, err := lease.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Desk = desk
+	f.Lessor = lessor
 	t.Cleanup(func() { f.shut(t) })
 	return f
 }
@@ -181,7 +177,7 @@ func (f *Fake) Commits() int {
 	return f.link.commits
 }
 
-// HoldElsewhere claims the key for somebody on another node, whose session never ends by itself within the test.
+// HoldElsewhere claims the key for somebody on another node, under a session that never ends by itself within the test.
 func (f *Fake) HoldElsewhere(t testing.TB, key flight.Key, owner string) lease.Lease {
 	t.Helper()
 	other := f.Peer(t, Options{Guard: f.guard})
@@ -189,21 +185,30 @@ func (f *Fake) HoldElsewhere(t testing.TB, key flight.Key, owner string) lease.L
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := s.TryAcquire(context.Background(), key)
+	l, err := s.Reserve(context.Background(), key, NewNonce())
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Claim(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-// Ledger is the guard that a fake asks: what the ledger would know.
-type Ledger struct {
-	mu       sync.Mutex
-	epoch    uint32
-	revision int64
+// NewNonce is a nonce that nobody has used.
+func NewNonce() (n flight.Nonce) {
+	_, _ = rand.Read(n[:])
+	return n
 }
 
-// NewLedger is a ledger in its first epoch that has seen nothing.
+// Ledger is the guard that a fake asks: what the ledger would know.
+type Ledger struct {
+	mu      sync.Mutex
+	epoch   uint32
+	counter uint64
+}
+
+// NewLedger is a ledger in its first epoch that has recorded no counter.
 func NewLedger() *Ledger { return &Ledger{epoch: 1} }
 
 // Epoch implements lease.Guard.
@@ -213,18 +218,18 @@ func (l *Ledger) Epoch() uint32 {
 	return l.epoch
 }
 
-// MaxRevision implements lease.Guard.
-func (l *Ledger) MaxRevision() int64 {
+// Counter implements lease.Guard.
+func (l *Ledger) Counter() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.revision
+	return l.counter
 }
 
-// Saw lets the ledger remember a revision, as an Open command does.
-func (l *Ledger) Saw(revision int64) {
+// Record records a counter of the guard key, as flight.RecordGuard does.
+func (l *Ledger) Record(counter uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.revision = max(l.revision, revision)
+	l.counter = max(l.counter, counter)
 }
 
 // RaiseEpoch is the operator's word that etcd's lost past is accepted.
@@ -232,5 +237,5 @@ func (l *Ledger) RaiseEpoch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.epoch++
-	l.revision = 0
+	l.counter = 0
 }

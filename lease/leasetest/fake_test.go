@@ -1,31 +1,95 @@
 package leasetest_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// stage is the fake as the suite sees it.
-type stage struct {
+// backend is the fake as the suite sees it.
+type backend struct {
 	world  *leasetest.World
 	ledger *leasetest.Ledger
 }
 
-func (s *stage) Node(t testing.TB, o leasetest.Options) leasetest.Node {
-	return leasetest.Open(t, s.world, s.ledger, o)
+func (b *backend) Node(t testing.TB, o leasetest.Options) leasetest.Node {
+	return leasetest.Open(t, b.world, b.ledger, o)
 }
-func (s *stage) Ledger() *leasetest.Ledger                { return s.ledger }
-func (s *stage) Expire(_ testing.TB, id flight.SessionID) { s.world.Expire(id) }
-func (s *stage) DropGuardKey(testing.TB)                  { s.world.SetGuardKey(nil) }
+func (b *backend) Ledger() *leasetest.Ledger                { return b.ledger }
+func (b *backend) Expire(_ testing.TB, id flight.SessionID) { b.world.Expire(id) }
+func (b *backend) DropGuardKey(testing.TB)                  { b.world.SetGuardKey(nil) }
+func (b *backend) SetCounter(_ testing.TB, n uint64)        { b.world.SetCounter(n) }
+func (b *backend) MarkedOneShot(_ testing.TB, id flight.SessionID) bool {
+	m := b.world.Marker(id)
+	return m != nil && m.Session.OneShot
+}
 
 func TestFakeConforms(t *testing.T) {
 	leasetest.Run(t, leasetest.Factory{
-		Stage: func(testing.TB) leasetest.Stage {
-			return &stage{leasetest.NewWorld(), leasetest.NewLedger()}
+		Backend: func(testing.TB) leasetest.Backend {
+			return &backend{leasetest.NewWorld(), leasetest.NewLedger()}
 		},
 		Within: synctest.Test,
 	})
+}
+
+// In the tests of the fake time is virtual: a wait of an hour costs nothing.
+
+const ttl = 15 * time.Second
+
+// trustFor is how long a session is trusted after its last renewal.
+const trustFor = ttl - ttl/5
+
+func key(id string) flight.Key { return flight.MustKey("test/charge/" + id) }
+
+func bubble(t *testing.T, o leasetest.Options, run func(t *testing.T, f *leasetest.Fake)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { run(t, leasetest.New(t, o)) })
+}
+
+func kept(t *testing.T, f *leasetest.Fake) lease.Session {
+	t.Helper()
+	return newSession(t, f, lease.Spec{TTL: ttl, Owner: "a:1", Kept: true})
+}
+
+func newSession(t *testing.T, f *leasetest.Fake, spec lease.Spec) lease.Session {
+	t.Helper()
+	s, err := f.NewSession(t.Context(), spec)
+	require.NoError(t, err)
+	return s
+}
+
+func reserve(t *testing.T, s lease.Session, k flight.Key) lease.Lease {
+	t.Helper()
+	l, err := s.Reserve(t.Context(), k, leasetest.NewNonce())
+	require.NoError(t, err)
+	return l
+}
+
+func claim(t *testing.T, s lease.Session, k flight.Key) lease.Lease {
+	t.Helper()
+	l := reserve(t, s, k)
+	require.NoError(t, l.Claim(t.Context()))
+	return l
+}
+
+func claims(t *testing.T, f *leasetest.Fake) []lease.Held {
+	t.Helper()
+	all, err := f.Claims(t.Context())
+	require.NoError(t, err)
+	return all
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
 }

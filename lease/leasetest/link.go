@@ -23,7 +23,7 @@ const (
 // errBroken is what a lost connection looks like: nobody knows what happened.
 var errBroken = errors.New("leasetest: the connection broke")
 
-// link is a node's connection to the world: lease.Registry with levers.
+// link is a node's connection to the world: lease.Store with levers.
 type link struct {
 	world *World
 
@@ -38,6 +38,8 @@ type link struct {
 	commits int
 	renews  int
 }
+
+var _ lease.Store = (*link)(nil)
 
 func newLink(w *World) *link {
 	l := &link{world: w, thawed: make(chan struct{})}
@@ -65,11 +67,11 @@ func (l *link) pass(ctx context.Context, do func()) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	return linger(ctx, slow)
+	return delay(ctx, slow)
 }
 
-// linger is the way back of a slow answer.
-func linger(ctx context.Context, slow time.Duration) error {
+// delay is the way back of a slow answer.
+func delay(ctx context.Context, slow time.Duration) error {
 	if slow == 0 {
 		return nil
 	}
@@ -83,43 +85,42 @@ func linger(ctx context.Context, slow time.Duration) error {
 	}
 }
 
-// Stamp implements lease.Stamps.
-func (l *link) Stamp(ctx context.Context) (found *lease.Stamp, revision int64, err error) {
-	err = l.pass(ctx, func() {
-		l.world.mu.Lock()
-		defer l.world.mu.Unlock()
-		found, revision = l.world.stamp, l.world.revision
-	})
-	return found, revision, err
+// ReadGuard implements lease.GuardStore.
+func (l *link) ReadGuard(ctx context.Context) (state lease.GuardState, err error) {
+	err = l.pass(ctx, func() { state, _ = l.world.readLiving(nil) })
+	return state, err
 }
 
-// SetStamp implements lease.Stamps.
-func (l *link) SetStamp(ctx context.Context, old *lease.Stamp, s lease.Stamp) error {
+// ReadLiving implements lease.GuardStore.
+func (l *link) ReadLiving(ctx context.Context, ids []flight.SessionID) (state lease.GuardState, living []flight.SessionID, err error) {
+	err = l.pass(ctx, func() { state, living = l.world.readLiving(ids) })
+	return state, living, err
+}
+
+// SetOwnership implements lease.GuardStore.
+func (l *link) SetOwnership(ctx context.Context, old *lease.Ownership, own lease.Ownership) error {
 	var refused error
-	err := l.pass(ctx, func() {
-		w := l.world
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if (old == nil) != (w.stamp == nil) || old != nil && *old != *w.stamp {
-			refused = &lease.StampError{Found: w.stamp}
-			return
-		}
-		w.stamp = &s
-		w.revision++
-	})
+	err := l.pass(ctx, func() { refused = l.world.setOwnership(old, own) })
 	return errors.Join(err, refused)
 }
 
-// Grant implements lease.Leases.
-func (l *link) Grant(ctx context.Context, stamp lease.Stamp, m lease.Marker) (g lease.Granted, err error) {
+// RaiseCounter implements lease.GuardStore.
+func (l *link) RaiseCounter(ctx context.Context, own lease.Ownership, from uint64) (raised bool, err error) {
 	var refused error
-	if err := l.pass(ctx, func() { g, refused = l.world.grant(stamp, m) }); err != nil {
+	err = l.pass(ctx, func() { raised, refused = l.world.raiseCounter(own, from) })
+	return raised, errors.Join(err, refused)
+}
+
+// Grant implements lease.EtcdLeases.
+func (l *link) Grant(ctx context.Context, own lease.Ownership, m lease.Marker) (g lease.Granted, err error) {
+	var refused error
+	if err := l.pass(ctx, func() { g, refused = l.world.grant(own, m) }); err != nil {
 		return lease.Granted{}, err
 	}
 	return g, refused
 }
 
-// Renew implements lease.Leases.
+// Renew implements lease.EtcdLeases.
 func (l *link) Renew(ctx context.Context, id lease.LeaseID) (ttl time.Duration, err error) {
 	l.mu.Lock()
 	l.renews++
@@ -131,19 +132,40 @@ func (l *link) Renew(ctx context.Context, id lease.LeaseID) (ttl time.Duration, 
 	return ttl, refused
 }
 
-// Revoke implements lease.Leases.
+// Revoke implements lease.EtcdLeases.
 func (l *link) Revoke(ctx context.Context, id lease.LeaseID) error {
 	return l.pass(ctx, func() { l.world.revoke(id) })
 }
 
-// Markers implements lease.Leases.
-func (l *link) Markers(ctx context.Context, id flight.SessionID) (list []lease.Marker, err error) {
-	err = l.pass(ctx, func() { list = l.world.markers(id) })
+// Marker implements lease.Markers.
+func (l *link) Marker(ctx context.Context, id flight.SessionID) (m *lease.Marker, err error) {
+	err = l.pass(ctx, func() { m = l.world.Marker(id) })
+	return m, err
+}
+
+// Markers implements lease.Markers.
+func (l *link) Markers(ctx context.Context) (list []lease.Marker, err error) {
+	err = l.pass(ctx, func() { list = l.world.markers() })
 	return list, err
 }
 
-// Commit implements lease.Claims.
-func (l *link) Commit(ctx context.Context, stamp lease.Stamp, ops []*lease.Op) (revision int64, err error) {
+// WatchMarkers implements lease.Markers.
+func (l *link) WatchMarkers(ctx context.Context, deleted func(flight.SessionID)) error {
+	if err := l.pass(ctx, func() {}); err != nil {
+		return err
+	}
+	return l.world.watchMarkers(ctx, func(id flight.SessionID) {
+		l.mu.Lock()
+		deaf := l.deaf
+		l.mu.Unlock()
+		if !deaf && l.pass(ctx, func() {}) == nil {
+			deleted(id)
+		}
+	})
+}
+
+// Commit implements lease.ClaimStore.
+func (l *link) Commit(ctx context.Context, own lease.Ownership, ops []*lease.Op) error {
 	l.mu.Lock()
 	l.commits++
 	late := l.late
@@ -153,24 +175,24 @@ func (l *link) Commit(ctx context.Context, stamp lease.Stamp, ops []*lease.Op) (
 	}
 	l.mu.Unlock()
 	if late != nil {
-		l.landLater(late, stamp, ops)
-		return 0, errBroken
+		l.landLater(late, own, ops)
+		return errBroken
 	}
 	var refused error
-	if err := l.pass(ctx, func() { revision, refused = l.world.commit(stamp, ops) }); err != nil {
-		return 0, err
+	if err := l.pass(ctx, func() { refused = l.world.commit(own, ops) }); err != nil {
+		return err
 	}
 	if lose && refused == nil {
 		for _, o := range ops {
 			o.Done, o.Holder = false, nil
 		}
-		return 0, errBroken
+		return errBroken
 	}
-	return revision, refused
+	return refused
 }
 
-// landLater carries out copies of the operations when late is closed, one by one as the answers do not matter.
-func (l *link) landLater(late chan struct{}, stamp lease.Stamp, ops []*lease.Op) {
+// landLater carries out copies of the operations when late is closed.
+func (l *link) landLater(late chan struct{}, own lease.Ownership, ops []*lease.Op) {
 	copies := make([]*lease.Op, len(ops))
 	for i, o := range ops {
 		c := *o
@@ -178,38 +200,12 @@ func (l *link) landLater(late chan struct{}, stamp lease.Stamp, ops []*lease.Op)
 	}
 	l.landing.Go(func() {
 		<-late
-		_, _ = l.world.commit(stamp, copies)
+		_ = l.world.commit(own, copies)
 	})
 }
 
-// Get implements lease.Claims.
-func (l *link) Get(ctx context.Context, keys []string) (found []lease.Entry, revision int64, err error) {
-	err = l.pass(ctx, func() { found, revision = l.world.get(keys) })
-	return found, revision, err
-}
-
-// List implements lease.Claims.
-func (l *link) List(ctx context.Context) (all []lease.Entry, revision int64, err error) {
-	err = l.pass(ctx, func() { all, revision = l.world.list() })
-	return all, revision, err
-}
-
-// Gone implements lease.Hints.
-func (l *link) Gone(ctx context.Context, key string, seen int64) {
-	l.mu.Lock()
-	deaf := l.deaf
-	l.mu.Unlock()
-	if deaf || l.pass(ctx, func() {}) != nil {
-		<-ctx.Done()
-		return
-	}
-	l.world.gone(ctx, key, seen)
-}
-
-// Deaths implements lease.Hints.
-func (l *link) Deaths(ctx context.Context, lost func([]string)) error {
-	if err := l.pass(ctx, func() {}); err != nil {
-		return err
-	}
-	return l.world.watchDeaths(ctx, lost)
+// List implements lease.ClaimStore.
+func (l *link) List(ctx context.Context) (all []lease.Entry, err error) {
+	err = l.pass(ctx, func() { all = l.world.list() })
+	return all, err
 }

@@ -6,14 +6,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease"
 )
 
-// Stage is what the conformance suite needs of an implementation: nodes on one etcd and one ledger, and levers.
-type Stage interface {
+// Backend is what the conformance suite needs of an implementation: nodes on one etcd and one ledger, and levers.
+type Backend interface {
 	// Node starts a service that is closed when the test ends. It uses Node, Deployment, Guard and Events of the options;
-	// without a Guard it asks the stage's ledger.
+	// without a Guard it asks the backend's ledger.
 	Node(t testing.TB, o Options) Node
 	// Ledger is what the nodes' guards ask.
 	Ledger() *Ledger
@@ -21,30 +23,33 @@ type Stage interface {
 	Expire(t testing.TB, id flight.SessionID)
 	// DropGuardKey deletes the guard key.
 	DropGuardKey(t testing.TB)
+	// SetCounter rewrites the counter beside the guard key; 0 deletes it.
+	SetCounter(t testing.TB, n uint64)
+	// MarkedOneShot reports whether the session's marker is in etcd and says that the session is a one-shot one.
+	MarkedOneShot(t testing.TB, id flight.SessionID) bool
 }
 
 // Node is one service with a connection of its own.
 type Node interface {
 	lease.Service
-	lease.Remover
 	Ready(ctx context.Context) error
 	Partition(c Cut)
 }
 
-// Factory makes a stage for each case, and may run the case in a bubble.
+// Factory makes a backend for each case, and may run the case in a bubble.
 type Factory struct {
-	Stage  func(t testing.TB) Stage
-	Within func(t *testing.T, run func(t *testing.T)) // nil: run directly
-	Uncut  bool                                       // there is no connection that could be cut: leave those cases out
+	Backend func(t testing.TB) Backend
+	Within  func(t *testing.T, run func(t *testing.T)) // nil: run directly
+	Uncut   bool                                       // there is no connection that could be cut: leave those cases out
 }
 
 // TTL is that of the suite's sessions: the shortest that can be asked for.
 const TTL = lease.MinTTL
 
-// Run is the examination that every implementation passes. It waits for events, never for durations; over a real etcd
-// some cases last as long as a lease.
+// Run runs the conformance suite, which every implementation passes. It waits for events, never for durations; over a
+// real etcd some cases last as long as an etcd lease.
 func Run(t *testing.T, f Factory) {
-	for _, group := range [...][]testCase{claimCases, sessionCases, lossCases, guardCases} {
+	for _, group := range [...][]testCase{claimCases, sessionCases, livingCases, lossCases, guardCases} {
 		for _, c := range group {
 			if c.cuts && f.Uncut {
 				continue
@@ -53,7 +58,7 @@ func Run(t *testing.T, f Factory) {
 				run := func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 					defer cancel()
-					c.run(&exam{T: t, Stage: f.Stage(t), ctx: ctx})
+					c.run(&suite{T: t, Backend: f.Backend(t), ctx: ctx})
 				}
 				if f.Within != nil {
 					f.Within(t, run)
@@ -67,110 +72,154 @@ func Run(t *testing.T, f Factory) {
 
 type testCase struct {
 	name string
-	run  func(x *exam)
+	run  func(x *suite)
 	cuts bool // it cuts the connection
 }
 
-// exam is one case being run. Its helpers end the test on errors.
-type exam struct {
+// suite is one case being run. Its helpers end the test on errors.
+type suite struct {
 	*testing.T
-	Stage
+	Backend
 	ctx context.Context
 }
 
 func key(id string) flight.Key { return flight.MustKey("test/charge/" + id) }
 
-func (x *exam) node(o Options) Node {
+func (x *suite) node(o Options) Node {
 	x.Helper()
 	return x.Node(x.T, o)
 }
 
-func (x *exam) kept(n lease.Service, owner string) lease.Session {
+func (x *suite) kept(n lease.Sessions, owner string) lease.Session {
 	x.Helper()
-	s, err := n.NewSession(x.ctx, lease.Spec{TTL: TTL, Owner: owner, Kept: true})
-	if err != nil {
-		x.Fatalf("new session: %v", err)
-	}
+	return x.session(n, lease.Spec{TTL: TTL, Owner: owner, Kept: true})
+}
+
+func (x *suite) remote(n lease.Sessions, ttl time.Duration) lease.Session {
+	x.Helper()
+	return x.session(n, lease.Spec{TTL: ttl, Owner: "remote"})
+}
+
+func (x *suite) session(n lease.Sessions, spec lease.Spec) lease.Session {
+	x.Helper()
+	s, err := n.NewSession(x.ctx, spec)
+	require.NoError(x, err)
 	return s
 }
 
-func (x *exam) remote(n lease.Service, ttl time.Duration) lease.Session {
+func (x *suite) reserve(s lease.Session, k flight.Key, nonce flight.Nonce) lease.Lease {
 	x.Helper()
-	s, err := n.NewSession(x.ctx, lease.Spec{TTL: ttl, Owner: "remote"})
-	if err != nil {
-		x.Fatalf("new session: %v", err)
-	}
-	return s
-}
-
-func (x *exam) take(s lease.Session, k flight.Key) lease.Lease {
-	x.Helper()
-	l, err := s.Acquire(x.ctx, k)
-	if err != nil {
-		x.Fatalf("acquire %s: %v", k, err)
-	}
+	l, err := s.Reserve(x.ctx, k, nonce)
+	require.NoError(x, err)
 	return l
 }
 
-// free waits until the key can be claimed at once, claims it and lets it go.
-func (x *exam) free(s lease.Session, k flight.Key) flight.Claim {
+// claim reserves the key under a nonce of its own and claims it.
+func (x *suite) claim(s lease.Session, k flight.Key) (lease.Lease, flight.Nonce) {
 	x.Helper()
-	l := x.take(s, k)
-	l.Release()
-	return l.Claim()
+	nonce := NewNonce()
+	l := x.reserve(s, k, nonce)
+	require.NoError(x, l.Claim(x.ctx))
+	return l, nonce
 }
 
-// waits asks for the key once, and gives the error.
-func (x *exam) waits(s lease.Session, k flight.Key) error {
+// claimed waits until the lease's key is free and claims it.
+func (x *suite) claimed(l lease.Lease) {
 	x.Helper()
-	l, err := s.TryAcquire(x.ctx, k)
-	if err == nil {
-		l.Release()
-	}
-	return err
+	require.NoError(x, untilFree(x.ctx, l))
 }
 
-func (x *exam) held(s lease.Session, k flight.Key, by flight.Claim) {
-	x.Helper()
-	l, err := s.TryAcquire(x.ctx, k)
-	if err == nil {
-		x.Fatalf("%s was claimed twice: %+v beside %+v", k, l.Claim(), by)
+func untilFree(ctx context.Context, l lease.Lease) error {
+	for {
+		err := l.Claim(ctx)
+		if !errors.Is(err, lease.ErrHeld) || ctx.Err() != nil {
+			return err
+		}
+		pause(ctx)
 	}
+}
+
+// pause lets others do something before a question is asked again.
+func pause(ctx context.Context) {
+	timer := time.NewTimer(5 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// claims lists the claims by key.
+func (x *suite) claims(n lease.ClaimKeys) map[flight.Key]lease.Held {
+	x.Helper()
+	all, err := n.Claims(x.ctx)
+	require.NoError(x, err)
+	byKey := make(map[flight.Key]lease.Held, len(all))
+	for _, h := range all {
+		byKey[h.Key] = h
+	}
+	require.Len(x, byKey, len(all))
+	return byKey
+}
+
+// isHeld checks whose claim a key has.
+func (x *suite) isHeld(n lease.ClaimKeys, k flight.Key, l lease.Lease, nonce flight.Nonce) lease.Held {
+	x.Helper()
+	h, ok := x.claims(n)[k]
+	require.True(x, ok, "%s is not claimed", k)
+	require.Equal(x, lease.Held{Key: k, Session: l.Session().ID, Nonce: nonce, ModRevision: h.ModRevision}, h)
+	require.Positive(x, h.ModRevision)
+	return h
+}
+
+// becomesFree waits until no claim of the key is listed.
+func (x *suite) becomesFree(n lease.ClaimKeys, k flight.Key) {
+	x.Helper()
+	for {
+		if _, ok := x.claims(n)[k]; !ok {
+			return
+		}
+		pause(x.ctx)
+	}
+}
+
+// refused checks that a claim is not made because of that one.
+func (x *suite) refused(l lease.Lease, by lease.Held) {
+	x.Helper()
 	var held *lease.HeldError
-	if !errors.As(err, &held) || !errors.Is(err, lease.ErrHeld) {
-		x.Fatalf("try %s: %v, want a HeldError", k, err)
-	}
-	if held.Claim != by || held.Key != k {
-		x.Fatalf("%s is said to be held as %+v, want %+v", held.Key, held.Claim, by)
-	}
+	err := l.Claim(x.ctx)
+	require.ErrorIs(x, err, lease.ErrHeld)
+	require.ErrorAs(x, err, &held)
+	require.Equal(x, lease.HeldError{Key: by.Key, Session: by.Session, Nonce: by.Nonce}, *held)
 }
 
-// dies waits for the end of the lease and checks its cause.
-func (x *exam) dies(l lease.Lease, cause error) {
+// ends waits for the end of trust in the lease and checks its cause.
+func (x *suite) ends(l lease.Lease, cause error) {
 	x.Helper()
 	select {
 	case <-l.Context().Done():
 	case <-x.ctx.Done():
-		x.Fatal("the lease does not end")
+		x.Fatal("trust in the lease does not end")
 	}
-	if got := context.Cause(l.Context()); !errors.Is(got, cause) {
-		x.Fatalf("the lease ended with %v, want %v", got, cause)
-	}
-	if l.Trust() > 0 {
-		x.Fatalf("a lease that ended is trusted for %v", l.Trust())
-	}
+	require.ErrorIs(x, context.Cause(l.Context()), cause)
+	require.LessOrEqual(x, l.Trust(), time.Duration(0))
 }
 
-func (x *exam) wants(err, class error) {
+// living asks for all sessions, or for some.
+func (x *suite) living(n lease.Liveness, ids ...flight.SessionID) lease.Living {
 	x.Helper()
-	if !errors.Is(err, class) {
-		x.Fatalf("got %v, want %v", err, class)
-	}
+	living, err := n.Living(x.ctx, ids...)
+	require.NoError(x, err)
+	return living
 }
 
-func (x *exam) ok(err error) {
+// gone waits until the session's marker is gone.
+func (x *suite) gone(n lease.Liveness, id flight.SessionID) {
 	x.Helper()
-	if err != nil {
-		x.Fatal(err)
+	for {
+		if _, ok := x.living(n, id).Sessions[id]; !ok {
+			return
+		}
+		pause(x.ctx)
 	}
 }

@@ -2,83 +2,180 @@ package leasetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/flightd/flightd/flight"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/lease"
 )
 
 var claimCases = []testCase{
-	{name: "ClaimHoldRelease", run: func(x *exam) {
-		a, b := x.kept(x.node(Options{}), "a:1"), x.kept(x.node(Options{}), "b:1")
-		l := x.take(a, key("1"))
-		if l.Claim().Session != a.ID() || l.Claim().Revision <= 0 || l.Claim().Epoch != 1 {
-			x.Fatalf("claim %+v of session %s", l.Claim(), a.ID())
-		}
-		if trust := l.Trust(); trust <= 0 || trust > TTL-lease.Margin(TTL) {
-			x.Fatalf("trust %v", trust)
-		}
-		x.held(b, key("1"), l.Claim())
-		x.held(a, key("1"), l.Claim())
-		l.Release()
-		l.Release()
-		x.dies(l, lease.ErrReleased)
-		if next := x.free(b, key("1")); next.Compare(l.Claim()) <= 0 {
-			x.Fatalf("claim %+v is not newer than %+v", next, l.Claim())
+	{name: "ClaimNamesSessionAndNonce", run: func(x *suite) {
+		n := x.node(Options{})
+		a, b := x.kept(n, "a:1"), x.kept(x.node(Options{}), "b:1")
+		nonce := NewNonce()
+		l := x.reserve(a, key("1"), nonce)
+		require.Empty(x, x.claims(n), "a reservation writes nothing")
+		require.NoError(x, l.Claim(x.ctx))
+		require.Equal(x, a.Ref(), l.Session(), "the claim and the open name one session")
+		require.Positive(x, l.Session().Revision)
+		require.EqualValues(x, 1, l.Session().Epoch)
+		held := x.isHeld(n, key("1"), l, nonce)
+		require.Greater(x, held.ModRevision, l.Session().Revision)
+		require.Positive(x, l.Trust())
+		require.LessOrEqual(x, l.Trust(), TTL-lease.Margin(TTL))
+		for _, s := range []lease.Session{a, b} {
+			x.refused(x.reserve(s, key("1"), NewNonce()), held)
 		}
 	}},
-	{name: "TryAcquireRightAfterRelease", run: func(x *exam) {
+	{name: "ReleaseFreesTheKey", run: func(x *suite) {
+		n := x.node(Options{})
+		l, _ := x.claim(x.kept(n, "a:1"), key("1"))
+		l.Release()
+		l.Release()
+		require.NoError(x, l.Context().Err(), "the session goes on")
+		require.Positive(x, l.Trust())
+		require.ErrorIs(x, l.Claim(x.ctx), lease.ErrReleased)
+		require.ErrorIs(x, l.Replace(x.ctx), lease.ErrReleased)
+		x.claimed(x.reserve(x.kept(x.node(Options{}), "b:1"), key("1"), NewNonce()))
+	}},
+	{name: "ClaimAgainIsOurs", run: func(x *suite) {
+		n := x.node(Options{})
+		l, nonce := x.claim(x.kept(n, "a:1"), key("1"))
+		first := x.isHeld(n, key("1"), l, nonce)
+		require.NoError(x, l.Claim(x.ctx))
+		require.Equal(x, first, x.isHeld(n, key("1"), l, nonce), "it was not written again")
+	}},
+	{name: "OneKeyInOrderWithinAProcess", run: func(x *suite) {
 		s := x.kept(x.node(Options{}), "a:1")
-		var last flight.Claim
-		for range 20 {
-			l, err := s.TryAcquire(x.ctx, key("1"))
-			x.ok(err)
-			if l.Claim().Compare(last) <= 0 {
-				x.Fatalf("claim %+v is not newer than %+v", l.Claim(), last)
-			}
-			last = l.Claim()
+		for range 20 { // a claim does not overtake the release before it
+			l, _ := x.claim(s, key("1"))
 			l.Release()
 		}
 	}},
-	{name: "Hazard11_CallersOfOneSessionQueue", run: func(x *exam) { crowd(x, x.kept(x.node(Options{}), "a:1")) }},
-	{name: "Hazard11_CrowdOnTwoNodes", run: func(x *exam) {
+	{name: "ReplaceTakesAForeignClaim", run: func(x *suite) {
 		a, b := x.node(Options{}), x.node(Options{})
-		crowd(x, x.kept(a, "a:1"), x.kept(a, "a:2"), x.kept(b, "b:1"))
+		old, oldNonce := x.claim(x.kept(a, "a:1"), key("1"))
+		was := x.isHeld(a, key("1"), old, oldNonce)
+		nonce := NewNonce()
+		l := x.reserve(x.kept(b, "b:1"), key("1"), nonce)
+		x.refused(l, was)
+		require.NoError(x, l.Replace(x.ctx))
+		require.NoError(x, l.Replace(x.ctx))
+		now := x.isHeld(a, key("1"), l, nonce)
+		require.NoError(x, l.Claim(x.ctx))
+		x.refused(old, now)
 	}},
-	{name: "Hazard12_ClaimedAgainIsAnotherClaim", run: func(x *exam) {
-		s := x.kept(x.node(Options{}), "a:1")
-		old := x.take(s, key("1"))
+	{name: "AReleaseSparesTheClaimThatReplacedIt", run: func(x *suite) {
+		a, b := x.node(Options{}), x.node(Options{})
+		old, oldNonce := x.claim(x.kept(a, "a:1"), key("1"))
+		was := x.isHeld(a, key("1"), old, oldNonce)
+		nonce := NewNonce()
+		l := x.reserve(x.kept(b, "b:1"), key("1"), nonce)
+		require.NoError(x, l.Replace(x.ctx))
 		old.Release()
-		l := x.take(s, key("1"))
-		if l.Claim().Session != old.Claim().Session || l.Claim().Revision <= old.Claim().Revision {
-			x.Fatalf("claimed again: %+v after %+v", l.Claim(), old.Claim())
-		}
-		old.Release() // yesterday's holder takes nothing away
-		x.held(x.kept(x.node(Options{}), "b:1"), key("1"), l.Claim())
+		b.ReleaseClaim(key("1"), old.Session().ID, oldNonce)
+		b.ReleaseClaim(key("1"), l.Session().ID, oldNonce)
+		require.NoError(x, b.RemoveClaims(x.ctx, []lease.Held{was}))
+		require.NoError(x, a.Close(x.ctx)) // waits for the releases
+		probe, _ := x.claim(x.kept(b, "b:2"), key("2"))
+		probe.Release()
+		x.becomesFree(b, key("2")) // behind the releases by name
+		x.isHeld(b, key("1"), l, nonce)
 	}},
-	{name: "BatchedClaimsStandAlone", run: func(x *exam) {
+	{name: "ReplaceUnderASessionThatIsGone", run: func(x *suite) {
+		a, b := x.node(Options{}), x.node(Options{})
+		old, oldNonce := x.claim(x.kept(b, "b:1"), key("1"))
+		for _, s := range []lease.Session{x.kept(a, "a:1"), x.remote(a, time.Minute)} {
+			l := x.reserve(s, key("1"), NewNonce())
+			x.Expire(x.T, l.Session().ID)
+			began := time.Now()
+			require.ErrorIs(x, l.Replace(x.ctx), lease.ErrLost)
+			require.Less(x, time.Since(began), 20*time.Second, "etcd knows it, and trust would last longer")
+			require.LessOrEqual(x, l.Trust(), time.Duration(0), "trust ends at once")
+			x.ends(l, lease.ErrLost)
+			require.ErrorIs(x, l.Claim(x.ctx), lease.ErrLost)
+			l.Release()
+		}
+		x.isHeld(b, key("1"), old, oldNonce)
+	}},
+	{name: "ClaimUnderASessionThatIsGoneFailsAlone", run: func(x *suite) {
 		n := x.node(Options{})
-		s := x.kept(n, "a:1")
-		other := x.kept(x.node(Options{}), "b:1")
-		taken := x.take(other, key("taken"))
+		dead, alive := x.remote(n, time.Minute), x.kept(n, "a:1")
+		l := x.reserve(dead, key("1"), NewNonce())
+		x.Expire(x.T, dead.Ref().ID)
+		began := time.Now()
+		done := make(chan error, 1)
+		go func() { done <- l.Claim(x.ctx) }()
+		x.claim(alive, key("2"))
+		require.ErrorIs(x, <-done, lease.ErrLost)
+		require.Less(x, time.Since(began), 20*time.Second, "etcd knows it, and trust would last longer")
+		x.claim(alive, key("1"))
+		_, err := dead.Renew(x.ctx)
+		require.ErrorIs(x, err, lease.ErrLost)
+		_, err = dead.Reserve(x.ctx, key("3"), NewNonce())
+		require.ErrorIs(x, err, lease.ErrLost)
+	}},
+	{name: "ReleaseByName", run: func(x *suite) {
+		a, b := x.node(Options{}), x.node(Options{})
+		l, nonce := x.claim(x.remote(a, time.Minute), key("1"))
+		b.ReleaseClaim(key("1"), l.Session().ID, NewNonce())
+		b.ReleaseClaim(key("2"), l.Session().ID, nonce)
+		x.isHeld(b, key("1"), l, nonce)
+		b.ReleaseClaim(key("1"), l.Session().ID, nonce)
+		x.becomesFree(b, key("1"))
+		l.Release()
+	}},
+	{name: "ClaimsAreListedAndRemoved", run: func(x *suite) {
+		a, b := x.node(Options{}), x.node(Options{})
+		s := x.kept(a, "a:1")
+		var leases []lease.Lease
+		for i := range 5 {
+			l, nonce := x.claim(s, key(fmt.Sprint(i)))
+			x.isHeld(b, key(fmt.Sprint(i)), l, nonce)
+			leases = append(leases, l)
+		}
+		all, err := b.Claims(x.ctx)
+		require.NoError(x, err)
+		require.Len(x, all, 5)
+		for i := range all {
+			if all[i].Key == key("4") {
+				all[i].ModRevision-- // it has been written since
+			}
+		}
+		require.NoError(x, b.RemoveClaims(x.ctx, nil))
+		require.NoError(x, b.RemoveClaims(x.ctx, append(all, all[0])))
+		left := x.claims(b)
+		require.Len(x, left, 1)
+		require.Contains(x, left, key("4"))
+		for _, l := range leases {
+			require.Positive(x, l.Trust(), "a claim that is removed harms nothing")
+			l.Release()
+		}
+	}},
+	{name: "BatchedClaimsFailAlone", run: func(x *suite) {
+		n := x.node(Options{})
+		s, other := x.kept(n, "a:1"), x.kept(x.node(Options{}), "b:1")
+		taken, nonce := x.claim(other, key("taken"))
 		var all sync.WaitGroup
 		for i := range 100 {
 			all.Go(func() {
+				k := key(fmt.Sprint(i))
 				if i%10 == 0 {
-					_, err := s.TryAcquire(x.ctx, key("taken"))
-					if !errors.Is(err, lease.ErrHeld) {
-						x.Errorf("the taken key: %v", err)
-					}
+					k = key("taken")
+				}
+				l, err := s.Reserve(x.ctx, k, NewNonce())
+				if !assert.NoError(x, err) {
 					return
 				}
-				l, err := s.TryAcquire(x.ctx, key(fmt.Sprint(i)))
-				if err != nil {
-					x.Errorf("key %d: %v", i, err)
-					return
+				if err = l.Claim(x.ctx); i%10 == 0 {
+					assert.ErrorIs(x, err, lease.ErrHeld)
+				} else {
+					assert.NoError(x, err)
 				}
 				if i%2 == 0 {
 					l.Release()
@@ -86,109 +183,47 @@ var claimCases = []testCase{
 			})
 		}
 		all.Wait()
-		x.held(s, key("taken"), taken.Claim())
+		x.isHeld(n, key("taken"), taken, nonce)
+		require.GreaterOrEqual(x, len(x.claims(n)), 51)
 	}},
-	{name: "CallerThatLeavesLeavesNothing", run: func(x *exam) {
-		a, b := x.kept(x.node(Options{}), "a:1"), x.kept(x.node(Options{}), "b:1")
-		l := x.take(a, key("1"))
-		for _, s := range []lease.Session{a, b} { // queued in this process, and waiting for another
-			ctx, cancel := context.WithCancel(x.ctx)
-			done := make(chan error, 1)
-			go func() { _, err := s.Acquire(ctx, key("1")); done <- err }()
-			cancel()
-			x.wants(<-done, context.Canceled)
-		}
-		l.Release()
-		x.free(b, key("1"))
-		x.free(a, key("1"))
+	{name: "Hazard11_ACrowdClaimsOneAtATime", run: func(x *suite) {
+		a, b := x.node(Options{}), x.node(Options{})
+		crowd(x, x.kept(a, "a:1"), x.kept(a, "a:2"), x.kept(b, "b:1"))
 	}},
-	{name: "WaitersAreWoken", run: func(x *exam) {
-		a, b := x.kept(x.node(Options{}), "a:1"), x.kept(x.node(Options{}), "b:1")
-		began := time.Now()
-		const rounds = 5
-		for range rounds {
-			l := x.take(a, key("1"))
-			got := make(chan error, 1)
-			go func() {
-				heir, err := b.Acquire(x.ctx, key("1"))
-				if err == nil {
-					heir.Release()
-				}
-				got <- err
-			}()
-			x.wants(x.waits(b, key("1")), lease.ErrHeld) // it waits for the holder elsewhere
-			l.Release()
-			x.ok(<-got)
-		}
-		if took := time.Since(began); took > rounds*time.Second {
-			x.Errorf("%d handovers took %v: polling alone, without hints, takes that long", rounds, took)
-		}
-	}},
-	{name: "ClaimsAreListed", run: func(x *exam) {
+	{name: "ACallerThatLeavesHasItsClaimDeleted", run: func(x *suite) {
 		n := x.node(Options{})
 		s := x.kept(n, "a:1")
-		want := map[flight.Key]flight.Claim{}
-		for i := range 5 {
+		for i := range 20 {
 			k := key(fmt.Sprint(i))
-			want[k] = x.take(s, k).Claim()
-		}
-		all, err := x.node(Options{}).Claims(x.ctx)
-		x.ok(err)
-		if len(all) != len(want) {
-			x.Fatalf("listed: %+v", all)
-		}
-		for _, h := range all {
-			if h.Claim != want[h.Key] || h.Owner != "a:1" {
-				x.Errorf("listed: %+v, want %+v", h, want[h.Key])
+			l := x.reserve(s, k, NewNonce())
+			ctx, cancel := context.WithCancel(x.ctx)
+			done := make(chan error, 1)
+			go func() { done <- l.Claim(ctx) }()
+			cancel()
+			if err := <-done; err != nil {
+				require.ErrorIs(x, err, lease.ErrUnavailable)
+				require.ErrorIs(x, err, context.Canceled)
 			}
+			l.Release()
+			x.claim(s, k)
 		}
-	}},
-	{name: "Hazard16_17_AHolderIsRemoved", run: func(x *exam) {
-		a, b := x.node(Options{}), x.node(Options{})
-		hung, s := x.kept(a, "a:1"), x.kept(b, "b:1")
-		l := x.take(hung, key("1"))
-		wrong := l.Claim()
-		wrong.Revision--
-		x.ok(b.Remove(x.ctx, key("1"), wrong))
-		x.held(s, key("1"), l.Claim())
-		x.ok(b.Remove(x.ctx, key("1"), l.Claim()))
-		x.ok(b.Remove(x.ctx, key("1"), l.Claim()))
-		if next := x.free(s, key("1")); next.Compare(l.Claim()) <= 0 {
-			x.Fatalf("claim %+v is not newer than %+v", next, l.Claim())
-		}
-		mine := x.take(hung, key("2"))
-		x.ok(a.Remove(x.ctx, key("2"), mine.Claim()))
-		x.dies(mine, lease.ErrLost)
-		x.free(s, key("2"))
 	}},
 }
 
-// crowd lets many callers of several sessions fight for two keys: at any moment one has each, and claims only get
-// newer.
-func crowd(x *exam, sessions ...lease.Session) {
+// crowd lets many leases of several sessions claim two keys: at any moment each key has one claim.
+func crowd(x *suite, sessions ...lease.Session) {
 	const callers, rounds = 6, 3
 	var holders [2]atomic.Int32
-	var mu sync.Mutex
-	var last [2]flight.Claim
 	var all sync.WaitGroup
 	for i := range callers * len(sessions) {
 		all.Go(func() {
 			for range rounds {
 				k := i % len(holders)
-				l, err := sessions[i%len(sessions)].Acquire(x.ctx, key(fmt.Sprint(k)))
-				if err != nil {
-					x.Errorf("acquire: %v", err)
+				l, err := sessions[i%len(sessions)].Reserve(x.ctx, key(fmt.Sprint(k)), NewNonce())
+				if !assert.NoError(x, err) || !assert.NoError(x, untilFree(x.ctx, l)) {
 					return
 				}
-				if n := holders[k].Add(1); n != 1 {
-					x.Errorf("%d holders of key %d", n, k)
-				}
-				mu.Lock()
-				if l.Claim().Compare(last[k]) <= 0 {
-					x.Errorf("claim %+v after %+v", l.Claim(), last[k])
-				}
-				last[k] = l.Claim()
-				mu.Unlock()
+				assert.EqualValues(x, 1, holders[k].Add(1), "claims of key %d", k)
 				holders[k].Add(-1)
 				l.Release()
 			}

@@ -1,221 +1,188 @@
 package leasetest
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/lease"
 )
 
 var sessionCases = []testCase{
-	{name: "SpecsThatCannotBe", run: func(x *exam) {
+	{name: "SpecsThatAreNotPossible", run: func(x *suite) {
 		n := x.node(Options{})
 		for _, spec := range []lease.Spec{
 			{TTL: time.Second}, {TTL: -1}, {TTL: 2500 * time.Millisecond}, {TTL: time.Hour},
-			{Owner: strings.Repeat("x", lease.MaxOwner+1)},
+			{Owner: strings.Repeat("x", lease.MaxOwner+1)}, {Kept: true, OneShot: true},
 		} {
 			_, err := n.NewSession(x.ctx, spec)
 			var invalid *flight.InvalidError
-			if !errors.As(err, &invalid) {
-				x.Errorf("%+v: %v", spec, err)
-			}
+			require.ErrorAs(x, err, &invalid, "%+v", spec)
 		}
 	}},
-	{name: "CloseGivesEverythingUp", run: func(x *exam) {
-		n := x.node(Options{})
-		s, other := x.kept(n, "a:1"), x.kept(x.node(Options{}), "b:1")
-		one, two := x.take(s, key("1")), x.take(s, key("2"))
-		two.Release()
-		x.ok(s.Close(x.ctx))
-		x.dies(one, lease.ErrClosed)
-		_, err := s.TryAcquire(x.ctx, key("1"))
-		x.wants(err, lease.ErrClosed)
-		_, err = s.Renew(x.ctx)
-		x.wants(err, lease.ErrClosed)
-		for _, id := range []string{"1", "2"} {
-			l, err := other.TryAcquire(x.ctx, key(id))
-			x.ok(err)
-			l.Release()
-		}
-	}},
-	{name: "ClosedServiceRefuses", run: func(x *exam) {
+	{name: "CloseEndsEverything", run: func(x *suite) {
 		n := x.node(Options{})
 		s := x.kept(n, "a:1")
-		l := x.take(s, key("1"))
-		waiting := make(chan error, 1)
-		go func() { _, err := s.Acquire(x.ctx, key("1")); waiting <- err }()
-		x.ok(n.Close(x.ctx))
-		x.ok(n.Close(x.ctx))
-		x.dies(l, lease.ErrClosed)
-		x.wants(<-waiting, lease.ErrClosed)
-		_, err := n.NewSession(x.ctx, lease.Spec{TTL: TTL})
-		x.wants(err, lease.ErrClosed)
-		l, err = x.kept(x.node(Options{}), "b:1").TryAcquire(x.ctx, key("1"))
-		x.ok(err)
-		l.Release()
-	}},
-	{name: "RenewGivesTheWholeWindow", run: func(x *exam) {
-		for _, s := range []lease.Session{x.kept(x.node(Options{}), "a:1"), x.remote(x.node(Options{}), TTL)} {
-			trust, err := s.Renew(x.ctx)
-			x.ok(err)
-			if want := TTL - lease.Margin(TTL); trust != want {
-				x.Errorf("trust %v, want %v from the moment before it was sent", trust, want)
-			}
-		}
-	}},
-	{name: "RemoteSessionIsKnownEverywhere", run: func(x *exam) {
-		a, b := x.node(Options{}), x.node(Options{})
-		s := x.remote(a, 6*time.Second) // from the pool, when it comes to that
-		l := x.take(s, key("1"))
-		there, err := b.Session(x.ctx, s.ID())
-		x.ok(err)
-		if there.ID() != s.ID() {
-			x.Fatalf("found %s, want %s", there.ID(), s.ID())
-		}
-		x.held(there, key("1"), l.Claim())
-		_, err = there.Renew(x.ctx)
-		x.ok(err)
-		second := x.take(there, key("2"))
-		if second.Claim().Session != s.ID() || second.Trust() <= 0 {
-			x.Fatalf("claim %+v through the other node, trust %v", second.Claim(), second.Trust())
-		}
-		x.ok(b.Remove(x.ctx, key("1"), l.Claim())) // what a report that arrives at the other node does
-		x.ok(there.Close(x.ctx))
-		_, err = a.Session(x.ctx, "ses_unknown")
-		x.wants(err, lease.ErrLost)
-		_, err = b.Session(x.ctx, s.ID())
-		x.wants(err, lease.ErrLost)
+		one, _ := x.claim(s, key("1"))
+		two, _ := x.claim(s, key("2"))
+		two.Release()
+		id := one.Session().ID
+		require.NoError(x, s.Close(x.ctx))
+		x.ends(one, lease.ErrClosed)
+		require.NotContains(x, x.living(n).Sessions, id)
+		require.Empty(x, x.claims(n))
+		_, err := s.Reserve(x.ctx, key("1"), NewNonce())
+		require.ErrorIs(x, err, lease.ErrClosed)
 		_, err = s.Renew(x.ctx)
-		x.wants(err, lease.ErrLost)
-		x.dies(l, lease.ErrLost)
+		require.ErrorIs(x, err, lease.ErrClosed)
+		require.NoError(x, s.Close(x.ctx))
+		one.Release()
 	}},
-	{name: "RemoteSessionOutlivesItsNode", run: func(x *exam) {
+	{name: "AClosedServiceRefuses", run: func(x *suite) {
+		n, other := x.node(Options{}), x.node(Options{})
+		s := x.kept(n, "a:1")
+		l, _ := x.claim(s, key("1"))
+		released, _ := x.claim(s, key("2"))
+		released.Release()
+		require.NoError(x, n.Close(x.ctx))
+		require.NoError(x, n.Close(x.ctx))
+		x.ends(l, lease.ErrClosed)
+		for _, spec := range []lease.Spec{{TTL: TTL}, {TTL: TTL, Kept: true}, {TTL: 6 * time.Second, OneShot: true}} {
+			_, err := n.NewSession(x.ctx, spec)
+			require.ErrorIs(x, err, lease.ErrClosed)
+		}
+		require.NotContains(x, x.living(other).Sessions, l.Session().ID)
+		require.Empty(x, x.claims(other))
+		n.ReleaseClaim(key("1"), l.Session().ID, NewNonce())
+		require.ErrorIs(x, n.RemoveClaims(x.ctx, []lease.Held{{Key: key("1")}}), lease.ErrClosed)
+	}},
+	{name: "RenewGivesTheWholeWindow", run: func(x *suite) {
+		for _, s := range []lease.Session{x.kept(x.node(Options{}), "a:1"), x.remote(x.node(Options{}), TTL)} {
+			require.Equal(x, TTL, s.TTL())
+			trust, err := s.Renew(x.ctx)
+			require.NoError(x, err)
+			require.Equal(x, TTL-lease.Margin(TTL), trust, "from the moment before it was sent")
+			require.LessOrEqual(x, s.Trust(), trust)
+			require.Positive(x, s.Trust())
+		}
+	}},
+	{name: "ARemoteSessionIsKnownEverywhere", run: func(x *suite) {
+		a, b := x.node(Options{}), x.node(Options{})
+		s := x.remote(a, 6*time.Second)
+		x.claim(s, key("1"))
+		there, err := b.Session(x.ctx, s.Ref().ID)
+		require.NoError(x, err)
+		require.Equal(x, s.Ref(), there.Ref())
+		require.Equal(x, s.TTL(), there.TTL())
+		_, err = there.Renew(x.ctx)
+		require.NoError(x, err)
+		second, _ := x.claim(there, key("2"))
+		require.Equal(x, s.Ref(), second.Session())
+		require.Positive(x, second.Trust())
+		again, err := b.Session(x.ctx, s.Ref().ID)
+		require.NoError(x, err)
+		require.Same(x, there, again, "it is cached while it is trusted")
+		for _, id := range []flight.SessionID{"ses_unknown", ""} {
+			_, err = a.Session(x.ctx, id)
+			require.ErrorIs(x, err, lease.ErrLost)
+		}
+	}},
+	{name: "ARemoteSessionOutlivesItsNode", run: func(x *suite) {
 		a := x.node(Options{Node: "n1"})
 		s := x.remote(a, 6*time.Second)
-		l := x.take(s, key("1"))
-		x.ok(a.Close(x.ctx))
+		l, nonce := x.claim(s, key("1"))
+		require.NoError(x, a.Close(x.ctx))
 		again := x.node(Options{Node: "n1"})
-		there, err := again.Session(x.ctx, s.ID())
-		x.ok(err)
-		x.held(there, key("1"), l.Claim())
+		there, err := again.Session(x.ctx, l.Session().ID)
+		require.NoError(x, err)
+		require.Equal(x, l.Session(), there.Ref())
+		x.isHeld(again, key("1"), l, nonce)
 	}},
-	{name: "KeptSessionIsNobodyElses", run: func(x *exam) {
+	{name: "AKeptSessionIsNobodyElses", run: func(x *suite) {
 		s := x.kept(x.node(Options{}), "a:1")
-		_, err := x.node(Options{}).Session(x.ctx, s.ID())
-		x.wants(err, lease.ErrLost)
+		_, err := x.node(Options{}).Session(x.ctx, s.Ref().ID)
+		require.ErrorIs(x, err, lease.ErrLost)
 	}},
-	{name: "PooledSessionsAreDistinct", run: func(x *exam) {
+	{name: "EndSessionAtAnotherProcess", run: func(x *suite) {
+		a, b := x.node(Options{}), x.node(Options{})
+		kept, remote := x.kept(a, "a:1"), x.remote(a, 6*time.Second)
+		for i, s := range []lease.Session{kept, remote} {
+			l, _ := x.claim(s, key(fmt.Sprint(i)))
+			id := l.Session().ID
+			require.NoError(x, b.EndSession(x.ctx, id))
+			require.NotContains(x, x.living(b, id).Sessions, id)
+			require.Empty(x, x.claims(b), "its claims went with it")
+			require.NoError(x, b.EndSession(x.ctx, id), "it is gone")
+			_, err := b.Session(x.ctx, id)
+			require.ErrorIs(x, err, lease.ErrLost)
+			if i == 0 {
+				x.ends(l, lease.ErrLost)
+				require.True(x, a.InUse(id), "an effect may be in the air")
+			}
+			l.Release()
+		}
+		_, err := remote.Renew(x.ctx)
+		require.ErrorIs(x, err, lease.ErrLost)
+		require.NoError(x, b.EndSession(x.ctx, "ses_unknown"))
+	}},
+	{name: "EndSessionAtItsOwnProcess", run: func(x *suite) {
+		n := x.node(Options{})
+		remote, kept := x.remote(n, 6*time.Second), x.kept(n, "a:1")
+		l, _ := x.claim(remote, key("1"))
+		require.NoError(x, n.EndSession(x.ctx, l.Session().ID))
+		x.ends(l, lease.ErrClosed)
+		m, _ := x.claim(kept, key("2"))
+		require.NoError(x, n.EndSession(x.ctx, m.Session().ID))
+		x.ends(m, lease.ErrLost)
+		living := x.living(n).Sessions
+		require.NotContains(x, living, l.Session().ID)
+		require.NotContains(x, living, m.Session().ID)
+		next, _ := x.claim(kept, key("2"))
+		require.NotEqual(x, m.Session().ID, next.Session().ID, "a kept session goes on under another id")
+	}},
+	{name: "OneShotSessionsAreMarkedBeforeTheyAreGivenOut", run: func(x *suite) {
 		n := x.node(Options{})
 		seen := map[flight.SessionID]bool{}
 		for i := range 20 {
-			s := x.remote(n, 6*time.Second)
-			if seen[s.ID()] {
-				x.Fatalf("session %s was given out twice", s.ID())
-			}
-			seen[s.ID()] = true
-			l := x.take(s, key(fmt.Sprint(i)))
-			if l.Trust() <= 0 {
-				x.Fatalf("trust %v", l.Trust())
-			}
+			s := x.session(n, lease.Spec{TTL: 6 * time.Second, OneShot: true})
+			ref := s.Ref()
+			require.True(x, ref.OneShot)
+			require.False(x, seen[ref.ID], "session %s was given out twice", ref.ID)
+			seen[ref.ID] = true
+			require.True(x, x.MarkedOneShot(x.T, ref.ID))
+			living := x.living(n, ref.ID)
+			require.Contains(x, living.Sessions, ref.ID)
+			require.GreaterOrEqual(x, living.Revision, ref.Revision)
+			l, nonce := x.claim(s, key(fmt.Sprint(i)))
+			require.Equal(x, ref, l.Session())
+			require.Positive(x, l.Trust())
+			x.isHeld(n, key(fmt.Sprint(i)), l, nonce)
+			there, err := x.node(Options{}).Session(x.ctx, ref.ID)
+			require.NoError(x, err)
+			require.Equal(x, ref, there.Ref(), "another node learns it from the marker")
+			require.NoError(x, n.EndSession(x.ctx, ref.ID))
 		}
-		all, err := n.Claims(x.ctx)
-		x.ok(err)
-		for _, h := range all {
-			if h.Owner != "remote" || !seen[h.Claim.Session] {
-				x.Errorf("claim %+v", h)
-			}
-		}
+		s := x.remote(n, 6*time.Second)
+		require.False(x, s.Ref().OneShot)
+		require.False(x, x.MarkedOneShot(x.T, s.Ref().ID))
 	}},
-	{name: "WatchHintsAtDeaths", run: func(x *exam) {
-		n := x.node(Options{})
-		hints := newHints(x, n)
-		dying, living := x.remote(n, TTL), x.kept(n, "a:1")
-		x.take(dying, key("dead"))
-		x.take(living, key("living"))
-		x.free(living, key("released"))
-		quiet := x.remote(n, TTL)
-		x.free(quiet, key("quiet"))
-		x.ok(quiet.Close(x.ctx))
-		x.Expire(x.T, dying.ID())
-		if got := hints.next(x); got != key("dead") {
-			x.Fatalf("hint at %s", got)
-		}
-		x.ok(living.Close(x.ctx))
-		if got := hints.next(x); got != key("living") {
-			x.Fatalf("hint at %s", got)
-		}
+	{name: "InUse", run: func(x *suite) {
+		a, b := x.node(Options{}), x.node(Options{})
+		kept, remote := x.kept(a, "a:1"), x.remote(a, TTL)
+		id := kept.Ref().ID
+		require.False(x, a.InUse(id))
+		l, m := x.reserve(kept, key("1"), NewNonce()), x.reserve(kept, key("2"), NewNonce())
+		require.True(x, a.InUse(id))
+		require.False(x, b.InUse(id), "another process keeps it")
+		x.reserve(remote, key("3"), NewNonce())
+		require.False(x, a.InUse(remote.Ref().ID), "a remote caller keeps it")
+		l.Release()
+		l.Release()
+		require.True(x, a.InUse(id))
+		m.Release()
+		require.False(x, a.InUse(id))
 	}},
-	{name: "Hazard18_ManyDieAtOnce", run: func(x *exam) {
-		n := x.node(Options{})
-		heir := x.kept(x.node(Options{}), "heir")
-		var ids []flight.SessionID
-		for i := range 30 {
-			s := x.remote(n, TTL)
-			x.take(s, key(fmt.Sprint(i)))
-			ids = append(ids, s.ID())
-		}
-		var all sync.WaitGroup
-		for i := range ids {
-			all.Go(func() {
-				l, err := heir.Acquire(x.ctx, key(fmt.Sprint(i)))
-				if err != nil {
-					x.Errorf("key %d: %v", i, err)
-					return
-				}
-				l.Release()
-			})
-		}
-		for _, id := range ids {
-			x.Expire(x.T, id)
-		}
-		all.Wait()
-	}},
-}
-
-// hints collects what Watch says. It is set up before anything dies: the watch of a key that nobody holds must have
-// started by then, so it first sees the death of a session made for that.
-type hints struct{ keys chan flight.Key }
-
-func newHints(x *exam, n lease.Service) *hints {
-	h := &hints{keys: make(chan flight.Key, 100)}
-	ctx, stop := context.WithCancel(x.ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- n.Watch(ctx, func(k flight.Key) { h.keys <- k }) }()
-	x.Cleanup(func() {
-		stop()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			x.Errorf("watch ended: %v", err)
-		}
-	})
-	for started := false; !started; { // sacrifices, until one is seen
-		s := x.remote(n, TTL)
-		x.take(s, key("sacrifice"))
-		x.Expire(x.T, s.ID())
-		select {
-		case <-h.keys:
-			started = true
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-	return h
-}
-
-// next is the next key hinted at, sacrifices left out.
-func (h *hints) next(x *exam) flight.Key {
-	x.Helper()
-	for {
-		select {
-		case k := <-h.keys:
-			if k != key("sacrifice") {
-				return k
-			}
-		case <-x.ctx.Done():
-			x.Fatal("no hint came")
-		}
-	}
 }

@@ -1,6 +1,7 @@
 package leasetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,16 +19,15 @@ type World struct {
 	mu       sync.Mutex
 	revision int64
 	nextID   lease.LeaseID
-	stamp    *lease.Stamp
+	owner    *lease.Ownership
+	counter  uint64
 	leases   map[lease.LeaseID]*fakeLease
 	claims   map[string]*fakeClaim
-	changed  chan struct{} // closed and replaced when claims went away
-	deaths   map[*deathWatch]struct{}
+	watches  map[*markerWatch]struct{}
 }
 
 type fakeLease struct {
 	marker  lease.Marker
-	retired bool
 	expires time.Time
 	timer   *time.Timer
 }
@@ -37,36 +37,34 @@ type fakeClaim struct {
 	on lease.LeaseID
 }
 
-type deathWatch struct {
-	keys chan []string
-}
+type markerWatch struct{ deleted chan flight.SessionID }
 
 // NewWorld is an empty etcd.
 func NewWorld() *World {
 	return &World{
 		revision: 1, leases: make(map[lease.LeaseID]*fakeLease), claims: make(map[string]*fakeClaim),
-		changed: make(chan struct{}), deaths: make(map[*deathWatch]struct{}),
+		watches: make(map[*markerWatch]struct{}),
 	}
 }
 
-// Expire ends the lease of a session, as if its time had run out.
+// Expire ends the etcd lease of a session, as if its time had run out.
 func (w *World) Expire(id flight.SessionID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for lid, l := range w.leases {
-		if l.marker.Session == id {
+		if l.marker.Session.ID == id {
 			w.endLocked(lid)
 		}
 	}
 }
 
-// Sessions lists the sessions that live.
+// Sessions lists the sessions whose markers are there.
 func (w *World) Sessions() []flight.SessionID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var ids []flight.SessionID
 	for _, l := range w.leases {
-		ids = append(ids, l.marker.Session)
+		ids = append(ids, l.marker.Session.ID)
 	}
 	slices.Sort(ids)
 	return ids
@@ -79,18 +77,49 @@ func (w *World) Revision() int64 {
 	return w.revision
 }
 
-// SetRevision makes the world forget, or skip ahead: what a restore from a backup does to the revision.
+// SetRevision sets the revision back, or ahead, as a restore from a backup may.
 func (w *World) SetRevision(revision int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.revision = revision
 }
 
-// SetStamp makes the guard key what it was not: another deployment's, or gone (nil).
-func (w *World) SetGuardKey(s *lease.Stamp) {
+// SetGuardKey replaces the guard key: by another deployment's, by that of another epoch, or by none (nil).
+func (w *World) SetGuardKey(o *lease.Ownership) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.stamp = s
+	w.owner = o
+}
+
+// GuardKey is the guard key; nil when there is none.
+func (w *World) GuardKey() *lease.Ownership {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.owner
+}
+
+// SetCounter sets the counter beside the guard key back, as a restore from a backup does; 0 deletes it.
+func (w *World) SetCounter(n uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counter = n
+}
+
+// Counter is the counter beside the guard key.
+func (w *World) Counter() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.counter
+}
+
+// Marker is the marker of a session; nil when there is none.
+func (w *World) Marker(id flight.SessionID) *lease.Marker {
+	for _, m := range w.markers() {
+		if m.Session.ID == id {
+			return &m
+		}
+	}
+	return nil
 }
 
 // Spoil changes a byte of a claim's value, as a disk may.
@@ -102,23 +131,16 @@ func (w *World) Spoil(key flight.Key, at int) {
 	w.claims[key.String()].Value = string(b)
 }
 
-// GuardKey is the guard key; nil when there is none.
-func (w *World) GuardKey() *lease.Stamp {
+func (w *World) grant(own lease.Ownership, m lease.Marker) (lease.Granted, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.stamp
-}
-
-func (w *World) grant(stamp lease.Stamp, m lease.Marker) (lease.Granted, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.checkLocked(stamp); err != nil {
+	if err := w.checkLocked(own); err != nil {
 		return lease.Granted{}, err
 	}
 	w.nextID++
 	w.revision++
 	id := w.nextID
-	m.Lease = id
+	m.Lease, m.Session.Revision = id, w.revision
 	l := &fakeLease{marker: m, expires: time.Now().Add(m.TTL)}
 	l.timer = time.AfterFunc(m.TTL, func() { w.runOut(id) })
 	w.leases[id] = l
@@ -166,177 +188,142 @@ func (w *World) endLocked(id lease.LeaseID) {
 	l.timer.Stop()
 	delete(w.leases, id)
 	w.revision++
-	var keys []string
 	for k, c := range w.claims {
 		if c.on == id {
-			keys = append(keys, k)
 			delete(w.claims, k)
 		}
 	}
-	slices.Sort(keys)
-	w.tellLocked()
-	if l.retired || len(keys) == 0 {
-		return
-	}
-	for d := range w.deaths {
+	for watch := range w.watches {
 		select {
-		case d.keys <- keys:
-		default: // a hint that is lost; the watcher polls too
+		case watch.deleted <- l.marker.Session.ID:
+		default: // a hint that is lost; the watcher lists, too
 		}
 	}
 }
 
-func (w *World) tellLocked() {
-	close(w.changed)
-	w.changed = make(chan struct{})
-}
-
-func (w *World) checkLocked(stamp lease.Stamp) error {
-	if w.stamp == nil || *w.stamp != stamp {
-		return &lease.StampError{Found: w.stamp}
+func (w *World) checkLocked(own lease.Ownership) error {
+	if w.owner == nil || *w.owner != own {
+		return &lease.OwnershipError{Found: w.owner}
 	}
 	return nil
 }
 
-var errTwice = errors.New("leasetest: one key stands twice in a batch")
-
-func (w *World) commit(stamp lease.Stamp, ops []*lease.Op) (int64, error) {
+func (w *World) setOwnership(old *lease.Ownership, own lease.Ownership) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.checkLocked(stamp); err != nil {
-		return 0, err
+	if (old == nil) != (w.owner == nil) || old != nil && *old != *w.owner {
+		return &lease.OwnershipError{Found: w.owner}
 	}
-	if twice(ops) {
-		return 0, errTwice // etcd refuses the whole transaction
-	}
-	wrote, deleted := false, false
-	next := w.revision + 1
-	for _, o := range ops {
-		w.applyLocked(o, next)
-		wrote = wrote || o.Done
-		deleted = deleted || o.Done && o.Kind == lease.OpRelease
-	}
-	if wrote {
-		w.revision = next
-	}
-	if deleted {
-		w.tellLocked()
-	}
-	for _, o := range ops {
-		if o.Holder != nil {
-			o.Holder.Seen = w.revision
-		}
-	}
-	return w.revision, nil
+	w.owner = &own
+	w.revision++
+	return nil
 }
 
-func twice(ops []*lease.Op) bool {
+func (w *World) raiseCounter(own lease.Ownership, from uint64) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.checkLocked(own); err != nil || w.counter != from {
+		return false, err
+	}
+	w.counter++
+	w.revision++
+	return true, nil
+}
+
+var errTwice = errors.New("leasetest: one key is twice in a transaction")
+
+func (w *World) commit(own lease.Ownership, ops []*lease.Op) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.checkLocked(own); err != nil {
+		return err
+	}
 	seen := make(map[string]bool, len(ops))
 	for _, o := range ops {
-		if o.Kind != lease.OpRetire && seen[o.Key] {
-			return true
+		if seen[o.Key] {
+			return errTwice // etcd refuses the whole transaction
 		}
 		seen[o.Key] = true
 	}
-	return false
+	next := w.revision + 1
+	for _, o := range ops {
+		w.applyLocked(o, next)
+		if o.Done {
+			w.revision = next
+		}
+	}
+	return nil
 }
 
 func (w *World) applyLocked(o *lease.Op, revision int64) {
 	o.Done, o.Holder = false, nil
-	switch o.Kind {
-	case lease.OpClaim:
+	c := w.claims[o.Key]
+	if o.Kind.Puts() {
 		l := w.leases[o.Lease]
-		switch c := w.claims[o.Key]; {
-		case c != nil:
+		lives := l != nil && l.marker.Session.ID == o.Session
+		switch {
+		case o.Kind == lease.OpClaim && c != nil:
 			e := c.Entry
 			o.Holder = &e
-		case l != nil && l.marker.Session == o.Session:
-			w.claims[o.Key] = &fakeClaim{lease.Entry{Key: o.Key, Value: o.Value, Revision: revision}, o.Lease}
+		case lives:
+			w.claims[o.Key] = &fakeClaim{lease.Entry{Key: o.Key, Value: o.Value, ModRevision: revision}, o.Lease}
 			o.Done = true
 		}
-	case lease.OpRelease:
-		if c := w.claims[o.Key]; c != nil && c.Revision == o.Revision {
-			delete(w.claims, o.Key)
-			o.Done = true
-		}
-	case lease.OpRetire:
-		if l := w.leases[o.Lease]; l != nil {
-			l.retired, o.Done = true, true
-		}
+		return
+	}
+	if c != nil && (o.Kind == lease.OpRelease && c.Value == o.Value || o.Kind == lease.OpRemove && c.ModRevision == o.ModRevision) {
+		delete(w.claims, o.Key)
+		o.Done = true
 	}
 }
 
-func (w *World) get(keys []string) ([]lease.Entry, int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var found []lease.Entry
-	for _, k := range keys {
-		if c := w.claims[k]; c != nil {
-			found = append(found, c.Entry)
-		}
-	}
-	return found, w.revision
-}
-
-func (w *World) list() ([]lease.Entry, int64) {
+func (w *World) list() []lease.Entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := make([]lease.Entry, 0, len(w.claims))
 	for _, c := range w.claims {
 		all = append(all, c.Entry)
 	}
-	slices.SortFunc(all, func(a, b lease.Entry) int {
-		if a.Key < b.Key {
-			return -1
-		}
-		return 1
-	})
-	return all, w.revision
+	slices.SortFunc(all, func(a, b lease.Entry) int { return cmp.Compare(a.Key, b.Key) })
+	return all
 }
 
-func (w *World) markers(id flight.SessionID) []lease.Marker {
+func (w *World) markers() []lease.Marker {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var list []lease.Marker
 	for _, l := range w.leases {
-		if !l.retired && (id == "" || l.marker.Session == id) {
-			list = append(list, l.marker)
-		}
+		list = append(list, l.marker)
 	}
 	return list
 }
 
-// gone waits until the key is not claimed as it was at that revision.
-func (w *World) gone(ctx context.Context, key string, seen int64) {
-	for {
-		w.mu.Lock()
-		c, changed := w.claims[key], w.changed
-		w.mu.Unlock()
-		if c == nil || c.Revision > seen {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
+func (w *World) readLiving(ids []flight.SessionID) (state lease.GuardState, living []flight.SessionID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	state = lease.GuardState{Owner: w.owner, Counter: w.counter, Revision: w.revision}
+	for _, l := range w.leases {
+		if id := l.marker.Session.ID; len(ids) == 0 || slices.Contains(ids, id) {
+			living = append(living, id)
 		}
 	}
+	return state, living
 }
 
-func (w *World) watchDeaths(ctx context.Context, lost func([]string)) error {
-	d := &deathWatch{keys: make(chan []string, 64)}
+func (w *World) watchMarkers(ctx context.Context, deleted func(flight.SessionID)) error {
+	watch := &markerWatch{deleted: make(chan flight.SessionID, 64)}
 	w.mu.Lock()
-	w.deaths[d] = struct{}{}
+	w.watches[watch] = struct{}{}
 	w.mu.Unlock()
 	defer func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		delete(w.deaths, d)
+		delete(w.watches, watch)
 	}()
 	for {
 		select {
-		case keys := <-d.keys:
-			lost(keys)
+		case id := <-watch.deleted:
+			deleted(id)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -1,0 +1,247 @@
+package etcdlease
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+)
+
+// store keeps sessions and claims in etcd: lease.Store.
+//
+//	<prefix>guard          whose prefix this is, and in which lease epoch
+//	<prefix>counter        how often the ledger's leader has raised it: the guard key's counter
+//	<prefix>s/<session>    a session's marker, on its etcd lease
+//	<prefix>k/<key>        a claim, on its session's etcd lease
+//
+// In an etcd of their own nodes keep <prefix>ledger beside it: see LedgerIndex.
+type store struct {
+	client    *clientv3.Client
+	server    Transactor
+	inProcess bool // server is etcd itself
+	prefix    string
+	// wary counts down the batches to send nested at once, after one in which keys were contended.
+	wary atomic.Int32
+}
+
+var _ lease.Store = (*store)(nil)
+
+// newStore uses the client, and the server itself where there is one in this process.
+func newStore(client *clientv3.Client, server Transactor, prefix string) *store {
+	s := &store{client: client, server: server, inProcess: server != nil, prefix: prefix}
+	if server == nil {
+		s.server = overNetwork{clientv3.RetryKVClient(client)}
+	}
+	return s
+}
+
+func (s *store) guardKey() string                     { return s.prefix + "guard" }
+func (s *store) counterKey() string                   { return s.prefix + "counter" }
+func (s *store) markerKey(id flight.SessionID) string { return s.prefix + "s/" + string(id) }
+func (s *store) claimKey(key string) string           { return s.prefix + "k/" + key }
+
+func absent(key string) *pb.Compare {
+	return &pb.Compare{
+		Key: []byte(key), Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL,
+		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0},
+	}
+}
+
+func valueIs(key, value string) *pb.Compare {
+	return &pb.Compare{
+		Key: []byte(key), Target: pb.Compare_VALUE, Result: pb.Compare_EQUAL,
+		TargetUnion: &pb.Compare_Value{Value: []byte(value)},
+	}
+}
+
+func (s *store) owned(own lease.Ownership) *pb.Compare { return valueIs(s.guardKey(), ownerValue(own)) }
+
+// guarded does something if the guard key is the expected one, and else reads it.
+func (s *store) guarded(as *pb.Compare, do ...*pb.RequestOp) *pb.TxnRequest {
+	return &pb.TxnRequest{Compare: []*pb.Compare{as}, Success: do, Failure: []*pb.RequestOp{get([]byte(s.guardKey()))}}
+}
+
+// ownershipError reads the guard key out of the answer of a transaction that found another one.
+func ownershipError(answer *pb.ResponseOp) error {
+	found, err := ownerOf(answer.GetResponseRange().GetKvs())
+	if err != nil {
+		return err
+	}
+	return &lease.OwnershipError{Found: found}
+}
+
+// SetOwnership implements lease.GuardStore.
+func (s *store) SetOwnership(ctx context.Context, old *lease.Ownership, own lease.Ownership) error {
+	as := absent(s.guardKey())
+	if old != nil {
+		as = s.owned(*old)
+	}
+	done, err := s.server.Txn(ctx, s.guarded(as, put([]byte(s.guardKey()), []byte(ownerValue(own)), 0)))
+	if err != nil {
+		return err
+	}
+	if !done.Succeeded {
+		return ownershipError(done.Responses[0])
+	}
+	return nil
+}
+
+// RaiseCounter implements lease.GuardStore.
+func (s *store) RaiseCounter(ctx context.Context, own lease.Ownership, from uint64) (bool, error) {
+	as := valueIs(s.counterKey(), strconv.FormatUint(from, 10))
+	if from == 0 {
+		as = absent(s.counterKey())
+	}
+	raise := s.guarded(s.owned(own), put([]byte(s.counterKey()), strconv.AppendUint(nil, from+1, 10), 0))
+	raise.Compare = append(raise.Compare, as)
+	done, err := s.server.Txn(ctx, raise)
+	if err != nil || done.Succeeded {
+		return err == nil, err
+	}
+	var other *lease.OwnershipError
+	if err := ownershipError(done.Responses[0]); !errors.As(err, &other) || other.Found == nil || *other.Found != own {
+		return false, err
+	}
+	return false, nil
+}
+
+// marker is the value of a session's marker key, for machines and for people with etcdctl.
+type marker struct {
+	TTL         int64  `json:"ttl_ms"`
+	Epoch       uint32 `json:"epoch"`
+	Kept        bool   `json:"kept,omitempty"`
+	OneShot     bool   `json:"one_shot,omitempty"`
+	Incarnation string `json:"incarnation"` // life of the process that made it
+	Node        string `json:"node,omitempty"`
+	Owner       string `json:"owner,omitempty"`
+}
+
+// Grant implements lease.EtcdLeases. If the process dies between lease and marker, the lease ends by itself, empty.
+func (s *store) Grant(ctx context.Context, own lease.Ownership, m lease.Marker) (lease.Granted, error) {
+	granted, err := s.client.Grant(ctx, int64(m.TTL/time.Second))
+	if err != nil {
+		return lease.Granted{}, err
+	}
+	g := lease.Granted{Lease: lease.LeaseID(granted.ID), TTL: time.Duration(granted.TTL) * time.Second}
+	value, err := json.Marshal(marker{
+		TTL: g.TTL.Milliseconds(), Epoch: m.Session.Epoch, Kept: m.Kept, OneShot: m.Session.OneShot,
+		Incarnation: hex.EncodeToString(m.Incarnation[:]), Node: m.Node, Owner: m.Owner,
+	})
+	if err != nil {
+		return lease.Granted{}, err
+	}
+	done, err := s.server.Txn(ctx, s.guarded(s.owned(own), put([]byte(s.markerKey(m.Session.ID)), value, g.Lease)))
+	if err != nil {
+		return lease.Granted{}, err
+	}
+	if !done.Succeeded {
+		return lease.Granted{}, ownershipError(done.Responses[0])
+	}
+	g.Revision = done.Header.Revision
+	return g, nil
+}
+
+// Renew implements lease.EtcdLeases.
+func (s *store) Renew(ctx context.Context, id lease.LeaseID) (time.Duration, error) {
+	ttl, err := keepAliveOnce(ctx, s.client, clientv3.LeaseID(id))
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return 0, fmt.Errorf("%w: its etcd lease is gone", lease.ErrLost)
+	}
+	return ttl, err
+}
+
+// keepAliveOnce renews over a stream of its own where there is a connection: the client's own method repeats a failed
+// try at once and for ever, without a pause. In the server's own process it does not fail that way.
+func keepAliveOnce(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) (time.Duration, error) {
+	conn := client.ActiveConnection()
+	if conn == nil {
+		answer, err := client.KeepAliveOnce(ctx, id)
+		if err != nil {
+			return 0, err
+		}
+		return time.Duration(answer.TTL) * time.Second, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := pb.NewLeaseClient(conn).LeaseKeepAlive(ctx)
+	if err != nil {
+		return 0, clientv3.ContextError(ctx, err)
+	}
+	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
+		return 0, clientv3.ContextError(ctx, err)
+	}
+	answer, err := stream.Recv()
+	if err != nil {
+		return 0, clientv3.ContextError(ctx, err)
+	}
+	if answer.TTL <= 0 {
+		return 0, rpctypes.ErrLeaseNotFound
+	}
+	return time.Duration(answer.TTL) * time.Second, nil
+}
+
+// Revoke implements lease.EtcdLeases.
+func (s *store) Revoke(ctx context.Context, id lease.LeaseID) error {
+	_, err := s.client.Revoke(ctx, clientv3.LeaseID(id))
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Marker implements lease.Markers.
+func (s *store) Marker(ctx context.Context, id flight.SessionID) (*lease.Marker, error) {
+	if id == "" {
+		return nil, nil
+	}
+	got, err := s.client.Get(ctx, s.markerKey(id))
+	if err != nil || len(got.Kvs) == 0 {
+		return nil, err
+	}
+	m, err := s.readMarker(got.Kvs[0])
+	return &m, err
+}
+
+// Markers implements lease.Markers.
+func (s *store) Markers(ctx context.Context) ([]lease.Marker, error) {
+	got, err := s.client.Get(ctx, s.markerKey(""), clientv3.WithPrefix())
+	if err != nil {
+		return nil, err
+	}
+	list := make([]lease.Marker, len(got.Kvs))
+	for i, kv := range got.Kvs {
+		if list[i], err = s.readMarker(kv); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func (s *store) readMarker(kv *mvccpb.KeyValue) (lease.Marker, error) {
+	var m marker
+	if err := json.Unmarshal(kv.Value, &m); err != nil {
+		return lease.Marker{}, fmt.Errorf("%w: marker %q: %w", ErrUnreadable, kv.Key, err)
+	}
+	read := lease.Marker{
+		Session: flight.Session{
+			ID: flight.SessionID(kv.Key[len(s.markerKey("")):]), Revision: kv.CreateRevision, Epoch: m.Epoch, OneShot: m.OneShot,
+		},
+		Lease: lease.LeaseID(kv.Lease), TTL: time.Duration(m.TTL) * time.Millisecond, Kept: m.Kept, Node: m.Node, Owner: m.Owner,
+	}
+	if n, err := hex.Decode(read.Incarnation[:], []byte(m.Incarnation)); err != nil || n != len(read.Incarnation) {
+		return lease.Marker{}, fmt.Errorf("%w: marker %q names no incarnation", ErrUnreadable, kv.Key)
+	}
+	return read, nil
+}

@@ -1,0 +1,309 @@
+package leasetest_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/leasetest"
+)
+
+// Claims that gather while a batch is on its way go out together.
+func TestClaimsAreCommittedInGroups(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		synctest.Wait()
+		f.Freeze()
+		const callers = 300
+		before := f.Commits()
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				l, err := s.Reserve(t.Context(), key(fmt.Sprint(i)), leasetest.NewNonce())
+				if assert.NoError(t, err) {
+					assert.NoError(t, l.Claim(t.Context()))
+				}
+			})
+		}
+		synctest.Wait()
+		f.Thaw()
+		all.Wait()
+		require.LessOrEqual(t, f.Commits()-before, 8)
+	})
+}
+
+// A release must not be in the way of the claim that follows at once: the two share a transaction. One that nothing
+// follows goes out by itself soon.
+func TestReleaseWaitsForAClaim(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		first := claim(t, s, key("1"))
+		before := f.Commits()
+		first.Release()
+		second := claim(t, s, key("2"))
+		require.Equal(t, before+1, f.Commits(), "the release and the claim in one transaction")
+		require.Len(t, claims(t, f), 1)
+
+		second.Release()
+		synctest.Wait()
+		require.Equal(t, before+1, f.Commits(), "nobody waits for it yet")
+		time.Sleep(5 * time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, before+2, f.Commits(), "it goes out by itself")
+		require.Empty(t, claims(t, f))
+	})
+}
+
+// What was never written, or was refused, is not deleted.
+func TestReleaseOfNoClaimCostsNothing(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		f.HoldElsewhere(t, key("1"), "b:1")
+		l := reserve(t, s, key("1"))
+		require.ErrorIs(t, l.Claim(t.Context()), lease.ErrHeld)
+		before := f.Commits()
+		l.Release()
+		reserve(t, s, key("2")).Release()
+		time.Sleep(time.Second)
+		require.Equal(t, before, f.Commits())
+		require.Len(t, claims(t, f), 1)
+	})
+}
+
+func TestClaimWhoseAnswerWasLostIsAskedAgain(t *testing.T) {
+	for _, lost := range []int{1, 3} {
+		bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+			s := kept(t, f)
+			revision := f.World.Revision()
+			f.LoseAnswers(lost)
+			l := claim(t, s, key("1"))
+			require.Equal(t, revision+1, f.World.Revision(), "it was written once")
+			require.Equal(t, l.Session().ID, claims(t, f)[0].Session)
+
+			f.LoseAnswers(lost)
+			require.NoError(t, l.Replace(t.Context()))
+			f.LoseAnswers(lost)
+			l.Release()
+			claim(t, s, key("1")) // behind the release, which is asked again, too
+		})
+	}
+}
+
+// A refused claim whose answer was lost is refused, not believed.
+func TestLostAnswerOfARefusedClaim(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s, theirs := kept(t, f), f.HoldElsewhere(t, key("1"), "b:1")
+		f.LoseAnswers(1)
+		l := reserve(t, s, key("1"))
+		var held *lease.HeldError
+		require.ErrorAs(t, l.Claim(t.Context()), &held)
+		require.Equal(t, theirs.Session().ID, held.Session)
+		l.Release()
+		time.Sleep(time.Minute)
+		require.Len(t, claims(t, f), 1)
+		require.Positive(t, theirs.Trust())
+	})
+}
+
+// A release while the claim is unanswered goes out after it: nothing is left behind.
+func TestReleaseOfAnUnansweredClaim(t *testing.T) {
+	for name, fault := range map[string]func(f *leasetest.Fake) (heal func()){
+		"frozen":      func(f *leasetest.Fake) func() { f.Freeze(); return f.Thaw },
+		"slow":        func(f *leasetest.Fake) func() { f.Slow(time.Second); return func() { f.Slow(0) } },
+		"answer lost": func(f *leasetest.Fake) func() { f.LoseAnswers(1); return func() {} },
+		"cut":         func(f *leasetest.Fake) func() { f.Partition(leasetest.CutAnswers); return func() { f.Partition(0) } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+				s := kept(t, f)
+				l := reserve(t, s, key("1"))
+				synctest.Wait()
+				heal := fault(f)
+				ctx, cancel := context.WithCancel(t.Context())
+				left := make(chan error, 1)
+				go func() { left <- l.Claim(ctx) }()
+				synctest.Wait()
+				l.Release()
+				cancel()
+				require.Error(t, <-left)
+				time.Sleep(100 * time.Millisecond)
+				heal()
+				time.Sleep(10 * time.Second)
+				require.Empty(t, claims(t, f))
+				require.Positive(t, l.Trust(), "the session goes on")
+			})
+		})
+	}
+}
+
+// A claim that is refused after its release leaves nothing to delete.
+func TestReleaseOfAClaimThatIsRefused(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		f.HoldElsewhere(t, key("1"), "b:1")
+		synctest.Wait()
+		f.Freeze()
+		l := reserve(t, s, key("1"))
+		refused := make(chan error, 1)
+		go func() { refused <- l.Claim(t.Context()) }()
+		synctest.Wait()
+		l.Release()
+		before := f.Commits()
+		f.Thaw()
+		require.ErrorIs(t, <-refused, lease.ErrHeld)
+		time.Sleep(time.Second)
+		require.Equal(t, before, f.Commits())
+		require.Len(t, claims(t, f), 1)
+	})
+}
+
+// A claim that is still queued when it is released is not sent at all.
+func TestReleaseOfAQueuedClaim(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		synctest.Wait()
+		f.Freeze()
+		first := reserve(t, s, key("1"))
+		go func() { assert.NoError(t, first.Claim(t.Context())) }() // on its way
+		synctest.Wait()
+		l := reserve(t, s, key("2"))
+		left := make(chan error, 1)
+		go func() { left <- l.Claim(t.Context()) }() // queued behind it
+		synctest.Wait()
+		l.Release()
+		before := f.Commits()
+		f.Thaw()
+		require.ErrorIs(t, <-left, lease.ErrReleased)
+		time.Sleep(time.Second)
+		require.Equal(t, before, f.Commits())
+		require.Len(t, claims(t, f), 1)
+	})
+}
+
+// While etcd does not answer, Claim asks again until its context ends. It says which context that was.
+func TestClaimWithoutEtcd(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		l := reserve(t, s, key("1"))
+		f.Partition(leasetest.CutRequests)
+		err := l.Claim(within(t, 7*time.Second))
+		require.ErrorIs(t, err, lease.ErrUnavailable)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		began := time.Now()
+		require.ErrorIs(t, l.Claim(t.Context()), lease.ErrLost, "at the latest until trust ends")
+		require.Less(t, time.Since(began), ttl)
+		l.Release()
+	})
+}
+
+// A claim that arrives in etcd long after it was given up harms nothing: whoever the ledger lets act replaces it, and its
+// release does not touch what replaced it.
+func TestClaimThatArrivesLate(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		late := reserve(t, s, key("1"))
+		f.Delay()
+		require.ErrorIs(t, late.Claim(within(t, time.Second)), lease.ErrUnavailable)
+		heir := reserve(t, kept(t, f.Peer(t, leasetest.Options{})), key("1"))
+		require.NoError(t, heir.Claim(t.Context()))
+		heir.Release()
+		time.Sleep(time.Second)
+		f.LandLate()
+		require.Equal(t, late.Session().ID, claims(t, f)[0].Session)
+		again := reserve(t, s, key("1"))
+		require.ErrorIs(t, again.Claim(t.Context()), lease.ErrHeld)
+		require.NoError(t, again.Replace(t.Context()))
+		late.Release()
+		time.Sleep(10 * time.Second)
+		require.Equal(t, again.Session().ID, claims(t, f)[0].Session)
+		require.Len(t, claims(t, f), 1)
+	})
+}
+
+func TestReleaseIsTriedUntilEtcdAnswers(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		l := claim(t, s, key("1"))
+		other := newSession(t, f, lease.Spec{TTL: ttl})
+		nonce := leasetest.NewNonce()
+		m, err := other.Reserve(t.Context(), key("2"), nonce)
+		require.NoError(t, err)
+		require.NoError(t, m.Claim(t.Context()))
+		f.Partition(leasetest.CutRequests)
+		l.Release()
+		f.ReleaseClaim(key("2"), m.Session().ID, nonce)
+		time.Sleep(7 * time.Second) // the first tries are given up
+		f.Partition(leasetest.CutNothing)
+		time.Sleep(7 * time.Second)
+		require.Empty(t, claims(t, f))
+	})
+}
+
+// A claim whose value cannot be read keeps its key, is listed, and can be removed. It spoils no other claim.
+func TestAClaimThatCannotBeReadIsHeld(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		peer := f.Peer(t, leasetest.Options{})
+		other := kept(t, peer)
+		size := 1 + 4 + 16 + len(s.Ref().ID)
+		for at := range size {
+			k := key(fmt.Sprint(at))
+			l := claim(t, s, k)
+			f.World.Spoil(k, at)
+			require.ErrorIs(t, reserve(t, other, k).Claim(t.Context()), lease.ErrHeld, "byte %d", at)
+			all := claims(t, peer)
+			require.Len(t, all, 1)
+			require.Equal(t, k, all[0].Key)
+			l.Release()
+			time.Sleep(time.Second)
+			require.Len(t, claims(t, peer), 1, "it is not what was written")
+			require.NoError(t, peer.RemoveClaims(t.Context(), all))
+			claim(t, other, k).Release()
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+func TestCloseWaitsForReleases(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		l := claim(t, newSession(t, f, lease.Spec{TTL: ttl, Owner: "remote"}), key("1"))
+		f.Freeze()
+		l.Release()
+		closed := make(chan error, 1)
+		go func() { closed <- f.Close(context.Background()) }()
+		time.Sleep(time.Second)
+		require.Empty(t, closed, "closed before the release was done")
+		f.Thaw()
+		require.NoError(t, <-closed)
+		require.Empty(t, claims(t, f.Peer(t, leasetest.Options{})))
+	})
+}
+
+// Removals of one key, and its release, may be asked for at once.
+func TestRemovalsOfOneKeyInOneBatch(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		l := claim(t, s, key("1"))
+		held := claims(t, f)
+		f.Freeze()
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() { assert.NoError(t, f.RemoveClaims(t.Context(), held)) })
+		}
+		l.Release()
+		next := reserve(t, s, key("1"))
+		synctest.Wait()
+		all.Go(func() { assert.NoError(t, next.Claim(t.Context())) })
+		synctest.Wait()
+		f.Thaw()
+		all.Wait()
+		require.Len(t, claims(t, f), 1)
+	})
+}

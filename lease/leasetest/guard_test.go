@@ -1,0 +1,165 @@
+package leasetest_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/leasetest"
+)
+
+// raise raises the counter of the guard key and records it, as the ledger's leader does.
+func raise(t *testing.T, f *leasetest.Fake) uint64 {
+	t.Helper()
+	_, counter, err := f.RaiseGuard(t.Context())
+	require.NoError(t, err)
+	f.Ledger.Record(counter)
+	return counter
+}
+
+// An etcd that was restored with a bumped revision shows a higher revision than ever, and an older counter.
+func TestHazard20_RestoredWithABumpedRevision(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		ended := kept(t, f).Ref()
+		backup := raise(t, f)
+		raise(t, f)
+		l := claim(t, kept(t, f), key("1"))
+		f.World.Expire(ended.ID)
+		f.World.SetCounter(backup)
+		f.World.SetRevision(f.World.Revision() + 1_000_000_000)
+		_, err := f.Living(t.Context(), ended.ID)
+		require.ErrorIs(t, err, lease.ErrRegressed)
+		require.LessOrEqual(t, l.Trust(), time.Duration(0))
+	})
+}
+
+// An etcd that lost its past and then overtakes what was recorded is still another one.
+func TestHazard20_RefusalLastsThoughTheCounterCatchesUp(t *testing.T) {
+	refused := make(chan error, 10)
+	events := lease.Events{Refused: func(err error) { refused <- err }}
+	bubble(t, leasetest.Options{Events: events}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		f.Ledger.Record(10)
+		time.Sleep(5 * time.Second) // it is noticed although nobody asks
+		require.ErrorIs(t, <-refused, lease.ErrRegressed)
+		f.World.SetCounter(100)
+		time.Sleep(time.Hour)
+		_, err := s.Reserve(t.Context(), key("1"), leasetest.NewNonce())
+		require.ErrorIs(t, err, lease.ErrRegressed)
+		_, err = f.Living(t.Context())
+		require.ErrorIs(t, err, lease.ErrRegressed)
+		f.Ledger.RaiseEpoch()
+		claim(t, s, key("1"))
+		require.NoError(t, <-refused)
+		require.Empty(t, refused)
+	})
+}
+
+// The ledger records a counter between a request and its answer: that is no regression.
+func TestACounterRecordedMeanwhileIsNoRegression(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		kept(t, f)
+		peer := f.Peer(t, leasetest.Options{})
+		f.Slow(time.Second)
+		done := make(chan error, 1)
+		go func() { _, err := f.Living(t.Context()); done <- err }()
+		time.Sleep(500 * time.Millisecond)
+		raise(t, peer)
+		require.NoError(t, <-done)
+		f.Slow(0)
+	})
+}
+
+// Two nodes raise the counter from the same value: each raise counts.
+func TestTwoNodesRaiseTheCounter(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		peer := f.Peer(t, leasetest.Options{})
+		kept(t, peer)
+		f.Slow(time.Second)
+		peer.Slow(time.Second)
+		raised := make(chan uint64, 2)
+		for _, n := range []*leasetest.Fake{f, peer} {
+			go func() {
+				_, counter, err := n.RaiseGuard(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				raised <- counter
+			}()
+		}
+		require.ElementsMatch(t, []uint64{1, 2}, []uint64{<-raised, <-raised})
+		require.EqualValues(t, 2, f.World.Counter())
+	})
+}
+
+// A prefix that was another deployment's is used again when it is set right.
+func TestForeignPrefixIsSetRight(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		l := claim(t, kept(t, f), key("1"))
+		f.World.SetGuardKey(&lease.Ownership{Deployment: "another", Epoch: 7})
+		<-l.Context().Done()
+		_, err := f.Living(t.Context())
+		require.ErrorIs(t, err, lease.ErrForeign)
+		f.World.SetGuardKey(&lease.Ownership{Deployment: leasetest.Deployment, Epoch: 1})
+		time.Sleep(5 * time.Second)
+		claim(t, kept(t, f), key("2"))
+	})
+}
+
+// The guard key changes under a claim that is on its way: nothing is written under the wrong one, and the claim is asked
+// again when the guard key is right.
+func TestClaimWhileTheGuardKeyChanges(t *testing.T) {
+	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
+		s := kept(t, f)
+		synctest.Wait()
+		f.World.SetGuardKey(&lease.Ownership{Deployment: leasetest.Deployment, Epoch: 2}) // another node knows more
+		l := reserve(t, s, key("1"))
+		claimed := make(chan error, 1)
+		go func() { claimed <- l.Claim(t.Context()) }()
+		time.Sleep(time.Second)
+		require.Empty(t, claimed)
+		f.World.SetGuardKey(&lease.Ownership{Deployment: leasetest.Deployment, Epoch: 1})
+		require.NoError(t, <-claimed)
+	})
+}
+
+// Losses have a reason, and what is held can be counted.
+func TestLossesHaveAReason(t *testing.T) {
+	type end struct {
+		reason string
+		leases int
+	}
+	for want, lose := range map[string]func(f *leasetest.Fake, id flight.SessionID){
+		lease.LostExpired:   func(f *leasetest.Fake, _ flight.SessionID) { f.Freeze() },
+		lease.LostRevoked:   func(f *leasetest.Fake, id flight.SessionID) { f.World.Expire(id) },
+		lease.LostEpoch:     func(f *leasetest.Fake, _ flight.SessionID) { f.Ledger.RaiseEpoch() },
+		lease.LostRegressed: func(f *leasetest.Fake, _ flight.SessionID) { f.Ledger.Record(9) },
+		lease.LostForeign:   func(f *leasetest.Fake, _ flight.SessionID) { f.World.SetGuardKey(&lease.Ownership{Deployment: "x"}) },
+	} {
+		t.Run(want, func(t *testing.T) {
+			ended := make(chan end, 10)
+			events := lease.Events{SessionEnded: func(_ flight.SessionID, cause error, leases int) { ended <- end{lease.LostReason(cause), leases} }}
+			bubble(t, leasetest.Options{Events: events, Tune: func(c *lease.Config) { c.Pool = -1 }}, func(t *testing.T, f *leasetest.Fake) {
+				s := kept(t, f)
+				id := s.Ref().ID
+				l := claim(t, s, key("1"))
+				claim(t, s, key("2")).Release()
+				leases, sessions := f.Held()
+				require.Equal(t, []int{1, 1}, []int{leases, sessions})
+				lose(f, id)
+				time.Sleep(ttl)
+				f.Thaw()
+				require.Equal(t, end{want, 1}, <-ended)
+				l.Release()
+			})
+			close(ended)
+			for last := range ended {
+				require.Empty(t, last.reason, "what is closed is not lost")
+			}
+		})
+	}
+}

@@ -1,0 +1,145 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// reservation is the Lease of this package.
+type reservation struct {
+	grant *grant
+	key   flight.Key
+	nonce flight.Nonce
+
+	mu       sync.Mutex
+	released bool
+	written  bool // the claim may be in etcd
+	lost     bool // an answer was lost: the claim may be written later, whatever is answered next
+}
+
+// The pauses before a claim is asked again.
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = time.Second
+)
+
+// Session implements Lease.
+func (r *reservation) Session() flight.Session { return r.grant.ref }
+
+// Trust implements Lease.
+func (r *reservation) Trust() time.Duration { return r.grant.trust() }
+
+// Context implements Lease.
+func (r *reservation) Context() context.Context { return r.grant.ctx }
+
+// Claim implements Lease.
+func (r *reservation) Claim(ctx context.Context) error { return r.write(ctx, OpClaim) }
+
+// Replace implements Lease.
+func (r *reservation) Replace(ctx context.Context) error { return r.write(ctx, OpReplace) }
+
+// write asks until etcd answers. Asking again is harmless: a claim that an earlier request wrote has this lease's value,
+// and counts as written.
+//
+// If the process dies here, the claim may be in etcd without an attempt in the ledger, or before there is one. It keeps
+// others from asking until its session ends, or until somebody removes it.
+func (r *reservation) write(ctx context.Context, kind OpKind) error {
+	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+		err := r.tryWrite(ctx, kind)
+		if !errors.Is(err, ErrUnavailable) {
+			return err
+		}
+		select {
+		case <-time.After(jitter(pause)):
+		case <-r.grant.ctx.Done():
+			return r.grant.why()
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func (r *reservation) tryWrite(ctx context.Context, kind OpKind) error {
+	o := &op{lease: r, done: make(chan error, 1)}
+	o.Op = Op{Kind: kind, Key: r.key.String(), Session: r.grant.ref.ID, Lease: r.grant.lease, Value: r.value()}
+	if !r.grant.lessor.batch.put(o) {
+		return ErrClosed
+	}
+	select {
+	case err := <-o.done:
+		return err
+	case <-r.grant.ctx.Done():
+		return r.grant.why()
+	case <-ctx.Done():
+		return unavailable("claiming", context.Cause(ctx))
+	}
+}
+
+func (r *reservation) value() string {
+	return ClaimValue{Epoch: r.grant.ref.Epoch, Nonce: r.nonce, Session: r.grant.ref.ID}.String()
+}
+
+// startWrite is asked right before the claim is sent. It returns why the claim must not be.
+func (r *reservation) startWrite() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.released {
+		return ErrReleased
+	}
+	if err := r.grant.why(); err != nil {
+		return err
+	}
+	r.written = true
+	return nil
+}
+
+// notWritten notes that the claim is not in etcd, by etcd's word.
+func (r *reservation) notWritten() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.written = r.lost
+}
+
+// answerLost notes that nobody knows whether the claim is in etcd, or will be.
+func (r *reservation) answerLost() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lost = true
+}
+
+// needsDelete reports whether the claim may be in etcd.
+func (r *reservation) needsDelete() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.written && !r.grant.claimsEnd()
+}
+
+// Release implements Lease. The deletion does not overtake a write of the claim: operations of one key go out in order,
+// and a write that is still queued finds the lease released.
+//
+// If the process dies before the deletion is sent, the claim ends with its session.
+func (r *reservation) Release() {
+	r.mu.Lock()
+	again, written := r.released, r.written
+	r.released = true
+	r.mu.Unlock()
+	if again {
+		return
+	}
+	if written {
+		o := &op{lease: r}
+		o.Op = Op{Kind: OpRelease, Key: r.key.String(), Value: r.value()}
+		r.grant.lessor.release(o)
+	}
+	r.grant.unreserve()
+}
+
+// jitter spreads d over 3/4 to 5/4 of itself, so that parties that started together do not stay together.
+func jitter(d time.Duration) time.Duration {
+	return d*3/4 + rand.N(d/2+1)
+}
