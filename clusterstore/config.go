@@ -97,8 +97,7 @@ type Events struct {
 	Unspooled func(key flight.Key)
 	// Late: a report was committed that nobody waits for any more, so that only this tells what became of it.
 	Late func(number uint32, outcome flight.Outcome, reply flight.Reply)
-	// SpoolDamaged: a file of the spool could not be read, or is of a flight that the ledger does not know, and was put
-	// aside.
+	// SpoolDamaged: a file of the spool could not be read, and was put aside.
 	SpoolDamaged func(file string, err error)
 	// Stalled: a write of the raft log took longer than Guard.Stall. The process ends right after it.
 	Stalled func(op string, after time.Duration)

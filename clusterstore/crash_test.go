@@ -94,9 +94,35 @@ func requireConsistent(t *testing.T, s *Store) {
 			}
 		}
 	}
-	require.ElementsMatch(t, flights, enrolled, "the roll names every flight once")
+	named := make(map[flight.ID]bool)
+	for _, id := range enrolled {
+		named[id] = true
+	}
+	for _, id := range flights {
+		require.True(t, named[id], "the roll names every flight")
+	}
+	require.Len(t, enrolled, len(flights)+int(s.machine.meta.Deleted), "once, and again those that were deleted meanwhile")
 	require.Equal(t, want, got)
 	require.Equal(t, counts, s.machine.meta.Counts)
+	requireSessions(t, s)
+}
+
+// requireSessions checks that the state machine holds of sessions what a start would find in the rows.
+func requireSessions(t *testing.T, s *Store) {
+	t.Helper()
+	s.machine.flush()
+	found, err := s.state.loadSessions()
+	require.NoError(t, err)
+	require.Equal(t, heldByAll(found), heldByAll(s.machine.sessions))
+	require.ElementsMatch(t, found.Ended(), s.machine.sessions.Ended())
+}
+
+func heldByAll(s *flight.Sessions) map[flight.Session][]flight.ID {
+	all := make(map[flight.Session][]flight.ID)
+	for session := range s.All() {
+		all[session], _ = s.Held(session.ID, flight.ID{}, s.Count())
+	}
+	return all
 }
 
 // A crash at any moment, with any part of what was not synced: what was acknowledged is there, the state is a prefix

@@ -22,6 +22,14 @@
 // An answer comes when the log holds the command for ever, before the state does. A flight that is opened and reported
 // within a tenth of a second costs the state one record.
 //
+// # Sessions
+//
+// Beside the flights the machine keeps which session holds which of them, and which sessions have ended lately
+// (sessions.go). The first follows from the flights: nothing of it is written, and a start builds it anew from the flights
+// that are not over. The second is rows of their own, written in the same batch as everything else; every voter drops them
+// by the same entry. An Ended is the only command that changes many flights. They share its version, and a row says which
+// they are, so that the feed finds their histories.
+//
 // # What happened
 //
 // The feed (feed.go) is everything that happens, in the order of the log. Nothing is collected for it: a reader reads the
@@ -47,6 +55,8 @@
 //	after the sync, before the answer           it is in the log and will be applied by the next start.
 //	apply, before the write to the state        the state is older than the log says; the start applies the rest again.
 //	in the write to the state                   the batch is there as a whole or not at all, with the index it stands for.
+//	between two Ended of one session            the session is remembered as ended, and some of its flights are still held
+//	                                            by it. The proof is brought again.
 //	Report, within its patience                 as Propose. The reporter was not answered, and still has the report.
 //	Report, after it was spooled                the report is on this disk, and the next start proposes it.
 //	between its commit and its spool's removal  it is proposed once more, which changes nothing.
@@ -84,7 +94,6 @@
 //	there                                       from before this mark was the last one, it is taken for a new ledger.
 //	a roll that does not name every flight      refused: it would deny a key that was used.
 //	a spooled report without its checksum       put aside for a person, and told.
-//	one of a flight that the ledger lost        put aside as well, once the ledger has said so.
 //	one that cannot be opened now, or of a      refused: it may be all that is known of an effect.
 //	newer version
 //	a block without its checksum                refused where a start needs it; the state machine dies of it; a reader

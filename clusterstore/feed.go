@@ -249,8 +249,11 @@ func (s *Store) readEntry(log *raft.Log) (*feedEntry, error) {
 // eventsOf gives what one command brought about.
 func (s *Store) eventsOf(command []byte, at flight.Version, stamp flight.Time) ([]FeedEvent, error) {
 	key, err := flight.Target(command)
-	if err != nil || key.IsZero() {
+	if err != nil {
 		return nil, err
+	}
+	if key.IsZero() {
+		return s.keylessEvents(command, at)
 	}
 	events, err := s.historyAt(key.FlightID(), at)
 	if err != nil {
@@ -259,11 +262,39 @@ func (s *Store) eventsOf(command []byte, at flight.Version, stamp flight.Time) (
 	if events == nil {
 		return s.unwritten(command, key, at, stamp)
 	}
+	return feedOf(key, events, at), nil
+}
+
+func feedOf(key flight.Key, events []flight.Event, at flight.Version) []FeedEvent {
 	feed := make([]FeedEvent, len(events))
 	for i, e := range events {
 		feed[i] = FeedEvent{Key: key, HistoryEvent: HistoryEvent{Version: at, Event: e}}
 	}
-	return feed, nil
+	return feed
+}
+
+// keylessEvents gives what a command without a key brought about. Of these only an Ended does so, to many flights: flight by
+// flight, in the order in which it was applied to them.
+func (s *Store) keylessEvents(command []byte, at flight.Version) (feed []FeedEvent, err error) {
+	c, err := flight.Decode(command)
+	if _, ended := c.(*flight.Ended); err != nil || !ended {
+		return nil, err
+	}
+	ids, err := s.touchedBy(at)
+	for _, id := range ids {
+		var f *flight.Flight
+		if f, err = s.machine.peek(id); err != nil {
+			break
+		}
+		var events []flight.Event
+		if events, err = s.historyAt(id, at); err != nil {
+			break
+		}
+		if len(events) > 0 { // a tombstone has none
+			feed = append(feed, feedOf(f.Key, events, at)...)
+		}
+	}
+	return feed, err
 }
 
 // historyAt reads the events that one command left in the history of a flight; nil when it left none.

@@ -110,6 +110,11 @@ func (t *turn) write(head shown) error {
 			}
 		}
 	}
+	for _, r := range t.rows {
+		if err := w.row(r); err != nil {
+			return err
+		}
+	}
 	for _, part := range t.enrolled {
 		if err := w.batch.Set(rollKey(w.key[0][:0], part.entry), part.ids, nil); err != nil {
 			return err
@@ -153,25 +158,27 @@ func (w *writer) own(s *slot) (err error) {
 			return err
 		}
 	}
-	if s.changed {
-		if w.room, err = appendRecord(w.room[:0], s.now); err != nil {
-			return err
-		}
-		if err := w.batch.Set(recordKey(w.key[0][:0], s.id), w.room, nil); err != nil {
-			return err
+	switch {
+	case s.changed && s.now == nil:
+		err = w.batch.Delete(recordKey(w.key[0][:0], s.id), nil)
+	case s.changed:
+		if w.room, err = appendRecord(w.room[:0], s.now); err == nil {
+			err = w.batch.Set(recordKey(w.key[0][:0], s.id), w.room, nil)
 		}
 	}
 	for _, r := range s.rows {
-		if r.gone {
-			err = w.batch.Delete(r.key, nil)
-		} else {
-			err = w.batch.Set(r.key, r.value, nil)
-		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = w.row(r)
 		}
 	}
-	return nil
+	return err
+}
+
+func (w *writer) row(r row) error {
+	if r.gone {
+		return w.batch.Delete(r.key, nil)
+	}
+	return w.batch.Set(r.key, r.value, nil)
 }
 
 // live keeps the index of living flights, which is in the order of their creation. A row of an index is set once

@@ -53,7 +53,7 @@ func (b *shelf) write() {
 	switch rapid.IntRange(0, 6).Draw(b.t, "deed") {
 	case 0, 1:
 		b.propose(&flight.Open{Key: key, Submission: flight.Submission{Policy: flight.Policy{Retention: time.Minute}},
-			Claim: flight.Claim{Epoch: b.s.Header().LeaseEpoch, Revision: b.revision, Session: "s"}, Nonce: nonce(int(b.revision)),
+			Session: sessionOf(b.s, "s"), Nonce: nonce(int(b.revision)),
 			NotAfter: b.s.Now().Add(10 * time.Second), StoreEpoch: b.s.Header().StoreEpoch})
 	case 2, 3:
 		if f != nil && f.OpenAttempt() != nil {

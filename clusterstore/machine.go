@@ -40,6 +40,11 @@ type machine struct {
 	dirty   chan struct{} // something was applied
 	filled  chan struct{} // turn is full
 
+	// sessionsMu is held for writing while entries are applied, so that readers of sessions see what they see of flights:
+	// all that an entry did, or nothing of it.
+	sessionsMu sync.RWMutex
+	sessions   *flight.Sessions
+
 	view  atomic.Pointer[view]
 	shown atomic.Pointer[shown]
 }
@@ -52,7 +57,8 @@ type shown struct {
 
 func newMachine(cfg *Config, s *state, snaps *snapshots) *machine {
 	m := &machine{cfg: cfg, state: s, snaps: snaps, cache: newCache(cfg.Memory.Flights), waiters: new(waiters),
-		pending: new(pendingPackets), marks: new(marks), dirty: make(chan struct{}, 1), filled: make(chan struct{}, 1)}
+		pending: new(pendingPackets), marks: new(marks), dirty: make(chan struct{}, 1), filled: make(chan struct{}, 1),
+		sessions: flight.NewSessions()}
 	m.written = sync.NewCond(&m.mu)
 	m.turn = newTurn(m)
 	m.view.Store(&view{now: m.turn.own})
@@ -60,9 +66,11 @@ func newMachine(cfg *Config, s *state, snaps *snapshots) *machine {
 }
 
 // takeOver starts from what a state holds; the first time and after a restore.
-func (m *machine) takeOver(head shown, r *roll) {
-	m.meta, m.header = head.meta, head.header
-	m.roll.Store(r)
+func (m *machine) takeOver(l loaded) {
+	m.sessionsMu.Lock()
+	defer m.sessionsMu.Unlock()
+	m.meta, m.header, m.sessions = l.meta, l.header, l.sessions
+	m.roll.Store(l.roll)
 	m.publish()
 }
 
@@ -95,6 +103,8 @@ func (m *machine) apply(entries []*raft.Log) (done []*packet, commands int, err 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.makeRoomLocked()
+	m.sessionsMu.Lock()
+	defer m.sessionsMu.Unlock()
 	before := m.turn.commands
 	for _, entry := range entries {
 		if entry.Index <= m.meta.Applied {
@@ -142,8 +152,8 @@ func (m *machine) beyondCache(id flight.ID) (r *record, stored bool, err error) 
 	if !m.roll.Load().mayHold(id) {
 		return nil, false, nil
 	}
-	if own, ok := m.view.Load().find(id); ok && own.now != nil {
-		return own.now, false, nil
+	if own, ok := m.view.Load().find(id); ok {
+		return own.now, false, nil // nil: it was deleted, or is not in the state either
 	}
 	r, err = m.state.record(id)
 	return r, r != nil, err

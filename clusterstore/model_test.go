@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,7 +26,8 @@ func TestModel_TheLedgerHoldsWhatItSaid(t *testing.T) {
 	for round := range uint64(rounds) {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := &model{t: t, random: rand.New(rand.NewPCG(seed, round)), fs: vfs.NewCrashableMem()}
+				m := &model{t: t, random: rand.New(rand.NewPCG(seed, round)), fs: vfs.NewCrashableMem(),
+					ended: make(map[flight.SessionID]flight.Time)}
 				defer m.end()
 				m.open()
 				for range steps {
@@ -48,8 +51,10 @@ type model struct {
 	s       *Store
 	flights [modelKeys]*flight.Flight
 	history [modelKeys][]flight.EventKind
-	number  int      // of the step
-	story   []string // the last steps, for people
+	ended   map[flight.SessionID]flight.Time // until when that is remembered
+	first   int                              // number of the oldest session that goes on
+	number  int                              // of the step
+	story   []string                         // the last steps, for people
 }
 
 func (m *model) open() {
@@ -92,11 +97,15 @@ func (m *model) body() flight.Blob {
 func (m *model) step() {
 	m.number++
 	n := m.random.IntN(modelKeys)
-	switch k := m.random.IntN(16); {
+	switch k := m.random.IntN(20); {
 	case k < 4:
 		m.report(n)
 	case k == 4:
 		m.disk()
+	case k == 16:
+		m.endSession()
+	case k == 17:
+		m.withdraw(n)
 	case k == 5:
 		time.Sleep(time.Duration(m.random.IntN(40)) * time.Second) // of the bubble's time
 		for n, f := range m.flights {
@@ -133,16 +142,72 @@ func (m *model) command(k, n int) flight.Command {
 		return &flight.Resolve{Key: key, Generation: generation, Version: version, Verb: verb, Body: m.body()}
 	}
 	header := m.s.Header()
-	return &flight.Open{
-		Key: key, Submission: flight.Submission{Input: m.body(), Policy: flight.Policy{Retention: time.Minute, AttemptTimeout: 30 * time.Second}},
-		Claim: flight.Claim{Epoch: header.LeaseEpoch, Revision: int64(m.number), Session: "s"}, Nonce: nonce(m.number),
-		NotAfter: m.s.Now().Add(10 * time.Second), StoreEpoch: header.StoreEpoch,
+	if k == 13 {
+		used := m.number - m.random.IntN(20) // of an open that was, or of one that will never be
+		return &flight.Abandon{Key: key, Nonce: nonce(used), NotAfter: m.s.Now().Add(10 * time.Second), StoreEpoch: header.StoreEpoch}
 	}
+	recovery := []flight.Recovery{flight.Hold, flight.Resend, flight.Verify}[m.random.IntN(3)]
+	return &flight.Open{
+		Key: key, Submission: flight.Submission{Input: m.body(), Policy: flight.Policy{Recovery: recovery, Retention: time.Minute, AttemptTimeout: 30 * time.Second}},
+		Session: m.session(), Nonce: nonce(m.number), NotAfter: m.s.Now().Add(10 * time.Second), StoreEpoch: header.StoreEpoch,
+	}
+}
+
+// session is one of a few; the oldest of them may have ended.
+func (m *model) session() flight.Session {
+	return sessionOf(m.s, flight.SessionID(fmt.Sprint("session-", m.first+m.random.IntN(3))))
+}
+
+// endSession brings the proof that a session has ended, or one that proves nothing.
+func (m *model) endSession() {
+	session := m.session()
+	c := &flight.Ended{Session: session, ReadRevision: session.Revision - int64(m.random.IntN(2)), Epoch: session.Epoch, StoreEpoch: m.s.Header().StoreEpoch}
+	held, all := m.s.HeldBy(session.ID, flight.ID{}, modelKeys)
+	require.Len(m.t, held, all)
+	reply, err := m.s.Propose(context.Background(), c)
+	require.NoError(m.t, err)
+	m.say("end of %s: %v, %d flights", session.ID, reply.Decision, len(reply.Each))
+	require.Equal(m.t, c.ReadRevision == session.Revision, reply.Decision == flight.Accepted)
+	require.False(m.t, reply.More)
+	if reply.Decision == flight.Accepted {
+		require.Len(m.t, reply.Each, all)
+		m.remember(session.ID)
+	}
+	for _, one := range reply.Each {
+		require.True(m.t, one.Changed)
+		m.took(m.numberOf(one.Flight.ID), one)
+	}
+}
+
+func (m *model) numberOf(id flight.ID) int {
+	return slices.IndexFunc(m.flights[:], func(f *flight.Flight) bool { return f != nil && f.ID == id })
+}
+
+func (m *model) withdraw(n int) {
+	session := m.session()
+	reply, err := m.s.Propose(context.Background(), &flight.Withdraw{Key: testKey(n), Session: session.ID, StoreEpoch: m.s.Header().StoreEpoch})
+	require.NoError(m.t, err)
+	m.say("withdraw %s of %d: %v", session.ID, n, reply.Decision)
+	holder := m.flights[n].Holder()
+	require.Equal(m.t, holder != nil && holder.ID == session.ID, reply.Decision == flight.Busy)
+	require.False(m.t, reply.Changed)
+	if reply.Decision == flight.Accepted {
+		m.remember(session.ID)
+	}
+}
+
+// remember takes note that a session has ended.
+func (m *model) remember(id flight.SessionID) {
+	m.ended[id] = m.s.Header().Now.Add(flight.MaxOpenLife)
+	m.first += m.random.IntN(2)
 }
 
 func (m *model) propose(n int, c flight.Command) {
 	reply, err := m.s.Propose(context.Background(), c)
 	require.NoError(m.t, err)
+	if open, ok := c.(*flight.Open); ok && m.ended[open.Session.ID] >= m.s.Header().Now {
+		require.NotEqual(m.t, flight.Proceed, reply.Decision, "%s has ended", open.Session.ID)
+	}
 	m.say("%T %d: %v, changed %v", c, n, reply.Decision, reply.Changed)
 	m.took(n, reply)
 }
@@ -168,14 +233,14 @@ func (m *model) report(n int) {
 // took takes note of an answer. A tombstone has no history.
 func (m *model) took(n int, reply flight.Reply) {
 	was := m.flights[n]
-	if reply.Changed && reply.Flight.State == flight.Expired && (was == nil || was.State != flight.Expired) {
+	if reply.Changed && !reply.Deleted && reply.Flight.State == flight.Expired && (was == nil || was.State != flight.Expired) {
 		m.history[n] = nil
 	} else {
 		for _, e := range reply.Events {
 			m.history[n] = append(m.history[n], e.Kind)
 		}
 	}
-	if reply.Flight != nil {
+	if reply.Flight != nil || reply.Deleted {
 		m.flights[n] = reply.Flight
 	}
 }
@@ -252,6 +317,33 @@ func (m *model) check() {
 	}
 	requireConsistent(m.t, m.s)
 	require.Equal(m.t, bodies, m.keptBodies(), "as many bodies are kept as are spoken of")
+	m.checkSessions()
+}
+
+// checkSessions compares who holds what, and who has ended.
+func (m *model) checkSessions() {
+	held := make(map[flight.SessionID][]flight.ID)
+	for _, f := range m.flights {
+		if holder := f.Holder(); holder != nil {
+			held[holder.ID] = append(held[holder.ID], f.ID)
+		}
+	}
+	all := 0
+	for id, want := range held {
+		got, n := m.s.HeldBy(id, flight.ID{}, modelKeys)
+		require.Equal(m.t, len(want), n)
+		require.ElementsMatch(m.t, want, got, "held by %s", id)
+		all += n
+	}
+	require.Equal(m.t, all, m.s.HeldCount())
+	require.Len(m.t, m.s.Holders(), len(held))
+	now := m.s.Header().Now
+	maps.DeleteFunc(m.ended, func(_ flight.SessionID, until flight.Time) bool { return until < now })
+	got := make(map[flight.SessionID]flight.Time)
+	for _, e := range m.s.machine.sessions.Ended() {
+		got[e.ID] = e.Until
+	}
+	require.Equal(m.t, m.ended, got, "the sessions that are remembered as ended")
 }
 
 func (m *model) encoded(f *flight.Flight) []byte {

@@ -81,11 +81,11 @@ func (s *Store) openFiles() (err error) {
 	s.clock = &ledgerClock{source: s.cfg.Clock}
 	s.tallies = newTallies(s.cfg.Clock.Wall)
 	s.machine = newMachine(&s.cfg, s.state, s.snaps)
-	head, r, err := s.state.load()
+	found, err := s.state.load()
 	if err != nil {
 		return storageError("the state cannot be read", err)
 	}
-	s.machine.takeOver(head, r)
+	s.machine.takeOver(found)
 	return s.claimState()
 }
 

@@ -16,7 +16,8 @@ import (
 const NoLimit = math.MaxInt
 
 // Expire turns flights whose retention is over into tombstones, the oldest first and at most limit of them, and drops
-// their bodies and histories. It answers how many it turned; fewer than limit: the rest can wait.
+// their bodies and histories. It answers how many it turned; fewer than limit: the rest can wait. What holds nothing but used
+// nonces that have expired it deletes, and does not count.
 //
 // What expires is named by commands that the leader proposes; time alone expires nothing. It is late rather than
 // early: see expiryHorizon. However much is due, it takes its time, so that those who wait for their flights do not
@@ -48,14 +49,14 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, error) {
 	}
 }
 
-// expire proposes that these flights end, and answers how many did.
+// expire proposes that these flights end, and answers how many became tombstones.
 func (s *Store) expire(ctx context.Context, due []flight.Command) (expired int, err error) {
 	if len(due) == 0 {
 		return 0, nil
 	}
 	replies, err := s.ProposeAll(ctx, due)
 	for i := range replies {
-		if replies[i].Changed {
+		if replies[i].Changed && !replies[i].Deleted {
 			expired++
 		}
 	}
@@ -125,7 +126,7 @@ func (s *Store) mayExpire(id flight.ID) (flight.Command, error) {
 	if err != nil || expiryKey(nil, f) == nil {
 		return nil, err
 	}
-	if f.Key.IsStep() {
+	if f.Key.IsStep() && f.DeletableAt() == 0 {
 		saga, err := s.machine.peek(f.Key.Saga().FlightID())
 		if err != nil || saga != nil && saga.State != flight.Expired {
 			return nil, err

@@ -15,8 +15,9 @@ import (
 // roll says so after a glance at memory.
 //
 // It is a Bloom filter: "no" is certain, "perhaps" is wrong once in about two hundred times. A flight is entered before
-// anybody is shown it, and never leaves, because a key that was used is never forgotten. So that a start need not read
-// all flights, each entry of the log leaves the ids of its new flights behind in a row of their own, 16 bytes each.
+// anybody is shown it, and never leaves: a key that was opened is never forgotten, and the few flights that are deleted,
+// which held nothing but used nonces, are looked for in vain. So that a start need not read all flights, each entry of the log
+// leaves the ids of its new flights behind in a row of their own, 16 bytes each.
 type roll struct {
 	mu     sync.Mutex // of those who enter
 	sheets atomic.Pointer[[]*sheet]
@@ -141,6 +142,7 @@ func loadRoll(s *state, m *meta) (*roll, error) {
 		}
 		return true, nil
 	})
+	flights += m.Deleted
 	if err == nil && flights != 0 {
 		err = fmt.Errorf("%w: the roll of the state's flights names %+d more than there are", ErrDamaged, -flights)
 	}

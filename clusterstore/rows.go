@@ -17,9 +17,11 @@ const (
 	flightRows = 'f' // id and one of the kinds below
 	liveRow    = 'l' // creation time, id → nothing; while the flight is neither terminal nor absent
 	listRow    = 'c' // creation time, newest first, id → key; while it is neither absent nor a tombstone
-	expiryRow  = 'e' // end of retention, id → nothing; while it is finished and no tombstone
+	expiryRow  = 'e' // end of retention, id → nothing; while it is finished and no tombstone, or holds nothing but used nonces
 	rollRow    = 'n' // index of an entry → ids of the flights that came into being by it; for ever
 	erasedRow  = 'r' // index of the entry, id → nothing; for ever: bytes of this flight were erased by that entry
+	endedRow   = 's' // id of a session that has ended → until when that is remembered
+	touchedRow = 't' // version of an Ended → ids of the flights to whose histories it wrote; for ever
 )
 
 // The rows of one flight.
@@ -108,10 +110,22 @@ func listKey(b []byte, f *flight.Flight) []byte {
 
 // expiryKey is the place of a flight in the index of retentions; nil: it has none.
 func expiryKey(b []byte, f *flight.Flight) []byte {
+	if at := f.DeletableAt(); at > 0 {
+		return placeKey(b, expiryRow, uint64(at), f.ID)
+	}
 	if f == nil || !f.State.Terminal() || f.State == flight.Expired {
 		return nil
 	}
 	return placeKey(b, expiryRow, uint64(f.ExpiresAt()), f.ID)
+}
+
+// endedKey is the key of the row of an ended session.
+func endedKey(b []byte, id flight.SessionID) []byte { return append(append(b, endedRow), id...) }
+
+// touchedKey is the key of the row that says to which flights an Ended wrote.
+func touchedKey(b []byte, at flight.Version) []byte {
+	b = binary.BigEndian.AppendUint64(append(b, touchedRow), at.Index)
+	return binary.BigEndian.AppendUint32(b, at.Pos)
 }
 
 // encodeEvents writes the events of one command behind b as one row: each behind its length.

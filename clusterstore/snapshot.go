@@ -73,7 +73,7 @@ func (m *machine) Restore(from io.ReadCloser) (err error) {
 	if err != nil {
 		return err
 	}
-	head, r, err := (&state{cfg: m.cfg, db: db, name: name}).load()
+	found, err := (&state{cfg: m.cfg, db: db, name: name}).load()
 	if err != nil { // what came is not whole: this node stays what it was
 		return errors.Join(err, db.Close())
 	}
@@ -82,10 +82,10 @@ func (m *machine) Restore(from io.ReadCloser) (err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.roll.Store(r)                 // first: readers must not be denied what the new state holds
+	m.roll.Store(found.roll)        // first: readers must not be denied what the new state holds
 	err = m.state.replace(db, name) // it is replaced in any case
 	m.cache.clear()
-	m.takeOver(head, r)
+	m.takeOver(found)
 	m.waiters.wakeAll()
 	return err
 }

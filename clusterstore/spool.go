@@ -271,12 +271,7 @@ func (s *Store) carry(r *flight.Report, name string, first *proposal) (flight.Re
 			return reply, false
 		}
 	}
-	switch {
-	case name == "":
-	case reply.Decision == flight.Missing: // nothing of it was recorded: the file may be all that is known of an effect
-		s.spool.forget(name)
-		s.spool.putAside(name, errNobodys)
-	default:
+	if name != "" {
 		s.spool.drop(name)
 	}
 	return reply, true

@@ -9,10 +9,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// errNobodys says of a spooled report that the ledger knows no flight of its key: it is not the ledger that granted it.
-var errNobodys = errors.New("clusterstore: a spooled report is of a flight that this ledger does not know")
-
-// putAside keeps a file that can neither be read nor committed for a person to look at, and says so.
+// putAside keeps a file that cannot be read for a person to look at, and says so.
 func (p *spool) putAside(name string, why error) {
 	fs := p.cfg.FS
 	if err := fs.Rename(fs.PathJoin(p.dir, name), fs.PathJoin(p.dir, name+spoolBad)); err != nil {

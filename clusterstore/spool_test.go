@@ -138,8 +138,7 @@ func TestSpool_WhatCannotBeReadNow(t *testing.T) {
 	require.Contains(t, again.kept, name)
 }
 
-// A report of a flight that the ledger does not know, because it was lost or is another one, is not thrown away: the
-// ledger recorded nothing of it.
+// A report of a flight that the ledger does not know, because it was lost or is another one, is kept as evidence.
 func TestSpool_WhatTheLedgerDoesNotKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := vfs.NewMem()
@@ -148,7 +147,7 @@ func TestSpool_WhatTheLedgerDoesNotKnow(t *testing.T) {
 		report := reportOf(testKey(1), propose(t, s, openOf(s, testKey(1), 1)).Token, `{"id":1}`)
 		data, err := flight.Encode(report)
 		require.NoError(t, err)
-		name, err := s.spool.keep(report, data)
+		_, err = s.spool.keep(report, data)
 		require.NoError(t, err)
 		require.NoError(t, s.Close(t.Context()))
 		for _, lost := range []string{currentFile, logDir, stateName(1)} {
@@ -156,17 +155,15 @@ func TestSpool_WhatTheLedgerDoesNotKnow(t *testing.T) {
 		}
 		neverBegan(t, mem)
 
-		cfg := memConfig(mem)
-		aside := make(chan string, 1)
-		cfg.Events.SpoolDamaged = func(file string, _ error) { aside <- file }
-		next := openStore(t, cfg)
+		next := openStore(t, memConfig(mem))
 		time.Sleep(time.Second) // of the bubble's time
-		require.Len(t, aside, 1)
-		require.Equal(t, name, <-aside)
 		require.Zero(t, next.Spooled())
-		kept, err := readFile(mem, mem.PathJoin(next.spool.dir, name+spoolBad))
-		require.NoError(t, err)
-		require.Equal(t, data, kept[spoolHead:])
+		require.Zero(t, next.spool.aside())
+		f := mustFlight(t, next, 1)
+		require.Len(t, f.Evidence, 1)
+		require.Equal(t, report.Token, f.Evidence[0].Token)
+		require.Equal(t, report.ExternalID, f.Evidence[0].ExternalID)
+		require.Equal(t, flight.Absent, f.State)
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // stateFormat is the version of the rows as a whole. A node refuses a state of another one before it applies anything.
-const stateFormat = 3
+const stateFormat = 4
 
 // meta says how far the log was applied to a state, and whose state it is. It is written in the same batch as the
 // effects, so after a crash it tells exactly which effects are there.
@@ -30,6 +30,7 @@ type meta struct {
 	Config      []byte                    `cbor:"6,keyasint"` // the cluster's members, as raft encodes them
 	ConfigIndex uint64                    `cbor:"7,keyasint"` // of the entry that set them
 	Counts      [flight.Expired + 1]int64 `cbor:"8,keyasint"` // flights by state
+	Deleted     int64                     `cbor:"9,keyasint"` // flights that the roll names and that were deleted since
 }
 
 // state is the Pebble database that holds the rows. Restore replaces it under the feet of readers.
@@ -165,6 +166,40 @@ func (s *state) record(id flight.ID) (r *record, err error) {
 	return r, err
 }
 
+// records visits the records of many flights, whose ids are in order, without their tallies. One that is not there is passed over.
+func (s *state) records(ids []flight.ID, visit func(*record)) (err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.db == nil {
+		return ErrClosed
+	}
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: singleRow(flightRows), UpperBound: singleRow(flightRows + 1)})
+	if err != nil {
+		return fmt.Errorf("clusterstore: read records: %w", err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	var room [maxRowKey]byte
+	for _, id := range ids {
+		key := recordKey(room[:0], id)
+		if !it.SeekGE(key) || !bytes.Equal(it.Key(), key) {
+			if err := it.Error(); err != nil {
+				return err
+			}
+			continue
+		}
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		r, err := decodeRecord(value)
+		if err != nil {
+			return err
+		}
+		visit(r)
+	}
+	return nil
+}
+
 func decodeTally(it *pebble.Iterator) (*flight.Tally, error) {
 	value, err := it.ValueAndErr()
 	if err != nil {
@@ -174,16 +209,25 @@ func decodeTally(it *pebble.Iterator) (*flight.Tally, error) {
 	return tally, flight.DecodeRecord(value, tally)
 }
 
-// load reads what a machine starts from.
-func (s *state) load() (head shown, r *roll, err error) {
-	if head.meta, err = s.loadMeta(); err != nil {
-		return head, nil, err
+// loaded is what a machine starts from.
+type loaded struct {
+	shown
+	roll     *roll
+	sessions *flight.Sessions
+}
+
+func (s *state) load() (l loaded, err error) {
+	if l.meta, err = s.loadMeta(); err != nil {
+		return l, err
 	}
-	if head.header, err = s.loadHeader(); err != nil {
-		return head, nil, err
+	if l.header, err = s.loadHeader(); err != nil {
+		return l, err
 	}
-	r, err = loadRoll(s, &head.meta)
-	return head, r, err
+	if l.roll, err = loadRoll(s, &l.meta); err != nil {
+		return l, err
+	}
+	l.sessions, err = s.loadSessions()
+	return l, err
 }
 
 // loadMeta reads how far the state is; the zero meta when it is new.

@@ -137,11 +137,11 @@ func TestHazard08_OpenOfUnknownOutcomeIsAskedAgain(t *testing.T) {
 
 		// The zombie: an Open that its caller gave up never opens anything.
 		lost := openOf(s, testKey(2), 2)
-		propose(t, s, &flight.Abandon{Key: lost.Key, Session: lost.Claim.Session, Nonce: lost.Nonce, NotAfter: lost.NotAfter})
+		propose(t, s, &flight.Abandon{Key: lost.Key, Nonce: lost.Nonce, NotAfter: lost.NotAfter, StoreEpoch: lost.StoreEpoch})
 		require.Equal(t, flight.Fenced, propose(t, s, lost).Decision)
 		late := openOf(s, testKey(3), 3)
 		time.Sleep(time.Minute)
-		require.Equal(t, flight.Fenced, propose(t, s, late).Decision, "its NotAfter has passed on the ledger's clock")
+		require.Equal(t, flight.OpenExpired, propose(t, s, late).Decision, "its NotAfter has passed on the ledger's clock")
 	})
 }
 

@@ -33,13 +33,18 @@ func nonce(n int) (out flight.Nonce) {
 	return out
 }
 
+// sessionOf is a session of that name, as every Open of the tests names it.
+func sessionOf(s *Store, id flight.SessionID) flight.Session {
+	return flight.Session{ID: id, Revision: 7, Epoch: s.Header().LeaseEpoch}
+}
+
 // openOf is an Open of key n as its first caller sends it.
 func openOf(s *Store, key flight.Key, n int) *flight.Open {
 	input := []byte(fmt.Sprintf(`{"amount":%d,"currency":"EUR"}`, n))
 	blob := flight.NewBlob("application/json", input, flight.MaxInput)
 	return &flight.Open{Key: key,
 		Submission: flight.Submission{Fingerprint: flight.Fingerprint(blob.Digest), Input: blob, Policy: flight.Policy{AttemptTimeout: 30 * time.Second}},
-		Claim:      flight.Claim{Epoch: s.Header().LeaseEpoch, Revision: int64(n + 1), Session: "session-a"},
+		Session:    sessionOf(s, "session-a"),
 		Nonce:      nonce(n), NotAfter: s.Now().Add(20 * time.Second), Owner: "host:1", StoreEpoch: s.Header().StoreEpoch}
 }
 

@@ -23,6 +23,7 @@ type turn struct {
 	slots    map[flight.ID]*slot
 	fresh    []*slot // those that the current call of ApplyBatch touched
 	enrolled []rollPart
+	rows     []row // those that belong to no flight, in the order in which they came
 	commands int
 	bytes    int
 	room     []byte // for keys and short rows
@@ -36,7 +37,7 @@ type slot struct {
 	id      flight.ID
 	before  *record // as the state has it when the turn is written
 	now     *record
-	changed bool // otherwise than by a tally
+	changed bool // otherwise than by a tally; without now: it was deleted
 	tallied bool // its tally is another one
 	fresh   bool
 	buried  bool  // it became a tombstone: what the state has of its history goes
@@ -82,6 +83,7 @@ func (t *turn) packet(e *raft.Log, done *[]*packet) error {
 		*done = append(*done, p)
 	}
 	t.m.header.Now = max(t.m.header.Now, p.stamp)
+	t.forgetSessions()
 	for i, one := range p.proposals {
 		var err error
 		if one.reply, err = t.command(one.command, flight.Version{Index: e.Index, Pos: uint32(i)}); err != nil {
@@ -95,14 +97,28 @@ func (t *turn) packet(e *raft.Log, done *[]*packet) error {
 // command applies one command.
 func (t *turn) command(c flight.Command, at flight.Version) (flight.Reply, error) {
 	t.m.header.Version = at
-	view := flight.View{Header: t.m.header}
+	if ended, ok := c.(*flight.Ended); ok {
+		return t.sessionEnded(ended, at)
+	}
 	key := c.Target()
-	var s *slot
-	var err error
-	if !key.IsZero() {
-		if s, err = t.slot(key.FlightID()); err != nil {
-			return flight.Reply{}, err
-		}
+	if key.IsZero() {
+		return t.apply(nil, key, c, at)
+	}
+	s, err := t.slot(key.FlightID())
+	if err != nil {
+		return flight.Reply{}, err
+	}
+	reply, err := t.apply(s, key, c, at)
+	if w, ok := c.(*flight.Withdraw); ok && err == nil && reply.Decision == flight.Accepted {
+		t.endSession(w.Session)
+	}
+	return reply, err
+}
+
+// apply applies a command to one flight; s is nil where it is about the header.
+func (t *turn) apply(s *slot, key flight.Key, c flight.Command, at flight.Version) (flight.Reply, error) {
+	view := flight.View{Header: t.m.header}
+	if s != nil {
 		view.Flight = flightOf(s.now)
 	}
 	if key.IsStep() {
@@ -112,12 +128,16 @@ func (t *turn) command(c flight.Command, at flight.Version) (flight.Reply, error
 		}
 		view.Saga = flightOf(saga.now)
 	}
+	if open, ok := c.(*flight.Open); ok {
+		view.Ended = t.m.sessions.HasEnded(open.Session.ID, t.m.header.Now)
+	}
 	after, reply := flight.Apply(view, c)
 	t.m.header = after.Header
-	if s != nil {
-		t.noteRepeated(s, c, at)
-		err = t.take(s, after.Flight, &reply, at)
+	if s == nil {
+		return reply, nil
 	}
+	t.noteRepeated(s, c, at)
+	err := t.take(s, after.Flight, &reply, at)
 	return reply, err
 }
 
@@ -157,7 +177,12 @@ func (t *turn) take(s *slot, f *flight.Flight, reply *flight.Reply, at flight.Ve
 		t.fresh = append(t.fresh, s)
 	}
 	old := flightOf(s.now)
+	if reply.Deleted {
+		t.delete(s, old)
+		return nil
+	}
 	if reply.Changed {
+		t.m.sessions.Changed(old, f)
 		next := s.now.next(f)
 		if old == nil {
 			t.enroll(s.id, at.Index)
@@ -165,8 +190,9 @@ func (t *turn) take(s *slot, f *flight.Flight, reply *flight.Reply, at flight.Ve
 		t.count(old, f)
 		t.takeBodies(s, next, old)
 		t.dropErased(s, next, old, at)
-		s.changed = s.changed || old == nil || old.Version != f.Version
-		s.tallied = f.Duplicates != nil && (s.tallied || old == nil || old.Duplicates != f.Duplicates)
+		tallied := old == nil || old.Duplicates != f.Duplicates
+		s.changed = s.changed || old == nil || old.Version != f.Version || !tallied // it may have used a nonce, which is no new version
+		s.tallied = f.Duplicates != nil && (s.tallied || tallied)
 		s.now = next
 		if f.State == flight.Expired && old != nil && old.State != flight.Expired {
 			t.bury(s, next, old)
@@ -184,6 +210,13 @@ func (t *turn) take(s *slot, f *flight.Flight, reply *flight.Reply, at flight.Ve
 	var key [maxRowKey]byte
 	t.set(s, historyKey(key[:0], s.id, at), t.keep(value))
 	return nil
+}
+
+// delete removes a flight that holds nothing any more. The roll goes on naming it, and names it twice where it is made again.
+func (t *turn) delete(s *slot, old *flight.Flight) {
+	t.m.meta.Counts[old.State]--
+	t.m.meta.Deleted++
+	s.now, s.changed, s.tallied = nil, true, false
 }
 
 // enroll enters a flight that came into being.
@@ -278,7 +311,7 @@ func (t *turn) show() {
 	t.own.mu.Unlock()
 	for _, s := range t.fresh {
 		switch {
-		case s.buried:
+		case s.buried, s.changed && s.now == nil:
 			t.m.cache.forget(s.id) // nobody asks for a million tombstones; others' places are worth more
 		case s.changed:
 			t.m.cache.put(s.id, s.now)

@@ -49,7 +49,7 @@ func crowdOut(t *testing.T, s *Store, n, from int) {
 // stranger is an open of a key by somebody else than openOf.
 func stranger(s *Store, n int) *flight.Open {
 	open := openOf(s, testKey(n), n)
-	open.Nonce, open.Claim.Session = nonce(n+1<<30), "somebody-else"
+	open.Nonce, open.Session = nonce(n+1<<30), sessionOf(s, "somebody-else")
 	return open
 }
 

@@ -200,3 +200,50 @@ func TestFollowerIsRestoredFromASnapshot(t *testing.T) {
 		c.requireSame()
 	})
 }
+
+// requireSameSessions checks that all voters know the same of sessions.
+func (c *trio) requireSameSessions(held, ended int) {
+	c.t.Helper()
+	c.requireSame()
+	want := c.stores[0].machine.sessions
+	require.Len(c.t, heldByAll(want), held)
+	require.Len(c.t, want.Ended(), ended)
+	for _, s := range c.stores {
+		require.Equal(c.t, heldByAll(want), heldByAll(s.machine.sessions))
+		require.ElementsMatch(c.t, want.Ended(), s.machine.sessions.Ended())
+	}
+}
+
+// All voters know the same of sessions: those that applied the log, the one that got a snapshot, and the next leader. They forget
+// ended sessions by the same entry.
+func TestVotersKnowTheSameSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTrio(t)
+		lead := c.leader()
+		manySessions(t, lead)
+		c.requireSameSessions(4, 2)
+
+		away := (c.number(lead) + 1) % 3
+		require.NoError(t, c.stores[away].Close(context.Background()))
+		c.isolate(away)
+		require.Equal(t, flight.Accepted, propose(t, lead, endedOf(lead, "session-2")).Decision)
+		require.NoError(t, lead.takeSnapshot())
+		require.Equal(t, flight.Proceed, openUnder(t, lead, 700, "session-0", flight.Policy{}).Decision)
+		c.start(away)
+		c.mesh()
+		c.requireSameSessions(3, 3)
+		require.NotEqual(t, stateName(1), c.stores[away].state.name, "it came by a snapshot")
+
+		c.isolate(c.number(lead))
+		next := c.leader(lead)
+		require.Equal(t, flight.SessionEnded, openUnder(t, next, 800, "session-2", flight.Policy{}).Decision)
+		time.Sleep(flight.MaxOpenLife)
+		propose(t, next, &flight.Tick{})
+		require.Equal(t, flight.Proceed, openUnder(t, next, 801, "session-2", flight.Policy{}).Decision)
+		c.mesh()
+		c.requireSameSessions(4, 0)
+		for key := range dump(t, lead) {
+			require.NotEqual(t, byte(endedRow), key[0])
+		}
+	})
+}

@@ -9,5 +9,5 @@ import (
 
 // The double takes the same exam as the store.
 func TestConformance(t *testing.T) {
-	executortest.Run(t, func(*testing.T) executortest.Book { return flightdtest.NewLedger() })
+	executortest.Run(t, func(*testing.T) executortest.Store { return flightdtest.NewLedger() })
 }

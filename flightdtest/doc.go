@@ -16,6 +16,7 @@
 //	fd.Ledger.Stall(), Heal()     the same, but nobody knows what became of what was sent: a lost quorum
 //	fd.Ledger.Before(f)           f is called before each command: act at exactly that moment
 //	fd.Ledger.Advance(d)          the ledger's time: provider windows and retentions end
+//	fd.Ledger.Follower(), Lag(n)  another node's view, n commands late: fd.Restart(t, Options{Follower: …})
 //	fd.Leases.Freeze(), Thaw()    nothing reaches etcd, as under SIGSTOP: the lease is lost in mid-effect
 //	fd.Leases.Partition(cut)      one direction of the connection to etcd is dead
 //	fd.Leases.Suspend(d)          the machine slept: trust is gone before a timer fires

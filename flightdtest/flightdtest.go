@@ -2,12 +2,15 @@ package flightdtest
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/leasetest"
+	"github.com/flightd/flightd/remote"
 )
 
 // Flightd is a whole flightd in memory. It is an effect.Doer.
@@ -15,14 +18,22 @@ type Flightd struct {
 	*executor.Executor
 	// Ledger has the levers on the memory of flights.
 	Ledger *Ledger
-	// Leases has the levers on the right to fly.
+	// Leases has the levers on sessions and claims.
 	Leases *leasetest.Fake
+	// Sweeper ends the attempts of dead holders.
+	Sweeper *executor.Sweeper
+	remote  *remote.Service
 }
+
+// Remote serves callers that perform their effects themselves.
+func (fd *Flightd) Remote() *remote.Service { return fd.remote }
 
 // Options change a test double; the zero Options are right for most tests.
 type Options struct {
 	// Ledger is the memory to go on with, as after a restart; nil: a new one.
 	Ledger *Ledger
+	// Follower is what this process sees of its ledger, as a node does that is late; nil: all of it.
+	Follower *Follower
 	// Leases is the lease service to use, as of another node (see leasetest.Fake.Peer); nil: one of the ledger's, with
 	// the claims that stand.
 	Leases *leasetest.Fake
@@ -32,7 +43,9 @@ type Options struct {
 	TTL time.Duration
 	// Configure changes the executor's configuration last; nil: no change.
 	Configure func(*executor.Config)
-	// NoSweeper leaves dead holders unnoticed until Sweep is called.
+	// ConfigureRemote changes the configuration of the service for remote callers last; nil: no change.
+	ConfigureRemote func(*remote.Config)
+	// NoSweeper leaves dead holders unnoticed until Sweeper.Sweep is called.
 	NoSweeper bool
 }
 
@@ -45,42 +58,65 @@ func Open(tb testing.TB, o Options) *Flightd {
 	if o.Ledger == nil {
 		o.Ledger = NewLedger()
 	}
-	if o.Leases == nil {
-		o.Leases = o.Ledger.newLeases(tb)
+	var seen view = o.Ledger
+	if o.Follower != nil {
+		o.Ledger, seen = o.Follower.Ledger, o.Follower
 	}
-	cfg := executor.Config{Ledger: o.Ledger, Memory: o.Ledger, Leases: o.Leases, Events: o.Events, TTL: o.TTL, Owner: "test"}
+	if o.Leases == nil {
+		o.Leases = o.Ledger.newLeases(tb, seen)
+	}
+	fd := &Flightd{Ledger: o.Ledger, Leases: o.Leases}
+	fd.Sweeper = executor.NewSweeper(executor.SweeperConfig{Ledger: seen, Memory: seen, Sessions: seen, Leases: o.Leases, Events: o.Events})
+	cfg := executor.Config{Ledger: seen, Memory: seen, Leases: o.Leases, Events: o.Events, TTL: o.TTL, Owner: "test"}
+	rcfg := remote.Config{Ledger: seen, Memory: seen, Sessions: seen, Leases: o.Leases, Events: o.Events, TTL: o.TTL}
+	if !o.NoSweeper {
+		cfg.Checker, rcfg.Checker = fd.Sweeper, fd.Sweeper
+	}
 	if o.Configure != nil {
 		o.Configure(&cfg)
 	}
+	if o.ConfigureRemote != nil {
+		o.ConfigureRemote(&rcfg)
+	}
 	ctx, stop := context.WithCancel(context.Background())
-	ex, err := executor.New(ctx, cfg)
-	if err != nil {
+	var err error
+	if fd.Executor, err = executor.New(ctx, cfg); err != nil {
+		tb.Fatalf("flightdtest: %v", err)
+	}
+	if fd.remote, err = remote.New(rcfg); err != nil {
 		tb.Fatalf("flightdtest: %v", err)
 	}
 	swept := make(chan struct{})
 	go func() {
 		defer close(swept)
 		if !o.NoSweeper {
-			ex.Run(ctx)
+			fd.Sweeper.Run(ctx)
 		}
 	}()
-	fd := &Flightd{Executor: ex, Ledger: o.Ledger, Leases: o.Leases}
 	tb.Cleanup(func() {
 		stop()
 		<-swept
 		fd.heal()
 		over, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if err := ex.Close(over); err != nil {
+		if err := errors.Join(fd.remote.Close(over), fd.Executor.Close(over)); err != nil {
 			tb.Errorf("flightdtest: %v", err)
 		}
 	})
 	return fd
 }
 
+// view is what a process sees of the ledger: Ledger itself, or a Follower.
+type view interface {
+	executor.Ledger
+	executor.Memory
+	executor.Sessions
+	lease.Guard
+}
+
 // newLeases is a lease service of one more process. With an etcd of its own it would be refused: a ledger does not accept
 // one that has lost its past.
-func (l *Ledger) newLeases(tb testing.TB) *leasetest.Fake {
+func (l *Ledger) newLeases(tb testing.TB, guard lease.Guard) *leasetest.Fake {
 	tb.Helper()
 	l.mu.Lock()
 	if l.world == nil {
@@ -88,7 +124,7 @@ func (l *Ledger) newLeases(tb testing.TB) *leasetest.Fake {
 	}
 	world := l.world
 	l.mu.Unlock()
-	return leasetest.Open(tb, world, leasetest.NewLedger(), leasetest.Options{Guard: l})
+	return leasetest.Open(tb, world, leasetest.NewLedger(), leasetest.Options{Guard: guard})
 }
 
 // heal ends what the test's levers left behind, so that everything can end.
@@ -103,7 +139,11 @@ func (fd *Flightd) heal() {
 func (fd *Flightd) Restart(tb testing.TB, o Options) *Flightd {
 	tb.Helper()
 	o.Ledger = fd.Ledger
-	o.Leases = fd.Leases.Peer(tb, leasetest.Options{Guard: fd.Ledger})
+	var guard lease.Guard = fd.Ledger
+	if o.Follower != nil {
+		guard = o.Follower
+	}
+	o.Leases = fd.Leases.Peer(tb, leasetest.Options{Guard: guard})
 	return Open(tb, o)
 }
 

@@ -12,20 +12,22 @@ import (
 
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// Ledger is the memory of flights in memory: flight.Apply over a map. It implements executor.Ledger, executor.Memory
-// and lease.Guard. It outlives the Flightd that uses it: give it to another one for what a restart finds.
+// Ledger is the memory of flights in memory: flight.Apply over a map. It implements executor.Ledger, executor.Memory,
+// executor.Sessions and lease.Guard. It outlives the Flightd that uses it: give it to another one for what a restart finds.
 type Ledger struct {
-	mu      sync.Mutex
-	header  flight.Header
-	flights map[flight.ID]*flight.Flight
-	bodies  map[bodyKey][]byte
-	history map[flight.ID][]flight.Event
-	waiting map[flight.ID]chan struct{} // closed and dropped by the next change of the flight
-	world   *leasetest.World            // the etcd that goes with this ledger; nil: nobody needed it yet
+	mu        sync.Mutex
+	header    flight.Header
+	flights   map[flight.ID]*flight.Flight
+	sessions  *flight.Sessions
+	bodies    map[bodyKey][]byte
+	history   map[flight.ID][]flight.Event
+	waiting   map[flight.ID]chan struct{}  // closed and dropped by the next change of the flight
+	changed   map[flight.ID]*flight.Flight // by the command that is being applied
+	followers []*Follower
+	world     *leasetest.World // the etcd that goes with this ledger; nil: nobody needed it yet
 	levers
 }
 
@@ -35,11 +37,7 @@ type bodyKey struct {
 	receipt    bool
 }
 
-var (
-	_ executor.Ledger = (*Ledger)(nil)
-	_ executor.Memory = (*Ledger)(nil)
-	_ lease.Guard     = (*Ledger)(nil)
-)
+var _ view = (*Ledger)(nil)
 
 // errDown is what a ledger out of reach answers.
 var errDown = errors.New("flightdtest: the ledger is out of reach")
@@ -47,7 +45,7 @@ var errDown = errors.New("flightdtest: the ledger is out of reach")
 // NewLedger makes an empty ledger.
 func NewLedger() *Ledger {
 	l := &Ledger{
-		flights: make(map[flight.ID]*flight.Flight), bodies: make(map[bodyKey][]byte),
+		flights: make(map[flight.ID]*flight.Flight), sessions: flight.NewSessions(), bodies: make(map[bodyKey][]byte),
 		history: make(map[flight.ID][]flight.Event), waiting: make(map[flight.ID]chan struct{}),
 	}
 	l.arrived = sync.NewCond(&l.mu)
@@ -140,7 +138,14 @@ func (l *Ledger) expire(key flight.Key) {
 		l.expire(key.Saga()) // receipts of steps live as long as their saga
 	}
 	f := l.flights[key.FlightID()]
-	if f != nil && f.State.Terminal() && f.State != flight.Expired && f.ExpiresAt() <= max(l.header.Now, l.now()) {
+	if f == nil {
+		return
+	}
+	at := f.DeletableAt()
+	if f.State.Terminal() && f.State != flight.Expired {
+		at = f.ExpiresAt()
+	}
+	if at > 0 && at <= max(l.header.Now, l.now()) {
 		l.applyOne(&flight.Expire{Key: key, Generation: f.Generation})
 	}
 }
@@ -148,22 +153,68 @@ func (l *Ledger) expire(key flight.Key) {
 func (l *Ledger) applyOne(c flight.Command) flight.Reply {
 	l.header.Now = max(l.header.Now, l.now())
 	l.header.Version = flight.Version{Index: l.header.Version.Index + 1}
-	key := c.Target()
-	id := key.FlightID()
-	view := flight.View{Header: l.header, Flight: l.flights[id]}
+	l.sessions.Forget(l.header.Now)
+	l.changed = make(map[flight.ID]*flight.Flight)
+	reply := l.decide(c)
+	for _, f := range l.followers {
+		f.follow(entry{header: l.header, flights: l.changed})
+	}
+	return reply
+}
+
+func (l *Ledger) decide(c flight.Command) flight.Reply {
+	if ended, ok := c.(*flight.Ended); ok {
+		return l.endSession(ended)
+	}
+	reply := l.applyTo(c.Target().FlightID(), c.Target(), c)
+	if w, ok := c.(*flight.Withdraw); ok && reply.Decision == flight.Accepted {
+		l.sessions.End(w.Session, l.header.Now)
+	}
+	return reply
+}
+
+// endSession applies the proof that a session has ended to the flights that it holds.
+func (l *Ledger) endSession(c *flight.Ended) flight.Reply {
+	reply := flight.Reply{Decision: c.Admit(&l.header)}
+	if reply.Decision != flight.Accepted {
+		return reply
+	}
+	l.sessions.End(c.Session.ID, l.header.Now)
+	held, all := l.sessions.Held(c.Session.ID, flight.ID{}, flight.MaxEnded)
+	for _, id := range held {
+		reply.Each = append(reply.Each, l.applyTo(id, l.flights[id].Key, c))
+	}
+	reply.Changed, reply.More = len(held) > 0, all > len(held)
+	return reply
+}
+
+// applyTo applies a command to one flight.
+func (l *Ledger) applyTo(id flight.ID, key flight.Key, c flight.Command) flight.Reply {
+	before := l.flights[id]
+	view := flight.View{Header: l.header, Flight: before}
 	if key.IsStep() {
 		view.Saga = l.flights[key.Saga().FlightID()]
 	}
+	if open, ok := c.(*flight.Open); ok {
+		view.Ended = l.sessions.HasEnded(open.Session.ID, l.header.Now)
+	}
 	after, reply := flight.Apply(view, c)
 	l.header = after.Header
-	if reply.Changed {
+	if !reply.Changed {
+		return reply
+	}
+	if reply.Deleted {
+		delete(l.flights, id)
+	} else {
 		reply.Flight = l.store(after.Flight)
 		l.flights[id] = reply.Flight
-		l.history[id] = append(l.history[id], reply.Events...)
-		if waiting := l.waiting[id]; waiting != nil {
-			close(waiting)
-			delete(l.waiting, id)
-		}
+	}
+	l.sessions.Changed(before, reply.Flight)
+	l.history[id] = append(l.history[id], reply.Events...)
+	l.changed[id] = reply.Flight
+	if waiting := l.waiting[id]; waiting != nil {
+		close(waiting)
+		delete(l.waiting, id)
 	}
 	return reply
 }
@@ -199,8 +250,17 @@ func (l *Ledger) Flight(id flight.ID) (*flight.Flight, error) {
 
 // Wait implements executor.Ledger.
 func (l *Ledger) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error) {
+	return waitFor(ctx, func() (*flight.Flight, <-chan struct{}) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return changedSince(l.flights[id], seen, id, l.waiting)
+	})
+}
+
+// waitFor waits until next gives no channel to wait for.
+func waitFor(ctx context.Context, next func() (*flight.Flight, <-chan struct{})) (*flight.Flight, error) {
 	for {
-		f, changed := l.next(id, seen)
+		f, changed := next()
 		if changed == nil {
 			return f, nil
 		}
@@ -212,18 +272,15 @@ func (l *Ledger) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*
 	}
 }
 
-// next gives the flight if it is another than the one seen, else a channel that is closed by its next change.
-func (l *Ledger) next(id flight.ID, seen flight.Version) (*flight.Flight, <-chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f := l.flights[id]
+// changedSince gives the flight if it is another than the one seen, else a channel that is closed by its next change.
+func changedSince(f *flight.Flight, seen flight.Version, id flight.ID, waiting map[flight.ID]chan struct{}) (*flight.Flight, <-chan struct{}) {
 	if f == nil && seen != (flight.Version{}) || f != nil && f.Version != seen {
 		return f, nil
 	}
-	changed := l.waiting[id]
+	changed := waiting[id]
 	if changed == nil {
 		changed = make(chan struct{})
-		l.waiting[id] = changed
+		waiting[id] = changed
 	}
 	return nil, changed
 }
@@ -247,17 +304,43 @@ func (l *Ledger) now() flight.Time { return flight.Time(time.Now().Add(l.ahead).
 // Epoch implements lease.Guard.
 func (l *Ledger) Epoch() uint32 { return l.Header().LeaseEpoch }
 
-// MaxRevision implements lease.Guard.
-func (l *Ledger) MaxRevision() int64 { return l.Header().MaxRevision }
+// Counter implements lease.Guard.
+func (l *Ledger) Counter() uint64 { return l.Header().Guard }
+
+// HeldBy implements executor.Sessions.
+func (l *Ledger) HeldBy(id flight.SessionID, after flight.ID, limit int) (flights []flight.ID, all int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sessions.Held(id, after, limit)
+}
+
+// HeldCount implements executor.Sessions.
+func (l *Ledger) HeldCount() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sessions.Count()
+}
+
+// Holders implements executor.Sessions.
+func (l *Ledger) Holders() []flight.Session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(l.sessions.All())
+}
 
 // Live implements executor.Memory.
 func (l *Ledger) Live() iter.Seq2[*flight.Flight, error] {
 	l.mu.Lock()
-	flights := slices.Collect(maps.Values(l.flights))
-	l.mu.Unlock()
+	defer l.mu.Unlock()
+	return living(l.flights)
+}
+
+// living gives the flights that are not over. It keeps nothing of the map.
+func living(flights map[flight.ID]*flight.Flight) iter.Seq2[*flight.Flight, error] {
+	all := slices.Collect(maps.Values(flights))
 	return func(yield func(*flight.Flight, error) bool) {
-		for _, f := range flights {
-			if f.State != flight.Absent && !f.State.Terminal() && !yield(f, nil) {
+		for _, f := range all {
+			if f != nil && f.State != flight.Absent && !f.State.Terminal() && !yield(f, nil) {
 				return
 			}
 		}

@@ -1,0 +1,134 @@
+package clusterstore
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// HeldBy gives the flights that a session holds, in the order of their ids: at most limit of them behind the given one
+// (the zero ID: from the first on), and how many it holds in all. It is as of the last entry that was applied here.
+func (s *Store) HeldBy(id flight.SessionID, after flight.ID, limit int) (flights []flight.ID, all int) {
+	s.machine.sessionsMu.RLock()
+	defer s.machine.sessionsMu.RUnlock()
+	return s.machine.sessions.Held(id, after, limit)
+}
+
+// HeldCount is how many flights all sessions hold together, as of the last entry that was applied here.
+func (s *Store) HeldCount() int {
+	s.machine.sessionsMu.RLock()
+	defer s.machine.sessionsMu.RUnlock()
+	return s.machine.sessions.Count()
+}
+
+// Holders gives every session that holds a flight, in no order, as of the last entry that was applied here.
+func (s *Store) Holders() []flight.Session {
+	s.machine.sessionsMu.RLock()
+	defer s.machine.sessionsMu.RUnlock()
+	return slices.Collect(s.machine.sessions.All())
+}
+
+// sessionEnded applies the proof that a session has ended: first the session is remembered as ended, then as many of its
+// flights as one command may change are changed, each by the rules for that flight alone. All of them have the version of
+// this command, so a row of its own says whose histories it wrote to.
+func (t *turn) sessionEnded(c *flight.Ended, at flight.Version) (flight.Reply, error) {
+	reply := flight.Reply{Decision: c.Admit(&t.m.header)}
+	if reply.Decision != flight.Accepted {
+		return reply, nil
+	}
+	t.endSession(c.Session.ID)
+	held, all := t.m.sessions.Held(c.Session.ID, flight.ID{}, flight.MaxEnded)
+	var wrote []byte
+	for _, id := range held {
+		s, err := t.slot(id)
+		if err != nil {
+			return flight.Reply{}, err
+		}
+		one, err := t.apply(s, s.now.flight.Key, c, at)
+		if err != nil {
+			return flight.Reply{}, err
+		}
+		if len(one.Events) > 0 {
+			wrote = append(wrote, id[:]...)
+		}
+		reply.Each = append(reply.Each, one)
+	}
+	if len(wrote) > 0 {
+		t.setRow(touchedKey(nil, at), wrote)
+	}
+	reply.Changed, reply.More = len(held) > 0, all > len(held)
+	return reply, nil
+}
+
+// endSession remembers a session as ended.
+func (t *turn) endSession(id flight.SessionID) {
+	e := t.m.sessions.End(id, t.m.header.Now)
+	t.setRow(endedKey(nil, e.ID), binary.BigEndian.AppendUint64(nil, uint64(e.Until)))
+}
+
+// forgetSessions drops what is remembered of sessions under which no Open can be valid any more.
+func (t *turn) forgetSessions() {
+	for _, e := range t.m.sessions.Forget(t.m.header.Now) {
+		t.rows = append(t.rows, row{key: endedKey(nil, e.ID), gone: true})
+	}
+}
+
+// setRow has a row written that belongs to no flight.
+func (t *turn) setRow(key, value []byte) {
+	t.bytes += len(key) + len(value)
+	t.rows = append(t.rows, row{key: key, value: value})
+}
+
+// loadSessions builds what the state machine keeps beside the flights: from the flights that are not over, and from the rows
+// of ended sessions.
+func (s *state) loadSessions() (*flight.Sessions, error) {
+	sessions := flight.NewSessions()
+	var living []flight.ID
+	err := s.scan(singleRow(liveRow), singleRow(liveRow+1), func(key, _ []byte) (bool, error) {
+		_, id, err := splitPlace(key)
+		living = append(living, id)
+		return true, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(living, func(a, b flight.ID) int { return bytes.Compare(a[:], b[:]) })
+	err = s.records(living, func(r *record) { sessions.Changed(nil, r.flight) })
+	if err != nil {
+		return nil, err
+	}
+	ended, err := s.endedSessions()
+	for _, e := range ended {
+		sessions.Restore(e)
+	}
+	return sessions, err
+}
+
+// endedSessions reads the sessions that are remembered as ended, in the order in which they are forgotten.
+func (s *state) endedSessions() (ended []flight.EndedSession, err error) {
+	err = s.scan(singleRow(endedRow), singleRow(endedRow+1), func(key, value []byte) (bool, error) {
+		if len(value) != 8 {
+			return false, fmt.Errorf("%w: the row of an ended session", ErrDamaged)
+		}
+		ended = append(ended, flight.EndedSession{ID: flight.SessionID(key[1:]), Until: flight.Time(binary.BigEndian.Uint64(value))})
+		return true, nil
+	})
+	slices.SortStableFunc(ended, func(a, b flight.EndedSession) int { return cmp.Compare(a.Until, b.Until) })
+	return ended, err
+}
+
+// touchedBy gives the flights to whose histories the Ended at a place in the log wrote.
+func (s *Store) touchedBy(at flight.Version) (ids []flight.ID, err error) {
+	s.machine.flush()
+	_, err = s.state.get(touchedKey(nil, at), func(b []byte) error {
+		for id := range slices.Chunk(b, len(flight.ID{})) {
+			ids = append(ids, flight.ID(id))
+		}
+		return nil
+	})
+	return ids, err
+}

@@ -1,0 +1,404 @@
+package clusterstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// openUnder opens key n under a session.
+func openUnder(t *testing.T, s *Store, n int, id flight.SessionID, policy flight.Policy) flight.Reply {
+	t.Helper()
+	open := openOf(s, testKey(n), n)
+	open.Session, open.Submission.Policy = sessionOf(s, id), policy
+	return propose(t, s, open)
+}
+
+// endOf is the proof that a session has ended.
+func endedOf(s *Store, id flight.SessionID) *flight.Ended {
+	session := sessionOf(s, id)
+	return &flight.Ended{Session: session, ReadRevision: session.Revision, Epoch: session.Epoch, StoreEpoch: s.Header().StoreEpoch}
+}
+
+// manySessions has flights that sessions hold, each in its way, and some that nobody holds; and sessions that ended.
+func manySessions(t *testing.T, s *Store) {
+	t.Helper()
+	for n := range 40 {
+		opened := openUnder(t, s, n, flight.SessionID(fmt.Sprint("session-", n%4)), flight.Policy{Recovery: flight.Verify})
+		require.Equal(t, flight.Proceed, opened.Decision)
+		report := reportOf(testKey(n), opened.Token, fmt.Sprint(n))
+		switch n % 10 {
+		case 1:
+			propose(t, s, report)
+		case 2, 3:
+			report.Outcome = flight.Unknown
+			propose(t, s, report)
+		case 4:
+			wake := flight.Wake{At: s.Now().Add(time.Hour), Callback: true}
+			require.Equal(t, flight.Accepted, propose(t, s, &flight.Suspend{Key: testKey(n), Generation: 1, Token: opened.Token, Wake: wake}).Decision)
+		}
+	}
+	time.Sleep(time.Minute) // what a look-up finds counts from now on
+	for n := 3; n < 40; n += 10 {
+		look := openOf(s, testKey(n), n)
+		look.Nonce, look.Session = nonce(1000+n), sessionOf(s, "session-looks")
+		require.Equal(t, flight.Look, propose(t, s, look).Decision)
+	}
+	require.Equal(t, flight.Accepted, propose(t, s, endedOf(s, "session-3")).Decision)
+	propose(t, s, &flight.Withdraw{Key: testKey(1), Session: "session-unused", StoreEpoch: s.Header().StoreEpoch})
+}
+
+// What the state machine knows of sessions is the same after a start: where the state was written, where a crash came before that so
+// that the log is applied again, and where the state is lost and a snapshot is restored.
+func TestSessionsAfterAStart(t *testing.T) {
+	lose := func(t *testing.T, fs *vfs.MemFS) { require.NoError(t, fs.RemoveAll("ledger/"+stateName(1))) }
+	for name, way := range map[string]struct {
+		before func(*testing.T, *Store)
+		then   func(*testing.T, *vfs.MemFS)
+	}{
+		"written":              {before: func(_ *testing.T, s *Store) { s.machine.flush() }},
+		"not written":          {},
+		"all of it is lost":    {then: lose},
+		"a snapshot is there":  {before: func(t *testing.T, s *Store) { require.NoError(t, s.takeSnapshot()) }, then: lose},
+		"an older snapshot is": {before: func(t *testing.T, s *Store) { require.NoError(t, s.takeSnapshot()); fly(t, s, 500) }, then: lose},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fs := vfs.NewCrashableMem()
+				cfg := memConfig(fs)
+				cfg.Log.Trailing = 1
+				s := openStore(t, cfg)
+				manySessions(t, s)
+				if way.before != nil {
+					way.before(t, s)
+				}
+				held, ended := heldByAll(s.machine.sessions), s.machine.sessions.Ended()
+				require.Len(t, held, 4, "three that made attempts, and one that looks")
+				require.Len(t, ended, 2)
+				crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+				require.NoError(t, s.Close(context.Background()))
+				if way.then != nil {
+					way.then(t, crashed)
+				}
+				cfg.FS = crashed
+				again := openStore(t, cfg)
+				require.Equal(t, held, heldByAll(again.machine.sessions))
+				require.ElementsMatch(t, ended, again.machine.sessions.Ended())
+				requireConsistent(t, again)
+				for _, id := range []flight.SessionID{"session-3", "session-unused"} {
+					require.Equal(t, flight.SessionEnded, openUnder(t, again, 900, id, flight.Policy{}).Decision)
+				}
+				require.Equal(t, flight.Proceed, openUnder(t, again, 901, "session-0", flight.Policy{}).Decision)
+
+				time.Sleep(flight.MaxOpenLife + time.Second)
+				propose(t, again, &flight.Tick{})
+				require.Empty(t, again.machine.sessions.Ended())
+				for key := range dump(t, again) {
+					require.NotEqual(t, byte(endedRow), key[0], "what is forgotten leaves no row")
+				}
+				require.Equal(t, flight.Proceed, openUnder(t, again, 900, "session-3", flight.Policy{}).Decision)
+			})
+		})
+	}
+}
+
+// One Ended ends so many flights and says that there are more; each has its history, its waiters and its place in the feed.
+func TestEndedInBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		s := openStore(t, memConfig(fs))
+		const flights = 2*flight.MaxEnded + 90
+		for n := range flights {
+			policy := flight.Policy{}
+			if n%2 == 1 {
+				policy.Recovery = flight.Resend
+			}
+			openUnder(t, s, n, "session-many", policy)
+		}
+		openUnder(t, s, flights, "session-other", flight.Policy{})
+		var waiting sync.WaitGroup
+		for n := range flights {
+			waiting.Go(func() {
+				f, err := s.Wait(context.Background(), testKey(n).FlightID(), mustFlight(t, s, n).Version)
+				require.NoError(t, err)
+				require.True(t, f.Newest().Lost)
+			})
+		}
+		synctest.Wait()
+		end, err := s.FeedEnd()
+		require.NoError(t, err)
+
+		at := make(map[flight.Version]int)
+		for batch, want := range []int{flight.MaxEnded, flight.MaxEnded, 90, 0} {
+			reply := propose(t, s, endedOf(s, "session-many"))
+			require.Equal(t, flight.Accepted, reply.Decision)
+			require.Len(t, reply.Each, want)
+			require.Equal(t, want > 0, reply.Changed)
+			require.Equal(t, batch < 2, reply.More)
+			for _, one := range reply.Each {
+				at[one.Flight.Version]++
+			}
+			_, left := s.HeldBy("session-many", flight.ID{}, 1)
+			require.Equal(t, max(0, flights-(batch+1)*flight.MaxEnded), left)
+		}
+		waiting.Wait()
+		require.Len(t, at, 3, "the flights of one command have its version")
+		for n := range flights {
+			want := []flight.State{flight.InDoubt, flight.Queued}[n%2]
+			require.Equal(t, want, mustFlight(t, s, n).State, "each by its own policy")
+		}
+		require.Equal(t, 1, s.HeldCount())
+		require.Equal(t, []flight.Session{sessionOf(s, "session-other")}, s.Holders())
+		requireConsistent(t, s)
+
+		told := readFeed(t, s, end, 1000)
+		requireTold(t, s, told, flights)
+		for _, limit := range []int{1, 100} {
+			require.Equal(t, told, readFeed(t, s, end, limit))
+		}
+		last, err := s.FeedLast(10, func(e *FeedEvent) bool { return e.Kind == flight.EventLost }, nil)
+		require.NoError(t, err)
+		require.Len(t, last.Events, 90, "what one command did stays together")
+		require.NoError(t, s.Close(context.Background()))
+		require.NoError(t, fs.RemoveAll("ledger/"+stateName(1)))
+		require.Equal(t, told, readFeed(t, openStore(t, memConfig(fs)), end, 1000), "and after the log was applied again")
+	})
+}
+
+// requireTold checks that the feed tells of each flight what its history says behind its Open, once and in order.
+func requireTold(t *testing.T, s *Store, told []FeedEvent, flights int) {
+	t.Helper()
+	byKey := make(map[flight.Key][]HistoryEvent)
+	for i, e := range told {
+		require.False(t, i > 0 && told[i-1].Version.Later(e.Version), "out of order")
+		byKey[e.Key] = append(byKey[e.Key], e.HistoryEvent)
+	}
+	require.Len(t, byKey, flights)
+	for n := range flights {
+		history, err := s.History(testKey(n).FlightID())
+		require.NoError(t, err)
+		require.Equal(t, history[2:], byKey[testKey(n)])
+		require.Equal(t, flight.EventLost, history[2].Kind)
+	}
+}
+
+// A proof that does not count changes and remembers nothing, neither now nor for those who come after a start.
+func TestEndedThatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		s := openStore(t, memConfig(fs))
+		openUnder(t, s, 1, "session-a", flight.Policy{})
+		stale, foreign, restored := endedOf(s, "session-a"), endedOf(s, "session-a"), endedOf(s, "session-a")
+		stale.ReadRevision--
+		foreign.Epoch++
+		restored.StoreEpoch++
+		want := dump(t, s)
+		for _, c := range []*flight.Ended{stale, foreign, restored} {
+			reply := propose(t, s, c)
+			require.Equal(t, flight.Fenced, reply.Decision)
+			require.False(t, reply.Changed)
+		}
+		got := dump(t, s)
+		for _, rows := range []map[string]string{want, got} {
+			delete(rows, string(singleRow(metaRow)))
+			delete(rows, string(singleRow(headerRow)))
+		}
+		require.Equal(t, want, got)
+		require.NoError(t, s.Close(context.Background()))
+		again := openStore(t, memConfig(fs))
+		require.Equal(t, flight.Proceed, openUnder(t, again, 2, "session-a", flight.Policy{}).Decision)
+	})
+}
+
+// A repeat of the proof is remembered for as long after it.
+func TestEndedIsRememberedFromItsLastRepeatOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		s := openStore(t, memConfig(fs))
+		propose(t, s, endedOf(s, "session-a"))
+		time.Sleep(flight.MaxOpenLife - time.Second)
+		propose(t, s, endedOf(s, "session-a"))
+		time.Sleep(flight.MaxOpenLife - time.Second)
+		require.NoError(t, s.Close(context.Background()))
+		s = openStore(t, memConfig(fs))
+		require.Equal(t, flight.SessionEnded, openUnder(t, s, 1, "session-a", flight.Policy{}).Decision)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, flight.Proceed, openUnder(t, s, 1, "session-a", flight.Policy{}).Decision)
+	})
+}
+
+func TestWithdraw(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, memConfig(vfs.NewMem()))
+		withdraw := func(n int, id flight.SessionID) flight.Decision {
+			return propose(t, s, &flight.Withdraw{Key: testKey(n), Session: id, StoreEpoch: s.Header().StoreEpoch}).Decision
+		}
+		token := openUnder(t, s, 1, "session-a", flight.Policy{}).Token
+		require.Equal(t, flight.Busy, withdraw(1, "session-a"), "its attempt is open")
+		require.Equal(t, flight.Proceed, openUnder(t, s, 2, "session-a", flight.Policy{}).Decision, "and nothing is remembered")
+		propose(t, s, reportOf(testKey(1), token, "x"))
+		require.Equal(t, flight.Accepted, withdraw(1, "session-a"))
+		require.Equal(t, flight.SessionEnded, openUnder(t, s, 3, "session-a", flight.Policy{}).Decision)
+		require.Equal(t, flight.Accepted, withdraw(4, "session-b"), "of a key that was never used")
+		require.Equal(t, flight.SessionEnded, openUnder(t, s, 4, "session-b", flight.Policy{}).Decision)
+		require.Equal(t, flight.Fenced, propose(t, s, &flight.Withdraw{Key: testKey(5), Session: "session-c", StoreEpoch: 9}).Decision)
+		require.Equal(t, flight.Proceed, openUnder(t, s, 5, "session-c", flight.Policy{}).Decision)
+		requireConsistent(t, s)
+	})
+}
+
+// A nonce that was used by an Open which opened nothing is used for good, although the flight has no new version.
+func TestUsedNonceIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		s := openStore(t, memConfig(fs))
+		token := openUnder(t, s, 1, "session-a", flight.Policy{}).Token
+		unknown := reportOf(testKey(1), token, "x")
+		unknown.Outcome = flight.Unknown
+		propose(t, s, unknown)
+		s.machine.flush()
+		before := mustFlight(t, s, 1)
+		late := stranger(s, 1)
+		late.NotAfter = s.Now().Add(flight.MaxOpenLife)
+		late.Submission.Policy = before.Policy
+		reply := propose(t, s, late)
+		require.Equal(t, flight.Doubtful, reply.Decision)
+		require.Equal(t, before.Version, reply.Flight.Version)
+		s.machine.flush() // there is nothing else in this turn
+		require.NoError(t, s.Close(context.Background()))
+		s = openStore(t, memConfig(fs))
+		require.Equal(t, flight.Accepted, propose(t, s, &flight.Resolve{Key: testKey(1), Generation: 1, Version: before.Version, Verb: flight.DidNotHappen}).Decision)
+		require.Equal(t, flight.Fenced, propose(t, s, late).Decision, "its caller knows nothing of an attempt")
+	})
+}
+
+// Readers see of sessions what they see of flights: all that an entry did, or nothing of it.
+func TestSessionsAreReadWhileEntriesAreApplied(t *testing.T) {
+	const sessions, rounds = 8, 25
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	s := openStore(t, memConfig(vfs.NewMem()))
+	var writers, readers sync.WaitGroup
+	stop := make(chan struct{})
+	for w := range sessions {
+		writers.Go(func() {
+			for n := range rounds {
+				id := flight.SessionID(fmt.Sprint("session-", w, "-", n))
+				for k := range 5 {
+					openUnder(t, s, w*10_000+n*10+k, id, flight.Policy{})
+				}
+				reply, err := s.Propose(context.Background(), endedOf(s, id))
+				require.NoError(t, err)
+				require.Len(t, reply.Each, 5)
+			}
+		})
+	}
+	for r := range 3 {
+		readers.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, uint64(r)))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				for _, session := range s.Holders() {
+					ids, all := s.HeldBy(session.ID, flight.ID{}, 1+rng.IntN(5))
+					if len(ids) > all || all > s.HeldCount()+5*sessions {
+						t.Errorf("%d of %d flights", len(ids), all)
+						return
+					}
+					for _, id := range ids {
+						if f, err := s.Flight(id); err != nil || f == nil {
+							t.Errorf("a session holds a flight that cannot be read: %v, %v", f, err)
+							return
+						}
+					}
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(stop)
+	readers.Wait()
+	require.Zero(t, s.HeldCount())
+	require.Empty(t, s.Holders())
+	requireConsistent(t, s)
+}
+
+// lonelyNonce abandons an Open that never came, of a key that was never used.
+func lonelyNonce(t *testing.T, s *Store, n int) {
+	t.Helper()
+	reply := propose(t, s, &flight.Abandon{Key: testKey(n), Nonce: nonce(n), NotAfter: s.Now().Add(30 * time.Second), StoreEpoch: s.Header().StoreEpoch})
+	require.Equal(t, flight.Accepted, reply.Decision)
+	require.True(t, reply.Changed)
+}
+
+// A record that holds nothing but used nonces is deleted when these have expired, and the key is as if it had never been used.
+func TestRecordOfUsedNoncesIsDeleted(t *testing.T) {
+	for _, written := range []bool{false, true} {
+		t.Run(fmt.Sprintf("written %v", written), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testRecordIsDeleted(t, written) })
+		})
+	}
+}
+
+func testRecordIsDeleted(t *testing.T, written bool) {
+	fs := vfs.NewMem()
+	s := openStore(t, memConfig(fs))
+	write := func() {
+		if written {
+			s.machine.flush()
+			s.machine.cache.clear()
+		}
+	}
+	for n := range 3 {
+		lonelyNonce(t, s, n)
+	}
+	write()
+	require.Equal(t, flight.Fenced, propose(t, s, openOf(s, testKey(0), 0)).Decision)
+	time.Sleep(20 * time.Second)
+	propose(t, s, &flight.Abandon{Key: testKey(2), Nonce: nonce(77), NotAfter: s.Now().Add(30 * time.Second), StoreEpoch: s.Header().StoreEpoch})
+	require.False(t, propose(t, s, &flight.Expire{Key: testKey(0), Generation: 1}).Changed, "too early")
+	time.Sleep(20 * time.Second)
+	write()
+	expired := 0
+	s.cfg.Events.Expired = func(n int) { expired += n }
+	n, err := s.Expire(context.Background(), NoLimit)
+	require.NoError(t, err)
+	require.Zero(t, n+expired, "no retention has ended")
+	write()
+	for n := range 2 {
+		f, err := s.Flight(testKey(n).FlightID())
+		require.NoError(t, err)
+		require.Nil(t, f)
+	}
+	require.NotNil(t, mustFlight(t, s, 2), "one of its nonces is younger")
+	require.Equal(t, map[flight.State]int64{flight.Absent: 1}, s.Counts())
+	require.Equal(t, flight.Missing, propose(t, s, &flight.Expire{Key: testKey(0), Generation: 1}).Decision)
+	requireConsistent(t, s)
+	fly(t, s, 0)
+	require.NoError(t, s.takeSnapshot())
+	require.NoError(t, s.Close(context.Background()))
+
+	s = openStore(t, memConfig(fs))
+	requireConsistent(t, s)
+	f, err := s.Flight(testKey(1).FlightID())
+	require.NoError(t, err)
+	require.Nil(t, f)
+	require.Equal(t, flight.StateSucceeded, mustFlight(t, s, 0).State)
+	for key := range dump(t, s) {
+		id := testKey(1).FlightID()
+		require.False(t, strings.HasPrefix(key, string(append([]byte{flightRows}, id[:]...))), "nothing is left")
+	}
+}

@@ -1,0 +1,135 @@
+package flightdtest
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// Follower is the ledger as a node has it that does not lead. Proposals and reports go to the ledger and are answered by
+// it; flights, sessions and the header are read as this node has applied them, which may be later: see Lag. Time and
+// bodies are the ledger's own. It implements the same interfaces as Ledger, and has the same levers.
+type Follower struct {
+	*Ledger
+
+	// Guarded by the ledger's mutex.
+	lag     int
+	behind  []entry // applied by the ledger and not here yet, oldest first
+	state   entry   // as of the last command that was applied here: all flights
+	held    *flight.Sessions
+	waiting map[flight.ID]chan struct{}
+}
+
+// entry is what one command did: the header after it, and the flights that it changed; nil where it deleted one.
+type entry struct {
+	header  flight.Header
+	flights map[flight.ID]*flight.Flight
+}
+
+var _ view = (*Follower)(nil)
+
+// Follower gives another node's view of the ledger. It starts with all that the ledger holds, and without lag.
+func (l *Ledger) Follower() *Follower {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := &Follower{Ledger: l, held: flight.NewSessions(), waiting: make(map[flight.ID]chan struct{}),
+		state: entry{header: l.header, flights: maps.Clone(l.flights)}}
+	for _, one := range l.flights {
+		f.held.Changed(nil, one)
+	}
+	l.followers = append(l.followers, f)
+	return f
+}
+
+// Lag lets the follower be so many commands behind the ledger, from now on: it applies a command when that many came
+// after it. 0: at once, as at the beginning. What it has applied it does not forget; so a very large number stops it where
+// it is.
+func (f *Follower) Lag(commands int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lag = commands
+	f.apply()
+}
+
+// follow takes note of what a command did. The caller holds the lock.
+func (f *Follower) follow(e entry) {
+	f.behind = append(f.behind, e)
+	f.apply()
+}
+
+// apply applies what the lag allows, and wakes those who wait for it. The caller holds the lock.
+func (f *Follower) apply() {
+	for len(f.behind) > f.lag {
+		e := f.behind[0]
+		f.behind = f.behind[1:]
+		f.state.header = e.header
+		for id, after := range e.flights {
+			f.held.Changed(f.state.flights[id], after)
+			f.state.flights[id] = after
+			if waiting := f.waiting[id]; waiting != nil {
+				close(waiting)
+				delete(f.waiting, id)
+			}
+		}
+	}
+}
+
+// Flight implements executor.Ledger.
+func (f *Follower) Flight(id flight.ID) (*flight.Flight, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state.flights[id], nil
+}
+
+// Wait implements executor.Ledger.
+func (f *Follower) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error) {
+	return waitFor(ctx, func() (*flight.Flight, <-chan struct{}) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return changedSince(f.state.flights[id], seen, id, f.waiting)
+	})
+}
+
+// Header implements executor.Memory.
+func (f *Follower) Header() flight.Header {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state.header
+}
+
+// Epoch implements lease.Guard.
+func (f *Follower) Epoch() uint32 { return f.Header().LeaseEpoch }
+
+// Counter implements lease.Guard.
+func (f *Follower) Counter() uint64 { return f.Header().Guard }
+
+// HeldBy implements executor.Sessions.
+func (f *Follower) HeldBy(id flight.SessionID, after flight.ID, limit int) (flights []flight.ID, all int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.held.Held(id, after, limit)
+}
+
+// HeldCount implements executor.Sessions.
+func (f *Follower) HeldCount() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.held.Count()
+}
+
+// Holders implements executor.Sessions.
+func (f *Follower) Holders() []flight.Session {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(f.held.All())
+}
+
+// Live implements executor.Memory.
+func (f *Follower) Live() iter.Seq2[*flight.Flight, error] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return living(f.state.flights)
+}

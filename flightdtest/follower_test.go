@@ -1,0 +1,159 @@
+package flightdtest_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor/executortest"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+)
+
+// openUnder is an Open of key n under a session.
+func openUnder(l *flightdtest.Ledger, n int, session flight.SessionID) *flight.Open {
+	header := l.Header()
+	return &flight.Open{Key: flight.MustKey(fmt.Sprint("billing/charge/order-", n)), Nonce: flight.Nonce{byte(n), byte(n >> 8), 1},
+		Session: flight.Session{ID: session, Revision: 1, Epoch: header.LeaseEpoch}, NotAfter: l.Now().Add(time.Second), StoreEpoch: header.StoreEpoch}
+}
+
+func mustPropose(t *testing.T, l *flightdtest.Ledger, c flight.Command) flight.Reply {
+	t.Helper()
+	reply, err := l.Propose(t.Context(), c)
+	require.NoError(t, err)
+	return reply
+}
+
+// A follower that is not late takes the same exam as the store.
+func TestFollowerConformance(t *testing.T) {
+	executortest.Run(t, func(*testing.T) executortest.Store { return flightdtest.NewLedger().Follower() })
+}
+
+// What a late follower reads is what the ledger held so many commands ago; what it proposes the ledger answers as it is now.
+func TestFollowerIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := flightdtest.NewLedger()
+		late := l.Follower()
+		late.Lag(2)
+		open := openUnder(l, 1, "session-a")
+		opened := mustPropose(t, l, open)
+		id := opened.Flight.ID
+		woken := make(chan flight.State, 1)
+		go func() {
+			f, err := late.Wait(t.Context(), id, flight.Version{})
+			require.NoError(t, err)
+			woken <- f.State
+		}()
+		require.Equal(t, flight.Accepted, mustPropose(t, l, &flight.RaiseEpoch{From: 1}).Decision)
+		synctest.Wait()
+		require.Empty(t, woken)
+		f, err := late.Flight(id)
+		require.NoError(t, err)
+		require.Nil(t, f)
+		require.Zero(t, late.HeldCount())
+		require.EqualValues(t, 1, late.Epoch())
+
+		again, err := late.Propose(t.Context(), open)
+		require.NoError(t, err)
+		require.Equal(t, opened.Token, again.Token, "the ledger answers")
+		require.Equal(t, flight.Running, <-woken, "the third command is the one that lets it see the first")
+		held, all := late.HeldBy("session-a", flight.ID{}, 10)
+		require.Equal(t, []flight.ID{id}, held)
+		require.Equal(t, 1, all)
+		require.EqualValues(t, 1, late.Epoch())
+		mustPropose(t, l, &flight.Tick{})
+		require.EqualValues(t, 2, late.Epoch())
+
+		late.Lag(math.MaxInt)
+		report := &flight.Report{Key: open.Key, Generation: 1, Token: opened.Token, Outcome: flight.Succeeded}
+		mustPropose(t, l, report)
+		for range 100 {
+			mustPropose(t, l, &flight.Tick{})
+		}
+		f, err = late.Flight(id)
+		require.NoError(t, err)
+		require.Equal(t, flight.Running, f.State, "it stays where it is")
+		require.Len(t, late.Holders(), 1)
+		living := 0
+		for range late.Live() {
+			living++
+		}
+		require.Equal(t, 1, living)
+		late.Lag(0)
+		f, err = late.Flight(id)
+		require.NoError(t, err)
+		require.Equal(t, flight.StateSucceeded, f.State)
+		require.Empty(t, late.Holders())
+		require.Equal(t, l.Header(), late.Header())
+	})
+}
+
+// A node whose view is late does nothing a second time: the ledger decides.
+func TestNodeWhoseViewIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fd := flightdtest.New(t)
+		late := fd.Ledger.Follower()
+		other := fd.Restart(t, flightdtest.Options{Follower: late})
+		late.Lag(math.MaxInt)
+		_, err := ticket(t, fd, "1")
+		require.NoError(t, err)
+		key := flight.MustKey("support/create-ticket/1")
+		f, err := late.Flight(key.FlightID())
+		require.NoError(t, err)
+		require.Nil(t, f)
+		result, err := other.Do(t.Context(), effect.Call{Key: key}, mustNotRun(t))
+		require.NoError(t, err)
+		require.Equal(t, effect.Replayed, result.Source)
+		require.Equal(t, "T-1", result.Answer.ExternalID)
+	})
+}
+
+// An end of a session ends so many flights at once, and is remembered, as in the store.
+func TestSessionsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := flightdtest.NewLedger()
+		for n := range flight.MaxEnded + 10 {
+			require.Equal(t, flight.Proceed, mustPropose(t, l, openUnder(l, n, "session-a")).Decision)
+		}
+		late := openUnder(l, 5000, "session-a")
+		ended := &flight.Ended{Session: late.Session, ReadRevision: 1, Epoch: 1, StoreEpoch: 1}
+		first := mustPropose(t, l, ended)
+		require.Len(t, first.Each, flight.MaxEnded)
+		require.True(t, first.More)
+		require.Equal(t, flight.EventLost, first.Each[0].Events[0].Kind)
+		second := mustPropose(t, l, ended)
+		require.Len(t, second.Each, 10)
+		require.False(t, second.More)
+		require.Zero(t, l.HeldCount())
+		require.Equal(t, flight.SessionEnded, mustPropose(t, l, late).Decision)
+		time.Sleep(flight.MaxOpenLife + time.Second)
+		require.Equal(t, flight.Proceed, mustPropose(t, l, openUnder(l, 5000, "session-a")).Decision)
+
+		withdraw := &flight.Withdraw{Key: late.Key, Session: "session-b", StoreEpoch: 1}
+		require.Equal(t, flight.Accepted, mustPropose(t, l, withdraw).Decision)
+		require.Equal(t, flight.SessionEnded, mustPropose(t, l, openUnder(l, 5001, "session-b")).Decision)
+	})
+}
+
+// A record that holds nothing but used nonces goes when these have expired.
+func TestUsedNoncesExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := flightdtest.NewLedger()
+		late := l.Follower()
+		open := openUnder(l, 1, "session-a")
+		mustPropose(t, l, &flight.Abandon{Key: open.Key, Nonce: open.Nonce, NotAfter: open.NotAfter, StoreEpoch: 1})
+		require.Equal(t, flight.Fenced, mustPropose(t, l, open).Decision)
+		time.Sleep(2 * time.Second)
+		for _, s := range []executortest.Store{l, late} {
+			f, err := s.Flight(open.Key.FlightID())
+			require.NoError(t, err)
+			require.Nil(t, f)
+		}
+		require.Equal(t, flight.Proceed, mustPropose(t, l, openUnder(l, 1, "session-a")).Decision)
+	})
+}
