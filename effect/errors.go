@@ -100,6 +100,9 @@ type InDoubt struct {
 	Key     flight.Key
 	Version flight.Version
 	Cause   string
+	// Proposed says that an open was proposed for this answer. Where it was not, the answer is from a node's own view, and
+	// a copy of the request may still open an attempt.
+	Proposed bool
 }
 
 func (e *InDoubt) Error() string {
@@ -127,6 +130,7 @@ type Busy struct {
 	Key        flight.Key
 	State      flight.State
 	RetryAfter time.Duration
+	Proposed   bool // as of InDoubt
 }
 
 func (e *Busy) Error() string { return fmt.Sprintf("%s is %s elsewhere; ask again", e.Key, e.State) }
@@ -147,6 +151,37 @@ type Expired struct {
 
 func (e *Expired) Error() string {
 	return fmt.Sprintf("%s ended as %s; its receipt is no longer kept", e.Key, e.Outcome)
+}
+
+// OpenExpired says that an open came after its not_after, or names one too far ahead: it has opened nothing. Take a new
+// nonce, and a not_after that counts from LedgerTime.
+type OpenExpired struct {
+	Key        flight.Key
+	LedgerTime flight.Time
+}
+
+func (e *OpenExpired) Error() string {
+	return fmt.Sprintf("%s: the open has expired; the ledger's time is %s", e.Key, e.LedgerTime.At().Format(time.RFC3339))
+}
+
+// TooMany says that a bound on opens without a report, or on nonces, is reached. Nothing was opened; what was opened before
+// must be reported or abandoned first.
+type TooMany struct {
+	Key        flight.Key
+	What       string
+	RetryAfter time.Duration
+}
+
+func (e *TooMany) Error() string { return fmt.Sprintf("%s: %s", e.Key, e.What) }
+
+// SessionInUse says that a session is not closed, because attempts under it were neither reported nor abandoned.
+type SessionInUse struct {
+	Session flight.SessionID
+	Open    int
+}
+
+func (e *SessionInUse) Error() string {
+	return fmt.Sprintf("session %s has %d open attempts: report or abandon them first", e.Session, e.Open)
 }
 
 // Fenced says that the caller's right is over: a newer attempt was opened, or its session is gone. What it reported is

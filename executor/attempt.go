@@ -9,6 +9,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/answer"
 	"github.com/flightd/flightd/internal/caller"
 	"github.com/flightd/flightd/lease"
 )
@@ -24,60 +25,64 @@ var (
 	errHung      = errors.New("executor: the handler did not return after its time-out")
 )
 
-// act performs the effect of an open attempt and reports it.
-func (ex *Executor) act(t *trip, reply flight.Reply) (step, effect.Result, error) {
+// act performs the effect of the trip's open attempt and reports it.
+func (ex *Executor) act(t *trip) (again bool, result effect.Result, err error) {
+	at, f := t.at, t.at.reply.Flight
 	if ex.cfg.Events.Opened != nil {
-		ex.cfg.Events.Opened(t.call.Key, reply.Token.Number)
+		ex.cfg.Events.Opened(t.call.Key, at.reply.Token.Number)
 	}
-	input, err := ex.input(&t.call.Submission, reply.Flight)
+	input, err := ex.writer.Input(&t.call.Submission, f)
 	// 6. Trust, once more, as late as can be. An attempt that may not start says so, and leaves no doubt.
-	if err != nil || t.right.Trust() <= 0 || ex.service.Err() != nil {
-		return ex.turnBack(t, reply, err)
+	late := f.Policy.AttemptTimeout > 0 && time.Since(at.sent) >= f.Policy.AttemptTimeout
+	if err != nil || late || at.lease.Trust() <= 0 || ex.service.Err() != nil {
+		return ex.turnBack(t, err)
+	}
+	if ex.cfg.Events.Claimed != nil {
+		ex.cfg.Events.Claimed(t.call.Key, time.Since(t.wanted))
+		t.wanted = time.Time{}
 	}
 	t.setbacks = 0
-	t.start()
+	t.flying.Store(true)
 	ex.cfg.Crash(beforeSend)
 	// From here on the effect may have happened. If the process dies before the report is committed or spooled, the
 	// recovery policy decides what becomes of that. A handler may end this goroutine: then another one goes on from here.
-	return ex.conclude(t, reply, ex.perform(t, reply, input))
+	return ex.conclude(t, ex.perform(t, input))
 }
 
 // conclude reports an attempt whose handler has ended.
-func (ex *Executor) conclude(t *trip, reply flight.Reply, end caller.Ending) (step, effect.Result, error) {
-	defer t.stop()
+func (ex *Executor) conclude(t *trip, end caller.Ending) (again bool, result effect.Result, err error) {
 	ex.cfg.Crash(beforeReport)
 	// 7. The outcome is on its way into the ledger, and survives this process if it can be written anywhere at all.
-	return ex.land(t, reply, end)
+	return ex.land(t, end)
 }
 
-// turnBack ends an attempt of which nothing was sent, before anything else happens to the key: a claim that is newer
-// than that of an open attempt would turn it into a doubt.
-func (ex *Executor) turnBack(t *trip, reply flight.Reply, inputErr error) (step, effect.Result, error) {
-	right := t.right
-	t.right = nil
-	switch err := ex.abandon(reply, right, "the right to start was lost before the effect was sent"); {
+// turnBack ends an attempt of which nothing was sent.
+func (ex *Executor) turnBack(t *trip, inputErr error) (again bool, result effect.Result, err error) {
+	at := t.at
+	t.at = nil
+	switch err := ex.abandon(at, "the right to start was lost before the effect was sent"); {
 	case inputErr != nil:
-		return landed, effect.Result{}, &effect.Unavailable{Code: "no_leader", Cause: inputErr}
+		return false, effect.Result{}, &effect.Unavailable{Code: "no_leader", Cause: inputErr}
 	case err != nil:
-		return landed, effect.Result{}, ex.unavailable(t.call.Key, err)
+		return false, effect.Result{}, answer.Unavailable(t.call.Key, err)
 	case ex.service.Err() != nil:
-		return landed, effect.Result{}, effect.ErrClosed
+		return false, effect.Result{}, effect.ErrClosed
 	}
-	return claimAnew, effect.Result{}, ex.setBack(t, errUntrusted)
+	return true, effect.Result{}, ex.setBack(t, errUntrusted)
 }
 
 // perform runs the handler under the attempt's own context. A handler that hangs beyond its time-out is taken to be
 // of unknown outcome; what it reports later counts as long as nothing newer was opened.
-func (ex *Executor) perform(t *trip, reply flight.Reply, input flight.Blob) caller.Ending {
-	f := reply.Flight
+func (ex *Executor) perform(t *trip, input flight.Blob) caller.Ending {
+	reply, f, right := t.at.reply, t.at.reply.Flight, t.at.lease
 	s := ex.span(t, f)
 	at := effect.NewAttempt(effect.Spec{
-		Key: f.Key, Number: reply.Token.Number, Input: input, Recovery: f.Policy.Recovery, Previous: previous(f), Context: s.ctx,
-		IdempotencyKey: ex.idempotencyKey(f), FencingToken: ex.seal(f, reply.Token),
-		LeaseLost: lost(t.right), MayStart: mayStart(s.ctx, t.right),
+		Key: f.Key, Number: reply.Token.Number, Input: input, Recovery: f.Policy.Recovery, Previous: answer.Previous(f), Context: s.ctx,
+		IdempotencyKey: ex.writer.IdempotencyKey(f), FencingToken: ex.writer.SealToken(f, f.Newest()),
+		LeaseLost: lost(right), MayStart: mayStart(s.ctx, right),
 	})
 	if f.Policy.AttemptTimeout <= 0 {
-		return ex.performHere(t, reply, s, at)
+		return ex.performHere(t, s, at)
 	}
 	done := make(chan caller.Ending, 1)
 	ex.crew.enterMore() // the trip itself is aboard, so this one is let in
@@ -101,23 +106,17 @@ func (ex *Executor) perform(t *trip, reply flight.Reply, input flight.Blob) call
 
 // performHere runs the handler on the goroutine that flies the trip. When the handler ends that goroutine, it leaves the
 // rest of the trip to another one.
-func (ex *Executor) performHere(t *trip, reply flight.Reply, s *span, at *effect.Attempt) (end caller.Ending) {
+func (ex *Executor) performHere(t *trip, s *span, at *effect.Attempt) (end caller.Ending) {
 	here := false
 	defer func() {
 		s.stop()
 		if !here {
-			t.left = &legacy{opened: reply, end: end}
+			t.left = &end
 		}
 	}()
 	ex.handle(s.ctx, at, t.handler, &end)
 	here = true
 	return end
-}
-
-// legacy is what a trip's goroutine leaves to the next one when the handler ends it.
-type legacy struct {
-	opened flight.Reply
-	end    caller.Ending
 }
 
 // mayStart is asked right before an effect leaves. An attempt that is over may start none, whatever its handler still
@@ -154,10 +153,10 @@ type span struct {
 // span starts the attempt's time: it ends by time-out, by a cancel, by Close, and by loss of the lease only under
 // verify, whose look-up needs a bound on when the effect may still happen. stop must be called.
 func (ex *Executor) span(t *trip, f *flight.Flight) *span {
-	s, right := &span{own: lazyContext{parent: effect.WithTraceparent(ex.life, t.trace)}}, t.right
+	s, right := &span{own: lazyContext{parent: effect.WithTraceparent(ex.life, t.trace)}}, t.at.lease
 	s.ctx = &s.own
 	if d := f.Policy.AttemptTimeout; d > 0 {
-		s.ctx, s.untime = context.WithTimeout(s.ctx, d)
+		s.ctx, s.untime = context.WithDeadline(s.ctx, t.at.sent.Add(d)) // the ledger counts from the Open, too
 	}
 	s.inside = caller.Inside{Doer: ex, Key: f.Key, Span: s.ctx}
 	s.own.inside = &s.inside

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,9 +88,9 @@ func BenchmarkReplay(b *testing.B) {
 }
 
 func fillLedger(b *testing.B, l executor.Ledger, calls []effect.Call) {
-	for i, call := range calls {
+	for _, call := range calls {
 		opened, err := l.Propose(b.Context(), &flight.Open{Key: call.Key, Submission: call.Submission, Nonce: flight.Nonce{1},
-			Claim: flight.Claim{Epoch: 1, Revision: int64(i + 1), Session: "s"}, NotAfter: flight.Time(time.Now().Add(10 * time.Second).UnixMilli()), StoreEpoch: 1})
+			Session: flight.Session{Epoch: 1, Revision: 1, ID: "s"}, NotAfter: flight.Time(time.Now().Add(10 * time.Second).UnixMilli()), StoreEpoch: 1})
 		require.NoError(b, err)
 		require.Equal(b, flight.Proceed, opened.Decision)
 		_, err = l.Report(b.Context(), &flight.Report{Key: call.Key, Generation: 1, Token: opened.Token, Outcome: flight.Succeeded,
@@ -106,7 +105,7 @@ type idleLedger struct{}
 func (idleLedger) Propose(_ context.Context, c flight.Command) (flight.Reply, error) {
 	open := c.(*flight.Open)
 	f := &flight.Flight{ID: open.Key.FlightID(), Key: open.Key, Generation: 1, State: flight.Running, Policy: open.Submission.Policy,
-		Fingerprint: open.Submission.Fingerprint, Input: open.Submission.Input, Attempts: []flight.Attempt{{Number: 1, Claim: open.Claim}}}
+		Fingerprint: open.Submission.Fingerprint, Input: open.Submission.Input, Attempts: []flight.Attempt{{Number: 1, Session: open.Session}}}
 	return flight.Reply{Decision: flight.Proceed, Flight: f, Token: f.Attempts[0].Token()}, nil
 }
 
@@ -138,18 +137,17 @@ func (idleLeases) NewSession(context.Context, lease.Spec) (lease.Session, error)
 	return &idleSession{}, nil
 }
 
-type idleSession struct {
-	lease.Session
-	claims atomic.Int64
+type idleSession struct{ lease.Session }
+
+func (*idleSession) Reserve(context.Context, flight.Key, flight.Nonce) (lease.Lease, error) {
+	return idleLease{}, nil
 }
 
-func (s *idleSession) TryAcquire(context.Context, flight.Key) (lease.Lease, error) {
-	return idleLease{claim: flight.Claim{Epoch: 1, Revision: s.claims.Add(1), Session: "s"}}, nil
-}
+type idleLease struct{}
 
-type idleLease struct{ claim flight.Claim }
-
-func (l idleLease) Claim() flight.Claim    { return l.claim }
-func (idleLease) Context() context.Context { return context.Background() }
-func (idleLease) Trust() time.Duration     { return time.Second }
-func (idleLease) Release()                 {}
+func (idleLease) Session() flight.Session       { return flight.Session{Epoch: 1, Revision: 1, ID: "s"} }
+func (idleLease) Context() context.Context      { return context.Background() }
+func (idleLease) Trust() time.Duration          { return time.Second }
+func (idleLease) Claim(context.Context) error   { return nil }
+func (idleLease) Replace(context.Context) error { return nil }
+func (idleLease) Release()                      {}

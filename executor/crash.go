@@ -1,10 +1,10 @@
 package executor
 
-// The moments of a flight at which Config.Crash is called, in the order in which a flight passes them. What is true if
-// the process dies there stands in the package comment.
+// The moments of a call at which Config.Crash is called, in the order in which a call passes them. What is true if the
+// process dies there stands in the package comment.
 const (
-	beforeClaim   = "before-claim"
-	afterClaim    = "after-claim"
+	beforeOpen    = "before-open"
+	duringOpen    = "during-open" // the claim is on its way, and the ledger is not asked yet
 	afterOpen     = "after-open"
 	beforeSend    = "before-send"
 	afterEffect   = "after-effect"

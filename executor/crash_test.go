@@ -16,7 +16,7 @@ import (
 )
 
 // The sites are the rows of the table in doc.go.
-var sites = [...]string{"before-claim", "after-claim", "after-open", "before-send", "during-effect", "after-effect",
+var sites = [...]string{"before-open", "during-open", "after-open", "before-send", "during-effect", "after-effect",
 	"before-report", "after-report", "before-release"}
 
 const during = "during-effect"
@@ -45,7 +45,7 @@ func crashAt(t *testing.T, site string, recovery flight.Recovery) string {
 		Submission: flight.Submission{Policy: policyOf(recovery), Input: flight.NewBlob("", []byte("42 EUR"), flight.MaxInput)},
 	}
 	a := w.crashing("a", site, flightdtest.Options{NoSweeper: true})
-	b := w.node("b", flightdtest.Options{NoSweeper: true})
+	b := w.node("b", flightdtest.Options{})
 
 	caller, goAway := context.WithCancel(t.Context())
 	gone := make(chan struct{})

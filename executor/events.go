@@ -10,7 +10,7 @@ import (
 type Events struct {
 	// Called: a call of Do or an open of a remote caller was answered after d. The result is one of Results.
 	Called func(key flight.Key, result string, d time.Duration)
-	// Claimed: the right to fly was had, waited after it was first wanted; the wait for other holders is in it.
+	// Claimed: a call was let act, waited after it was made; the wait for other holders is in it.
 	Claimed func(key flight.Key, waited time.Duration)
 	// Opened: an attempt was opened.
 	Opened func(key flight.Key, attempt uint32)
@@ -27,8 +27,8 @@ type Events struct {
 	Fenced func(key flight.Key, attempt uint32)
 	// Overlap: evidence of a second effect was seen.
 	Overlap func(key flight.Key)
-	// Recovered: the sweeper found the holder of an attempt gone; decision is what the rules made of it.
-	Recovered func(key flight.Key, attempt uint32, decision flight.Decision)
+	// Recovered: the sweeper ended an attempt whose session has ended; state is what the rules made of its flight.
+	Recovered func(key flight.Key, attempt uint32, state flight.State)
 	// SweepFailed: one round of the sweeper could not be finished; the next one tries again.
 	SweepFailed func(err error)
 }

@@ -30,7 +30,7 @@ func heard(s *script) executor.Events {
 		Doubted:   func(k flight.Key, n uint32, cause string) { s.say("doubted %s %d: %s", k, n, cause) },
 		Fenced:    func(k flight.Key, n uint32) { s.say("fenced %s %d", k, n) },
 		Overlap:   func(k flight.Key) { s.say("overlap %s", k) },
-		Recovered: func(k flight.Key, n uint32, d flight.Decision) { s.say("recovered %s %d: %v", k, n, d) },
+		Recovered: func(k flight.Key, n uint32, now flight.State) { s.say("recovered %s %d: %v", k, n, now) },
 	}
 }
 
@@ -54,14 +54,14 @@ func TestEventsOfACall(t *testing.T) {
 		_, err = fd.Do(t.Context(), doubtful, func(context.Context, *effect.Attempt) (effect.Answer, error) { return effect.Answer{}, errReset })
 		require.Error(t, err)
 		k, k2 := one.Key, doubtful.Key
-		require.Equal(t, fmt.Sprintf(`claimed %[1]s after 0s
-opened %[1]s 1
+		require.Equal(t, fmt.Sprintf(`opened %[1]s 1
+claimed %[1]s after 0s
 closed %[1]s 1: succeeded after 3s
 called %[1]s: executed
 called %[1]s: replayed
 called %[1]s: conflict
-claimed %[2]s after 0s
 opened %[2]s 1
+claimed %[2]s after 0s
 doubted %[2]s 1: the effect may or may not have happened, and its recovery is hold
 closed %[2]s 1: unknown after 0s
 called %[2]s: in_doubt
@@ -96,38 +96,15 @@ func TestReportsAreToldOnce(t *testing.T) {
 		Fenced:  func(flight.Key, uint32) { fenced.Add(1) },
 		Overlap: func(flight.Key) { overlaps.Add(1) },
 	}
-	bubbleWith(t, flightdtest.Options{Events: events}, func(t *testing.T, fd *flightdtest.Flightd) {
-		a := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		a := openElsewhere(t, fd, callOf("1", `{}`, flight.Policy{}))
 		for _, id := range []string{"ch_1", "ch_1", "ch_2", "ch_2"} {
-			_, _ = fd.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, id)) // the later two are fenced
+			reply := a.report(flight.Succeeded, id) // the later two are fenced
+			events.NoteReport(&reply, a.reply.Token.Number, flight.Succeeded)
 		}
 		require.EqualValues(t, 1, closed.Load())
 		require.EqualValues(t, 1, fenced.Load())
 		require.EqualValues(t, 1, overlaps.Load())
-	})
-}
-
-// TestAbandonedAttemptsAreTold: also the doubt that an earlier attempt left, and that nobody can clear any more.
-func TestAbandonedAttemptsAreTold(t *testing.T) {
-	s := new(script)
-	events := heard(s)
-	events.Claimed, events.Called, events.Closed = nil, nil, nil
-	bubbleWith(t, flightdtest.Options{Events: events}, func(t *testing.T, fd *flightdtest.Flightd) {
-		req := openOf("1", `{}`, flight.Policy{Recovery: flight.Resend}, 1)
-		req.Session = session(t, fd)
-		_, err := fd.Desk().Report(t.Context(), reportOf(proceed(t, fd, req), flight.Unknown, ""))
-		require.NoError(t, err)
-		req.Nonce = flight.Nonce{2}
-		proceed(t, fd, req)
-		fd.Cancel(t, req.Key, "enough")
-		for range 2 { // its caller knows of no attempt
-			asleep(t, time.Second)
-			_, err := fd.Desk().Renew(t.Context(), req.Session, executor.Renewal{Nonces: []flight.Nonce{{}}})
-			require.NoError(t, err)
-		}
-		synctest.Wait()
-		require.Equal(t, fmt.Sprintf("opened %[1]s 1\nopened %[1]s 2\nabandoned %[1]s 2\n"+
-			"doubted %[1]s 2: cancelled while an effect of unknown outcome may have happened\n", req.Key), s.String())
 	})
 }
 
@@ -153,19 +130,16 @@ func TestUnsentAttemptsAreTold(t *testing.T) {
 	})
 }
 
-// TestLossIsTold: of a holder that fell silent, and again where it reports after all.
+// TestLossIsTold: of a holder that fell silent.
 func TestLossIsTold(t *testing.T) {
 	s := new(script)
 	events := heard(s)
 	events.Claimed, events.Called = nil, nil
 	bubbleWith(t, flightdtest.Options{Events: events}, func(t *testing.T, fd *flightdtest.Flightd) {
-		a := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
-		asleep(t, time.Minute)
-		_, err := fd.Desk().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
-		require.NoError(t, err)
-		k := a.Flight.Key
-		text := s.String()
-		require.Contains(t, text, fmt.Sprintf("opened %[1]s 1\nlost %[1]s 1\ndoubted %[1]s 1: ", k))
-		require.Contains(t, text, fmt.Sprintf("\nrecovered %[1]s 1: doubtful\nclosed %[1]s 1: succeeded after 1m0s\n", k), "until its report, and not until it was given up")
+		a := openElsewhere(t, fd, callOf("1", `{}`, flight.Policy{}))
+		fd.Leases.World.Expire(a.lives.Ref().ID)
+		asleep(t, 5*time.Second)
+		k := a.open.Key
+		require.Equal(t, fmt.Sprintf("lost %[1]s 1\ndoubted %[1]s 1: the effect may or may not have happened, and its recovery is hold\nrecovered %[1]s 1: in_doubt\n", k), s.String())
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/answer"
 	"github.com/flightd/flightd/internal/caller"
 	"github.com/flightd/flightd/internal/horizon"
 	"github.com/flightd/flightd/lease"
@@ -22,7 +23,7 @@ type Config struct {
 	Events Events
 	// Owner says in claims and attempts who this is, for people; empty: host:pid.
 	Owner string
-	// TTL is how long claims outlive this process; 0: lease.DefaultTTL. A claim or an Open that is not answered within
+	// TTL is how long the session outlives this process; 0: lease.DefaultTTL. A claim or an Open that is not answered within
 	// half of it is given up.
 	TTL time.Duration
 	// OpenLife is how long after its proposal an Open may still open an attempt; 0: 30 s.
@@ -33,8 +34,8 @@ type Config struct {
 	// HungAfter is how long after the end of its context a handler is believed to return; then its key is let go and
 	// its outcome taken for unknown; 0: 15 s.
 	HungAfter time.Duration
-	// SweepEvery is how often the sweeper looks for dead holders unasked; 0: 2 s.
-	SweepEvery time.Duration
+	// Checker looks at sessions whose attempts stand in the way of a call; nil: nobody does.
+	Checker Checker
 	// Crash is called at the named points of no return; nil: nothing happens there.
 	Crash func(point string)
 }
@@ -51,7 +52,6 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.OpenLife, flight.MaxOpenLife/2)
 	setDefault(&c.ReportWait, 10*time.Second)
 	setDefault(&c.HungAfter, flight.PauseBound)
-	setDefault(&c.SweepEvery, 2*time.Second)
 	if c.OpenLife > flight.MaxOpenLife {
 		return c, fmt.Errorf("executor: OpenLife %v is longer than the ledger allows (%v)", c.OpenLife, flight.MaxOpenLife)
 	}
@@ -72,9 +72,8 @@ type Executor struct {
 	cfg     Config
 	session lease.Session
 	trips   trips
-	settle  settling
-	overdue overdue
-	desk    *Desk
+	settle  answer.Settling
+	writer  answer.Writer
 	life    context.Context // of effects; ends when Close loses its patience
 	kill    context.CancelCauseFunc
 	service context.Context // of those who wait for others; ends when Close begins
@@ -96,17 +95,13 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 		return nil, fmt.Errorf("executor: no session: %w", err)
 	}
 	ex := &Executor{
-		cfg: cfg, session: session, crew: newCrew(), runners: newRunners(),
+		cfg: cfg, session: session, writer: answer.Writer{Memory: cfg.Memory}, crew: newCrew(), runners: newRunners(),
 		asking: horizon.New(cfg.TTL / 3), telling: horizon.New(cfg.ReportWait),
 	}
 	ex.life, ex.kill = context.WithCancelCause(context.Background())
 	ex.service, ex.drain = context.WithCancelCause(ex.life)
-	ex.desk = newDesk(ex)
 	return ex, nil
 }
-
-// Desk is the door for callers who perform effects themselves.
-func (ex *Executor) Desk() *Desk { return ex.desk }
 
 // Do runs h once for the call's key, or gives the receipt of whoever did: the story of one call.
 //
@@ -131,7 +126,7 @@ func (ex *Executor) do(ctx context.Context, call effect.Call, h effect.Handler) 
 	}
 	id := call.Key.FlightID()
 	// 3. A receipt found is final. It comes first because it costs nothing.
-	result, generation, done, err := ex.recall(id, &call)
+	result, generation, done, err := ex.stored(id, &call)
 	if done {
 		return result, err
 	}
@@ -170,79 +165,78 @@ func (ex *Executor) run(t *trip) {
 	result, err = ex.fly(t)
 }
 
-// fly is one trip: claim, open, act, report, as often as the rules say. Its interest ends when nobody waits any more;
-// an effect that has started is not bothered by that.
+// fly is one trip: open, act, report, as often as the rules say. Its interest ends when nobody waits any more; an effect
+// that has started is not bothered by that.
 func (ex *Executor) fly(t *trip) (effect.Result, error) {
-	defer ex.letGo(t)
+	defer ex.release(t)
 	if left := t.left; left != nil { // by a handler that ended the goroutine before this one
 		t.left = nil
-		if next, result, err := ex.conclude(t, left.opened, left.end); next == landed || err != nil {
+		if again, result, err := ex.conclude(t, *left); !again || err != nil {
 			return result, err
 		}
 	}
 	for {
-		// 4. The right to fly.
-		if t.right == nil || t.right.Trust() <= 0 {
-			if settled, err := ex.claimFor(t); settled != nil || err != nil {
-				return ex.settled(t, settled, err)
-			}
-			if !ex.trusted(t) {
-				if err := ex.setBack(t, errUntrusted); err != nil {
-					return effect.Result{}, err
-				}
-				continue
-			}
+		ex.release(t)
+		if ex.cfg.Events.Claimed != nil && t.wanted.IsZero() {
+			t.wanted = time.Now()
 		}
-		// 5. The ledger decides.
-		reply, err := ex.open(t)
+		// 4. Somebody else's attempt is waited for.
+		if final, err := ex.waitTurn(t); final != nil || err != nil {
+			return ex.ended(t, final, err)
+		}
+		// 5. The ledger decides. The claim goes out beside the question.
+		at, err := ex.open(t)
 		if err != nil {
-			return effect.Result{}, ex.unavailable(t.call.Key, err)
+			if err = ex.setBack(t, err); err != nil {
+				return effect.Result{}, err
+			}
+			continue
 		}
-		ex.cfg.Crash(afterOpen)
-		next, result, err := ex.follow(t, reply)
-		if next == landed || err != nil {
+		t.at = at
+		again, result, err := ex.follow(t, at.reply)
+		if !again || err != nil {
 			return result, err
-		}
-		if next == claimAnew {
-			ex.letGo(t)
 		}
 	}
 }
 
-// step is what a trip does after an answer of the ledger.
-type step int
-
-const (
-	landed step = iota
-	openAgain
-	claimAnew
-)
-
-// follow does what the ledger answered to an Open. An error ends the trip, whatever the step.
-func (ex *Executor) follow(t *trip, reply flight.Reply) (step, effect.Result, error) {
+// follow does what the ledger answered to an Open. again: it is worth opening once more.
+func (ex *Executor) follow(t *trip, reply flight.Reply) (again bool, result effect.Result, err error) {
 	switch reply.Decision {
 	case flight.Proceed:
-		return ex.act(t, reply)
+		return ex.act(t)
 	case flight.Look:
 		return ex.lookUp(t, reply)
 	case flight.Busy:
-		return openAgain, effect.Result{}, ex.pause(t, reply)
-	case flight.Fenced:
+		ex.check(reply.Flight)
+		ex.release(t)
+		return true, effect.Result{}, ex.pause(t, reply)
+	case flight.Exhausted:
+		return false, effect.Result{}, &effect.TooMany{Key: t.call.Key, What: "too many opens of this key were given up lately", RetryAfter: flight.MaxOpenLife}
+	case flight.SessionEnded: // etcd is asked, and another session is made where it is so
+		_, _ = ex.session.Renew(ex.asking.Context())
+		return true, effect.Result{}, ex.setBack(t, errUntrusted)
+	case flight.Fenced, flight.OpenExpired:
 		if t.call.Key.IsStep() {
-			return landed, effect.Result{}, &effect.Fenced{Key: t.call.Key}
+			return false, effect.Result{}, &effect.Fenced{Key: t.call.Key}
 		}
-		return claimAnew, effect.Result{}, ex.setBack(t, errRefused)
+		return true, effect.Result{}, ex.setBack(t, errRefused)
 	}
-	result, err := ex.answer(reply.Flight, &t.call, effect.Replayed)
-	return landed, result, err
+	result, err = ex.answer(reply.Flight, &t.call, effect.Replayed)
+	return false, result, err
 }
 
-// maxSetbacks is how often in a row a claim may come to nothing before somebody is told: the ledger refuses fresh ones,
-// or they are lost before they can be used. Then the lease side and the ledger do not agree, or a clock runs away.
+// maxSetbacks is how often in a row an Open may come to nothing before somebody is told: then etcd and the ledger do not
+// agree, or a clock runs away.
 const maxSetbacks = 6
 
-// setBack pauses before the next claim, longer every time.
+// setBack pauses before the next Open, longer every time. Errors that no pause mends end the trip.
 func (ex *Executor) setBack(t *trip, why error) error {
+	ex.release(t)
+	passing := errors.Is(why, lease.ErrLost) || errors.Is(why, errUntrusted) || errors.Is(why, errRefused)
+	if !passing {
+		return answer.Unavailable(t.call.Key, why)
+	}
 	if t.setbacks++; t.setbacks >= maxSetbacks {
 		return &effect.Unavailable{Code: "lease_unavailable", Cause: fmt.Errorf("%s: %w", t.call.Key, why)}
 	}

@@ -2,15 +2,18 @@ package executor_test
 
 import (
 	"context"
+	"crypto/rand"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/lease"
 )
 
 // bubble runs a test with a flightd of its own in virtual time.
@@ -98,4 +101,44 @@ func requireAs[E error](t *testing.T, err error) E {
 	var as E
 	require.ErrorAs(t, err, &as)
 	return as
+}
+
+// elsewhere is an attempt that somebody in another process has open.
+type elsewhere struct {
+	t     *testing.T
+	fd    *flightdtest.Flightd
+	open  *flight.Open
+	reply flight.Reply
+	lives lease.Session
+}
+
+// openElsewhere opens an attempt of the call under a session that lives for ten minutes.
+func openElsewhere(t *testing.T, fd *flightdtest.Flightd, call effect.Call) *elsewhere {
+	t.Helper()
+	session, err := fd.Leases.NewSession(t.Context(), lease.Spec{TTL: lease.MaxTTL})
+	require.NoError(t, err)
+	e := &elsewhere{t: t, fd: fd, lives: session, open: &flight.Open{Key: call.Key, Submission: call.Submission, Session: session.Ref(),
+		NotAfter: fd.Ledger.Now().Add(10 * time.Second), StoreEpoch: fd.Ledger.Header().StoreEpoch}}
+	_, _ = rand.Read(e.open.Nonce[:])
+	e.reply, err = fd.Ledger.Propose(t.Context(), e.open)
+	require.NoError(t, err)
+	require.Equal(t, flight.Proceed, e.reply.Decision)
+	return e
+}
+
+// abandon ends the attempt: nothing was sent.
+func (e *elsewhere) abandon() {
+	e.t.Helper()
+	reply, err := e.fd.Ledger.Propose(e.t.Context(), &flight.Abandon{Key: e.open.Key, Nonce: e.open.Nonce, NotAfter: e.open.NotAfter, StoreEpoch: e.open.StoreEpoch})
+	require.NoError(e.t, err)
+	require.Equal(e.t, flight.Accepted, reply.Decision)
+}
+
+// report brings an outcome of the attempt.
+func (e *elsewhere) report(o flight.Outcome, externalID string) flight.Reply {
+	e.t.Helper()
+	f := e.reply.Flight
+	reply, err := e.fd.Ledger.Report(e.t.Context(), &flight.Report{Key: f.Key, Generation: f.Generation, Token: e.reply.Token, Outcome: o, ExternalID: externalID})
+	require.NoError(e.t, err)
+	return reply
 }

@@ -96,12 +96,12 @@ func TestHazard30_AnotherInput(t *testing.T) {
 func TestHazard30_AnotherInputWhileTheFirstWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, c := callOf("1", `{"amount":42}`, flight.Policy{}), new(counted)
-		theirs := fd.Leases.HoldElsewhere(t, call.Key, "somebody")
+		theirs := openElsewhere(t, fd, call)
 		first := do(t.Context(), fd, call, c.handle)
 		synctest.Wait()
 		_, err := fd.Do(t.Context(), callOf("1", `{"amount":43}`, flight.Policy{}), never(t))
 		require.Equal(t, []string{"/amount"}, requireAs[*effect.Conflict](t, err).Fields)
-		theirs.Release()
+		theirs.abandon()
 		require.NoError(t, (<-first).err)
 	})
 }
@@ -167,7 +167,7 @@ func TestWithoutCallersAnEffectInTheAirIsRecorded(t *testing.T) {
 func TestWithoutCallersATripThatWaitsEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call := callOf("1", `{}`, flight.Policy{})
-		theirs := fd.Leases.HoldElsewhere(t, call.Key, "somebody")
+		theirs := openElsewhere(t, fd, call)
 		ctx, cancel := context.WithCancel(t.Context())
 		first, second := do(ctx, fd, call, never(t)), do(ctx, fd, call, never(t))
 		asleep(t, time.Minute)
@@ -175,9 +175,9 @@ func TestWithoutCallersATripThatWaitsEnds(t *testing.T) {
 		require.ErrorIs(t, (<-first).err, context.Canceled)
 		require.ErrorIs(t, (<-second).err, context.Canceled)
 		synctest.Wait()
-		theirs.Release()
+		theirs.abandon()
 		asleep(t, time.Minute)
-		require.Nil(t, fd.Flight(call.Key), "nobody asked for it any more")
+		require.Nil(t, fd.Flight(call.Key).OpenAttempt(), "nobody asked for it any more")
 		var c counted
 		_, err := fd.Do(t.Context(), call, c.handle)
 		require.NoError(t, err)
@@ -188,9 +188,9 @@ func TestWithoutCallersATripThatWaitsEnds(t *testing.T) {
 func TestJoiningATripThatIsBeingGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, c := callOf("1", `{}`, flight.Policy{}), new(counted)
-		for range 200 {
+		for range 100 { // two nonces each; a key remembers 256
 			released(t)
-			theirs := fd.Leases.HoldElsewhere(t, call.Key, "somebody")
+			theirs := openElsewhere(t, fd, call)
 			ctx, cancel := context.WithCancel(t.Context())
 			first := do(ctx, fd, call, c.handle)
 			synctest.Wait()
@@ -199,7 +199,7 @@ func TestJoiningATripThatIsBeingGivenUp(t *testing.T) {
 			second := do(t.Context(), fd, call, c.handle)
 			group.Wait()
 			<-first
-			theirs.Release()
+			theirs.abandon()
 			require.NoError(t, (<-second).err)
 			_, err := fd.Ledger.Propose(t.Context(), &flight.Free{Key: call.Key, Generation: fd.Flight(call.Key).Generation})
 			require.NoError(t, err)
@@ -211,12 +211,12 @@ func TestWaitBoundsTheWaitForOthersOnly(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call := callOf("1", `{}`, flight.Policy{})
 		call.Wait = 3 * time.Second
-		theirs := fd.Leases.HoldElsewhere(t, call.Key, "somebody")
+		theirs := openElsewhere(t, fd, call)
 		began := time.Now()
 		_, err := fd.Do(t.Context(), call, never(t))
 		require.Positive(t, requireAs[*effect.Busy](t, err).RetryAfter)
 		require.Equal(t, call.Wait, time.Since(began))
-		theirs.Release()
+		theirs.abandon()
 		synctest.Wait()
 
 		g := newGate()
@@ -254,7 +254,7 @@ func TestWhatADoCannotBe(t *testing.T) {
 // Who brings a look-up looks, also where it joined somebody who brought none.
 func TestJoinersLookForThemselves(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		a := proceed(t, fd, openOf("1", `{}`, policyOf(flight.Verify), 1))
+		a := openElsewhere(t, fd, callOf("1", `{}`, policyOf(flight.Verify)))
 		leads := do(t.Context(), fd, callOf("1", `{}`, flight.Policy{}), never(t))
 		looks := callOf("1", `{}`, flight.Policy{})
 		looks.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
@@ -263,8 +263,7 @@ func TestJoinersLookForThemselves(t *testing.T) {
 		synctest.Wait()
 		joiner := do(t.Context(), fd, looks, never(t))
 		synctest.Wait()
-		_, err := fd.Desk().Report(t.Context(), reportOf(a, flight.Unknown, ""))
-		require.NoError(t, err)
+		a.report(flight.Unknown, "")
 		requireAs[*effect.InDoubt](t, (<-leads).err)
 		end := <-joiner
 		require.NoError(t, end.err)

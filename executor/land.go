@@ -8,41 +8,44 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/answer"
 	"github.com/flightd/flightd/internal/caller"
 )
 
 // land reports how the effect ended, and does what the ledger makes of it.
-func (ex *Executor) land(t *trip, opened flight.Reply, end caller.Ending) (step, effect.Result, error) {
+func (ex *Executor) land(t *trip, end caller.Ending) (again bool, result effect.Result, err error) {
+	opened := t.at.reply
 	r := reportOf(opened, end)
 	reply, err := ex.report(opened, r)
 	ex.cfg.Crash(afterReport)
 	if err != nil {
-		ex.outlast(t, opened, r, err)
-		return landed, effect.Result{}, &effect.Unrecorded{Result: provisional(opened, end), Cause: err, Where: whereabouts(err)}
+		ex.outlast(t, r, err)
+		return false, effect.Result{}, &effect.Unrecorded{Result: provisional(opened, end), Cause: err, Where: whereabouts(err)}
 	}
 	f := reply.Flight
 	if reply.Decision != flight.Accepted {
 		if f != nil && f.State.Terminal() {
 			result, err := ex.answer(f, &t.call, effect.Replayed)
-			return landed, result, err
+			return false, result, err
 		}
-		return landed, effect.Result{}, &effect.Fenced{Key: t.call.Key}
+		return false, effect.Result{}, &effect.Fenced{Key: t.call.Key}
 	}
 	switch {
 	case end.Outcome.Final() && f.Receipt != nil && f.Receipt.Body.Digest == r.Body.Digest:
-		result, err := ex.receipt(f, r.Body.Data, effect.Executed) // the bytes are at hand
-		return landed, result, err
-	case isSettled(f):
+		result, err := ex.writer.Receipt(f, r.Body.Data, effect.Executed) // the bytes are at hand
+		return false, result, err
+	case answer.IsFinal(f):
 		result, err := ex.answer(f, &t.call, effect.Executed)
-		return landed, result, err
+		return false, result, err
 	case f.Looking():
-		ex.settle.observe(f)
-		return openAgain, effect.Result{}, nil
+		ex.settle.Remaining(f)
+		return true, effect.Result{}, nil
 	case f.Policy.Retry.Declared() || f.Policy.Saga:
+		ex.release(t)
 		wait := max(0, f.NotBefore.Until(ex.cfg.Memory.Now()))
-		return openAgain, effect.Result{}, ex.pause(t, flight.Reply{Flight: f, Wait: wait})
+		return true, effect.Result{}, ex.pause(t, flight.Reply{Flight: f, Wait: wait})
 	}
-	return landed, effect.Result{}, &effect.Unsettled{Key: f.Key, Outcome: end.Outcome, Err: end.Err}
+	return false, effect.Result{}, &effect.Unsettled{Key: f.Key, Outcome: end.Outcome, Err: end.Err}
 }
 
 // whereabouts says what has become of a report that is not recorded.
@@ -90,30 +93,28 @@ func (ex *Executor) reportLate(reply flight.Reply, done <-chan caller.Ending) {
 // reportHold bounds how long a claim is kept for a report that is on its way into the ledger.
 const reportHold = 10 * time.Minute
 
-// outlast keeps the claim of an effect whose report could not be recorded yet, so that nobody takes it for lost while
-// it is only late. A report that is not in the spool either is brought again and again. It ends with Close: a report
-// that has come nowhere by then is lost with this process, and the recovery policy decides.
-func (ex *Executor) outlast(t *trip, opened flight.Reply, r *flight.Report, why error) {
-	right := t.right
-	t.right = nil
+// outlast keeps the session of an effect whose report could not be recorded yet, so that nobody takes it for lost while it
+// is only late. A report that is not in the spool either is brought again and again. It ends with Close: a report that has
+// come nowhere by then is lost with this process, and the recovery policy decides.
+func (ex *Executor) outlast(t *trip, r *flight.Report, why error) {
+	at := t.at
+	t.at = nil
 	if !ex.crew.enterMore() {
-		right.Release()
+		at.lease.Release()
 		return
 	}
-	t.start()
 	go func() {
 		defer ex.crew.leave()
-		defer t.stop()
-		defer right.Release()
+		defer at.lease.Release()
 		for why != nil && !errors.Is(why, ErrPending) && rest(ex.life, lastPoll) {
-			_, why = ex.report(opened, r)
+			_, why = ex.report(at.reply, r)
 		}
 		ctx, cancel := context.WithTimeout(ex.service, reportHold)
 		defer cancel()
-		f := opened.Flight
-		for seen := f.Version; f.OpenAttempt() != nil && f.AttemptNumber() == opened.Token.Number; seen = f.Version {
+		f := at.reply.Flight
+		for seen := f.Version; f.OpenAttempt() != nil && f.AttemptNumber() == at.reply.Token.Number; seen = f.Version {
 			var err error
-			if f, err = ex.cfg.Ledger.Wait(ctx, opened.Flight.ID, seen); err != nil || f == nil {
+			if f, err = ex.cfg.Ledger.Wait(ctx, at.reply.Flight.ID, seen); err != nil || f == nil {
 				return
 			}
 		}
@@ -131,38 +132,6 @@ func bodyOf(end caller.Ending) flight.Blob {
 		return flight.NewBlob("text/plain; charset=utf-8", []byte(end.Err.Error()), flight.MaxReceiptBody)
 	}
 	return flight.NewBlob(flight.Text(end.Answer.ContentType), bytes.Clone(body), flight.MaxReceiptBody)
-}
-
-// input is what must be sent: the first caller's, which a later caller's need not be to the letter.
-func (ex *Executor) input(s *flight.Submission, f *flight.Flight) (flight.Blob, error) {
-	b := f.Input
-	switch {
-	case b.Kept == 0:
-		return b, nil
-	case b.Digest == s.Input.Digest && s.Input.Data != nil:
-		return s.Input, nil
-	}
-	data, err := ex.cfg.Memory.Input(f)
-	b.Data = data
-	return b, err
-}
-
-func (ex *Executor) idempotencyKey(f *flight.Flight) string {
-	header := ex.cfg.Memory.Header()
-	return header.IdempotencyKey(f.Key, f.Generation)
-}
-
-func (ex *Executor) seal(f *flight.Flight, token flight.Token) string {
-	return token.Seal(ex.cfg.Memory.Header().Secret, f.ID, f.Generation, f.Newest().Claim.Session)
-}
-
-// previous is a copy of the attempt before the newest one; nil when there is none.
-func previous(f *flight.Flight) *flight.Attempt {
-	if len(f.Attempts) < 2 {
-		return nil
-	}
-	before := f.Attempts[len(f.Attempts)-2]
-	return &before
 }
 
 // provisional is the result of an effect whose outcome is not recorded yet, with a copy of the bytes, which belong to whoever

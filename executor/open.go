@@ -9,38 +9,83 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/answer"
 	"github.com/flightd/flightd/lease"
 )
 
 var (
 	errGone      = errors.New("executor: the goroutine of this call was ended, not by its handler")
-	errUntrusted = errors.New("claims are made, but lost before they can be used")
-	errRefused   = errors.New("the ledger refuses every fresh claim: it is of another epoch, or the ledger's time runs away from ours")
+	errUntrusted = errors.New("sessions are made, but lost before they can be used")
+	errRefused   = errors.New("the ledger refuses every open: its epochs, or its time, are not those that this node knows")
 )
 
-// open asks the ledger for an attempt of the trip's flight.
-func (ex *Executor) open(t *trip) (flight.Reply, error) {
-	open := ex.newOpen(t.call.Key, &t.call.Submission, t.right)
-	open.Nonce, open.Owner = newNonce(), ex.cfg.Owner
-	reply, err := ex.propose(open)
-	if errors.Is(err, ErrAmbiguous) {
-		ex.forsake(abandonOf(open), t.right, ex.released)
-		t.right = nil
-	}
-	t.sees(reply.Flight)
-	return reply, err
+// attempt is one Open of a call: what was asked for, and what came of it.
+type attempt struct {
+	open  *flight.Open
+	lease lease.Lease
+	sent  time.Time // when the Open was first sent: the attempt's time-out counts from here
+	reply flight.Reply
 }
 
-func (ex *Executor) newOpen(key flight.Key, s *flight.Submission, right lease.Lease) *flight.Open {
-	return &flight.Open{
-		Key: key, Submission: *s, Claim: right.Claim(),
+// open asks etcd for the claim and the ledger for an attempt, both at once. The attempt alone is the right to act; the claim
+// keeps others from asking. The caller must call release of an attempt that it gets.
+//
+// If the process dies here, the claim and the attempt may be there or not. Both end with the session.
+func (ex *Executor) open(t *trip) (*attempt, error) {
+	a := &attempt{}
+	nonce := newNonce()
+	var err error
+	if a.lease, err = ex.session.Reserve(ex.asking.Context(), t.call.Key, nonce); err != nil {
+		return nil, err
+	}
+	if a.lease.Trust() <= 0 { // the machine may have been suspended; only etcd knows whether for too long
+		if _, err := ex.session.Renew(ex.asking.Context()); err != nil || a.lease.Trust() <= 0 {
+			a.lease.Release()
+			return nil, errors.Join(errUntrusted, err)
+		}
+	}
+	ex.cfg.Crash(beforeOpen)
+	claimed := make(chan error, 1)
+	ex.crew.more(func() { claimed <- a.lease.Claim(ex.asking.Context()) })
+	ex.cfg.Crash(duringOpen)
+	a.open = &flight.Open{
+		Key: t.call.Key, Submission: t.call.Submission, Session: a.lease.Session(), Nonce: nonce, Owner: ex.cfg.Owner,
 		NotAfter: ex.cfg.Memory.Now().Add(ex.cfg.OpenLife), StoreEpoch: ex.cfg.Memory.Header().StoreEpoch,
 	}
+	a.sent = time.Now()
+	if a.reply, err = ex.propose(a.open); err != nil {
+		if errors.Is(err, ErrAmbiguous) {
+			ex.abandonInBackground(a)
+		} else {
+			a.lease.Release()
+		}
+		return nil, err
+	}
+	t.sees(a.reply.Flight)
+	if a.reply.Decision != flight.Proceed {
+		return a, nil
+	}
+	ex.cfg.Crash(afterOpen)
+	if err := ex.finishClaim(a, <-claimed); err != nil {
+		return nil, errors.Join(err, ex.abandon(a, "its claim could not be made"))
+	}
+	return a, nil
 }
 
-// propose asks until the answer is known, for half a TTL at most: a claim whose holder cannot reach the ledger must
-// not keep others from the key. It does not end with the caller, because an Open whose answer nobody hears is a doubt;
-// asking again for the same nonce is harmless.
+// finishClaim replaces the claim of another holder, whose attempt is over: the ledger has said so.
+func (ex *Executor) finishClaim(a *attempt, err error) error {
+	if errors.Is(err, lease.ErrHeld) {
+		err = a.lease.Replace(ex.asking.Context())
+	}
+	if err != nil && ex.asking.Context().Err() != nil {
+		return fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
+	}
+	return err
+}
+
+// propose asks until the answer is known, for half a TTL at most: an opener that cannot reach the ledger must not keep
+// others from the key. It does not end with the caller, because an Open whose answer nobody hears is a doubt; asking again
+// for the same nonce is harmless.
 func (ex *Executor) propose(open *flight.Open) (flight.Reply, error) {
 	ctx := ex.asking.Context()
 	for unknown := error(nil); ; {
@@ -52,86 +97,41 @@ func (ex *Executor) propose(open *flight.Open) (flight.Reply, error) {
 			}
 		case err != nil && unknown != nil: // this one was not taken; an earlier one may have been
 			err = fmt.Errorf("%w; then: %w", unknown, err)
-		case err == nil && reply.Decision == flight.Fenced && !open.Repeat:
-			ex.unsay(open, reply.Flight)
+		case err == nil && unknown != nil && reply.Decision == flight.Fenced:
+			err = fmt.Errorf("%w: its attempt ended before its opener heard of it", unknown)
 		}
 		ex.cfg.Events.Note(open.Key, reply.Events)
 		return reply, err
 	}
 }
 
-// unsay abandons the attempt of this very Open that came to an end before its opener heard of it: nothing was sent, and the
-// doubt that it left behind is none. A caller that was told to act for it came by a repeat, of which the ledger knows, and
-// then it takes nobody else's word; the caller of a repeat itself may have heard the first answer.
-func (ex *Executor) unsay(open *flight.Open, f *flight.Flight) {
-	a := f.Newest()
-	if a == nil || a.Nonce != open.Nonce || a.Claim != open.Claim {
-		return
+// abandon says that nothing was sent in an attempt, nor will be, and lets the claim go. If the ledger does not answer, it is
+// told again in the background.
+func (ex *Executor) abandon(a *attempt, why string) error {
+	command := a.abandonment(why)
+	reply, err := ex.cfg.Ledger.Propose(ex.asking.Context(), command)
+	if err != nil {
+		ex.abandonInBackground(a)
+		return err
 	}
-	c := &flight.Abandon{Key: f.Key, Generation: f.Generation, Token: a.Token(), Error: "it was lost before its opener heard of it"}
-	if _, err := ex.insistOn(ex.asking.Context(), c); err != nil {
-		ex.background(reportHold, func(ctx context.Context) { _, _ = ex.insistOn(ctx, c) }, func() {})
-	}
+	ex.cfg.Events.Note(command.Key, reply.Events)
+	a.lease.Release()
+	return nil
 }
 
-// abandonOf abandons what an Open may have opened whose answer was never seen.
-func abandonOf(open *flight.Open) *flight.Abandon {
-	return &flight.Abandon{Key: open.Key, Session: open.Claim.Session, Claim: open.Claim, Nonce: open.Nonce, NotAfter: open.NotAfter, Error: "its opener gave up"}
+func (a *attempt) abandonment(why string) *flight.Abandon {
+	return &flight.Abandon{Key: a.open.Key, Nonce: a.open.Nonce, NotAfter: a.open.NotAfter, StoreEpoch: a.open.StoreEpoch, Error: why}
 }
 
-// forsake makes sure that no attempt is left behind of which nothing was sent, and only then lets the key go: whoever came
-// before that would take the attempt for one that may have acted. It works in the background for as long as a claim may be
-// kept; Close waits for it. If the process dies first, the sweeper finds the attempt's holder gone. over gets the claim,
-// and the flight whose attempt goes on with it, because its caller was told to act after all; nil: none does.
-//
-// Where the ledger has not answered by then, and the right was lost meanwhile, nothing more is done: its session may be
-// renewed through another node, where its caller was told to act.
-func (ex *Executor) forsake(c *flight.Abandon, right lease.Lease, over func(right lease.Lease, f *flight.Flight)) {
-	var goesOn *flight.Flight
-	answered := false
+// abandonInBackground abandons an Open whose answer is not known, until the ledger has answered. Close waits for it. If the
+// process dies first, the attempt that may be open ends with its session.
+func (ex *Executor) abandonInBackground(a *attempt) {
 	ex.background(reportHold, func(ctx context.Context) {
-		reply, err := ex.insistOn(ctx, c)
-		answered = err == nil
-		if answered && reply.Decision == flight.Fenced {
-			if a := reply.Flight.OpenAttempt(); a != nil && a.Claim == right.Claim() {
-				goesOn = reply.Flight
-			}
+		command := a.abandonment("its opener gave up")
+		if reply, err := ex.insist(ctx, command); err == nil {
+			ex.cfg.Events.Note(command.Key, reply.Events)
 		}
-	}, func() {
-		if answered || right.Trust() > 0 {
-			over(right, goesOn)
-		}
-	})
-}
-
-// released lets go of a claim whose caller cannot have been told anything: its nonce never left this process.
-func (ex *Executor) released(right lease.Lease, _ *flight.Flight) { right.Release() }
-
-// abandon ends an attempt of which nothing was sent, and then lets its claim go. If the ledger does not hear of it, it is
-// told again and again.
-func (ex *Executor) abandon(reply flight.Reply, right lease.Lease, why string) error {
-	command := abandonReply(reply, why)
-	answer, err := ex.cfg.Ledger.Propose(ex.asking.Context(), command)
-	ex.cfg.Events.Note(command.Key, answer.Events)
-	if err == nil {
-		right.Release()
-		return nil
-	}
-	ex.forsake(command, right, ex.released)
-	return err
-}
-
-func abandonReply(reply flight.Reply, why string) *flight.Abandon {
-	return &flight.Abandon{Key: reply.Flight.Key, Generation: reply.Flight.Generation, Token: reply.Token, Error: why}
-}
-
-// trusted reports whether the trip's claim may be used. A session that was not renewed in time is asked to do so first:
-// the machine may have been suspended, and only etcd knows whether for too long.
-func (ex *Executor) trusted(t *trip) bool {
-	if t.right.Trust() <= 0 {
-		_, _ = ex.session.Renew(ex.asking.Context())
-	}
-	return t.right.Trust() > 0
+	}, a.lease.Release)
 }
 
 // insist proposes a command until the ledger has answered, or ctx ends.
@@ -144,14 +144,7 @@ func (ex *Executor) insist(ctx context.Context, c flight.Command) (flight.Reply,
 	}
 }
 
-// insistOn insists on an Abandon, and tells what came of it.
-func (ex *Executor) insistOn(ctx context.Context, c *flight.Abandon) (flight.Reply, error) {
-	reply, err := ex.insist(ctx, c)
-	ex.cfg.Events.Note(c.Key, reply.Events)
-	return reply, err
-}
-
-// background runs f for at most so long, and then, also when there is no time left for f, finally. Close waits for both.
+// background runs f for at most so long, and then finally, also when there is no time left for f. Close waits for both.
 func (ex *Executor) background(most time.Duration, f func(ctx context.Context), finally func()) {
 	if !ex.crew.enterMore() {
 		finally()
@@ -166,18 +159,18 @@ func (ex *Executor) background(most time.Duration, f func(ctx context.Context), 
 	}()
 }
 
-// letGo gives up the trip's claim, unless another goroutine goes on with it.
-func (ex *Executor) letGo(t *trip) {
-	if t.right == nil || t.left != nil {
+// release lets the claim of the trip's attempt go, unless another goroutine goes on with it.
+func (ex *Executor) release(t *trip) {
+	if t.at == nil || t.left != nil {
 		return
 	}
 	ex.cfg.Crash(beforeRelease)
-	t.right.Release()
-	t.right = nil
+	t.at.lease.Release()
+	t.at = nil
 }
 
-// settled ends a trip that need not fly, or cannot.
-func (ex *Executor) settled(t *trip, f *flight.Flight, err error) (effect.Result, error) {
+// ended ends a trip that need not open, or cannot.
+func (ex *Executor) ended(t *trip, f *flight.Flight, err error) (effect.Result, error) {
 	t.sees(f)
 	switch {
 	case err == nil:
@@ -185,7 +178,7 @@ func (ex *Executor) settled(t *trip, f *flight.Flight, err error) (effect.Result
 	case t.interest.Err() != nil:
 		return effect.Result{}, context.Cause(&t.interest)
 	}
-	return effect.Result{}, ex.unavailable(t.call.Key, err)
+	return effect.Result{}, answer.Unavailable(t.call.Key, err)
 }
 
 func newNonce() (n flight.Nonce) {

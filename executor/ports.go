@@ -38,6 +38,18 @@ type Memory interface {
 	ReceiptBody(f *flight.Flight) ([]byte, error)
 }
 
+// Sessions is what the ledger knows of the sessions that hold its flights: those with an attempt open, or sent to ask the
+// provider. It is this node's view.
+type Sessions interface {
+	// HeldBy gives the flights that a session holds, in the order of their ids: at most limit of them behind the given
+	// one (zero: from the first on), and how many it holds in all.
+	HeldBy(id flight.SessionID, after flight.ID, limit int) (flights []flight.ID, all int)
+	// HeldCount is how many flights all sessions hold together.
+	HeldCount() int
+	// Holders gives every session that holds a flight, in no order.
+	Holders() []flight.Session
+}
+
 // The classes of a ledger's errors.
 var (
 	// ErrAmbiguous: the command may or may not have been applied.

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/flight"
 )
 
 // The words with which Events.Called names how a call ended: where its result came from, what an open let its caller
@@ -36,10 +35,11 @@ func resultWord(r effect.Result, err error) string {
 	if err == nil { // nearly always; what errors.As needs would be made for nothing
 		return r.Source.String()
 	}
-	return errorWord(err)
+	return ErrorWord(err)
 }
 
-func errorWord(err error) string {
+// ErrorWord is the word for a call that ended with an error.
+func ErrorWord(err error) string {
 	var (
 		declined    *effect.Declined
 		failed      *effect.Failed
@@ -65,18 +65,4 @@ func errorWord(err error) string {
 		return ResultGone
 	}
 	return ResultError
-}
-
-func openWord(a OpenAnswer, err error) string {
-	switch {
-	case err != nil:
-		return errorWord(err)
-	case a.Decision == flight.Proceed:
-		return ResultProceed
-	case a.Decision == flight.Look:
-		return ResultVerify
-	case a.Joined:
-		return ResultJoined
-	}
-	return ResultReplayed
 }

@@ -3,7 +3,6 @@ package executor
 import (
 	"context"
 	"errors"
-	"maps"
 	"sync"
 	"time"
 
@@ -11,188 +10,266 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
+// Sweeper ends what nobody else ends: attempts whose session has ended in etcd, and attempts and callbacks whose time is
+// over. It also raises the counter of etcd's guard key, and deletes claims that nobody uses. The node that leads the ledger
+// does so unasked; every node does it for a session that stands in a caller's way.
+type Sweeper struct {
+	cfg  SweeperConfig
+	work sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	checked map[flight.SessionID]time.Time // when a session was looked at last for a caller
+	orphans map[flight.Key]lease.Held      // claims without an attempt, as the last look found them
+}
+
+// SweeperConfig is what a sweeper needs. Ledger, Memory, Sessions and Leases have no default.
+type SweeperConfig struct {
+	Ledger   Ledger
+	Memory   Memory
+	Sessions Sessions
+	Leases   lease.Service
+	Events   Events
+	Leads    func() bool   // whether this node leads the ledger; nil: it does
+	Every    time.Duration // between two rounds; 0: 2 s
+}
+
 const (
-	// rescuers is how many flights of dead holders are taken over at once: their claims and commands share writes.
-	rescuers = 32
+	// guardEvery is how often the counter of etcd's guard key is raised: a backup of etcd that is younger than this is not
+	// noticed to be one.
+	guardEvery = 10 * time.Second
+	// orphansEvery is how often claims without an attempt are looked for. One is deleted when two looks in a row found it.
+	orphansEvery = time.Minute
+	// roundTime bounds one round.
+	roundTime = 15 * time.Second
+	// checkEvery is how often at most one session is looked at for the callers in whose way it stands.
+	checkEvery = time.Second
+	// maxChecked is how many sessions are remembered as looked at.
+	maxChecked = 1024
 )
 
-// Run notices dead holders though nobody asks, until ctx ends: it compares open attempts with the claims that are
-// held, claims what nobody holds, and lets the rules decide. The watch makes it quick; the timer makes it sure.
-func (ex *Executor) Run(ctx context.Context) {
+// NewSweeper makes a sweeper. Run sets it to work.
+func NewSweeper(cfg SweeperConfig) *Sweeper {
+	setDefault(&cfg.Every, 2*time.Second)
+	if cfg.Leads == nil {
+		cfg.Leads = func() bool { return true }
+	}
+	return &Sweeper{cfg: cfg, checked: make(map[flight.SessionID]time.Time), orphans: make(map[flight.Key]lease.Held)}
+}
+
+// Run works until ctx ends. A watch on sessions makes it quick; the timer makes it sure.
+func (s *Sweeper) Run(ctx context.Context) {
+	defer s.close()
 	hint := make(chan struct{}, 1)
-	watching := make(chan struct{})
-	go func() {
-		defer close(watching)
-		ex.watch(ctx, hint)
-	}()
-	defer func() { <-watching }()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	s.work.Go(func() { s.watch(ctx, hint) })
+	sweep, guard, orphans := time.NewTimer(0), time.NewTimer(0), time.NewTimer(orphansEvery)
 	for {
+		var err error
 		select {
 		case <-ctx.Done():
 			return
 		case <-hint:
-		case <-timer.C:
+			err = s.lead(ctx, s.Sweep)
+		case <-sweep.C:
+			err = s.lead(ctx, s.Sweep)
+			sweep.Reset(s.cfg.Every)
+		case <-guard.C:
+			err = s.lead(ctx, s.raiseGuard)
+			guard.Reset(guardEvery)
+		case <-orphans.C:
+			err = s.lead(ctx, s.removeOrphans)
+			orphans.Reset(orphansEvery)
 		}
-		if err := ex.Sweep(ctx); err != nil && ctx.Err() == nil && ex.cfg.Events.SweepFailed != nil {
-			ex.cfg.Events.SweepFailed(err)
+		if err != nil && ctx.Err() == nil && s.cfg.Events.SweepFailed != nil {
+			s.cfg.Events.SweepFailed(err)
 		}
-		timer.Reset(ex.cfg.SweepEvery)
 	}
 }
 
+// lead does one round where this node leads. A round is bounded: a request on a connection that was cut may never be
+// answered, and the next round must not wait for it.
+func (s *Sweeper) lead(ctx context.Context, round func(context.Context) error) error {
+	if !s.cfg.Leads() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, roundTime)
+	defer cancel()
+	return round(ctx)
+}
+
+func (s *Sweeper) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.work.Wait()
+}
+
 // watch turns ended sessions into hints, and starts over when the watch breaks.
-func (ex *Executor) watch(ctx context.Context, hint chan<- struct{}) {
+func (s *Sweeper) watch(ctx context.Context, hint chan<- struct{}) {
 	for ctx.Err() == nil {
-		_ = ex.cfg.Leases.Watch(ctx, func(flight.Key) {
+		_ = s.cfg.Leases.Watch(ctx, func(flight.SessionID) {
 			select {
 			case hint <- struct{}{}:
 			default:
 			}
 		})
-		rest(ctx, ex.cfg.SweepEvery)
+		rest(ctx, s.cfg.Every)
 	}
 }
 
-// Sweep is one round of the sweeper. Which attempts are open is read before who holds what: a claim that is missing
-// then was gone while its attempt was open, or the attempt has ended since, which the ledger will see.
-func (ex *Executor) Sweep(ctx context.Context) error {
-	ex.desk.guests.tidy(time.Now())
-	open, err := ex.openAttempts()
-	if err != nil || len(open) == 0 {
+// Sweep is one round: it ends the attempts of sessions that have ended, and what is overdue.
+func (s *Sweeper) Sweep(ctx context.Context) error {
+	err := s.wakeOverdue(ctx)
+	holders := s.cfg.Sessions.Holders()
+	if len(holders) == 0 {
 		return err
 	}
-	claims, err := ex.cfg.Leases.Claims(ctx)
+	return errors.Join(err, s.endSessions(ctx, holders))
+}
+
+// endSessions proposes the end of those sessions that have ended. Sessions whose effects are in the air in this process are
+// left alone, whatever etcd says of them: this process knows that their holder lives.
+func (s *Sweeper) endSessions(ctx context.Context, holders []flight.Session) error {
+	living, err := s.cfg.Leases.Living(ctx)
 	if err != nil {
 		return err
-	}
-	ex.overdue.keep(open)
-	var hung []lease.Held
-	for _, held := range claims {
-		if f := open[held.Key]; f != nil && f.Newest().Claim.Compare(held.Claim) == 0 {
-			delete(open, held.Key)
-			if ex.overdue.is(f, ex.cfg.HungAfter) {
-				hung = append(hung, held)
-			}
-		}
-	}
-	// Whoever waits for a dead holder in this process takes over by itself.
-	maps.DeleteFunc(open, func(_ flight.Key, f *flight.Flight) bool { return ex.trips.underway(f.ID) })
-	return errors.Join(ex.evict(ctx, hung), ex.rescueAll(ctx, open))
-}
-
-// openAttempts are the flights in the air, but for those of this process: it knows of them itself.
-func (ex *Executor) openAttempts() (map[flight.Key]*flight.Flight, error) {
-	open := make(map[flight.Key]*flight.Flight)
-	for f, err := range ex.cfg.Memory.Live() {
-		if err != nil {
-			return nil, err
-		}
-		if f.State == flight.Running && f.OpenAttempt() != nil && !ex.trips.inTheAir(f.ID) {
-			open[f.Key] = f
-		}
-	}
-	return open, nil
-}
-
-// rescueAll takes over what dead holders left, many at once.
-func (ex *Executor) rescueAll(ctx context.Context, orphans map[flight.Key]*flight.Flight) error {
-	var (
-		mu    sync.Mutex
-		errs  []error
-		group sync.WaitGroup
-		slots = make(chan struct{}, rescuers)
-	)
-	for key, f := range orphans {
-		slots <- struct{}{}
-		group.Go(func() {
-			defer func() { <-slots }()
-			if err := ex.rescue(ctx, key, f); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, err)
-			}
-		})
-	}
-	group.Wait()
-	return errors.Join(errs...)
-}
-
-// rescue takes over a flight whose holder is gone. The claim proves it: the ledger compares it with the attempt's. If
-// the process dies in between, the claim expires, and the next sweep starts over.
-func (ex *Executor) rescue(ctx context.Context, key flight.Key, f *flight.Flight) error {
-	right, err := ex.session.TryAcquire(ctx, key)
-	if errors.Is(err, lease.ErrHeld) {
-		return nil // somebody claimed it meanwhile
-	}
-	if err != nil {
-		return err
-	}
-	defer right.Release()
-	reply, err := ex.cfg.Ledger.Propose(ctx, &flight.Recover{Key: key, Claim: right.Claim()})
-	if err != nil {
-		return err
-	}
-	if reply.Changed {
-		ex.settle.observe(reply.Flight)
-		ex.desk.dropped(f)
-		ex.cfg.Events.Note(key, reply.Events)
-		if ex.cfg.Events.Recovered != nil {
-			ex.cfg.Events.Recovered(key, f.AttemptNumber(), reply.Decision)
-		}
-	}
-	return nil
-}
-
-// evict takes the claims of holders that hang: their sessions are healthy, but the attempts' time was over long ago.
-// The next sweep finds the attempts without a holder. What such a holder reports after all counts as long as nothing
-// newer was opened.
-func (ex *Executor) evict(ctx context.Context, hung []lease.Held) error {
-	remover, ok := ex.cfg.Leases.(lease.Remover)
-	if !ok {
-		return nil
 	}
 	var errs []error
-	for _, held := range hung {
-		errs = append(errs, remover.Remove(ctx, held.Key, held.Claim))
+	for _, session := range holders {
+		if s.hasEnded(session, living) && !s.cfg.Leases.InUse(session.ID) {
+			errs = append(errs, s.end(ctx, session, living))
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// overdue measures, by this process's own monotonic clock, for how long remote callers have had their attempts open.
-type overdue struct {
-	mu    sync.Mutex
-	since map[flight.ID]firstSeen
+// hasEnded reports whether a read of etcd proves that a session has ended. A session of an older lease epoch needs no
+// proof but the end of that epoch's hold.
+func (s *Sweeper) hasEnded(session flight.Session, living lease.Living) bool {
+	if session.Epoch < living.Epoch {
+		header := s.cfg.Memory.Header()
+		return session.Epoch < header.LeaseEpoch && s.cfg.Memory.Now() >= header.EpochHold
+	}
+	_, lives := living.Sessions[session.ID]
+	return !lives && session.Epoch == living.Epoch && living.Revision >= session.Revision
 }
 
-type firstSeen struct {
-	attempt uint32
-	at      time.Time
-}
-
-// keep forgets all flights but those open.
-func (o *overdue) keep(open map[flight.Key]*flight.Flight) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	before := o.since
-	o.since = make(map[flight.ID]firstSeen, len(open))
-	for _, f := range open {
-		if f.Policy.AttemptTimeout <= 0 {
-			continue // it may take as long as it likes
+// end proposes the end of a session until none of its flights is left. If the process dies in between, the next round goes
+// on: what is left stays in the ledger's index.
+func (s *Sweeper) end(ctx context.Context, session flight.Session, living lease.Living) error {
+	command := &flight.Ended{Session: session, ReadRevision: living.Revision, Epoch: living.Epoch, Counter: living.Counter,
+		StoreEpoch: s.cfg.Memory.Header().StoreEpoch}
+	for {
+		reply, err := s.cfg.Ledger.Propose(ctx, command)
+		if err != nil {
+			return err
 		}
-		seen, known := before[f.ID]
-		if !known || seen.attempt != f.AttemptNumber() {
-			seen = firstSeen{attempt: f.AttemptNumber(), at: time.Now()}
+		for i := range reply.Each {
+			s.tell(&reply.Each[i])
 		}
-		o.since[f.ID] = seen
+		if reply.Decision != flight.Accepted || !reply.More { // refused: it is of another epoch by now, and the next round looks again
+			return nil
+		}
 	}
 }
 
-// is reports whether the flight's attempt should have ended by now, with so much grace.
-func (o *overdue) is(f *flight.Flight, grace time.Duration) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	seen, known := o.since[f.ID]
-	return known && time.Since(seen.at) > f.Policy.AttemptTimeout+grace
+// tell tells events of one flight whose session has ended.
+func (s *Sweeper) tell(reply *flight.Reply) {
+	f := reply.Flight
+	s.cfg.Events.Note(f.Key, reply.Events)
+	if a := f.Newest(); a != nil && a.Lost && s.cfg.Events.Recovered != nil {
+		s.cfg.Events.Recovered(f.Key, a.Number, f.State)
+	}
+}
+
+// wakeOverdue ends attempts and callbacks whose time is over by the ledger's clock.
+func (s *Sweeper) wakeOverdue(ctx context.Context) error {
+	var errs []error
+	now := s.cfg.Memory.Now()
+	for f, err := range s.cfg.Memory.Live() {
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		if !isOverdue(f, now) {
+			continue
+		}
+		reply, err := s.cfg.Ledger.Propose(ctx, &flight.WakeUp{Key: f.Key, Generation: f.Generation})
+		errs = append(errs, err)
+		s.cfg.Events.Note(f.Key, reply.Events)
+	}
+	return errors.Join(errs...)
+}
+
+// isOverdue reports whether the time of an open attempt, or of the callback that it waits for, is over.
+func isOverdue(f *flight.Flight, now flight.Time) bool {
+	a := f.OpenAttempt()
+	if a == nil {
+		return false
+	}
+	until := a.Deadline(f.Policy)
+	if f.State == flight.Waiting {
+		until = f.Wake.At
+	}
+	return until > 0 && now >= until
+}
+
+// Check implements Checker: it has one session looked at, at most once a second, and its attempts ended where it has ended.
+func (s *Sweeper) Check(session flight.Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || time.Since(s.checked[session.ID]) < checkEvery {
+		return
+	}
+	if len(s.checked) >= maxChecked {
+		for id, at := range s.checked {
+			if time.Since(at) >= checkEvery {
+				delete(s.checked, id)
+			}
+		}
+	}
+	s.checked[session.ID] = time.Now()
+	s.work.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Every)
+		defer cancel()
+		living, err := s.cfg.Leases.Living(ctx, session.ID)
+		if err == nil && s.hasEnded(session, living) && !s.cfg.Leases.InUse(session.ID) {
+			err = s.end(ctx, session, living)
+		}
+		if err != nil && s.cfg.Events.SweepFailed != nil {
+			s.cfg.Events.SweepFailed(err)
+		}
+	})
+}
+
+// raiseGuard raises the counter of etcd's guard key, and notes it in the ledger. If the process dies in between, the
+// counter in etcd is ahead, which proves nothing and harms nothing.
+func (s *Sweeper) raiseGuard(ctx context.Context) error {
+	epoch, counter, err := s.cfg.Leases.RaiseGuard(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = s.cfg.Ledger.Propose(ctx, &flight.RecordGuard{Epoch: epoch, Counter: counter})
+	return err
+}
+
+// removeOrphans deletes claims under which nothing is open and nothing was a minute ago. A claim proves nothing, so that
+// deleting one in use would only let duplicates ask the ledger.
+func (s *Sweeper) removeOrphans(ctx context.Context) error {
+	claims, err := s.cfg.Leases.Claims(ctx)
+	if err != nil {
+		return err
+	}
+	found, remove := make(map[flight.Key]lease.Held), []lease.Held(nil)
+	for _, c := range claims {
+		f, err := s.cfg.Ledger.Flight(c.Key.FlightID())
+		if a := f.OpenAttempt(); err != nil || a != nil && a.Nonce == c.Nonce {
+			continue
+		}
+		if s.orphans[c.Key] == c {
+			remove = append(remove, c)
+		}
+		found[c.Key] = c
+	}
+	s.orphans = found
+	return s.cfg.Leases.RemoveClaims(ctx, remove)
 }

@@ -17,29 +17,24 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// proceed opens a flight for a remote caller and requires that it may act.
-func proceed(t *testing.T, fd *flightdtest.Flightd, req executor.OpenRequest) executor.OpenAnswer {
-	t.Helper()
-	answer, err := fd.Desk().Open(t.Context(), req)
-	require.NoError(t, err)
-	require.Equal(t, flight.Proceed, answer.Decision)
-	require.Positive(t, answer.Trust)
-	return answer
-}
-
-// Dead holders are noticed though nobody asks, many at once, with hints and without.
+// Dead holders are noticed though nobody asks, many at once, with hints and without, and more than one Ended ends at once.
 func TestTheSweeperNoticesDeadHolders(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		t.Run(fmt.Sprintf("deaf=%v", deaf), func(t *testing.T) {
 			var recovered atomic.Int32
-			bubbleWith(t, flightdtest.Options{Events: executor.Events{Recovered: func(flight.Key, uint32, flight.Decision) { recovered.Add(1) }}},
+			bubbleWith(t, flightdtest.Options{Events: executor.Events{Recovered: func(flight.Key, uint32, flight.State) { recovered.Add(1) }}},
 				func(t *testing.T, fd *flightdtest.Flightd) {
 					if deaf {
 						fd.Leases.LoseHints()
 					}
-					const flights = 300
+					session, err := fd.Leases.NewSession(t.Context(), lease.Spec{})
+					require.NoError(t, err)
+					const flights = flight.MaxEnded + 44
 					for i := range flights {
-						proceed(t, fd, executor.OpenRequest{Key: keyOf(fmt.Sprint(i)), Nonce: flight.Nonce{1}})
+						reply, err := fd.Ledger.Propose(t.Context(), &flight.Open{Key: keyOf(fmt.Sprint(i)), Nonce: flight.Nonce{1}, Session: session.Ref(),
+							NotAfter: fd.Ledger.Now().Add(time.Second), StoreEpoch: fd.Ledger.Header().StoreEpoch})
+						require.NoError(t, err)
+						require.Equal(t, flight.Proceed, reply.Decision)
 					}
 					synctest.Wait()
 					asleep(t, lease.DefaultTTL+2500*time.Millisecond)
@@ -47,16 +42,12 @@ func TestTheSweeperNoticesDeadHolders(t *testing.T) {
 					for i := range flights {
 						require.Equal(t, flight.InDoubt, fd.Flight(keyOf(fmt.Sprint(i))).State)
 					}
-					released(t)
-					claims, err := fd.Leases.Claims(t.Context())
-					require.NoError(t, err)
-					require.Empty(t, claims)
 				})
 		})
 	}
 }
 
-// The sweeper leaves alone what is held, and what this process itself has in the air without a lease.
+// The sweeper leaves alone what is held, and what this process itself has in the air without trust.
 func TestTheSweeperLeavesTheLivingAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, g := callOf("1", `{}`, flight.Policy{}), newGate()
@@ -81,79 +72,144 @@ func TestTheSweeperLeavesTheLivingAlone(t *testing.T) {
 	})
 }
 
-// A remote caller that hangs keeps its session healthy; its claim is taken when the attempt's time is long over.
-func TestHazard16_ARemoteCallerThatHangs(t *testing.T) {
+// Only the end of a session, or a time-out, ends an attempt: nobody who meets it does, however long it takes, and no missing
+// claim does.
+func TestAMissingClaimEndsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		g := &guest{w: &world{t: t, script: new(script)}, name: "caller"}
-		g.at.Store(&node{Flightd: fd})
-		ctx, cancel := context.WithCancel(t.Context())
-		g.req = executor.OpenRequest{Key: keyOf("1"), Nonce: flight.Nonce{1}, Submission: flight.Submission{Policy: flight.Policy{AttemptTimeout: 30 * time.Second}}}
-		g.stay(ctx)
-		answer := proceed(t, fd, g.req)
-		asleep(t, 44*time.Second)
-		require.Equal(t, flight.Running, fd.Flight(g.req.Key).State)
-		asleep(t, 10*time.Second)
-		require.Equal(t, flight.InDoubt, fd.Flight(g.req.Key).State)
-		f, err := fd.Desk().Report(t.Context(), executor.ReportRequest{ID: answer.Flight.ID, FencingToken: answer.FencingToken, Outcome: flight.Succeeded})
-		require.NoError(t, err, "it may still settle its own doubt")
-		require.Equal(t, flight.StateSucceeded, f.State)
-		cancel()
-		<-g.renewed
+		call, g := callOf("1", `{}`, flight.Policy{}), newGate()
+		first := do(t.Context(), fd, call, g.handle)
+		<-g.in
+		claims, err := fd.Leases.Claims(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, fd.Leases.RemoveClaims(t.Context(), claims))
+		other := fd.Restart(t, flightdtest.Options{})
+		second := do(t.Context(), other, call, never(t))
+		asleep(t, 10*time.Minute)
+		g.out <- nil
+		require.NoError(t, (<-first).err)
+		got := <-second
+		require.NoError(t, got.err)
+		require.Equal(t, effect.Joined, got.result.Source)
 	})
 }
 
-// So it is where somebody in this very process waits for it.
-func TestHazard16_ARemoteCallerThatHangsWhileOthersWaitHere(t *testing.T) {
-	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		req := openOf("1", `{}`, flight.Policy{AttemptTimeout: 30 * time.Second}, 1)
-		req.Session = sessionOf(t, fd, lease.MaxTTL) // healthy for as long as this takes
-		proceed(t, fd, req)
-		waits := do(t.Context(), fd, callOf("1", `{}`, req.Submission.Policy), never(t))
-		asleep(t, 44*time.Second)
-		require.Equal(t, flight.Running, fd.Flight(req.Key).State)
-		asleep(t, 10*time.Second)
-		require.Equal(t, flight.InDoubt, fd.Flight(req.Key).State)
-		requireAs[*effect.InDoubt](t, (<-waits).err)
-	})
+// A worker hangs while its session is renewed: its key is free after the attempt's time-out, and its late report counts.
+func TestHazard16_AWorkerHangsWhileItsSessionIsRenewed(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+			p := flight.Policy{AttemptTimeout: 30 * time.Second}
+			a := openElsewhere(t, fd, callOf("1", `{}`, p)) // its session lives for ten minutes
+			var second <-chan told
+			if waits {
+				second = do(t.Context(), fd, callOf("1", `{}`, p), never(t))
+			}
+			asleep(t, 47*time.Second)
+			require.Equal(t, flight.Running, fd.Flight(a.open.Key).State)
+			asleep(t, 4*time.Second)
+			require.Equal(t, flight.InDoubt, fd.Flight(a.open.Key).State)
+			if waits {
+				requireAs[*effect.InDoubt](t, (<-second).err)
+			}
+			require.Equal(t, flight.StateSucceeded, a.report(flight.Succeeded, "ch_1").Flight.State, "it may still settle its own doubt")
+		})
+	}
 }
 
-// Leader changes in etcd start a dead holder's time anew, again and again: its flight waits, and goes on as soon as the
-// claim is gone; an operator may take the claim.
-func TestHazard17_ADeadHoldersClaimThatStays(t *testing.T) {
+// Leader changes in etcd start a dead holder's time anew, again and again: its flight waits, and goes on when a person ends
+// the session.
+func TestHazard17_ADeadHoldersSessionThatStays(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
-		var answers []executor.OpenAnswer
-		for _, id := range []string{"1", "2"} {
-			answers = append(answers, proceed(t, fd, executor.OpenRequest{Key: keyOf(id), Nonce: flight.Nonce{1}}))
-		}
+		a := openElsewhere(t, fd, callOf("1", `{}`, flight.Policy{}))
 		for range 20 {
 			asleep(t, 10*time.Second)
-			for _, a := range answers { // what a new leader of etcd does to every lease
-				s, err := fd.Leases.Session(t.Context(), a.Session)
-				require.NoError(t, err)
-				_, err = s.Renew(t.Context())
-				require.NoError(t, err)
-				require.Equal(t, flight.Running, fd.Flight(a.Flight.Key).State)
-			}
+			_, err := a.lives.Renew(t.Context()) // what a new leader of etcd does to every lease
+			require.NoError(t, err)
+			require.Equal(t, flight.Running, fd.Flight(a.open.Key).State)
 		}
-		stolen := answers[0].Flight
-		require.NoError(t, fd.Leases.Remove(t.Context(), stolen.Key, stolen.Newest().Claim))
+		require.NoError(t, fd.Leases.EndSession(t.Context(), a.open.Session.ID))
 		asleep(t, 3*time.Second)
-		require.Equal(t, flight.InDoubt, fd.Flight(keyOf("1")).State)
-		require.Equal(t, flight.Running, fd.Flight(keyOf("2")).State)
-		asleep(t, lease.DefaultTTL+time.Second)
-		require.Equal(t, flight.InDoubt, fd.Flight(keyOf("2")).State)
+		require.Equal(t, flight.InDoubt, fd.Flight(a.open.Key).State)
 	})
 }
 
 func TestASweepThatFailsIsTold(t *testing.T) {
 	var failed atomic.Int32
 	bubbleWith(t, flightdtest.Options{Events: executor.Events{SweepFailed: func(error) { failed.Add(1) }}}, func(t *testing.T, fd *flightdtest.Flightd) {
-		proceed(t, fd, executor.OpenRequest{Key: keyOf("1"), Nonce: flight.Nonce{1}})
+		a := openElsewhere(t, fd, callOf("1", `{}`, flight.Policy{}))
+		fd.Leases.World.Expire(a.open.Session.ID)
 		fd.Ledger.Cut()
 		asleep(t, time.Minute)
 		require.Positive(t, failed.Load())
 		fd.Ledger.Heal()
 		asleep(t, 3*time.Second)
-		require.Equal(t, flight.InDoubt, fd.Flight(keyOf("1")).State)
+		require.Equal(t, flight.InDoubt, fd.Flight(a.open.Key).State)
+	})
+}
+
+// An opener has the session looked at that stands in its way, where the node that leads does not: once a second at most.
+func TestAnOpenerHasTheHolderLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leader := flightdtest.Open(t, flightdtest.Options{NoSweeper: true})
+		call := callOf("1", `{}`, flight.Policy{})
+		a := openElsewhere(t, leader, call)
+		sweeper := executor.NewSweeper(executor.SweeperConfig{Ledger: leader.Ledger, Memory: leader.Ledger, Sessions: leader.Ledger, Leases: leader.Leases})
+		looked := &lookedAt{Sweeper: sweeper}
+		fd := leader.Restart(t, flightdtest.Options{NoSweeper: true, Configure: func(cfg *executor.Config) { cfg.Checker = looked }})
+		waiting := do(t.Context(), fd, call, never(t))
+		asleep(t, 20*time.Second)
+		require.Equal(t, flight.Running, fd.Flight(call.Key).State)
+		leader.Leases.World.Expire(a.open.Session.ID)
+		requireAs[*effect.InDoubt](t, (<-waiting).err)
+		require.Positive(t, looked.n.Load())
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		sweeper.Run(ctx) // it waits for what is under way
+	})
+}
+
+type lookedAt struct {
+	*executor.Sweeper
+	n atomic.Int32
+}
+
+func (l *lookedAt) Check(session flight.Session) {
+	l.n.Add(1)
+	l.Sweeper.Check(session)
+}
+
+// A claim that nobody uses is deleted after two looks; one in use stays.
+func TestOrphanClaimsAreDeleted(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		session, err := fd.Leases.NewSession(t.Context(), lease.Spec{TTL: lease.MaxTTL})
+		require.NoError(t, err)
+		orphan, err := session.Reserve(t.Context(), keyOf("orphan"), flight.Nonce{7})
+		require.NoError(t, err)
+		require.NoError(t, orphan.Claim(t.Context()))
+		g := newGate()
+		running := do(t.Context(), fd, callOf("used", `{}`, flight.Policy{}), g.handle)
+		<-g.in
+		asleep(t, 70*time.Second)
+		claims, err := fd.Leases.Claims(t.Context())
+		require.NoError(t, err)
+		require.Len(t, claims, 2)
+		asleep(t, time.Minute)
+		claims, err = fd.Leases.Claims(t.Context())
+		require.NoError(t, err)
+		require.Len(t, claims, 1)
+		require.Equal(t, keyOf("used"), claims[0].Key)
+		g.out <- nil
+		require.NoError(t, (<-running).err)
+		orphan.Release()
+	})
+}
+
+// The counter of the guard key is raised every ten seconds, in etcd and then in the ledger.
+func TestTheGuardCounterIsRaised(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		asleep(t, time.Second)
+		first := fd.Ledger.Header().Guard
+		require.Positive(t, first)
+		asleep(t, 20*time.Second)
+		require.Equal(t, first+2, fd.Ledger.Header().Guard)
 	})
 }

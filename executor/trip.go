@@ -10,7 +10,6 @@ import (
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/caller"
-	"github.com/flightd/flightd/lease"
 )
 
 // trip is one Do of this process on its way, shared by all its callers of one key.
@@ -31,9 +30,10 @@ type trip struct {
 	generation atomic.Uint32 // of the flight, as the ledger told this trip last; 0: it did not yet
 
 	// Of the goroutine that flies it.
-	right    lease.Lease // nil: none
-	setbacks int         // how often in a row a claim came to nothing
-	left     *legacy     // what it must go on with: of the one before it, which the handler ended; nil: nothing
+	at       *attempt       // its newest Open; nil: none, or another goroutine has it
+	wanted   time.Time      // since when it wants to act; zero: nobody asks
+	setbacks int            // how often in a row an Open came to nothing
+	left     *caller.Ending // the attempt's end, where the handler ended the goroutine before; nil: it did not
 }
 
 const shards = 64
@@ -44,10 +44,9 @@ type trips struct {
 }
 
 type shard struct {
-	mu    sync.Mutex
-	byID  map[flight.ID]*trip
-	aloft map[flight.ID]int // attempts of this process that are not known to be recorded
-	_     [40]byte          // shards do not share a cache line
+	mu   sync.Mutex
+	byID map[flight.ID]*trip
+	_    [48]byte // shards do not share a cache line
 }
 
 func (ts *trips) of(id flight.ID) *shard { return &ts.shard[id[0]%shards] }
@@ -91,42 +90,6 @@ func (ts *trips) leave(t *trip) {
 	defer t.shard.mu.Unlock()
 	if t.shard.byID[t.id] == t {
 		delete(t.shard.byID, t.id)
-	}
-}
-
-// underway reports whether this process flies the flight, or waits for it: it needs no sweeper for that.
-func (ts *trips) underway(id flight.ID) bool {
-	s := ts.of(id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.byID[id] != nil || s.aloft[id] > 0
-}
-
-// inTheAir reports whether an effect of the flight is in the air in this process, whatever became of its lease.
-func (ts *trips) inTheAir(id flight.ID) bool {
-	s := ts.of(id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.aloft[id] > 0
-}
-
-// start notes an effect in the air. It outlives its trip on the map when all callers go and another one comes.
-func (t *trip) start() {
-	t.flying.Store(true)
-	t.shard.mu.Lock()
-	defer t.shard.mu.Unlock()
-	if t.shard.aloft == nil {
-		t.shard.aloft = make(map[flight.ID]int)
-	}
-	t.shard.aloft[t.id]++
-}
-
-// stop notes that the effect's outcome is recorded, or will not be by this process.
-func (t *trip) stop() {
-	t.shard.mu.Lock()
-	defer t.shard.mu.Unlock()
-	if t.shard.aloft[t.id]--; t.shard.aloft[t.id] == 0 {
-		delete(t.shard.aloft, t.id)
 	}
 }
 

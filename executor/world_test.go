@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +20,6 @@ import (
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/flightdtest"
-	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
@@ -182,8 +180,9 @@ func (n *node) tell(c flight.Command, reply flight.Reply, err error) {
 		what = fmt.Sprintf("report %v of attempt %d", c.Outcome, c.Token.Number)
 	case *flight.Abandon:
 		what = "abandon"
-	case *flight.Recover:
-		what = "recover"
+	case *flight.Ended:
+		n.script.say("%s: the session has ended: %v", n.name, reply.Decision)
+		return
 	case *flight.Verdict:
 		what = "verdict " + c.Result.String()
 	default:
@@ -205,7 +204,6 @@ type world struct {
 	script *script
 	ledger *flightdtest.Ledger
 	etcd   *leasetest.World
-	heir   atomic.Pointer[node] // whom callers turn to when a node does not answer
 }
 
 func newWorld(t *testing.T) *world {
@@ -218,8 +216,7 @@ func (w *world) node(name string, o flightdtest.Options) *node {
 	n.book = &book{Ledger: w.ledger, node: n}
 	o.Ledger = w.ledger
 	o.Leases = leasetest.Open(w.t, w.etcd, nil, leasetest.Options{
-		Guard:  w.ledger,
-		Events: lease.Events{Claimed: func(flight.Key, flight.Claim) { w.script.say("%s: claimed", name) }},
+		Guard: w.ledger,
 	})
 	configure := o.Configure
 	o.Configure = func(cfg *executor.Config) {

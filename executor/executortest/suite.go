@@ -1,5 +1,5 @@
-// Package executortest is the exam for the two ports through which an executor sees the ledger. The store's adapter and
-// the double of flightdtest both take it, so that what is proved with the one holds for the other.
+// Package executortest is the test suite of the ports through which executor and remote see the ledger. The store's adapter
+// and the double of flightdtest both pass it, so that what a test proves with the one holds for the other.
 package executortest
 
 import (
@@ -15,16 +15,17 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Book is both ports of one ledger.
-type Book interface {
+// Store is all ports of one ledger.
+type Store interface {
 	executor.Ledger
 	executor.Memory
+	executor.Sessions
 }
 
 // Run examines a ledger. open makes an empty one, with its Bootstrap done, that can be written to; it is closed by the
 // test's own cleanup.
-func Run(t *testing.T, open func(t *testing.T) Book) {
-	for name, test := range map[string]func(*testing.T, Book){
+func Run(t *testing.T, open func(t *testing.T) Store) {
+	for name, test := range map[string]func(*testing.T, Store){
 		"an open is answered, and a repeat alike":    testOpen,
 		"reads see what was answered":                testReads,
 		"bodies are kept to the byte":                testBodies,
@@ -35,6 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) Book) {
 		"Live gives every living flight, by pages":   testLive,
 		"reports are idempotent, late ones evidence": testReports,
 		"time and epochs":                            testHeader,
+		"sessions hold flights, and end":             testSessions,
 		"a context that is over":                     testOverContext,
 		"many at once":                               testMany,
 	} {
@@ -44,9 +46,9 @@ func Run(t *testing.T, open func(t *testing.T) Book) {
 
 func key(id string) flight.Key { return flight.MustKey("exam/charge/" + id) }
 
-func openOf(b Book, id string, revision int64, input string) *flight.Open {
+func openOf(b Store, id string, revision int64, input string) *flight.Open {
 	o := &flight.Open{
-		Key: key(id), Claim: flight.Claim{Epoch: b.Header().LeaseEpoch, Revision: revision, Session: "ses_exam"},
+		Key: key(id), Session: flight.Session{Epoch: b.Header().LeaseEpoch, Revision: revision, ID: "ses_exam"},
 		Nonce: flight.Nonce{byte(revision)}, NotAfter: b.Now().Add(30 * time.Second), Owner: "exam", StoreEpoch: b.Header().StoreEpoch,
 	}
 	if input != "" {
@@ -55,14 +57,14 @@ func openOf(b Book, id string, revision int64, input string) *flight.Open {
 	return o
 }
 
-func propose(t *testing.T, b Book, c flight.Command) flight.Reply {
+func propose(t *testing.T, b Store, c flight.Command) flight.Reply {
 	t.Helper()
 	reply, err := b.Propose(t.Context(), c)
 	require.NoError(t, err)
 	return reply
 }
 
-func report(t *testing.T, b Book, opened flight.Reply, o flight.Outcome, body string) flight.Reply {
+func report(t *testing.T, b Store, opened flight.Reply, o flight.Outcome, body string) flight.Reply {
 	t.Helper()
 	reply, err := b.Report(t.Context(), &flight.Report{
 		Key: opened.Flight.Key, Generation: opened.Flight.Generation, Token: opened.Token, Outcome: o, ExternalID: "ch_1",
@@ -72,18 +74,18 @@ func report(t *testing.T, b Book, opened flight.Reply, o flight.Outcome, body st
 	return reply
 }
 
-func read(t *testing.T, b Book, id string) *flight.Flight {
+func read(t *testing.T, b Store, id string) *flight.Flight {
 	t.Helper()
 	f, err := b.Flight(key(id).FlightID())
 	require.NoError(t, err)
 	return f
 }
 
-func testOpen(t *testing.T, b Book) {
+func testOpen(t *testing.T, b Store) {
 	o := openOf(b, "1", 10, "42 EUR")
 	first := propose(t, b, o)
 	require.Equal(t, flight.Proceed, first.Decision)
-	require.Equal(t, flight.Token{Epoch: o.Claim.Epoch, Revision: 10, Number: 1}, first.Token)
+	require.Equal(t, flight.Token{StoreEpoch: o.StoreEpoch, Number: 1}, first.Token)
 	require.True(t, first.Changed)
 	again := propose(t, b, openOf(b, "1", 10, "42 EUR"))
 	require.Equal(t, flight.Proceed, again.Decision)
@@ -95,7 +97,7 @@ func testOpen(t *testing.T, b Book) {
 	require.NotNil(t, other.Flight)
 }
 
-func testReads(t *testing.T, b Book) {
+func testReads(t *testing.T, b Store) {
 	require.Nil(t, read(t, b, "1"), "a key that was never used")
 	opened := propose(t, b, openOf(b, "1", 10, "42 EUR"))
 	f := read(t, b, "1")
@@ -112,7 +114,7 @@ func testReads(t *testing.T, b Book) {
 	require.Equal(t, "ch_1", f.Receipt.ExternalID)
 }
 
-func testBodies(t *testing.T, b Book) {
+func testBodies(t *testing.T, b Store) {
 	input, body := string(bytes.Repeat([]byte{0, 0xff, 7}, 60_000)), string(bytes.Repeat([]byte{1, 0xfe}, 32<<10))
 	opened := propose(t, b, openOf(b, "1", 10, input))
 	got, err := b.Input(opened.Flight)
@@ -127,7 +129,7 @@ func testBodies(t *testing.T, b Book) {
 	}
 }
 
-func testGenerations(t *testing.T, b Book) {
+func testGenerations(t *testing.T, b Store) {
 	opened := propose(t, b, openOf(b, "1", 10, "first"))
 	report(t, b, opened, flight.Succeeded, "first receipt")
 	freed := propose(t, b, &flight.Free{Key: key("1"), Generation: 1})
@@ -154,7 +156,7 @@ func testGenerations(t *testing.T, b Book) {
 	require.Equal(t, "stays", string(input))
 }
 
-func testEmptyBodies(t *testing.T, b Book) {
+func testEmptyBodies(t *testing.T, b Store) {
 	opened := propose(t, b, openOf(b, "1", 10, ""))
 	input, err := b.Input(opened.Flight)
 	require.NoError(t, err)
@@ -168,7 +170,7 @@ func testEmptyBodies(t *testing.T, b Book) {
 	require.Empty(t, body)
 }
 
-func testWait(t *testing.T, b Book) {
+func testWait(t *testing.T, b Store) {
 	id := key("1").FlightID()
 	woken := make(chan *flight.Flight)
 	wait := func(seen flight.Version) {
@@ -189,7 +191,7 @@ func testWait(t *testing.T, b Book) {
 	require.Equal(t, closed.Flight.Version, (<-woken).Version)
 }
 
-func testWaitEnds(t *testing.T, b Book) {
+func testWaitEnds(t *testing.T, b Store) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
@@ -200,7 +202,7 @@ func testWaitEnds(t *testing.T, b Book) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
-func testLive(t *testing.T, b Book) {
+func testLive(t *testing.T, b Store) {
 	want := map[string]bool{}
 	for i := range 25 {
 		id := fmt.Sprint(i)
@@ -225,7 +227,7 @@ func testLive(t *testing.T, b Book) {
 	}
 }
 
-func testReports(t *testing.T, b Book) {
+func testReports(t *testing.T, b Store) {
 	first := propose(t, b, openOf(b, "1", 10, ""))
 	closed := report(t, b, first, flight.Succeeded, "paid")
 	again := report(t, b, first, flight.Succeeded, "paid")
@@ -236,10 +238,10 @@ func testReports(t *testing.T, b Book) {
 	require.Equal(t, flight.Fenced, other.Decision)
 	require.True(t, other.Flight.Overlap)
 	require.Contains(t, kinds(other.Events), flight.EventOverlap)
-	missing, err := b.Report(t.Context(), &flight.Report{Key: key("2"), Generation: 1, Token: first.Token, Outcome: flight.Succeeded})
+	lost, err := b.Report(t.Context(), &flight.Report{Key: key("2"), Generation: 1, Token: first.Token, Outcome: flight.Succeeded})
 	require.NoError(t, err)
-	require.Equal(t, flight.Missing, missing.Decision)
-	require.Nil(t, read(t, b, "2"))
+	require.Equal(t, flight.Fenced, lost.Decision)
+	require.Len(t, read(t, b, "2").Evidence, 1, "of an attempt that this ledger never saw")
 }
 
 func kinds(events []flight.Event) (kinds []flight.EventKind) {
@@ -249,7 +251,7 @@ func kinds(events []flight.Event) (kinds []flight.EventKind) {
 	return kinds
 }
 
-func testHeader(t *testing.T, b Book) {
+func testHeader(t *testing.T, b Store) {
 	h := b.Header()
 	require.NotEmpty(t, h.Deployment)
 	require.NotEmpty(t, h.Secret)
@@ -258,14 +260,52 @@ func testHeader(t *testing.T, b Book) {
 	opened := propose(t, b, openOf(b, "1", 1000, ""))
 	require.GreaterOrEqual(t, b.Now(), before)
 	require.GreaterOrEqual(t, b.Now(), opened.Flight.CreatedAt)
-	require.EqualValues(t, 1000, b.Header().MaxRevision)
+	propose(t, b, &flight.RecordGuard{Epoch: h.LeaseEpoch, Counter: 7})
+	require.EqualValues(t, 7, b.Header().Guard)
 	late := openOf(b, "2", 1001, "")
 	late.NotAfter = b.Now().Add(-time.Second)
-	require.Equal(t, flight.Fenced, propose(t, b, late).Decision)
+	require.Equal(t, flight.OpenExpired, propose(t, b, late).Decision)
 	require.Nil(t, read(t, b, "2"))
 }
 
-func testOverContext(t *testing.T, b Book) {
+func testSessions(t *testing.T, b Store) {
+	h := b.Header()
+	const flights = flight.MaxEnded + 10
+	ended := &flight.Ended{ReadRevision: 20, Epoch: h.LeaseEpoch, StoreEpoch: h.StoreEpoch}
+	for i := range flights {
+		opened := propose(t, b, openOf(b, fmt.Sprint(i), 10, ""))
+		ended.Session = opened.Flight.Newest().Session
+	}
+	held, all := b.HeldBy(ended.Session.ID, flight.ID{}, 100)
+	require.Len(t, held, 100)
+	require.Equal(t, flights, all)
+	next, _ := b.HeldBy(ended.Session.ID, held[99], flights)
+	require.Len(t, next, flights-100, "behind the given one")
+	require.Equal(t, flights, b.HeldCount())
+	require.Equal(t, []flight.Session{ended.Session}, b.Holders())
+
+	stale := *ended
+	stale.ReadRevision = 9
+	require.Equal(t, flight.Fenced, propose(t, b, &stale).Decision, "read before the session was made")
+	require.Equal(t, flights, b.HeldCount())
+	propose(t, b, &flight.RecordGuard{Epoch: h.LeaseEpoch, Counter: 3})
+	require.Equal(t, flight.Fenced, propose(t, b, ended).Decision, "read from an etcd that has lost its past")
+	ended.Counter = 3
+	require.True(t, propose(t, b, ended).More)
+	require.Equal(t, 10, b.HeldCount())
+	require.Equal(t, flight.SessionEnded, propose(t, b, openOf(b, "new", 10, "")).Decision)
+	require.False(t, propose(t, b, ended).More)
+	require.Zero(t, b.HeldCount())
+	require.Equal(t, flight.InDoubt, read(t, b, "7").State)
+
+	other := openOf(b, "other", 10, "")
+	other.Session.ID = "ses_other"
+	withdraw := &flight.Withdraw{Key: other.Key, Session: other.Session.ID, StoreEpoch: h.StoreEpoch}
+	require.Equal(t, flight.Accepted, propose(t, b, withdraw).Decision)
+	require.Equal(t, flight.SessionEnded, propose(t, b, other).Decision)
+}
+
+func testOverContext(t *testing.T, b Store) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := b.Propose(ctx, openOf(b, "1", 10, ""))
@@ -277,7 +317,7 @@ func testOverContext(t *testing.T, b Book) {
 	require.EqualValues(t, 1, again.Flight.AttemptCount)
 }
 
-func testMany(t *testing.T, b Book) {
+func testMany(t *testing.T, b Store) {
 	const flights = 200
 	done := make(chan error, flights)
 	for i := range flights {
@@ -293,7 +333,7 @@ func testMany(t *testing.T, b Book) {
 }
 
 // flyOne opens and reports one flight, and reads back what it wrote.
-func flyOne(ctx context.Context, b Book, id string, revision int64) error {
+func flyOne(ctx context.Context, b Store, id string, revision int64) error {
 	opened, err := b.Propose(ctx, openOf(b, id, revision, id))
 	if err != nil {
 		return err

@@ -23,8 +23,8 @@ type Point string
 // The points, in the order in which a flight passes them. BeforeSend and AfterEffect are passed only where the effect
 // is performed.
 const (
-	BeforeClaim   Point = "before-claim"
-	AfterClaim    Point = "after-claim"
+	BeforeOpen    Point = "before-open"
+	DuringOpen    Point = "during-open"
 	AfterOpen     Point = "after-open"
 	BeforeSend    Point = "before-send"
 	AfterEffect   Point = "after-effect"
@@ -35,7 +35,7 @@ const (
 
 // All gives the points in the order in which a flight passes them.
 func All() []Point {
-	return []Point{BeforeClaim, AfterClaim, AfterOpen, BeforeSend, AfterEffect, BeforeReport, AfterReport, BeforeRelease}
+	return []Point{BeforeOpen, DuringOpen, AfterOpen, BeforeSend, AfterEffect, BeforeReport, AfterReport, BeforeRelease}
 }
 
 // Set is the points at which this process dies. The nil Set never kills.

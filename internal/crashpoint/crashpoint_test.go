@@ -22,7 +22,7 @@ func TestKillsAtTheNamedPassAndNoOther(t *testing.T) {
 	for _, step := range []struct {
 		at   Point
 		want int
-	}{{AfterClaim, 0}, {AfterOpen, 0}, {AfterOpen, 1}, {AfterOpen, 1}, {BeforeReport, 2}, {BeforeReport, 2}} {
+	}{{DuringOpen, 0}, {AfterOpen, 0}, {AfterOpen, 1}, {AfterOpen, 1}, {BeforeReport, 2}, {BeforeReport, 2}} {
 		if s.At(step.at); kills != step.want {
 			t.Fatalf("after passing %s: killed %d times, want %d", step.at, kills, step.want)
 		}
