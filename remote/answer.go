@@ -1,0 +1,162 @@
+package remote
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/answer"
+	"github.com/flightd/flightd/lease"
+)
+
+// renewals is how many renewals fit into one TTL.
+const renewals = 3
+
+func errDraining() error { return &effect.Unavailable{Code: "draining", Cause: effect.ErrClosed} }
+
+// respond gives the answer that decide has chosen.
+func (c *openCall) respond(a action) (OpenAnswer, error) {
+	key := c.req.Key
+	switch a {
+	case answerFlight:
+		return c.tellFlight()
+	case answerProceed:
+		return c.grant(flight.Proceed)
+	case answerLook:
+		return c.grant(flight.Look)
+	case answerFenced:
+		return OpenAnswer{}, &effect.Fenced{Key: key}
+	case answerOpenExpired:
+		return OpenAnswer{}, &effect.OpenExpired{Key: key, LedgerTime: c.cfg.Memory.Now()}
+	case answerTooMany:
+		if c.view.reply == flight.Exhausted {
+			return OpenAnswer{}, exhausted(key)
+		}
+		return OpenAnswer{}, &effect.TooMany{Key: key, What: "too many attempts are open without a report", RetryAfter: answer.RetryAfter}
+	case answerLost:
+		return OpenAnswer{}, c.etcdError(lease.ErrLost)
+	case answerNoEtcd:
+		return OpenAnswer{}, c.etcdError(c.cause)
+	case answerDraining:
+		return OpenAnswer{}, errDraining()
+	}
+	return OpenAnswer{}, c.busy()
+}
+
+// grant lets the caller act, or sends it to ask the provider.
+func (c *openCall) grant(d flight.Decision) (OpenAnswer, error) {
+	f, trust := c.view.flight, c.holder.Trust()
+	if trust <= 0 {
+		return OpenAnswer{}, &effect.LeaseLost{Key: c.req.Key}
+	}
+	input, err := c.writer.Input(&c.req.Submission, f)
+	if err != nil {
+		return OpenAnswer{}, answer.Unavailable(c.req.Key, err)
+	}
+	o := OpenAnswer{
+		Decision: d, Flight: f, Session: c.view.held().ID, IdempotencyKey: c.writer.IdempotencyKey(f), Input: input,
+		Trust: trust, RenewEvery: c.holder.TTL() / renewals, PolicyDiffers: f.Policy != c.req.Submission.Policy,
+	}
+	if d == flight.Look {
+		newest := *f.Newest()
+		o.Probe, o.Previous = c.sealProbe(f), &newest
+		return o, nil
+	}
+	o.FencingToken, o.Previous = c.writer.SealToken(f, f.Newest()), answer.Previous(f)
+	if c.cfg.Events.Claimed != nil {
+		c.cfg.Events.Claimed(c.req.Key, time.Since(c.start))
+	}
+	return o, nil
+}
+
+// tellFlight answers with what is true of the flight, whoever asks. In doubt is the last word where the ledger has marked the
+// nonce: no copy of the Open opens anything.
+func (c *openCall) tellFlight() (OpenAnswer, error) {
+	f := c.view.flight
+	err := c.writer.Final(f, c.req.Key, &c.req.Submission)
+	doubt, failed := new(effect.InDoubt), new(effect.Failed)
+	if errors.As(err, &doubt) {
+		doubt.Proposed = c.view.usedNonce()
+	}
+	if err != nil && !errors.As(err, &failed) {
+		return OpenAnswer{}, err
+	}
+	return OpenAnswer{Decision: flight.Replay, Flight: f, Joined: c.joined, PolicyDiffers: f.Policy != c.req.Submission.Policy}, nil
+}
+
+func (c *openCall) busy() error {
+	state := flight.Running // an opener of this node is about to act
+	if f := c.view.flight; f != nil && f.State != flight.Absent {
+		state = f.State
+	}
+	return &effect.Busy{Key: c.req.Key, State: state, RetryAfter: answer.RetryAfter, Proposed: c.view.proposed}
+}
+
+// etcdError is leaseError for an open. lease_lost is said where the caller knows the session: it has named it, or is answered
+// again.
+func (c *openCall) etcdError(err error) error {
+	if errors.Is(err, lease.ErrLost) && c.req.Session == "" && c.view.held() == nil && !c.view.ownLook() {
+		return &effect.Unavailable{Code: "lease_unavailable", Cause: err}
+	}
+	return leaseError(c.req.Key, err)
+}
+
+// leaseError gives an error of etcd's side the class that callers know.
+func leaseError(key flight.Key, err error) error {
+	var invalid *flight.InvalidError
+	switch {
+	case err == nil, errors.As(err, &invalid):
+		return err
+	case errors.Is(err, lease.ErrLost):
+		return &effect.LeaseLost{Key: key}
+	case errors.Is(err, lease.ErrClosed):
+		return errDraining()
+	}
+	return &effect.Unavailable{Code: "lease_unavailable", Cause: err}
+}
+
+func exhausted(key flight.Key) error {
+	return &effect.TooMany{Key: key, What: "too many opens of this key were given up within a minute", RetryAfter: flight.MaxOpenLife}
+}
+
+// openWord names the end of an open for events.
+func openWord(o OpenAnswer, err error) string {
+	switch {
+	case err != nil:
+		return executor.ErrorWord(err)
+	case o.Decision == flight.Proceed:
+		return executor.ResultProceed
+	case o.Decision == flight.Look:
+		return executor.ResultVerify
+	case o.Joined:
+		return executor.ResultJoined
+	}
+	return executor.ResultReplayed
+}
+
+// checkOpen says what of an open cannot be meant. It gives a nonce to a caller that has none.
+func checkOpen(req *OpenRequest) error {
+	if req.Unnamed && req.Nonce == (flight.Nonce{}) {
+		_, _ = rand.Read(req.Nonce[:]) // it never fails: it ends the program first
+	}
+	switch {
+	case req.Key.IsZero():
+		return &flight.InvalidError{Field: "id", Detail: "the open names no key"}
+	case req.Nonce == (flight.Nonce{}):
+		return &flight.InvalidError{Field: "nonce", Detail: "an open needs a nonce: 16 random bytes, new for every open that is wanted, the same for every repeat of it"}
+	case req.Submission.Input.Size > flight.MaxInput:
+		return &flight.InvalidError{Field: "input", Detail: fmt.Sprintf("it has %d bytes; at most %d are allowed", req.Submission.Input.Size, flight.MaxInput)}
+	}
+	return checkTTL(req.TTL)
+}
+
+func checkTTL(ttl time.Duration) error {
+	if ttl != 0 && (ttl < lease.MinTTL || ttl > lease.MaxTTL || ttl%time.Second != 0) {
+		return &flight.InvalidError{Field: "ttl_ms", Detail: fmt.Sprintf("it is %v; allowed are whole seconds from %v to %v", ttl, lease.MinTTL, lease.MaxTTL)}
+	}
+	return nil
+}

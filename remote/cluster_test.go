@@ -1,0 +1,226 @@
+package remote_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/leasetest"
+	"github.com/flightd/flightd/remote"
+)
+
+var update = flag.Bool("update", false, "write the golden transcripts anew")
+
+// script is a transcript: what happened, in order.
+type script struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+// say adds a line, unless it repeats the one before: how often somebody asks while waiting is left to chance.
+func (s *script) say(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	line := fmt.Sprintf(format, args...)
+	if n := len(s.lines); n == 0 || s.lines[n-1] != line {
+		s.lines = append(s.lines, line)
+	}
+}
+
+func (s *script) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.lines, "\n") + "\n"
+}
+
+// golden compares a transcript with the file that keeps it.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err, "run the test with -update to write it")
+	require.Equal(t, string(want), got)
+}
+
+// provider is the world outside. It counts effects on its own, and can be asked.
+type provider struct {
+	say     func(string, ...any)
+	honours bool // it knows our key and acts once for it
+
+	mu   sync.Mutex
+	made []string // the idempotency key of each effect
+}
+
+// act is the effect. It returns the id of what was made.
+func (p *provider) act(key string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if id, found := p.findLocked(key); found && p.honours {
+		p.say("provider: %s again for the same key", id)
+		return id
+	}
+	p.made = append(p.made, key)
+	id := fmt.Sprintf("ch_%d", len(p.made))
+	p.say("provider: %s created", id)
+	return id
+}
+
+func (p *provider) findLocked(key string) (id string, found bool) {
+	for i, k := range p.made {
+		if k == key {
+			return fmt.Sprintf("ch_%d", i+1), true
+		}
+	}
+	return "", false
+}
+
+// find is the look-up.
+func (p *provider) find(key string) (id string, found bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.findLocked(key)
+}
+
+func (p *provider) effects() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.made)
+}
+
+// cluster is what nodes share.
+type cluster struct {
+	t      *testing.T
+	script *script
+	ledger *flightdtest.Ledger
+	etcd   *leasetest.World
+	next   atomic.Pointer[node] // the node that callers turn to when another one does not answer
+}
+
+// node is one node of a cluster in which several live and die.
+type node struct {
+	*remote.Service
+	leases  *leasetest.Fake
+	access  *access
+	name    string
+	script  *script
+	testEnd chan struct{} // closed at the end of the test: what hangs in a dead node ends then
+}
+
+func newCluster(t *testing.T) *cluster {
+	return &cluster{t: t, script: new(script), ledger: flightdtest.NewLedger(), etcd: leasetest.NewWorld()}
+}
+
+// node starts a node with a sweeper. It dies the first time that it passes the named point; "": it does not.
+func (w *cluster) node(name, dies string) *node {
+	n := &node{name: name, script: w.script, testEnd: make(chan struct{})}
+	n.access = &access{Follower: w.ledger.Follower(), heard: n.tell}
+	n.leases = leasetest.Open(w.t, w.etcd, nil, leasetest.Options{Guard: n.access,
+		Events: lease.Events{Claimed: func(flight.Key, flight.SessionID) {
+			if !n.access.isDead() {
+				w.script.say("%s: claimed", name)
+			}
+		}}})
+	n.leases.Slow(time.Millisecond) // claim and open go out at once: the ledger is the first to answer
+	sweeper := executor.NewSweeper(executor.SweeperConfig{Ledger: n.access, Memory: n.access, Sessions: n.access, Leases: bounded{n.leases}})
+	cfg := remote.Config{Leases: n.leases, Checker: sweeper, Crash: func(point string) {
+		if point == dies {
+			time.Sleep(10 * time.Millisecond) // what is on its way arrives
+			n.die(point)
+		}
+	}}
+	n.access.configure(&cfg)
+	var err error
+	n.Service, err = remote.New(cfg)
+	require.NoError(w.t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	var swept sync.WaitGroup
+	swept.Go(func() { sweeper.Run(ctx) })
+	w.t.Cleanup(func() {
+		close(n.testEnd)
+		stop()
+		n.leases.Thaw()
+		swept.Wait()
+		require.NoError(w.t, n.Close(context.Background()))
+	})
+	return n
+}
+
+// bounded bounds a round of the sweeper: a request on a connection that is cut is not answered when that is healed.
+type bounded struct{ lease.Service }
+
+func (b bounded) Living(ctx context.Context, ids ...flight.SessionID) (lease.Living, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	return b.Service.Living(ctx, ids...)
+}
+
+func (b bounded) RaiseGuard(ctx context.Context) (uint32, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	return b.Service.RaiseGuard(ctx)
+}
+
+func (b bounded) Claims(ctx context.Context) ([]lease.Held, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	return b.Service.Claims(ctx)
+}
+
+func (b bounded) RemoveClaims(ctx context.Context, claims []lease.Held) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	return b.Service.RemoveClaims(ctx, claims)
+}
+
+// die is kill -9 as the others see it: nothing of the node reaches anybody from here on. It does not return before the end of
+// the test.
+func (n *node) die(where string) {
+	if n.access.die(n.testEnd) {
+		n.leases.Freeze()
+		n.script.say("%s: dies %s", n.name, where)
+	}
+	<-n.testEnd
+}
+
+// tell writes down a command and its answer.
+func (n *node) tell(c flight.Command, reply flight.Reply, err error) {
+	what := ""
+	switch c := c.(type) {
+	case *flight.RecordGuard, *flight.Withdraw:
+		return // in the background, in no order
+	case *flight.Report:
+		what = fmt.Sprintf("report %v of attempt %d", c.Outcome, c.Token.Number)
+	case *flight.Ended:
+		n.script.say("%s: the session has ended: %v", n.name, reply.Decision)
+		return
+	case *flight.Verdict:
+		what = "verdict " + c.Result.String()
+	default:
+		what = strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", c), "*flight."))
+	}
+	switch {
+	case err != nil || reply.Flight == nil:
+		n.script.say("%s: %s: %v %v", n.name, what, reply.Decision, err)
+	case reply.Decision == flight.Proceed:
+		n.script.say("%s: %s: proceed with attempt %d", n.name, what, reply.Token.Number)
+	default:
+		n.script.say("%s: %s: %v, %v", n.name, what, reply.Decision, reply.Flight.State)
+	}
+}

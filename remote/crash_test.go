@@ -1,0 +1,300 @@
+package remote_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/remote"
+)
+
+// nodeSites are the rows of the first crash table in doc.go, callerSites those of the second one.
+var (
+	nodeSites   = [...]string{"before-open", "during-open", "after-open", "before-report", "after-report", "before-release"}
+	callerSites = [...]string{"before-send", "during-effect", "before-report", "after-report"}
+)
+
+// caller is a remote caller: it knows its session, its nonce, and the token that it was given.
+type caller struct {
+	w       *cluster
+	name    string
+	at      atomic.Pointer[node] // the node that it talks to
+	p       *provider
+	req     remote.OpenRequest
+	nonce   byte
+	dies    string // where it dies, alone
+	takes   bool   // and takes its node with it
+	renewed chan struct{}
+}
+
+func (w *cluster) caller(name string, at *node, p *provider, recovery flight.Recovery) *caller {
+	c := &caller{w: w, name: name, p: p, nonce: byte(10 * len(name)), req: remote.OpenRequest{
+		Key: flight.MustKey("billing/charge/order-42"), Owner: name, Wait: time.Minute,
+		Submission: flight.Submission{Policy: flight.Policy{Recovery: recovery, AttemptTimeout: 10 * time.Second},
+			Input: flight.NewBlob("", []byte("42 EUR"), flight.MaxInput)},
+	}}
+	c.newNonce()
+	c.at.Store(at)
+	return c
+}
+
+func (c *caller) newNonce() {
+	c.nonce++
+	c.req.Nonce, c.req.NotAfter = flight.Nonce{c.nonce}, c.w.ledger.Now().Add(30*time.Second)
+}
+
+// keepSession makes a session and renews it at whatever node the caller talks to, until ctx ends.
+func (c *caller) keepSession(ctx context.Context) {
+	s, err := c.at.Load().NewSession(ctx, 0, c.name)
+	require.NoError(c.w.t, err)
+	c.req.Session = s.Session
+	c.renewed = make(chan struct{})
+	go func() {
+		defer close(c.renewed)
+		tick := time.NewTicker(s.RenewEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			bounded, cancel := context.WithTimeout(ctx, time.Second)
+			_, _ = c.at.Load().Renew(bounded, s.Session, remote.Renewal{})
+			cancel()
+		}
+	}()
+}
+
+// errDied says that the caller is dead.
+var errDied = errors.New("the caller died")
+
+func (c *caller) dying(site string) bool {
+	if c.dies != site {
+		return false
+	}
+	c.w.script.say("%s: dies %s", c.name, site)
+	if c.takes {
+		go c.at.Load().die("with it")
+		synctest.Wait()
+	}
+	return true
+}
+
+// call opens, acts and reports, as the answers say.
+func (c *caller) call(ctx context.Context) error {
+	answer, err := c.at.Load().Open(ctx, c.req)
+	for err == nil && answer.Decision == flight.Look {
+		answer, err = c.look(ctx, answer)
+	}
+	if err != nil {
+		c.w.script.say("%s: answered %s", c.name, errorWord(err))
+		return err
+	}
+	if answer.Decision == flight.Replay {
+		c.w.script.say("%s: answered replay, %s", c.name, answer.Flight.Receipt.ExternalID)
+		return nil
+	}
+	return c.act(ctx, answer)
+}
+
+func (c *caller) act(ctx context.Context, answer remote.OpenAnswer) error {
+	c.w.script.say("%s: answered proceed with attempt %d", c.name, answer.Flight.AttemptNumber())
+	require.Equal(c.w.t, "42 EUR", string(answer.Input.Data))
+	require.Positive(c.w.t, answer.Trust)
+	if c.dying("before-send") {
+		return errDied
+	}
+	made := c.p.act(answer.IdempotencyKey)
+	if c.dying("during-effect") || c.dying("before-report") {
+		return errDied
+	}
+	return c.report(ctx, answer, made)
+}
+
+func (c *caller) report(ctx context.Context, answer remote.OpenAnswer, made string) error {
+	word := reportOf(answer, flight.Succeeded, made)
+	for {
+		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+		type answered struct {
+			f   *flight.Flight
+			err error
+		}
+		back := make(chan answered, 1)
+		go func() {
+			f, err := c.at.Load().Report(bounded, word)
+			back <- answered{f, err}
+		}()
+		select {
+		case a := <-back:
+			cancel()
+			if c.dying("after-report") {
+				return errDied
+			}
+			if a.err != nil {
+				c.w.script.say("%s: report answered %s", c.name, errorWord(a.err))
+				return a.err
+			}
+			c.w.script.say("%s: report answered %v", c.name, a.f.State)
+			return nil
+		case <-bounded.Done(): // no answer: the caller asks the next node
+			cancel()
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			c.w.script.say("%s: no answer, reports again", c.name)
+			c.at.Store(c.w.next.Load())
+		}
+	}
+}
+
+// look asks the provider, and brings the verdict with a nonce of its own.
+func (c *caller) look(ctx context.Context, answer remote.OpenAnswer) (remote.OpenAnswer, error) {
+	c.newNonce()
+	verdict := remote.VerdictRequest{ID: answer.Flight.ID, Probe: answer.Probe, Result: flight.DidNotHappen, Open: c.req}
+	if id, found := c.p.find(answer.IdempotencyKey); found {
+		verdict.Result, verdict.ExternalID, verdict.Body = flight.Happened, id, flight.NewBlob("", []byte(id), flight.MaxReceiptBody)
+	}
+	return c.at.Load().Verdict(ctx, verdict)
+}
+
+func errorWord(err error) string { return fmt.Sprintf("%T", err) }
+
+// TestHazard35_36_NodeCrashSites kills a node under a caller that lives on, keeps its session and repeats what was not
+// answered, with the same nonce and the same token, to the next node.
+func TestHazard35_36_NodeCrashSites(t *testing.T) {
+	for _, site := range nodeSites {
+		t.Run(site, func(t *testing.T) {
+			var transcript strings.Builder
+			for _, recovery := range recoveries {
+				synctest.Test(t, func(t *testing.T) {
+					fmt.Fprintf(&transcript, "# %s\n%s\n", recovery, nodeCrash(t, site, recovery))
+				})
+			}
+			golden(t, "node-"+site, transcript.String())
+		})
+	}
+}
+
+func nodeCrash(t *testing.T, site string, recovery flight.Recovery) string {
+	w := newCluster(t)
+	p := &provider{say: w.script.say, honours: recovery == flight.Resend}
+	a := w.node("a", site)
+	c := w.caller("caller", a, p, recovery)
+	ctx, leave := context.WithCancel(t.Context())
+	c.keepSession(ctx)
+	done := make(chan error, 1)
+	first, giveUp := context.WithCancel(ctx)
+	go func() { done <- c.call(first) }()
+	asleep(t, 100*time.Millisecond)
+	require.Contains(t, w.script.String(), "a: dies "+site)
+	w.next.Store(w.node("b", ""))
+	c.at.Store(w.next.Load())
+	if strings.HasSuffix(site, "open") { // no answer: the caller asks the next node
+		w.script.say("caller: no answer, opens again")
+		go func() { <-done }()
+		require.NoError(t, c.call(ctx))
+	} else {
+		require.NoError(t, <-done)
+	}
+	judge(t, w, p, c.req.Key)
+	released(t)
+	claims, err := w.next.Load().leases.Claims(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, claims)
+	transcript := w.script.String()
+	giveUp()
+	leave()
+	<-c.renewed
+	return transcript
+}
+
+func judge(t *testing.T, w *cluster, p *provider, key flight.Key) {
+	t.Helper()
+	f, err := w.ledger.Flight(key.FlightID())
+	require.NoError(t, err)
+	require.Equal(t, flight.StateSucceeded, f.State)
+	require.Equal(t, "ch_1", f.Receipt.ExternalID)
+	require.Equal(t, 1, p.effects(), "effects at the provider")
+	require.False(t, f.Overlap)
+	w.script.say("effects: %d", p.effects())
+}
+
+// TestHazard03_04_CallerCrashSites kills the caller, alone and together with its node. Nobody asks; the sweeper notices. Then
+// another caller comes.
+func TestHazard03_04_CallerCrashSites(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		for _, site := range callerSites {
+			name := "caller-" + site
+			if both {
+				name = "both-" + site
+			}
+			t.Run(name, func(t *testing.T) {
+				var transcript strings.Builder
+				for _, recovery := range recoveries {
+					synctest.Test(t, func(t *testing.T) {
+						fmt.Fprintf(&transcript, "# %s\n%s\n", recovery, callerCrash(t, site, both, recovery))
+					})
+				}
+				golden(t, name, transcript.String())
+			})
+		}
+	}
+}
+
+func callerCrash(t *testing.T, site string, both bool, recovery flight.Recovery) string {
+	w := newCluster(t)
+	p := &provider{say: w.script.say, honours: recovery == flight.Resend}
+	a := w.node("a", "")
+	c := w.caller("caller", a, p, recovery)
+	c.dies, c.takes = site, both
+	alive, die := context.WithCancel(t.Context())
+	c.keepSession(alive)
+	require.ErrorIs(t, c.call(alive), errDied)
+	die()
+	<-c.renewed
+	w.next.Store(a)
+	if both {
+		w.next.Store(w.node("b", ""))
+	}
+	asleep(t, time.Minute)
+	f, err := w.ledger.Flight(c.req.Key.FlightID())
+	require.NoError(t, err)
+	w.script.say("unasked: %v", f.State)
+
+	next := w.caller("another", w.next.Load(), p, recovery)
+	err = next.call(t.Context())
+	var doubt *effect.InDoubt
+	if errors.As(err, &doubt) {
+		settleByHand(w, p, c.req.Key)
+		next.newNonce()
+		err = next.call(t.Context())
+	}
+	require.NoError(t, err)
+	judge(t, w, p, c.req.Key)
+	return w.script.String()
+}
+
+// settleByHand is a person who looks at the provider and says what is there.
+func settleByHand(w *cluster, p *provider, key flight.Key) {
+	f, _ := w.ledger.Flight(key.FlightID())
+	c := &flight.Resolve{Key: key, Generation: f.Generation, Version: f.Version, Verb: flight.DidNotHappen, Who: "person"}
+	if p.effects() > 0 {
+		c.Verb, c.ExternalID, c.Body = flight.Happened, "ch_1", flight.NewBlob("", []byte("ch_1"), flight.MaxReceiptBody)
+		w.script.say("person: ch_1 is there: it happened")
+	} else {
+		w.script.say("person: nothing is there: it did not happen")
+	}
+	reply, err := w.ledger.Propose(w.t.Context(), c)
+	require.NoError(w.t, err)
+	require.Equal(w.t, flight.Accepted, reply.Decision)
+}

@@ -1,0 +1,416 @@
+package remote
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// The explored views are of one key that two callers open, each under a session of its own. "own" is the caller of the view.
+var (
+	ownNonce, otherNonce = flight.Nonce{1}, flight.Nonce{2}
+	exploredKey          = flight.MustKey("billing/charge/42")
+	exploredInput        = flight.Submission{Fingerprint: flight.Fingerprint{1}}
+)
+
+// explored is a state of the ledger that the rules can reach.
+type explored struct {
+	header flight.Header
+	flight *flight.Flight
+}
+
+func exploredPolicies() map[string]flight.Policy {
+	return map[string]flight.Policy{
+		"hold":            {},
+		"resend":          {Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 2, MinBackoff: 10 * time.Second, MaxBackoff: 10 * time.Second}},
+		"verify":          {Recovery: flight.Verify, SettleDelay: 5 * time.Second},
+		"hold, time-out":  {AttemptTimeout: 10 * time.Second},
+		"approval":        {Approval: true},
+		"runs later":      {RunAfter: 20 * time.Second},
+		"resend, window":  {Recovery: flight.Resend, ProviderWindow: 20 * time.Second},
+		"verify, timeout": {Recovery: flight.Verify, AttemptTimeout: 10 * time.Second},
+	}
+}
+
+// steps are the commands that make sense in a state, and the passing of time.
+func (e *explored) steps(p flight.Policy) (commands []flight.Command, times []time.Duration) {
+	h, f := &e.header, e.flight
+	commands = append(commands, openOf(h, p, ownNonce), openOf(h, p, otherNonce), &flight.RaiseEpoch{From: h.LeaseEpoch, Hold: 30 * time.Second})
+	for _, n := range []flight.Nonce{ownNonce, otherNonce} {
+		commands = append(commands, &flight.Abandon{Key: exploredKey, Nonce: n, NotAfter: h.Now.Add(30 * time.Second)})
+	}
+	if f == nil {
+		return commands, nil
+	}
+	g := f.Generation
+	if holder := f.Holder(); holder != nil {
+		commands = append(commands, &flight.Ended{Session: *holder, ReadRevision: 100, Epoch: h.LeaseEpoch})
+	}
+	if a := f.Newest(); a != nil {
+		for o := flight.Succeeded; o <= flight.Unknown; o++ {
+			commands = append(commands, &flight.Report{Key: exploredKey, Generation: g, Token: a.Token(), Outcome: o})
+		}
+		for _, at := range []flight.Time{0, h.Now.Add(20 * time.Second)} {
+			commands = append(commands, &flight.Suspend{Key: exploredKey, Generation: g, Token: a.Token(), Wake: flight.Wake{Callback: true, At: at}})
+		}
+	}
+	if f.Probe != nil {
+		for v := flight.NoVerb; v <= flight.DidNotHappen; v++ {
+			commands = append(commands, &flight.Verdict{Key: exploredKey, Generation: g, Probe: f.Probe.Number, Result: v})
+		}
+	}
+	commands = append(commands, &flight.WakeUp{Key: exploredKey, Generation: g}, &flight.Cancel{Key: exploredKey, Generation: g},
+		&flight.Free{Key: exploredKey, Generation: g}, &flight.Expire{Key: exploredKey, Generation: g},
+		&flight.Resolve{Key: exploredKey, Generation: g, Version: f.Version, Verb: flight.DidNotHappen},
+		&flight.Decide{Key: exploredKey, Generation: g, Fingerprint: f.Fingerprint, Version: f.Version, Verb: flight.Approved})
+	return commands, []time.Duration{6 * time.Second, 35 * time.Second, 31 * 24 * time.Hour}
+}
+
+func openOf(h *flight.Header, p flight.Policy, nonce flight.Nonce) *flight.Open {
+	s := exploredInput
+	s.Policy = p
+	session := flight.Session{ID: flight.SessionID(fmt.Sprintf("ses_%d", nonce[0])), Revision: int64(10 + nonce[0]), Epoch: h.LeaseEpoch}
+	return &flight.Open{Key: exploredKey, Submission: s, Session: session, Nonce: nonce, NotAfter: h.Now.Add(30 * time.Second)}
+}
+
+// reachable walks through all sequences of so many steps, once for every state. With recovery verify they start where an
+// attempt of the other caller was reported as unknown.
+func reachable(p flight.Policy, depth int) []explored {
+	start := explored{header: flight.Header{Secret: []byte("secret"), Deployment: "d", Now: 1_000_000}}
+	if p.Recovery == flight.Verify {
+		v, opened := flight.Apply(flight.View{Header: start.header}, openOf(&start.header, p, otherNonce))
+		v, _ = flight.Apply(v, &flight.Report{Key: exploredKey, Generation: 1, Token: opened.Token, Outcome: flight.Unknown})
+		start.flight = v.Flight
+	}
+	all, seen := []explored{start}, map[string]bool{}
+	for from := 0; depth > 0; depth-- {
+		for end := len(all); from < end; from++ {
+			e := all[from]
+			commands, times := e.steps(p)
+			for _, d := range times {
+				next := e
+				next.header.Now = e.header.Now.Add(d)
+				all = appendNew(all, seen, next)
+			}
+			for _, c := range commands {
+				e.header.Version.Index++
+				v, _ := flight.Apply(flight.View{Header: e.header, Flight: e.flight}, c)
+				all = appendNew(all, seen, explored{header: v.Header, flight: v.Flight})
+			}
+		}
+	}
+	return all
+}
+
+func appendNew(all []explored, seen map[string]bool, e explored) []explored {
+	// Versions tell nothing to decide, and would make every way to a state a state of its own.
+	e.header.Version = flight.Version{}
+	if e.flight != nil {
+		f := *e.flight
+		f.Version = flight.Version{}
+		e.flight = &f
+	}
+	digest := fmt.Sprintf("%v %v %v %+v", e.header.Now, e.header.LeaseEpoch, e.header.EpochHold, flatten(e.flight))
+	if seen[digest] {
+		return all
+	}
+	seen[digest] = true
+	return append(all, e)
+}
+
+// flatten makes pointers part of the text of a flight.
+func flatten(f *flight.Flight) any {
+	if f == nil {
+		return nil
+	}
+	var probe flight.Probe
+	var wake flight.Wake
+	if f.Probe != nil {
+		probe = *f.Probe
+	}
+	if f.Wake != nil {
+		wake = *f.Wake
+	}
+	return []any{f.State, f.Generation, f.Attempts, f.Doubts, f.NotBefore, f.Probe != nil, probe, f.Wake != nil, wake, f.Cancel != nil, f.UsedNonces, f.Fence}
+}
+
+func (e *explored) view(s *flight.Submission) view {
+	return view{submission: s, nonce: ownNonce, flight: e.flight, header: e.header, now: e.header.Now, patient: true}
+}
+
+func skipUnderRace(t *testing.T) {
+	t.Helper()
+	if raceDetector {
+		t.Skip("a pure function has no race, and the detector makes this slow")
+	}
+}
+
+// TestDecideSpeaksForTheLedger holds decide against the ledger's own rules, in every state that these can reach: what it
+// answers from a view the ledger would answer, too, and it proposes exactly where the Open would change something.
+func TestDecideSpeaksForTheLedger(t *testing.T) {
+	skipUnderRace(t)
+	depth := 5
+	if testing.Short() {
+		depth = 4
+	}
+	total := 0
+	for name, p := range exploredPolicies() {
+		t.Run(name, func(t *testing.T) {
+			all := reachable(p, depth)
+			total += len(all)
+			for i := range all {
+				e := &all[i]
+				for _, proposed := range []bool{false, true} {
+					v := e.view(&exploredInput)
+					v.proposed = proposed
+					d := decide(&v)
+					_, reply := flight.Apply(flight.View{Header: e.header, Flight: e.flight}, openOf(&e.header, p, ownNonce))
+					require.True(t, agree(d.action, &reply, e.flight), "row %d: action %d, and the ledger says %v (changed: %v) of %+v at %v",
+						d.row, d.action, reply.Decision, reply.Changed, flatten(e.flight), e.header.Now)
+				}
+			}
+			t.Logf("%d states", len(all))
+		})
+	}
+	t.Logf("%d states", total)
+}
+
+func agree(a action, reply *flight.Reply, before *flight.Flight) bool {
+	switch d := reply.Decision; a {
+	case answerFlight:
+		return d == flight.Replay || d == flight.Gone || d == flight.Doubtful || d == flight.Unapproved
+	case renewSession:
+		return d == flight.Proceed && !reply.Changed || d == flight.Look && !reply.Changed
+	case answerLost: // the look-up's session has ended: the ledger would say look again
+		return d == flight.Look && !reply.Changed && before.Holder() == nil
+	case answerFenced:
+		return d == flight.Fenced
+	case wait:
+		return d == flight.Busy && !reply.Changed
+	case open:
+		return reply.Changed
+	}
+	return false
+}
+
+// TestDecideEveryView combines every flight that decide can tell apart with everything else that a view can hold: every
+// view has an action, every row is reached, and none is unsafe.
+func TestDecideEveryView(t *testing.T) {
+	skipUnderRace(t)
+	flights := map[string]explored{}
+	for _, p := range exploredPolicies() {
+		for _, e := range reachable(p, 4) {
+			for _, differs := range []bool{false, true} {
+				flights[features(&e, differs)] = e
+			}
+		}
+	}
+	other := flight.Submission{Fingerprint: flight.Fingerprint{2}}
+	views, rows := 0, map[int]int{}
+	for name, e := range flights {
+		submission := &exploredInput
+		if name[0] == 'd' {
+			submission = &other
+		}
+		before, first := flatten(e.flight), e.view(submission)
+		known := factsOf(&first)
+		eachView(first, func(v *view) {
+			d := decide(v)
+			if wrong := known.unsafe(v, &d); wrong != "" {
+				t.Fatalf("row %d: %s: action %d for %+v, flight %+v", d.row, wrong, d.action, *v, flatten(v.flight))
+			}
+			views++
+			rows[d.row]++
+		})
+		require.Equal(t, before, flatten(e.flight), "decide changes nothing")
+	}
+	doc, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	for _, row := range regexp.MustCompile(`(?m)^//\t ?(\d+)  `).FindAllSubmatch(doc, -1) {
+		n, err := strconv.Atoi(string(row[1]))
+		require.NoError(t, err)
+		require.NotZero(t, rows[n], "row %d of the table is never reached", n)
+		delete(rows, n)
+	}
+	require.Empty(t, rows, "rows that are not in the table")
+	t.Logf("%d flights, %d views", len(flights), views)
+}
+
+// features is what two flights must have in common to be one to decide, read anew from the fields.
+func features(e *explored, differs bool) string {
+	f, text := e.flight, "same"
+	if differs {
+		text = "differs"
+	}
+	if f == nil {
+		return text + " nil"
+	}
+	who := func(n flight.Nonce) string {
+		return map[flight.Nonce]string{{}: "nobody", ownNonce: "own", otherNonce: "other"}[n]
+	}
+	text += " " + f.State.String()
+	if a := f.Newest(); a != nil {
+		deadline := a.Deadline(f.Policy)
+		text += fmt.Sprint(" attempt ", who(a.Nonce), a.Open(), deadline > 0, e.header.Now >= deadline, a.Session.Epoch < e.header.LeaseEpoch)
+	}
+	for _, a := range f.Attempts {
+		text += fmt.Sprint(" ", a.Nonce == ownNonce)
+	}
+	if p := f.Probe; p != nil {
+		text += fmt.Sprint(" probe ", who(p.Nonce), p.Session.ID != "", e.header.Now >= p.NotBefore, e.header.Now >= p.Until)
+	}
+	if f.Wake != nil {
+		text += fmt.Sprint(" wake ", f.Wake.At > 0, e.header.Now >= f.Wake.At)
+	}
+	for _, u := range f.UsedNonces {
+		text += fmt.Sprint(" used ", who(u.Nonce))
+	}
+	return text + fmt.Sprint(" ", e.header.Now >= f.NotBefore, e.header.Now >= e.header.EpochHold)
+}
+
+// eachView gives every combination of what is not in the ledger.
+func eachView(v view, visit func(*view)) {
+	for v.reply = flight.NoDecision; v.reply <= flight.Exhausted; v.reply++ {
+		for _, v.session = range []etcdState{etcdUnknown, etcdYes, etcdLost, etcdSilent} {
+			for v.claim = etcdUnknown; v.claim <= etcdSilent; v.claim++ {
+				for flags := range 1 << 6 {
+					v.proposed, v.full, v.patient = flags&1 != 0, flags&2 != 0, flags&4 != 0
+					v.draining, v.step = flags&8 != 0, flags&16 != 0
+					v.settle = time.Duration(flags>>5) * time.Second
+					v.pause = v.settle
+					visit(&v)
+				}
+			}
+		}
+	}
+}
+
+// facts are what a flight says of the caller of the view, read anew from its fields.
+type facts struct {
+	own, looks, lookHeld, ended, used, inDoubt, unapproved, mayOpen bool
+	holder                                                          *flight.Session
+}
+
+func factsOf(v *view) (k facts) {
+	f := v.flight
+	a := f.OpenAttempt()
+	k.own = a != nil && f.State == flight.Running && a.Nonce == ownNonce
+	k.looks = f.Looking() && f.Probe.Nonce == ownNonce
+	k.lookHeld = k.looks && f.Probe.Session.ID != ""
+	k.holder = f.Holder()
+	k.mayOpen = mayOpen(v)
+	if f == nil {
+		return k
+	}
+	k.ended = f.State.Terminal() || f.State != flight.Absent && !f.Fingerprint.Matches(v.submission.Fingerprint)
+	k.inDoubt, k.unapproved = f.State == flight.InDoubt, f.State == flight.AwaitingApproval
+	for _, at := range f.Attempts {
+		k.used = k.used || at.Nonce == ownNonce
+	}
+	for _, u := range f.UsedNonces {
+		k.used = k.used || u.Nonce == ownNonce
+	}
+	return k
+}
+
+// allowed reports whether an action is safe in this view.
+func (k *facts) allowed(v *view, a action) bool {
+	granted := k.own || k.looks
+	switch a {
+	case answerFlight:
+		return k.ended || k.unapproved || k.inDoubt && (k.used || !v.proposed)
+	case answerProceed:
+		return k.own && v.session == etcdYes && v.claim == etcdYes
+	case answerLook:
+		return k.lookHeld && v.session == etcdYes && v.settle == 0
+	case answerBusy:
+		return !v.patient && !k.own && !k.ended
+	case answerFenced:
+		return !granted && (k.used || v.reply == flight.Fenced)
+	case answerOpenExpired: // only the ledger says so
+		return !granted && v.reply == flight.OpenExpired
+	case answerTooMany:
+		return !granted && (v.full || v.reply == flight.Exhausted)
+	case answerLost:
+		return granted && v.session == etcdLost || k.own && v.claim == etcdLost || k.looks && !k.lookHeld || v.reply == flight.SessionEnded
+	case answerNoEtcd:
+		return granted && (v.session == etcdSilent || v.claim == etcdSilent)
+	case answerDraining:
+		return !k.own && v.draining
+	case wait:
+		return !k.own && !k.ended && v.patient && !v.draining
+	case open:
+		return !granted && !k.used && !k.ended && !v.draining && !v.full && v.reply == flight.NoDecision && k.mayOpen
+	case renewSession:
+		return granted && v.session == etcdUnknown
+	case finishClaim:
+		return k.own && v.session == etcdYes && v.claim == etcdUnknown
+	case replaceClaim:
+		return k.own && v.session == etcdYes && v.claim == etcdForeign
+	}
+	return false
+}
+
+// unsafe says what is wrong with a decision; "": nothing.
+func (k *facts) unsafe(v *view, d *decision) string {
+	switch {
+	case !k.allowed(v, d.action):
+		return "not allowed here"
+	case d.check != nil && (k.holder == nil || *d.check != *k.holder):
+		return "it has a session checked that holds nothing"
+	case d.action == answerBusy && k.holder != nil && d.check == nil && !k.looks:
+		return "nobody checks the session that is in the way"
+	case d.pause < 0:
+		return "it waits for the past"
+	}
+	return ""
+}
+
+// mayOpen reports whether nothing that lasts is in the way of an Open.
+func mayOpen(v *view) bool {
+	f := v.flight
+	a := f.OpenAttempt()
+	if a == nil {
+		return f == nil || f.State != flight.Waiting
+	}
+	overdue := a.Deadline(f.Policy) > 0 && v.now >= a.Deadline(f.Policy)
+	if f.State == flight.Waiting {
+		overdue = f.Wake.At > 0 && v.now >= f.Wake.At
+	}
+	return overdue || a.Session.Epoch < v.header.LeaseEpoch && v.now >= v.header.EpochHold
+}
+
+// TestLeftover: nothing is abandoned for a caller that can repeat, and no session is withdrawn that its caller acts under.
+func TestLeftover(t *testing.T) {
+	const own = "ses_own"
+	cases := 0
+	for bits := range 1 << 6 {
+		has := func(i int) bool { return bits&(1<<i) != 0 }
+		e := ending{acts: has(0), unnamed: has(1), unknown: has(2)}
+		if has(3) {
+			e.oneShot = own
+		}
+		v := view{nonce: ownNonce}
+		if has(4) {
+			holder := flight.Session{ID: "ses_other"}
+			if has(5) {
+				holder.ID = own
+			}
+			v.flight = &flight.Flight{State: flight.Running, Attempts: []flight.Attempt{{Nonce: ownNonce, Session: holder}}}
+		}
+		cases++
+		abandon, withdraw := v.leftover(&e)
+		require.Equal(t, e.unnamed && !e.acts && (e.unknown || has(4)), abandon, "%+v", e)
+		require.False(t, withdraw && !has(3), "%+v: not this call's session", e)
+		require.False(t, withdraw && has(4) && has(5) && !abandon, "%+v: its caller acts under it, or asks again", e)
+		require.True(t, withdraw || !has(3) || has(4) && has(5), "%+v: nobody ends the session", e)
+	}
+	t.Logf("%d ends of a call", cases)
+}

@@ -1,0 +1,147 @@
+package remote_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/remote"
+)
+
+// bubble runs a test with a node of its own in virtual time.
+func bubble(t *testing.T, run func(t *testing.T, fd *flightdtest.Flightd)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { run(t, flightdtest.New(t)) })
+}
+
+// twoNodes runs a test with two nodes over one ledger and one etcd. The first one reads and proposes through a.
+func twoNodes(t *testing.T, run func(t *testing.T, a *access, here, there *flightdtest.Flightd)) {
+	t.Helper()
+	bubble(t, func(t *testing.T, there *flightdtest.Flightd) {
+		a := &access{Follower: there.Ledger.Follower()}
+		run(t, a, there.Restart(t, flightdtest.Options{Follower: a.Follower, ConfigureRemote: a.configure}), there)
+	})
+}
+
+func keyOf(id string) flight.Key { return flight.MustKey("billing/charge/" + id) }
+
+// submissionOf is a submission with a JSON input.
+func submissionOf(input string, p flight.Policy) flight.Submission {
+	fp, err := flight.FingerprintJSON([]byte(input), nil)
+	if err != nil {
+		panic(err)
+	}
+	return flight.Submission{Fingerprint: fp, Input: flight.NewBlob("application/json", []byte(input), flight.MaxInput), Policy: p}
+}
+
+func openOf(id, input string, p flight.Policy, nonce byte) remote.OpenRequest {
+	return remote.OpenRequest{Key: keyOf(id), Submission: submissionOf(input, p), Nonce: flight.Nonce{nonce}, Owner: "caller"}
+}
+
+func reportOf(a remote.OpenAnswer, o flight.Outcome, id string) remote.ReportRequest {
+	return remote.ReportRequest{ID: a.Flight.ID, Key: a.Flight.Key, FencingToken: a.FencingToken, Outcome: o, ExternalID: id,
+		Body: flight.NewBlob("", []byte(id), flight.MaxReceiptBody)}
+}
+
+func abandonOf(fd *flightdtest.Flightd, req remote.OpenRequest) remote.AbandonRequest {
+	return remote.AbandonRequest{Key: req.Key, Nonce: req.Nonce, NotAfter: fd.Ledger.Now().Add(30 * time.Second)}
+}
+
+// proceed opens, and expects leave to act.
+func proceed(t *testing.T, fd *flightdtest.Flightd, req remote.OpenRequest) remote.OpenAnswer {
+	t.Helper()
+	a, err := fd.Remote().Open(t.Context(), req)
+	require.NoError(t, err)
+	require.Equal(t, flight.Proceed, a.Decision)
+	require.Positive(t, a.Trust)
+	require.NotEmpty(t, a.FencingToken)
+	require.Equal(t, req.Nonce, a.Flight.OpenAttempt().Nonce)
+	return a
+}
+
+// report reports an outcome, and gives the flight.
+func report(t *testing.T, fd *flightdtest.Flightd, a remote.OpenAnswer, o flight.Outcome, id string) *flight.Flight {
+	t.Helper()
+	f, err := fd.Remote().Report(t.Context(), reportOf(a, o, id))
+	require.NoError(t, err)
+	return f
+}
+
+func session(t *testing.T, fd *flightdtest.Flightd) flight.SessionID {
+	t.Helper()
+	return sessionOf(t, fd, 0)
+}
+
+func sessionOf(t *testing.T, fd *flightdtest.Flightd, ttl time.Duration) flight.SessionID {
+	t.Helper()
+	s, err := fd.Remote().NewSession(t.Context(), ttl, "caller")
+	require.NoError(t, err)
+	require.Positive(t, s.Trust)
+	return s.Session
+}
+
+// renew renews a session for so long, through one node.
+func renew(t *testing.T, fd *flightdtest.Flightd, id flight.SessionID, d time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); asleep(t, 4*time.Second) {
+		_, err := fd.Remote().Renew(t.Context(), id, remote.Renewal{})
+		require.NoError(t, err)
+	}
+}
+
+// keepRenewed renews a session in the background, until stop is called.
+func keepRenewed(t *testing.T, fd *flightdtest.Flightd, id flight.SessionID) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			_, _ = fd.Remote().Renew(ctx, id, remote.Renewal{})
+			select {
+			case <-time.After(4 * time.Second):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// claimsOf counts the claims in etcd when the releases that were asked for are done.
+func claimsOf(t *testing.T, fd *flightdtest.Flightd) int {
+	t.Helper()
+	released(t)
+	claims, err := fd.Leases.Claims(t.Context())
+	require.NoError(t, err)
+	return len(claims)
+}
+
+// released waits until releases are done: one that nobody waits for waits itself for a moment, to share a transaction.
+func released(t *testing.T) {
+	t.Helper()
+	asleep(t, 100*time.Millisecond)
+	synctest.Wait()
+}
+
+// asleep waits for some virtual time.
+func asleep(t *testing.T, d time.Duration) {
+	t.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
+}
+
+// requireAs is errors.As with the error in the message.
+func requireAs[E error](t *testing.T, err error) E {
+	t.Helper()
+	var as E
+	require.ErrorAs(t, err, &as)
+	return as
+}
+
+var recoveries = [...]flight.Recovery{flight.Hold, flight.Resend, flight.Verify}

@@ -1,0 +1,362 @@
+package remote_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/remote"
+)
+
+func TestOpenActReport(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		req := openOf("1", `{"amount":42}`, flight.Policy{}, 1)
+		a := proceed(t, fd, req)
+		require.Len(t, a.IdempotencyKey, 64)
+		require.Equal(t, `{"amount":42}`, string(a.Input.Data))
+		require.Equal(t, 5*time.Second, a.RenewEvery)
+		require.False(t, a.PolicyDiffers)
+		require.Nil(t, a.Previous)
+		require.Equal(t, 1, claimsOf(t, fd))
+		require.True(t, a.Flight.OpenAttempt().Session.OneShot)
+		require.Equal(t, flight.StateSucceeded, report(t, fd, a, flight.Succeeded, "ch_1").State)
+		require.Zero(t, claimsOf(t, fd))
+		require.NotContains(t, fd.Leases.World.Sessions(), a.Session, "a session for one open ends with its report")
+
+		req.Nonce, req.Submission.Policy.Recovery = flight.Nonce{2}, flight.Resend
+		again, err := fd.Remote().Open(t.Context(), req)
+		require.NoError(t, err)
+		require.Equal(t, flight.Replay, again.Decision)
+		require.Equal(t, "ch_1", again.Flight.Receipt.ExternalID)
+		require.True(t, again.PolicyDiffers)
+		require.False(t, again.Joined)
+
+		_, err = fd.Remote().Open(t.Context(), openOf("1", `{"amount":43}`, flight.Policy{}, 3))
+		require.Equal(t, []string{"/amount"}, requireAs[*effect.Conflict](t, err).Fields)
+		require.Equal(t, flight.StateSucceeded, report(t, fd, a, flight.Succeeded, "ch_1").State, "the same report twice")
+		_, err = fd.Remote().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_2"))
+		requireAs[*effect.Fenced](t, err)
+		require.True(t, fd.Flight(req.Key).Overlap)
+	})
+}
+
+func TestOneProceedsOthersReplay(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		const callers = 100
+		opens := 0
+		fd.Ledger.Before(func(c flight.Command) {
+			if _, is := c.(*flight.Open); is {
+				opens++
+				time.Sleep(10 * time.Millisecond) // the others come meanwhile
+			}
+		})
+		answers := make(chan remote.OpenAnswer, callers)
+		for i := range callers {
+			go func() {
+				req := openOf("1", `{}`, flight.Policy{}, byte(i+1))
+				req.Wait = time.Minute
+				a, err := fd.Remote().Open(t.Context(), req)
+				require.NoError(t, err)
+				answers <- a
+			}()
+		}
+		first := <-answers
+		require.Equal(t, flight.Proceed, first.Decision)
+		synctest.Wait()
+		require.Empty(t, answers)
+		report(t, fd, first, flight.Succeeded, "ch_1")
+		for range callers - 1 {
+			a := <-answers
+			require.Equal(t, flight.Replay, a.Decision)
+			require.True(t, a.Joined)
+			require.Equal(t, "ch_1", a.Flight.Receipt.ExternalID)
+		}
+		require.EqualValues(t, 1, fd.Flight(keyOf("1")).AttemptCount)
+		require.Equal(t, 1, opens, "the crowd at one node asks the ledger once")
+		synctest.Wait()
+		require.Less(t, len(fd.Leases.World.Sessions()), 20, "sessions: this process, the pool; none left over")
+	})
+}
+
+// A caller that finds somebody else's open attempt needs no session, and asks neither etcd nor the ledger.
+func TestBusy(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		proceed(t, fd, openOf("1", `{"a":1}`, flight.Policy{}, 1))
+		synctest.Wait() // the pool is full
+		fd.Ledger.Before(func(c flight.Command) {
+			require.NotContains(t, []string{"*flight.Open", "*flight.Withdraw"}, fmt.Sprintf("%T", c))
+		})
+		sessions := len(fd.Leases.World.Sessions())
+		for _, wait := range []time.Duration{0, 5 * time.Second} {
+			req := openOf("1", `{"a":1}`, flight.Policy{}, 2)
+			req.Wait = wait
+			began := time.Now()
+			_, err := fd.Remote().Open(t.Context(), req)
+			busy := requireAs[*effect.Busy](t, err)
+			require.Equal(t, flight.Running, busy.State)
+			require.False(t, busy.Proposed, "nothing of this open can arrive later")
+			require.Equal(t, wait, time.Since(began))
+		}
+		require.Len(t, fd.Leases.World.Sessions(), sessions)
+		req := openOf("1", `{"a":2}`, flight.Policy{}, 3)
+		req.Wait = time.Minute
+		began := time.Now()
+		_, err := fd.Remote().Open(t.Context(), req)
+		requireAs[*effect.Conflict](t, err)
+		require.Zero(t, time.Since(began), "a mistake is answered at once, whoever acts")
+	})
+}
+
+// A node whose view is old proposes, and says so.
+func TestBusyOfANodeThatLagsBehind(t *testing.T) {
+	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		a.stopReading()
+		first := proceed(t, there, req)
+		req.Nonce = flight.Nonce{2}
+		_, err := here.Remote().Open(t.Context(), req)
+		require.True(t, requireAs[*effect.Busy](t, err).Proposed)
+		require.Equal(t, 1, claimsOf(t, there), "the first one's")
+		claims, err := there.Leases.Claims(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, flight.Nonce{1}, claims[0].Nonce)
+		a.readOn()
+		report(t, here, first, flight.NotDone, "")
+		released(t)
+		for id := range there.Leases.World.Sessions() {
+			require.NotEqual(t, first.Session, id)
+		}
+	})
+}
+
+// Two openers with different inputs come at the same time.
+func TestHazard30_ConflictWhileTheFirstOpens(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		ends := make(chan error, 2)
+		for i := range 2 {
+			go func() {
+				req := openOf("1", fmt.Sprintf(`{"a":%d}`, i), flight.Policy{}, byte(i+1))
+				req.Wait = time.Minute
+				_, err := fd.Remote().Open(t.Context(), req)
+				ends <- err
+			}()
+		}
+		began := time.Now()
+		requireAs[*effect.Conflict](t, errors.Join(<-ends, <-ends))
+		require.Less(t, time.Since(began), time.Second)
+	})
+}
+
+// A worker hangs, and its session is renewed. Its key is free when the attempt's time-out is over by the ledger's clock, a
+// tenth and a pause later, whoever comes, though no sweeper works.
+func TestHazard16_AHungWorkersKeyIsFreeAfterItsTimeOut(t *testing.T) {
+	for _, recovery := range recoveries {
+		t.Run(recovery.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fd := flightdtest.Open(t, flightdtest.Options{NoSweeper: true})
+				p := flight.Policy{Recovery: recovery, AttemptTimeout: 20 * time.Second, SettleDelay: time.Second}
+				hung := openOf("1", `{}`, p, 1)
+				hung.Session = session(t, fd)
+				a := proceed(t, fd, hung)
+				defer keepRenewed(t, fd, hung.Session)()
+				began := time.Now()
+				next := openOf("1", `{}`, p, 2)
+				next.Wait = time.Minute
+				answer, err := fd.Remote().Open(t.Context(), next)
+				require.GreaterOrEqual(t, time.Since(began), 37*time.Second)
+				require.Less(t, time.Since(began), 40*time.Second)
+				switch recovery {
+				case flight.Hold:
+					require.True(t, requireAs[*effect.InDoubt](t, err).Proposed)
+				case flight.Resend:
+					require.NoError(t, err)
+					require.Equal(t, flight.Proceed, answer.Decision)
+					require.Equal(t, a.IdempotencyKey, answer.IdempotencyKey)
+				case flight.Verify:
+					require.NoError(t, err)
+					require.Equal(t, flight.Look, answer.Decision)
+				}
+				require.True(t, fd.Flight(next.Key).Tainted(), "unknown, never not done")
+			})
+		})
+	}
+}
+
+// The claim of another session is no reason to wait: the ledger has decided, and the claim is replaced.
+func TestAForeignClaimIsReplaced(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		other := fd.Leases.HoldElsewhere(t, keyOf("1"), "somebody")
+		began := time.Now()
+		a := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
+		require.Less(t, time.Since(began), time.Second)
+		claims, err := fd.Leases.Claims(t.Context())
+		require.NoError(t, err)
+		require.Len(t, claims, 1)
+		require.Equal(t, a.Session, claims[0].Session)
+		other.Release() // deletes only its own
+		require.Equal(t, 1, claimsOf(t, fd))
+		report(t, fd, a, flight.Succeeded, "ch_1")
+		require.Zero(t, claimsOf(t, fd))
+	})
+}
+
+// A claim that goes away while its effect runs harms nothing: the ledger keeps everybody else out.
+func TestAClaimMayGo(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session = session(t, fd)
+		a := proceed(t, fd, req)
+		claims, err := fd.Leases.Claims(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, fd.Leases.RemoveClaims(t.Context(), claims))
+		_, err = fd.Remote().Open(t.Context(), openOf("1", `{}`, flight.Policy{}, 2))
+		requireAs[*effect.Busy](t, err)
+		again := proceed(t, fd, req)
+		require.Equal(t, a.FencingToken, again.FencingToken)
+		require.Equal(t, 1, claimsOf(t, fd), "a repeat makes it anew")
+	})
+}
+
+func TestOpenExpired(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		for i, notAfter := range []flight.Time{fd.Ledger.Now() - 1, fd.Ledger.Now().Add(2 * time.Minute)} {
+			req := openOf(fmt.Sprint(i), `{}`, flight.Policy{}, 1)
+			req.NotAfter = notAfter
+			_, err := fd.Remote().Open(t.Context(), req)
+			require.InDelta(t, float64(fd.Ledger.Now()), float64(requireAs[*effect.OpenExpired](t, err).LedgerTime), 100)
+			require.Zero(t, claimsOf(t, fd))
+		}
+		// Where somebody else's attempt is open nothing is proposed, and nothing is said of the open's time.
+		proceed(t, fd, openOf("3", `{}`, flight.Policy{}, 1))
+		req := openOf("3", `{}`, flight.Policy{}, 2)
+		req.NotAfter = 1
+		_, err := fd.Remote().Open(t.Context(), req)
+		requireAs[*effect.Busy](t, err)
+	})
+}
+
+// What is open may be repeated after its not_after, and another wait than the open's life ends in an open, too.
+func TestNotAfterBarsNoRepeat(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session, req.NotAfter = session(t, fd), fd.Ledger.Now().Add(5*time.Second)
+		a := proceed(t, fd, req)
+		next := openOf("1", `{}`, flight.Policy{}, 2)
+		next.Wait = time.Minute
+		opened := make(chan remote.OpenAnswer, 1)
+		go func() { opened <- proceed(t, fd, next) }()
+		renew(t, fd, req.Session, 40*time.Second)
+		require.Equal(t, a.FencingToken, proceed(t, fd, req).FencingToken)
+		report(t, fd, a, flight.NotDone, "")
+		require.EqualValues(t, 2, (<-opened).Flight.AttemptNumber(), "a node's own not_after counts from its proposal")
+	})
+}
+
+// Opens without a report are bounded, for a session and for all of them.
+func TestTooManyOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fd := flightdtest.Open(t, flightdtest.Options{ConfigureRemote: func(cfg *remote.Config) { cfg.MaxOpenPerSession, cfg.MaxOpen = 2, 4 }})
+		first, second := session(t, fd), session(t, fd)
+		open := func(id string, s flight.SessionID) (remote.OpenAnswer, error) {
+			req := openOf(id, `{}`, flight.Policy{}, 1)
+			req.Session = s
+			return fd.Remote().Open(t.Context(), req)
+		}
+		a, err := open("1", first)
+		require.NoError(t, err)
+		_, err = open("2", first)
+		require.NoError(t, err)
+		_, err = open("3", first)
+		requireAs[*effect.TooMany](t, err)
+		require.Nil(t, fd.Flight(keyOf("3")))
+		_, err = open("1", first)
+		require.NoError(t, err, "what is open may be repeated")
+		for _, s := range []flight.SessionID{second, ""} {
+			_, err = open("4"+string(s), s)
+			require.NoError(t, err)
+		}
+		_, err = open("5", second)
+		requireAs[*effect.TooMany](t, err)
+		_, err = open("5", "")
+		requireAs[*effect.TooMany](t, err)
+		report(t, fd, a, flight.Succeeded, "ch_1")
+		_, err = open("3", first)
+		require.NoError(t, err)
+		released(t)
+		require.LessOrEqual(t, len(fd.Leases.World.Sessions()), 1+2+1+8, "the node, two of callers, one for one open, the pool")
+	})
+}
+
+func TestBadOpens(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		good := openOf("1", `{}`, flight.Policy{}, 1)
+		for field, spoil := range map[string]func(*remote.OpenRequest){
+			"id":     func(r *remote.OpenRequest) { r.Key = flight.Key{} },
+			"nonce":  func(r *remote.OpenRequest) { r.Nonce = flight.Nonce{} },
+			"input":  func(r *remote.OpenRequest) { r.Submission.Input.Size = flight.MaxInput + 1 },
+			"ttl_ms": func(r *remote.OpenRequest) { r.TTL = 1500 * time.Millisecond },
+		} {
+			req := good
+			spoil(&req)
+			_, err := fd.Remote().Open(t.Context(), req)
+			require.Equal(t, field, requireAs[*flight.InvalidError](t, err).Field)
+		}
+		req := good
+		req.Session = "ses_unknown"
+		_, err := fd.Remote().Open(t.Context(), req)
+		requireAs[*effect.LeaseLost](t, err)
+		_, err = fd.Remote().Renew(t.Context(), "ses_unknown", remote.Renewal{})
+		requireAs[*effect.LeaseLost](t, err)
+		require.NoError(t, fd.Remote().CloseSession(t.Context(), "ses_unknown"))
+		require.Nil(t, fd.Flight(good.Key))
+	})
+}
+
+// Close answers those who wait, lets an open under way end, refuses new ones, and goes on replaying.
+func TestHazard35_CloseDrains(t *testing.T) {
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		over := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
+		report(t, fd, over, flight.Succeeded, "ch_1")
+		proceed(t, fd, openOf("2", `{}`, flight.Policy{}, 1))
+		synctest.Wait()
+		type answered struct {
+			a   remote.OpenAnswer
+			err error
+		}
+		waits, underWay, closed := make(chan error, 1), make(chan answered, 1), make(chan error, 1)
+		go func() {
+			req := openOf("2", `{}`, flight.Policy{}, 2)
+			req.Wait = time.Minute
+			_, err := fd.Remote().Open(t.Context(), req)
+			waits <- err
+		}()
+		fd.Leases.Slow(2 * time.Second)
+		go func() {
+			a, err := fd.Remote().Open(t.Context(), openOf("3", `{}`, flight.Policy{}, 1))
+			underWay <- answered{a, err}
+		}()
+		asleep(t, time.Second)
+		go func() { closed <- fd.Remote().Close(t.Context()) }()
+		require.Equal(t, "draining", requireAs[*effect.Unavailable](t, <-waits).Code)
+		_, err := fd.Remote().Open(t.Context(), openOf("4", `{}`, flight.Policy{}, 1))
+		require.Equal(t, "draining", requireAs[*effect.Unavailable](t, err).Code)
+		_, err = fd.Remote().NewSession(t.Context(), 0, "x")
+		require.Equal(t, "draining", requireAs[*effect.Unavailable](t, err).Code)
+		require.Empty(t, closed)
+		got := <-underWay
+		require.NoError(t, got.err)
+		require.Equal(t, flight.Proceed, got.a.Decision)
+		require.NoError(t, <-closed)
+		again, err := fd.Remote().Open(t.Context(), openOf("1", `{}`, flight.Policy{}, 2))
+		require.NoError(t, err)
+		require.Equal(t, flight.Replay, again.Decision)
+		require.Equal(t, flight.StateSucceeded, report(t, fd, got.a, flight.Succeeded, "ch_1").State)
+	})
+}

@@ -1,0 +1,279 @@
+package remote_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+	"github.com/flightd/flightd/remote"
+)
+
+// A lost answer to an open costs nothing: the same nonce gets the same answer, whatever session the repeat brings, from this
+// node and from the next one.
+func TestHazard10_Repeats(t *testing.T) {
+	for name, ofSession := range map[string]bool{"session": true, "one shot": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+				req := openOf("1", `{}`, flight.Policy{}, 1)
+				if ofSession {
+					req.Session = session(t, fd)
+				}
+				fd.Ledger.LoseAnswers(2)
+				a := proceed(t, fd, req)
+				next := fd.Restart(t, flightdtest.Options{})
+				for i, session := range []flight.SessionID{req.Session, "", session(t, fd)} {
+					again := req
+					again.Session = session
+					for _, at := range []*flightdtest.Flightd{fd, next} {
+						b := proceed(t, at, again)
+						require.Equal(t, a.FencingToken, b.FencingToken, "repeat %d", i)
+						require.Equal(t, a.Session, b.Session, "the attempt's session")
+					}
+				}
+				require.EqualValues(t, 1, fd.Flight(req.Key).AttemptCount)
+				require.Equal(t, 1, claimsOf(t, fd))
+				report(t, next, a, flight.NotDone, "")
+				_, err := fd.Remote().Open(t.Context(), req)
+				requireAs[*effect.Fenced](t, err) // that nonce has had its attempt
+				req.Nonce = flight.Nonce{2}
+				d := proceed(t, fd, req)
+				require.EqualValues(t, 1, d.Previous.Number)
+				require.Equal(t, flight.NotDone, d.Previous.Outcome)
+			})
+		})
+	}
+}
+
+// The connection is cut while the open is under way: what it opened is there when the caller comes back, and nobody abandons
+// it meanwhile.
+func TestHazard08_CallerGoesInMidOpen(t *testing.T) {
+	for _, point := range []string{"before-open", "during-open", "after-open"} {
+		t.Run(point, func(t *testing.T) {
+			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+				ctx, cut := context.WithCancel(t.Context())
+				other := fd.Restart(t, flightdtest.Options{ConfigureRemote: func(cfg *remote.Config) {
+					cfg.Crash = func(p string) {
+						if p == point {
+							cut()
+						}
+					}
+				}})
+				req := openOf("1", `{}`, flight.Policy{}, 1)
+				_, err := other.Remote().Open(ctx, req)
+				require.ErrorIs(t, err, context.Canceled)
+				asleep(t, 5*time.Second)
+				require.NotNil(t, fd.Flight(req.Key).OpenAttempt())
+				a := proceed(t, fd, req)
+				require.EqualValues(t, 1, a.Flight.AttemptCount)
+				report(t, other, a, flight.Succeeded, "ch_1")
+				require.Zero(t, claimsOf(t, fd))
+			})
+		})
+	}
+}
+
+// A caller without a nonce of its own cannot come back: what was opened for one that has gone is abandoned, and leaves neither
+// a doubt nor a key that waits for the end of its session.
+func TestCallerGoesThatCannotComeBack(t *testing.T) {
+	for name, ofSession := range map[string]bool{"session": true, "one shot": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+				ctx, cut := context.WithCancel(t.Context())
+				other := fd.Restart(t, flightdtest.Options{ConfigureRemote: func(cfg *remote.Config) {
+					cfg.Crash = func(p string) {
+						if p == "after-open" {
+							cut()
+						}
+					}
+				}})
+				req := openOf("1", `{}`, flight.Policy{}, 0)
+				req.Unnamed = true
+				if ofSession {
+					req.Session = session(t, other)
+				}
+				answer, err := other.Remote().Open(ctx, req)
+				require.ErrorIs(t, err, context.Canceled, "%v", answer.Decision)
+				require.Zero(t, claimsOf(t, fd))
+				require.Equal(t, flight.Queued, fd.Flight(req.Key).State)
+				require.Equal(t, ofSession, contains(fd.Leases.World.Sessions(), fd.Flight(req.Key).Newest().Session.ID))
+				asleep(t, time.Minute)
+				require.False(t, fd.Flight(req.Key).Tainted())
+				proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 2))
+			})
+		})
+	}
+}
+
+// An Open is in the log of a leader that has lost its quorum, and will be committed by the next one. Its caller repeats it and
+// is let act; nobody takes that back.
+func TestHazard08_AZombieOpenIsTheCallersOwn(t *testing.T) {
+	for name, ofSession := range map[string]bool{"session": true, "one shot": false} {
+		t.Run(name, func(t *testing.T) {
+			twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+				req := openOf("1", `{}`, flight.Policy{}, 1)
+				if ofSession {
+					req.Session = session(t, there)
+					defer keepRenewed(t, there, req.Session)()
+				}
+				a.set(accessStuck)
+				_, err := here.Remote().Open(t.Context(), req)
+				require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
+				acts := proceed(t, there, req) // what a client does with a 503: the same open at the next server
+				for _, reply := range a.deliver(t.Context()) {
+					require.NotEqual(t, flight.Fenced, reply.Decision)
+				}
+				renew(t, there, acts.Session, 20*time.Second)
+				second, err := here.Remote().Open(t.Context(), openOf("1", `{}`, flight.Policy{}, 2))
+				requireAs[*effect.Busy](t, err)
+				require.Empty(t, second.Decision)
+				f := report(t, there, acts, flight.Succeeded, "ch_1")
+				require.EqualValues(t, 1, f.AttemptCount)
+				require.False(t, f.Tainted())
+				require.Zero(t, claimsOf(t, there))
+			})
+		})
+	}
+}
+
+// One node hears no answer to its Open. The caller goes to another node, which lets it act; the attempt stays its own, however
+// long the first node does not hear.
+func TestHazard08_AnotherNodeLetsItAct(t *testing.T) {
+	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		a.set(accessDeaf)
+		_, err := here.Remote().Open(t.Context(), req)
+		require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
+		acts := proceed(t, there, req)
+		renew(t, there, acts.Session, 10*time.Minute)
+		a.set(accessClear)
+		asleep(t, time.Second)
+		require.Equal(t, 1, claimsOf(t, there))
+		_, err = here.Remote().Open(t.Context(), openOf("1", `{}`, flight.Policy{}, 2))
+		requireAs[*effect.Busy](t, err)
+		f := report(t, here, acts, flight.Succeeded, "ch_1")
+		require.EqualValues(t, 1, f.AttemptCount)
+		require.Zero(t, claimsOf(t, there))
+	})
+}
+
+// A node answers a repeat from its own view, however old that is, but only after the attempt's session was renewed. Where
+// that has ended it answers lease_lost, and the caller takes the doubt back.
+func TestHazard29_ARepeatAtANodeThatLagsBehind(t *testing.T) {
+	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		req.Session = session(t, there)
+		acts := proceed(t, there, req)
+		a.stopReading()
+		require.Equal(t, acts.FencingToken, proceed(t, here, req).FencingToken)
+		there.Leases.World.Expire(req.Session) // while this node trusts it
+		asleep(t, 3*time.Second)
+		require.Equal(t, flight.InDoubt, there.Flight(req.Key).State)
+		_, err := here.Remote().Open(t.Context(), req)
+		requireAs[*effect.LeaseLost](t, err)
+		require.NoError(t, here.Remote().Abandon(t.Context(), abandonOf(here, req)))
+		require.Equal(t, flight.Queued, there.Flight(req.Key).State)
+		require.False(t, there.Flight(req.Key).Tainted())
+		a.readOn()
+		req.Nonce, req.Session = flight.Nonce{2}, ""
+		proceed(t, here, req)
+	})
+}
+
+// A node that knows nothing of the attempt proposes the repeat. The session that it took for it ends; the attempt's does not.
+func TestHazard29_ARepeatAtANodeThatKnowsNothing(t *testing.T) {
+	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		a.stopReading()
+		acts := proceed(t, there, req)
+		released(t)
+		sessions := len(there.Leases.World.Sessions())
+		b := proceed(t, here, req)
+		require.Equal(t, acts.FencingToken, b.FencingToken)
+		require.Equal(t, acts.Session, b.Session)
+		released(t)
+		require.LessOrEqual(t, len(there.Leases.World.Sessions()), sessions+8, "the pool of the second node, and nothing else")
+		require.Equal(t, 1, claimsOf(t, there))
+		_, err := here.Remote().Renew(t.Context(), acts.Session, remote.Renewal{})
+		require.NoError(t, err)
+		report(t, here, b, flight.Succeeded, "ch_1")
+		require.Zero(t, claimsOf(t, there))
+		require.NotContains(t, there.Leases.World.Sessions(), acts.Session)
+	})
+}
+
+// An attempt was lost before its opener heard of it. The nonce is fenced; its caller says that nothing was sent, and no doubt
+// is left.
+func TestHazard07_LostBeforeItsCallerHeard(t *testing.T) {
+	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+		req := openOf("1", `{}`, flight.Policy{}, 1)
+		a.set(accessDeaf)
+		_, err := here.Remote().Open(t.Context(), req)
+		require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
+		asleep(t, 20*time.Second) // the session is renewed by nobody
+		require.Equal(t, flight.InDoubt, there.Flight(req.Key).State)
+		for _, at := range []*flightdtest.Flightd{there, here} {
+			_, err = at.Remote().Open(t.Context(), req)
+			requireAs[*effect.Fenced](t, err) // not in_doubt, which would be final
+			a.set(accessClear)
+		}
+		require.NoError(t, there.Remote().Abandon(t.Context(), abandonOf(there, req)))
+		require.Equal(t, flight.Queued, there.Flight(req.Key).State)
+		req.Nonce = flight.Nonce{2}
+		proceed(t, there, req)
+	})
+}
+
+// A caller is answered in_doubt from a view where nothing was proposed, and by the ledger, which marks the nonce, where
+// something was.
+func TestInDoubt(t *testing.T) {
+	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+		a.stopReading()
+		acts := proceed(t, there, openOf("1", `{}`, flight.Policy{}, 1))
+		waits, lags := openOf("1", `{}`, flight.Policy{}, 2), openOf("1", `{}`, flight.Policy{}, 3)
+		waits.Wait, lags.Wait = time.Minute, time.Minute
+		answered := make(chan error, 1)
+		go func() { _, err := there.Remote().Open(t.Context(), waits); answered <- err }()
+		synctest.Wait()
+		report(t, there, acts, flight.Unknown, "")
+		require.False(t, requireAs[*effect.InDoubt](t, <-answered).Proposed, "it has only waited")
+
+		// A node whose view is old proposes. The ledger marks the nonce, and a repeat gets the same answer.
+		for range 2 {
+			_, err := here.Remote().Open(t.Context(), lags)
+			require.True(t, requireAs[*effect.InDoubt](t, err).Proposed)
+			a.readOn()
+		}
+		there.Resolve(t, waits.Key, flight.DidNotHappen, "", nil)
+		_, err := here.Remote().Open(t.Context(), lags)
+		requireAs[*effect.Fenced](t, err) // its caller has left: nothing opens
+		released(t)
+		require.NotContains(t, there.Leases.World.Sessions(), acts.Session)
+	})
+}
+
+// A flight that turns doubtful while a caller waits that has proposed: the answer comes from the ledger.
+func TestInDoubtAfterBusy(t *testing.T) {
+	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
+		req := openOf("1", `{}`, flight.Policy{}, 2)
+		req.Wait = time.Minute
+		a.stopReading()
+		acts := proceed(t, there, openOf("1", `{}`, flight.Policy{}, 1))
+		answered := make(chan error, 1)
+		go func() { _, err := here.Remote().Open(t.Context(), req); answered <- err }()
+		asleep(t, 3*time.Second)
+		a.readOn()
+		asleep(t, 3*time.Second)
+		require.Empty(t, answered)
+		report(t, there, acts, flight.Unknown, "")
+		require.True(t, requireAs[*effect.InDoubt](t, <-answered).Proposed)
+		there.Resolve(t, req.Key, flight.DidNotHappen, "", nil)
+		_, err := there.Remote().Open(t.Context(), req)
+		requireAs[*effect.Fenced](t, err)
+	})
+}

@@ -1,0 +1,106 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/executor"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/answer"
+)
+
+// Report brings the outcome of an attempt. It needs only the token: the ledger decides, not a clock, and no lease.
+// *effect.Unavailable with code report_pending: the report is kept and will be committed; the effect must not be repeated.
+// *effect.Fenced: the attempt is over, and the report is kept as evidence. *effect.Missing: the request names no key, and
+// this node does not know the flight.
+//
+// If the process dies before the report is committed or spooled, the caller repeats it. If it dies after that, a repeat
+// changes nothing.
+func (s *Service) Report(ctx context.Context, req ReportRequest) (*flight.Flight, error) {
+	if req.Outcome < flight.Succeeded || req.Outcome > flight.Unknown {
+		return nil, &flight.InvalidError{Field: "outcome", Detail: "an outcome is succeeded, refused, not_done or unknown"}
+	}
+	token, generation, err := flight.OpenSeal(req.FencingToken, s.cfg.Memory.Header().Secret, req.ID)
+	switch {
+	case err != nil:
+		return nil, err
+	case token.Number&probeBit != 0:
+		return nil, &flight.InvalidError{Field: "fencing_token", Detail: "this is the probe of a look-up, not the token of an attempt: bring it to verdict"}
+	}
+	if req.Key.IsZero() {
+		f, err := s.cfg.Ledger.Flight(req.ID)
+		switch {
+		case err != nil:
+			return nil, answer.Unavailable(flight.Key{}, err)
+		case f == nil:
+			return nil, &effect.Missing{ID: req.ID}
+		case f.Key.IsZero():
+			return f, &effect.Fenced{} // a tombstone, which keeps no evidence
+		}
+		req.Key = f.Key
+	}
+	if req.Key.FlightID() != req.ID {
+		return nil, &flight.InvalidError{Field: "key", Detail: "this is not the key of the flight"}
+	}
+	s.cfg.Crash(beforeReport)
+	// From here on the outcome survives this process if it can be written anywhere at all; the caller keeps it until it is
+	// answered.
+	reply, err := s.cfg.Ledger.Report(ctx, &flight.Report{
+		Key: req.Key, Generation: generation, Token: token, Outcome: req.Outcome, ExternalID: req.ExternalID, Body: req.Body, Error: req.Error,
+	})
+	switch {
+	case errors.Is(err, executor.ErrPending), errors.Is(err, executor.ErrAmbiguous):
+		return nil, &effect.Unavailable{Code: "report_pending", Cause: err}
+	case err != nil:
+		return nil, answer.Unavailable(req.Key, err)
+	}
+	s.cfg.Crash(afterReport)
+	s.cfg.Events.NoteReport(&reply, token.Number, req.Outcome)
+	s.release(req.Key, reply.Flight, func(a *flight.Attempt) bool { return a.Token() == token })
+	if reply.Decision != flight.Accepted {
+		return reply.Flight, &effect.Fenced{Key: req.Key}
+	}
+	return reply.Flight, nil
+}
+
+// Abandon takes the word of the caller that made the nonce: nothing was sent, and nothing ever will be under it. From then
+// on the nonce opens nothing. *effect.OpenExpired: its not_after is too far ahead for any open to be valid.
+// *effect.Unavailable: not known whether it was recorded; abandon again.
+func (s *Service) Abandon(ctx context.Context, req AbandonRequest) error {
+	switch {
+	case req.Key.IsZero():
+		return &flight.InvalidError{Field: "id", Detail: "the abandon names no key"}
+	case req.Nonce == (flight.Nonce{}):
+		return &flight.InvalidError{Field: "nonce", Detail: "an abandon names the nonce of its open"}
+	case req.NotAfter <= 0:
+		return &flight.InvalidError{Field: "not_after", Detail: "an abandon carries the not_after of its open: until then the nonce is remembered"}
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return s.abandon(s.asking.Context(), &req)
+}
+
+func (s *Service) abandon(ctx context.Context, c *AbandonRequest) error {
+	before, _ := s.cfg.Ledger.Flight(c.Key.FlightID())
+	reply, err := s.propose(ctx, &flight.Abandon{Key: c.Key, Nonce: c.Nonce, NotAfter: c.NotAfter,
+		StoreEpoch: s.cfg.Memory.Header().StoreEpoch, Error: c.Error})
+	switch {
+	case err != nil:
+		return answer.Unavailable(c.Key, err)
+	case reply.Decision == flight.OpenExpired:
+		return &effect.OpenExpired{Key: c.Key, LedgerTime: s.cfg.Memory.Now()}
+	case reply.Decision == flight.Exhausted:
+		return exhausted(c.Key)
+	case reply.Decision != flight.Accepted && reply.Flight.OpenAttempt() != nil && reply.Flight.Newest().Nonce == c.Nonce:
+		return &effect.Fenced{Key: c.Key} // it waits for its callback: its effect has started
+	case reply.Decision != flight.Accepted:
+		return &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("%s: the ledger was restored meanwhile, or this node is behind", c.Key)}
+	}
+	s.release(c.Key, reply.Flight, func(a *flight.Attempt) bool { return a.Nonce == c.Nonce })
+	if before.Looking() && before.Probe.Nonce == c.Nonce && before.Probe.Session.OneShot {
+		s.background(func(ctx context.Context) { s.withdraw(ctx, c.Key, before.Probe.Session.ID) })
+	}
+	return nil
+}

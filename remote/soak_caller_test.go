@@ -1,0 +1,359 @@
+package remote_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/remote"
+)
+
+// soakCaller is a caller that follows the protocol, for one key.
+type soakCaller struct {
+	*soak
+	key        flight.Key
+	submission flight.Submission
+	p          *provider
+	kept       bool // it has a session of its own; else nodes make one for each open
+	made       uint32
+
+	// The rest is used by one goroutine at a time: the caller is at work, or renews.
+	session   flight.SessionID
+	trusts    time.Time // until when
+	nonces    map[flight.Nonce]*nonceState
+	number    uint32    // of the attempt for which it was answered proceed, until it has decided to start or not to; 0: none
+	renewNext time.Time // when it renews
+}
+
+// nonceState is what a caller remembers of a nonce until its session ends.
+type nonceState struct {
+	gaveUp   bool                  // before its effect started
+	report   *remote.ReportRequest // of the effect that was started
+	first    time.Time             // when its open was sent first
+	notAfter flight.Time
+	requests int
+}
+
+func (c *soakCaller) timed() bool { return c.submission.Policy.AttemptTimeout > 0 }
+
+// live is the caller's life: some calls, one after another, unless it dies.
+func (c *soakCaller) live() {
+	defer c.noteMayNotAct(c)
+	for range 4 {
+		c.pause(c.nap(20 * time.Second))
+		if !c.call() {
+			c.count("died")
+			return
+		}
+	}
+	c.pause(20 * time.Second) // it keeps its session for a while, and says what its renewals ask
+}
+
+// pause lets time pass, and renews meanwhile.
+func (c *soakCaller) pause(d time.Duration) {
+	for end := time.Now().Add(d); ; {
+		left := time.Until(end)
+		if left <= 0 {
+			return
+		}
+		if next := time.Until(c.renewNext); c.session != "" && next < left {
+			time.Sleep(max(0, next))
+			c.renew()
+			continue
+		}
+		time.Sleep(left)
+	}
+}
+
+// frozen lets time pass without any renewal, as SIGSTOP does.
+func (c *soakCaller) frozen(d time.Duration) { time.Sleep(d) }
+
+func (c *soakCaller) renew() {
+	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Second)
+	defer cancel()
+	c.renewNext = time.Now().Add(4 * time.Second)
+	sent, id := time.Now(), c.session
+	a, err, answered := asked(ctx, func(ctx context.Context) (remote.SessionAnswer, error) {
+		return c.any().Renew(ctx, id, remote.Renewal{OpenDigest: "of what it believes"})
+	})
+	lost := new(effect.LeaseLost)
+	switch {
+	case !answered:
+	case err == nil:
+		c.trust(sent, a.Trust)
+		c.checkStillOpen()
+		for _, o := range a.Open {
+			c.handleListed(o)
+		}
+	case errors.As(err, &lost):
+		c.session, c.trusts = "", time.Time{}
+		c.noteMayNotAct(c)
+	}
+}
+
+func (c *soakCaller) trust(sent time.Time, d time.Duration) {
+	if until := sent.Add(d); until.After(c.trusts) {
+		c.trusts = until
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, may := c.mayAct[c.key][c]; may {
+		c.mayAct[c.key][c] = c.trusts
+	}
+}
+
+// handleListed is rule 8 of the protocol: what the owner of a session does about an attempt that a renewal lists.
+func (c *soakCaller) handleListed(o remote.OpenAttempt) {
+	state := c.nonces[o.Nonce]
+	switch {
+	case state == nil: // of an earlier life
+		c.t.Errorf("%s: a renewal lists a nonce that nobody made", c.key)
+	case state.report != nil:
+		c.count("reported again")
+		c.tell(func(ctx context.Context) error { _, err := c.any().Report(ctx, *state.report); return err })
+	case state.gaveUp:
+		c.count("abandoned by renewal")
+		c.tell(func(ctx context.Context) error { return c.any().Abandon(ctx, c.abandonment(o.Nonce)) })
+	}
+}
+
+// tell says something once. true: it was answered, or refused for good.
+func (c *soakCaller) tell(f func(ctx context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Second+c.nap(5*time.Second))
+	defer cancel()
+	_, err, answered := asked(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	fenced := new(effect.Fenced)
+	return answered && c.n(10) > 0 && (err == nil || errors.As(err, &fenced))
+}
+
+func (c *soakCaller) abandonment(n flight.Nonce) remote.AbandonRequest {
+	return remote.AbandonRequest{Key: c.key, Nonce: n, NotAfter: c.nonces[n].notAfter}
+}
+
+// giveUp is the word that nothing was sent, nor will be, until it is answered.
+func (c *soakCaller) giveUp(n flight.Nonce) {
+	c.number = 0
+	c.noteMayNotAct(c)
+	c.nonces[n].gaveUp = true
+	for !c.tell(func(ctx context.Context) error { return c.any().Abandon(ctx, c.abandonment(n)) }) {
+		c.pause(c.nap(time.Second))
+	}
+	c.count("abandoned")
+}
+
+// newNonce makes a nonce, with its not_after.
+func (c *soakCaller) newNonce() (n flight.Nonce) {
+	c.made++
+	copy(n[:], c.key.String()[len("billing/charge/"):])
+	binary.BigEndian.PutUint32(n[8:], c.made)
+	binary.BigEndian.PutUint32(n[12:], uint32(c.n(1<<30)))
+	c.nonces[n] = &nonceState{first: time.Now(), notAfter: c.ledger.Now().Add(30 * time.Second)}
+	return n
+}
+
+func (c *soakCaller) request(n flight.Nonce) remote.OpenRequest {
+	c.nonces[n].requests++
+	req := remote.OpenRequest{Key: c.key, Submission: c.submission, Nonce: n, NotAfter: c.nonces[n].notAfter, Owner: "caller"}
+	if c.n(2) == 0 {
+		req.Wait = c.nap(30 * time.Second)
+	}
+	if c.kept {
+		req.Session = c.session
+	}
+	return req
+}
+
+// call opens until there is a final answer, and does what that says; false: the caller has died.
+func (c *soakCaller) call() bool {
+	if c.kept && c.session == "" {
+		ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Second)
+		sent := time.Now()
+		a, err, answered := asked(ctx, func(ctx context.Context) (remote.SessionAnswer, error) {
+			return c.any().NewSession(ctx, 0, "caller")
+		})
+		cancel()
+		if !answered || err != nil {
+			return true
+		}
+		c.session, c.trusts = a.Session, time.Time{}
+		c.trust(sent, a.Trust)
+	} else if !c.kept {
+		c.session, c.trusts = "", time.Time{}
+	}
+	return c.open(c.newNonce(), nil)
+}
+
+// open sends one open, or the verdict before it, until there is a final answer.
+func (c *soakCaller) open(n flight.Nonce, verdict *remote.VerdictRequest) bool {
+	state := c.nonces[n]
+	for end := time.Now().Add(5*time.Second + c.nap(time.Minute)); ; c.pause(c.nap(time.Second)) {
+		if time.Now().After(end) {
+			c.giveUp(n)
+			return true
+		}
+		if c.n(25) == 0 {
+			return false
+		}
+		a, sent, err, answered := c.send(n, verdict)
+		switch {
+		case !answered: // or nobody heard it
+		case err == nil && a.Decision == flight.Replay:
+			if r := a.Flight.Receipt; r == nil || r.ExternalID != "ch_1" {
+				c.t.Errorf("%s: receipt %+v", c.key, r)
+			}
+			c.count("replay")
+			return true
+		case err == nil && a.Decision == flight.Look:
+			return c.look(n, a, sent)
+		case err == nil:
+			return c.act(n, a, sent)
+		case c.final(err, state):
+			return true
+		}
+	}
+}
+
+// send sends the request, and perhaps a copy to another node, and waits for one answer.
+func (c *soakCaller) send(n flight.Nonce, verdict *remote.VerdictRequest) (a remote.OpenAnswer, sent time.Time, err error, answered bool) {
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Second+c.nap(40*time.Second))
+	defer cancel()
+	ask := func(at *node, req remote.OpenRequest) func(ctx context.Context) (remote.OpenAnswer, error) {
+		return func(ctx context.Context) (remote.OpenAnswer, error) {
+			if verdict != nil {
+				v := *verdict
+				v.Open = req
+				return at.Verdict(ctx, v)
+			}
+			return at.Open(ctx, req)
+		}
+	}
+	if c.n(5) == 0 { // a copy: its answer goes nowhere
+		copied := ask(c.any(), c.request(n))
+		go func() { _, _, _ = asked(ctx, copied) }()
+	}
+	sent = time.Now()
+	done := make(chan struct{})
+	first := ask(c.any(), c.request(n))
+	go func() {
+		defer close(done)
+		a, err, answered = asked(ctx, first)
+	}()
+	for open := true; open; { // it renews while it waits
+		wait := 2 * time.Second
+		select {
+		case <-done:
+			open = false
+		case <-time.After(wait):
+			if c.session != "" && time.Now().After(c.renewNext) {
+				c.renew()
+			}
+		}
+	}
+	return a, sent, err, answered && c.n(8) > 0
+}
+
+// final reports whether an error is the last word on a nonce: nothing was opened under it, and nothing will be.
+func (c *soakCaller) final(err error, state *nonceState) bool {
+	var (
+		conflict *effect.Conflict
+		expired  *effect.OpenExpired
+		busy     *effect.Busy
+		doubt    *effect.InDoubt
+	)
+	switch {
+	case errors.As(err, &conflict):
+		c.t.Errorf("%s: %v", c.key, err)
+	case errors.As(err, &expired):
+		c.count("open_expired")
+		return true
+	case errors.As(err, &doubt) && (doubt.Proposed || state.requests == 1):
+		c.count("in_doubt")
+		return true
+	case errors.As(err, &busy) && !busy.Proposed && state.requests == 1:
+		c.count("busy")
+		return true
+	}
+	return false
+}
+
+// checkStillOpen holds the ledger to what the caller trusts: while it may start, its attempt is open, and nobody has ended it.
+// Rule 3 (d) may end one that has declared a time-out.
+func (c *soakCaller) checkStillOpen() {
+	if c.number == 0 || c.timed() || !time.Now().Before(c.trusts) {
+		return
+	}
+	f, _ := c.ledger.Flight(c.key.FlightID())
+	if open := f.OpenAttempt(); open == nil || open.Number != c.number {
+		c.t.Errorf("%s: attempt %d may start for %v, and is over: %v, %+v", c.key, c.number, time.Until(c.trusts), f.State, f.Newest())
+	}
+}
+
+// adopt lets the caller trust and renew the session that an answer names (rule 6).
+func (c *soakCaller) adopt(a remote.OpenAnswer, sent time.Time) {
+	if c.session != a.Session {
+		c.session, c.trusts = a.Session, time.Time{}
+	}
+	c.trust(sent, a.Trust)
+}
+
+// act performs the effect, or does not, and reports it, until somebody has heard it; false: the caller dies instead.
+func (c *soakCaller) act(n flight.Nonce, a remote.OpenAnswer, sent time.Time) bool {
+	state := c.nonces[n]
+	c.adopt(a, sent)
+	c.number = a.Flight.AttemptNumber()
+	c.noteMayAct(c, c.number)
+	c.checkStillOpen()
+	c.pause(c.nap(3 * time.Second))
+	if c.n(4) == 0 {
+		c.frozen(c.nap(40 * time.Second))
+	}
+	starts := time.Now().Before(c.trusts) && (!c.timed() || time.Since(state.first) < c.submission.Policy.AttemptTimeout)
+	c.checkStillOpen()
+	fate := c.n(20)
+	word := reportOf(a, flight.Succeeded, "ch_1")
+	switch {
+	case fate == 0:
+		return false // before it acted
+	case !starts || fate < 6:
+		c.giveUp(n)
+		return true
+	case fate < 12:
+		word = reportOf(a, flight.NotDone, "") // the provider was out of reach
+		c.count("not done")
+	default:
+		c.p.act(a.IdempotencyKey)
+		c.count("acted")
+	}
+	state.report = &word
+	c.number = 0 // it starts nothing any more
+	c.noteMayNotAct(c)
+	c.pause(c.nap(15 * time.Second))
+	switch fate {
+	case 12:
+		return false // after its effect
+	case 13:
+		word = reportOf(a, flight.Unknown, "")
+	}
+	for !c.tell(func(ctx context.Context) error { _, err := c.any().Report(ctx, word); return err }) {
+		c.pause(c.nap(time.Second))
+	}
+	return true
+}
+
+// look asks the provider, and brings the verdict with a nonce of its own.
+func (c *soakCaller) look(n flight.Nonce, a remote.OpenAnswer, sent time.Time) bool {
+	c.count("look")
+	c.adopt(a, sent)
+	c.pause(c.nap(5 * time.Second))
+	v := &remote.VerdictRequest{ID: a.Flight.ID, Probe: a.Probe, Result: flight.DidNotHappen}
+	if id, found := c.p.find(a.IdempotencyKey); found {
+		v.Result, v.ExternalID, v.Body = flight.Happened, id, flight.NewBlob("", []byte(id), 100)
+	} else if c.n(5) == 0 {
+		v.Result = flight.NoVerb
+	}
+	c.nonces[n].gaveUp = true
+	return c.open(c.newNonce(), v)
+}

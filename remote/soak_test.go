@@ -1,0 +1,292 @@
+package remote_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/lease/leasetest"
+	"github.com/flightd/flightd/remote"
+)
+
+var (
+	soakSeeds = flag.Int("soak.seeds", 15, "how many seeds TestSoak runs")
+	soakSeed  = flag.Uint64("soak.seed", 0, "the first seed; 0: by chance")
+)
+
+// soak is a cluster in which everything goes wrong by chance. Two nodes serve callers that follow the protocol: they repeat
+// what was not answered, at any node, twice at once, or abandon it; they die, freeze, and look where they are sent to. Nodes
+// are killed and replaced; each loses its own way to the ledger, reads it late, and loses etcd; claims are deleted.
+type soak struct {
+	*cluster
+	over chan struct{}
+
+	mu      sync.Mutex
+	rnd     *rand.Rand
+	nodes   []*node
+	killed  int
+	mayAct  map[flight.Key]map[*soakCaller]time.Time // until when a caller that was answered proceed trusts its session
+	effects map[flight.Key]*provider
+	stats   map[string]int
+}
+
+// TestSoak lets the provider's own count of effects judge, and looks at every answer proceed whether somebody else may act.
+func TestSoak(t *testing.T) {
+	seeds, base := *soakSeeds, *soakSeed
+	if testing.Short() {
+		seeds = min(seeds, 3)
+	}
+	if base == 0 {
+		base = rand.Uint64()
+	}
+	for i := range seeds {
+		seed := base + uint64(i)
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { soakOnce(t, seed) })
+		})
+	}
+}
+
+func soakOnce(t *testing.T, seed uint64) {
+	s := &soak{cluster: newCluster(t), rnd: rand.New(rand.NewPCG(seed, 2)), over: make(chan struct{}), stats: map[string]int{},
+		mayAct: map[flight.Key]map[*soakCaller]time.Time{}, effects: map[flight.Key]*provider{}}
+	s.script = new(script)
+	s.nodes = []*node{s.node("n0", ""), s.node("n1", "")}
+	var callers, trouble sync.WaitGroup
+	for _, f := range []func(){s.troubleEtcd, s.troubleLedger, s.kill, s.removeClaims} {
+		trouble.Go(f)
+	}
+	for i := range 15 {
+		key := keyOf(fmt.Sprint(i))
+		p := &provider{say: func(string, ...any) {}, honours: i%3 == int(flight.Resend)}
+		s.effects[key] = p
+		policy := flight.Policy{Recovery: recoveries[i%3], AttemptTimeout: time.Duration(i%2) * 20 * time.Second}
+		for n := range 3 {
+			c := &soakCaller{soak: s, key: key, submission: submissionOf(`{}`, policy), p: p, kept: n > 0, nonces: map[flight.Nonce]*nonceState{}}
+			callers.Go(c.live)
+		}
+	}
+	callers.Wait()
+	close(s.over)
+	trouble.Wait()
+	s.heal()
+	asleep(t, 5*time.Minute) // all sessions are over
+	claims, err := s.nodes[0].leases.Claims(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, claims)
+	for key, p := range s.effects {
+		s.judge(key, p)
+	}
+	t.Logf("%d nodes killed; %v", s.killed, s.stats)
+}
+
+// judge holds one key against the promises, and makes sure that nothing blocks it.
+func (s *soak) judge(key flight.Key, p *provider) {
+	s.t.Helper()
+	f, err := s.ledger.Flight(key.FlightID())
+	require.NoError(s.t, err)
+	require.LessOrEqual(s.t, p.effects(), 1, "%s: effects", key)
+	if f == nil {
+		require.Zero(s.t, p.effects())
+		return
+	}
+	require.False(s.t, f.Overlap, "%s", key)
+	require.Nil(s.t, f.OpenAttempt(), "%s: nothing is left open: %v", key, f.State)
+	last := uint32(0)
+	for _, e := range s.ledger.History(key) {
+		if e.Kind == flight.EventOpened {
+			require.Greater(s.t, e.Attempt, last, "%s: numbers rise", key)
+			last = e.Attempt
+		}
+	}
+	switch f.State {
+	case flight.StateSucceeded:
+		require.Equal(s.t, 1, p.effects(), "%s succeeded", key)
+	case flight.StateFailed, flight.StateCancelled:
+		require.Zero(s.t, p.effects(), "%s ended without an effect", key)
+	default: // queued, looking or in doubt: it says so
+		require.True(s.t, p.effects() == 0 || f.Tainted(), "%s: %v, an effect that nobody knows of", key, f.State)
+		a, err := s.nodes[1].Open(s.t.Context(), remote.OpenRequest{Key: key, Submission: flight.Submission{Fingerprint: f.Fingerprint, Input: f.Input, Policy: f.Policy},
+			Nonce: flight.Nonce{99}, Wait: 40 * time.Second})
+		doubt := new(effect.InDoubt)
+		if err != nil {
+			require.ErrorAs(s.t, err, &doubt, "%s is blocked in state %v", key, f.State)
+		}
+		s.count("last " + a.Decision.String())
+	}
+}
+
+func (s *soak) n(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rnd.IntN(n)
+}
+
+func (s *soak) nap(most time.Duration) time.Duration { return time.Duration(s.n(int(most))) }
+
+func (s *soak) count(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats[what]++
+}
+
+// any gives any node.
+func (s *soak) any() *node {
+	i := s.n(2)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes[i]
+}
+
+// until calls f every so often until the soak is over.
+func (s *soak) until(most time.Duration, f func()) {
+	for {
+		select {
+		case <-s.over:
+			return
+		case <-time.After(s.nap(most)):
+			f()
+		}
+	}
+}
+
+func (s *soak) heal() {
+	for _, n := range s.nodes {
+		n.leases.Partition(leasetest.CutNothing)
+		n.leases.Slow(time.Millisecond)
+		n.access.deliver(s.t.Context())
+		n.access.readOn()
+	}
+	s.ledger.Heal()
+}
+
+func (s *soak) troubleEtcd() {
+	s.until(8*time.Second, func() {
+		n := s.any()
+		switch s.n(8) {
+		case 0, 1:
+			n.leases.Partition([...]leasetest.Cut{leasetest.CutRequests, leasetest.CutAnswers}[s.n(2)])
+		case 2:
+			n.leases.Suspend(s.nap(20 * time.Second))
+		case 3:
+			n.leases.LoseAnswers(1 + s.n(3))
+		case 4:
+			n.leases.Slow(s.nap(3 * time.Second))
+		default:
+			n.leases.Partition(leasetest.CutNothing)
+			n.leases.Slow(0)
+		}
+	})
+}
+
+// troubleLedger loses, delays and doubles what one node proposes, and makes it read late.
+func (s *soak) troubleLedger() {
+	s.until(8*time.Second, func() {
+		n := s.any()
+		switch s.n(8) {
+		case 0:
+			n.access.set(accessDeaf)
+		case 1:
+			n.access.set(accessStuck)
+		case 2:
+			n.access.stopReading()
+		case 3:
+			n.access.Lag(s.n(20))
+		case 4:
+			s.ledger.LoseAnswers(1 + s.n(3))
+		case 5:
+			n.access.readOn()
+		default:
+			copies := n.access.copies()
+			n.access.deliver(s.t.Context())
+			if s.n(2) == 0 {
+				n.access.deliverAgain(s.t.Context(), copies)
+			}
+		}
+	})
+}
+
+// kill kills a node, and starts another one in its place.
+func (s *soak) kill() {
+	s.until(2*time.Minute, func() {
+		i := s.n(2)
+		s.mu.Lock()
+		s.killed++
+		old := s.nodes[i]
+		name := fmt.Sprintf("n%d", s.killed+1)
+		s.mu.Unlock()
+		next := s.node(name, "")
+		s.mu.Lock()
+		s.nodes[i] = next
+		s.mu.Unlock()
+		go old.die("killed")
+		copies := old.access.copies()
+		if s.n(2) == 0 { // what it had on its way arrives after its end
+			time.Sleep(s.nap(20 * time.Second))
+			old.access.deliverAgain(s.t.Context(), copies)
+		}
+	})
+}
+
+// removeClaims deletes all claims, whoever acts under them: that harms nothing.
+func (s *soak) removeClaims() {
+	s.until(40*time.Second, func() {
+		n := s.any()
+		ctx, cancel := context.WithTimeout(s.t.Context(), time.Second)
+		defer cancel()
+		if claims, err := n.leases.Claims(ctx); err == nil {
+			_ = n.leases.RemoveClaims(ctx, claims)
+		}
+	})
+}
+
+// asked runs a call that may never be answered, because its node dies. It gives false then, or when ctx ends.
+func asked[T any](ctx context.Context, f func(ctx context.Context) (T, error)) (answer T, err error, answered bool) {
+	type back struct {
+		answer T
+		err    error
+	}
+	done := make(chan back, 1)
+	go func() {
+		a, err := f(ctx)
+		done <- back{a, err}
+	}()
+	select {
+	case b := <-done:
+		return b.answer, b.err, ctx.Err() == nil
+	case <-ctx.Done():
+		return answer, ctx.Err(), false
+	}
+}
+
+// noteMayAct holds an answer proceed against everybody else who was answered so.
+func (s *soak) noteMayAct(c *soakCaller, number uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.mayAct[c.key]
+	if all == nil {
+		all = map[*soakCaller]time.Time{}
+		s.mayAct[c.key] = all
+	}
+	for other, until := range all {
+		if other != c && !c.timed() && time.Now().Before(until) {
+			s.t.Errorf("%s: attempt %d may act, and so may another caller, for %v", c.key, number, time.Until(until))
+		}
+	}
+	all[c] = c.trusts
+}
+
+func (s *soak) noteMayNotAct(c *soakCaller) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mayAct[c.key], c)
+}

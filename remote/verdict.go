@@ -1,0 +1,85 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/answer"
+)
+
+// Verdict brings the result of a look-up, and answers like Open what may be done now. What it opens it opens under a nonce
+// of its own. A repeat with the same nonce gets the same attempt. *effect.Fenced: somebody else was sent to look since, or
+// something else was decided.
+//
+// If the process dies before the verdict is committed, nothing is known of it. If it dies after that, a repeat goes on with
+// the open.
+func (s *Service) Verdict(ctx context.Context, req VerdictRequest) (OpenAnswer, error) {
+	if req.Result != flight.Happened && req.Result != flight.DidNotHappen && req.Result != flight.NoVerb {
+		return OpenAnswer{}, &flight.InvalidError{Field: "result", Detail: "a look-up says happened, not_happened or unknown"}
+	}
+	start := time.Now()
+	f, number, generation, err := s.openProbe(&req)
+	if err != nil {
+		return OpenAnswer{}, err
+	}
+	o := req.Open
+	o.Unnamed = o.Unnamed || o.Nonce == (flight.Nonce{})
+	o.Key = f.Key
+	if err := checkOpen(&o); err != nil {
+		return OpenAnswer{}, err
+	}
+	looks := f.Looking() && f.Probe.Number == number
+	if looks && f.Probe.Nonce == o.Nonce {
+		return OpenAnswer{}, &flight.InvalidError{Field: "nonce", Detail: "a verdict brings a nonce of its own, not that of the open that was answered verify"}
+	}
+	reply, err := s.propose(s.asking.Context(), &flight.Verdict{
+		Key: f.Key, Generation: generation, Probe: number, Result: req.Result, ExternalID: req.ExternalID, Body: req.Body,
+	})
+	if err != nil {
+		return OpenAnswer{}, answer.Unavailable(f.Key, err)
+	}
+	if holder := f.Holder(); looks && holder != nil && holder.OneShot && holder.ID != o.Session {
+		s.background(func(ctx context.Context) { s.withdraw(ctx, f.Key, holder.ID) }) // it was made for the look-up alone
+	}
+	now := reply.Flight
+	switch {
+	case reply.Decision == flight.Missing, reply.Decision == flight.Fenced && (now.Looking() || now.Generation != generation):
+		return OpenAnswer{}, &effect.Fenced{Key: f.Key} // somebody else was sent to look, or the key was freed
+	case req.Result == flight.Happened && !answer.IsFinal(now):
+		return OpenAnswer{}, &effect.Fenced{Key: f.Key} // another word counted, but who has seen the effect must not act
+	}
+	s.settle.Forget(f.ID)
+	o.Submission = flight.Submission{Fingerprint: now.Fingerprint, Input: now.Input, Policy: now.Policy}
+	return s.serve(ctx, &openCall{Service: s, req: o, start: start, newer: now})
+}
+
+// probeBit marks the sealed number of a look-up: no key has so many attempts.
+const probeBit = 1 << 31
+
+func (s *Service) sealProbe(f *flight.Flight) string {
+	header := s.cfg.Memory.Header()
+	token := flight.Token{StoreEpoch: header.StoreEpoch, Number: f.Probe.Number | probeBit}
+	return token.Seal(header.Secret, f.ID, f.Generation, "")
+}
+
+// openProbe reads a sealed probe, and the flight that it is of.
+func (s *Service) openProbe(req *VerdictRequest) (f *flight.Flight, number, generation uint32, err error) {
+	header := s.cfg.Memory.Header()
+	token, generation, err := flight.OpenSeal(req.Probe, header.Secret, req.ID)
+	if err != nil || token.Number&probeBit == 0 {
+		return nil, 0, 0, &flight.InvalidError{Field: "probe", Detail: "this is not the probe of a look-up of this flight"}
+	}
+	f, err = s.cfg.Ledger.Flight(req.ID)
+	switch {
+	case err != nil:
+		return nil, 0, 0, answer.Unavailable(flight.Key{}, err)
+	case token.StoreEpoch != header.StoreEpoch, f != nil && f.Key.IsZero():
+		return nil, 0, 0, &effect.Fenced{}
+	case f == nil:
+		return nil, 0, 0, &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("flight %s is not known here yet", req.ID)}
+	}
+	return f, token.Number &^ probeBit, generation, nil
+}
