@@ -25,7 +25,7 @@ func TestBadInput(t *testing.T) {
 	token := `"fencing_token":"` + open.FencingToken + `"`
 	long := strings.Repeat("x", 256)
 	deep := strings.Repeat("[", 200) + strings.Repeat("]", 200)
-	const opens = "/v1/flights:open"
+	const opens, abandons = "/v1/flights:open", "/v1/flights:abandon"
 
 	type header []string
 	cases := []struct {
@@ -81,6 +81,14 @@ func TestBadInput(t *testing.T) {
 		{"fingerprint", opens, `{"action":"a","id":"1","fingerprint":"sha256:12"}`, wire.InputInvalid, "/fingerprint", nil},
 		{"zero fingerprint", opens, `{"action":"a","id":"1","fingerprint":"sha256:` + strings.Repeat("0", 64) + `"}`, wire.InputInvalid, "/fingerprint", nil},
 		{"long nonce", opens, `{"action":"a","id":"1","nonce":"` + long + `"}`, wire.InputInvalid, "/nonce", nil},
+		{"not_after without a nonce", opens, `{"action":"a","id":"1","not_after":1}`, wire.InputInvalid, "/not_after", nil},
+		{"negative not_after", opens, `{"action":"a","id":"1","nonce":"n","not_after":-1}`, wire.InputInvalid, "/not_after", nil},
+		{"not_after as a date", opens, `{"action":"a","id":"1","nonce":"n","not_after":"2026-01-31T12:00:00Z"}`, wire.InputInvalid, "/not_after", nil},
+		{"abandon of nothing", abandons, `{}`, wire.KeyRequired, "/action", nil},
+		{"abandon without a nonce", abandons, `{"action":"a","id":"1","not_after":1}`, wire.InputInvalid, "/nonce", nil},
+		{"abandon without not_after", abandons, `{"action":"a","id":"1","nonce":"n"}`, wire.InputInvalid, "/not_after", nil},
+		{"abandon with a token", abandons, `{"action":"a","id":"1","nonce":"n","not_after":1,"fencing_token":"x"}`, wire.InputInvalid, "/fencing_token", nil},
+		{"abandon in no namespace", abandons, `{"action":"a","id":"1","nonce":"n","not_after":1}`, wire.KeyInvalid, "Flightd-Namespace", header{"Flightd-Namespace", "a/b"}},
 		{"lone surrogate", opens, `{"action":"a","id":"1","owner":"\ud800"}`, wire.InputInvalid, "/owner", nil},
 		{"not UTF-8", opens, "{\"action\":\"a\",\"id\":\"1\",\"owner\":\"\xff\"}", wire.InputInvalid, "/owner", nil},
 		{"deep input", opens, `{"action":"a","id":"1","input":` + deep + `}`, wire.InputInvalid, "/input", nil},
@@ -94,6 +102,8 @@ func TestBadInput(t *testing.T) {
 		{"not a token", report, `{"fencing_token":"x","outcome":"succeeded"}`, wire.InputInvalid, "/fencing_token", nil},
 		{"token of another flight", report, `{"fencing_token":"` + other.FencingToken + `","outcome":"succeeded"}`, wire.InputInvalid, "/fencing_token", nil},
 		{"forged token", report, `{"fencing_token":"` + forge(open.FencingToken) + `","outcome":"succeeded"}`, wire.InputInvalid, "/fencing_token", nil},
+		{"key of another flight", report, `{` + token + `,"key":"default/charge/other","outcome":"succeeded"}`, wire.InputInvalid, "/key", nil},
+		{"not a key", report, `{` + token + `,"key":"other","outcome":"succeeded"}`, wire.KeyInvalid, "/key", nil},
 		{"no outcome", report, `{` + token + `}`, wire.InputInvalid, "/outcome", nil},
 		{"outcome", report, `{` + token + `,"outcome":"ok"}`, wire.InputInvalid, "/outcome", nil},
 		{"two bodies", report, `{` + token + `,"outcome":"succeeded","body":1,"body_base64":"eA=="}`, wire.InputInvalid, "/body_base64", nil},
@@ -112,11 +122,15 @@ func TestBadInput(t *testing.T) {
 		{"verdict", verdict, `{"probe":"x","result":"maybe"}`, wire.InputInvalid, "/result", nil},
 		{"effect that did not happen", verdict, `{"probe":"x","result":"not_happened","external_id":"ch_1"}`, wire.InputInvalid, "/result", nil},
 		{"effect that nobody knows of", verdict, `{"probe":"x","result":"unknown","body":{"id":"ch_1"}}`, wire.InputInvalid, "/result", nil},
+		{"not_after of a verdict without a nonce", verdict, `{"probe":"x","result":"not_happened","not_after":1}`, wire.InputInvalid, "/not_after", nil},
 		{"null as what did not happen", verdict, `{"probe":"x","result":"not_happened","body":null}`, wire.InputInvalid, "/result", nil},
 
 		{"session ttl", "/v1/sessions", `{"ttl_ms":1}`, wire.InputInvalid, "/ttl_ms", nil},
-		{"nonces", "/v1/sessions/x/renew", `{"nonces":"x"}`, wire.InputInvalid, "/nonces", nil},
-		{"nonces inside", "/v1/sessions/x/renew", `{"nonces":[1]}`, wire.InputInvalid, "/nonces", nil},
+		{"digest", "/v1/sessions/x/renew", `{"open_digest":"x"}`, wire.InputInvalid, "/open_digest", nil},
+		{"digest in capitals", "/v1/sessions/x/renew", `{"open_digest":"49EC49FE2AD166EF0B18FF7D94291CA8"}`, wire.InputInvalid, "/open_digest", nil},
+		{"after", "/v1/sessions/x/renew", `{"after":"x"}`, wire.InputInvalid, "/after", nil},
+		{"nonces", "/v1/sessions/x/renew", `{"nonces":[]}`, wire.InputInvalid, "/nonces", nil},
+		{"version seen", "/v1/sessions/x/renew", `{"seen":"1.0"}`, wire.InputInvalid, "/seen", nil},
 		{"close says something", "/v1/sessions/x/close", `{"a":1}`, wire.InputInvalid, "/a", nil},
 
 		{"no If-Match", doubt + "/resolve", `{"result":"fail","reason":"x"}`, wire.PreconditionRequired, "If-Match", nil},

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,11 +39,10 @@ func TestEveryCode(t *testing.T) {
 	over := d.proceed(`{"action":"charge","id":"over"}`)
 	require.Equal(t, http.StatusOK, d.report(over, `"outcome":"refused"`).status)
 	approve := flight.MustKey("default/charge/approve")
-	d.world.Do(&flight.Submit{Key: approve, Submission: flight.Submission{Fingerprint: flight.FingerprintBytes(nil), Policy: flight.Policy{Approval: true}}})
+	d.world.Apply(d.t, &flight.Submit{Key: approve, Submission: flight.Submission{Fingerprint: flight.FingerprintBytes(nil), Policy: flight.Policy{Approval: true}}})
 	gone := d.proceed(`{"action":"charge","id":"gone","retention":"1s"}`)
 	require.Equal(t, http.StatusOK, d.report(gone, `"outcome":"succeeded"`).status)
-	d.world.Pass(5e9)
-	d.world.Do(&flight.Expire{Key: flight.MustKey(gone.Key), Generation: 1})
+	d.world.Ledger.Advance(5 * time.Second)
 
 	cases := map[wire.Code]func() reply{
 		wire.KeyRequired:      func() reply { return d.post("/v1/flights:open", `{"action":"charge"}`) },
@@ -56,8 +57,22 @@ func TestEveryCode(t *testing.T) {
 		wire.InDoubt:         func() reply { return d.post("/v1/flights:open", `{"action":"charge","id":"doubt"}`) },
 		wire.Fenced:          func() reply { return d.report(over, `"outcome":"succeeded"`) },
 		wire.ApprovalPending: func() reply { return d.post("/v1/flights:open", `{"action":"charge","id":"approve"}`) },
-		wire.LeaseLost:       func() reply { return d.post("/v1/sessions/nobody/renew", `{"nonces":[]}`) },
-		wire.Expired:         func() reply { return d.post("/v1/flights:open", `{"action":"charge","id":"gone"}`) },
+		wire.LeaseLost:       func() reply { return d.post("/v1/sessions/nobody/renew", `{}`) },
+		wire.OpenExpired: func() reply {
+			return d.post("/v1/flights:open", `{"action":"charge","id":"late","nonce":"n","not_after":1}`)
+		},
+		wire.SessionInUse: func() reply {
+			s, path := d.newSession()
+			d.proceed(`{"action":"charge","id":"held","session":"` + s.Session + `"}`)
+			return d.post(path+"/close", `{}`)
+		},
+		wire.TooManyOpen: func() reply {
+			for n := range flight.MaxUsedNonces {
+				require.Equal(t, http.StatusOK, d.abandon("many", strconv.Itoa(n)).status)
+			}
+			return d.post("/v1/flights:open", `{"action":"charge","id":"many"}`)
+		},
+		wire.Expired: func() reply { return d.post("/v1/flights:open", `{"action":"charge","id":"gone"}`) },
 		wire.PreconditionFailed: func() reply {
 			return d.post("/v1/flights/"+doubt.FlightID+"/resolve", `{"result":"fail","reason":"x"}`, "If-Match", `"1.0"`)
 		},
@@ -95,7 +110,7 @@ func TestEveryCode(t *testing.T) {
 			r := reach()
 			p := requireProblem(t, r, class.Status, class.Code)
 			require.Equal(t, class.Retryable, p.Retryable)
-			if class.Status == http.StatusConflict || class.Status == http.StatusServiceUnavailable {
+			if class.Status == http.StatusConflict || class.Status == http.StatusServiceUnavailable || class.Status == http.StatusTooManyRequests {
 				require.NotEmpty(t, r.header.Get("Retry-After"))
 				require.Positive(t, p.RetryAfterMS)
 			}

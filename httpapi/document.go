@@ -42,9 +42,9 @@ func book() (*openapi.Document, error) {
 
 const preface = `flightd performs each business intent once. Any number of callers, retries and restarts may present the same key; one attempt at a time may act on it, the first outcome is stored as a receipt, and everybody gets that receipt.
 
-Requests are read strictly: an unknown field, a name that stands twice, a wrong type, or anything behind the document is refused, and nothing has been changed then. A field that is null is as if it were not there, but for ` + "`body`" + `. Answers may get more fields, and problems more codes, in later versions of v1: read them leniently.
+Requests are read strictly: an unknown field, a duplicate field, a wrong type or trailing data is rejected, and nothing has been changed then. A field that is null counts as missing, except ` + "`body`" + `. Answers may get more fields, and problems more codes, in later versions of v1: read them leniently.
 
-Times are RFC 3339 in UTC with milliseconds, durations are integers with ` + "`_ms`" + `. Every error is a problem document (RFC 9457) with a stable ` + "`code`" + `; its ` + "`type`" + ` leads to a page of this server.`
+Times are RFC 3339 in UTC with milliseconds, durations are integers with ` + "`_ms`" + `. The ledger has a time of its own, which never goes back: ` + "`not_after`" + ` is set by it, as an integer, in milliseconds since 1970. Every answer carries the ledger's time in the header ` + "`Flightd-Ledger-Time`" + `; ask ` + "`GET /version`" + ` for it once, count on by your own monotonic clock, and correct it by later answers. Every error is a problem document (RFC 9457) with a stable ` + "`code`" + `; its ` + "`type`" + ` leads to a page of this server.`
 
 // openapi serves GET /openapi.json. The document is made when it is first asked for.
 func (a *api) openapi() http.HandlerFunc {

@@ -6,13 +6,13 @@ import (
 	"net/http"
 
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/remote"
 )
 
 // suppressed reports whether an open was a duplicate: it came to a flight that somebody else performs, has performed or
 // may have performed, and was answered without another effect. A conflict is none: it meant something else.
-func suppressed(answer executor.OpenAnswer, err error) bool {
+func suppressed(answer remote.OpenAnswer, err error) bool {
 	if err == nil {
 		return answer.Decision == flight.Replay
 	}

@@ -219,7 +219,7 @@ func (a *api) failFeed(w http.ResponseWriter, r *http.Request, err error) {
 	var cut *CutError
 	var ahead *AheadError
 	p := newProblem(wire.Expired)
-	p.Title = "There is no going on from there"
+	p.Title = "The event position is no longer available"
 	switch {
 	case errors.As(err, &cut):
 		p.Detail = "what happened before " + cut.First.String() + " is no longer in the feed"
@@ -271,7 +271,7 @@ func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.In
 	}
 	for name, values := range params {
 		if !slices.Contains(allowed, name) {
-			return q, wire.BadParameter(name, "there is no such parameter here; there are %s", strings.Join(allowed, ", "))
+			return q, wire.BadParameter(name, "unknown parameter; allowed: %s", strings.Join(allowed, ", "))
 		}
 		if bad := q.parameter(name, values); bad != nil {
 			return q, bad

@@ -51,6 +51,7 @@ func (d *door) stream(path string, header ...string) *tail {
 	require.Equal(d.t, http.StatusOK, resp.StatusCode)
 	require.Equal(d.t, "text/event-stream", resp.Header.Get("Content-Type"))
 	require.Equal(d.t, "no-store", resp.Header.Get("Cache-Control"))
+	requireLedgerTime(d.t, resp.Header)
 	s := &tail{t: d.t, lines: bufio.NewScanner(resp.Body), close: func() { cancel(); _ = resp.Body.Close() }}
 	d.t.Cleanup(s.close)
 	return s
@@ -247,8 +248,14 @@ func TestStreamKeepsItsPlace(t *testing.T) {
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
 	f := into[wire.Flight](t, d.get("/v1/flights/"+a.FlightID))
-	for m := first; m.id != f.Version; m = s.next() {
+	ended, err := flight.ParseVersion(f.Version)
+	require.NoError(t, err)
+	for m, place := first, (flight.Version{}); ended.Later(place); m = s.next() {
 		require.Empty(t, m.data)
+		if m.id != "" {
+			place, err = flight.ParseVersion(m.id)
+			require.NoError(t, err)
+		}
 	}
 }
 
@@ -271,7 +278,7 @@ func TestFeedThatWasCut(t *testing.T) {
 	m = s.data()
 	require.Equal(t, "gap", m.name)
 	require.Equal(t, "100.0", m.id)
-	require.JSONEq(t, `{"after":"2.0","until":"100.0"}`, m.data)
+	require.Regexp(t, `^{"after":"[0-9]+\.0","until":"100\.0"}$`, m.data)
 }
 
 // TestFlightAsStream: its history, what happens from now on, and its duplicates; the end of its retention ends it.
@@ -302,8 +309,8 @@ func TestFlightAsStream(t *testing.T) {
 	require.Len(t, into[wire.History](t, d.get(path, "Last-Event-ID", h.Events[1].ID)).Events, 1)
 	require.Empty(t, into[wire.History](t, d.get(path+"?after="+reported.id)).Events)
 
-	d.world.Pass(time.Minute)
-	d.world.Do(&flight.Expire{Key: flight.MustKey("default/charge/1"), Generation: 1})
+	d.world.Ledger.Advance(time.Minute)
+	require.Equal(t, flight.Expired, d.world.Flight(flight.MustKey("default/charge/1")).State)
 	m := s.data()
 	for m.name == "duplicates" {
 		m = s.data()
@@ -317,11 +324,7 @@ func TestFlightAsStream(t *testing.T) {
 // TestDuplicatesAreCounted: of those who come to a flight that is not theirs, and of nobody else.
 func TestDuplicatesAreCounted(t *testing.T) {
 	d := newDoor(t)
-	count := func(id flight.ID) uint64 {
-		sum, err := d.world.Tally(id)
-		require.NoError(t, err)
-		return sum.Count
-	}
+	count := func(id flight.ID) uint64 { return d.world.Tally(id).Count }
 	id := flight.MustKey("default/charge/1").FlightID()
 	a := d.proceed(`{"action":"charge","id":"1","nonce":"n"}`)
 	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"1","wait_ms":0}`), http.StatusConflict, wire.InFlight)
@@ -336,8 +339,7 @@ func TestDuplicatesAreCounted(t *testing.T) {
 	d.doubtful("2")
 	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"2"}`), http.StatusConflict, wire.InDoubt)
 	require.Equal(t, uint64(1), count(flight.MustKey("default/charge/2").FlightID()), "one that was told of the doubt")
-	sum, _ := d.world.Tally(id)
-	require.Equal(t, "127.0.0.1", sum.Callers[1].Who, "who says nothing of itself has an address")
+	require.Equal(t, "127.0.0.1", d.world.Tally(id).Callers[1].Who, "who says nothing of itself has an address")
 }
 
 // slowReader is an answer that nobody reads: a write to it lasts until its deadline.
@@ -363,7 +365,7 @@ func (s *slowReader) Write(b []byte) (int, error) {
 
 // TestSlowReader: it holds up nobody, and is cut off.
 func TestSlowReader(t *testing.T) {
-	world := httpapitest.NewWorld()
+	world := httpapitest.New(t)
 	api := httpapi.New(world.Config())
 	s := &slowReader{ResponseRecorder: httptest.NewRecorder(), stuck: make(chan struct{}), cutOff: make(chan struct{})}
 	over := make(chan struct{})
@@ -375,9 +377,9 @@ func TestSlowReader(t *testing.T) {
 	}()
 	<-s.stuck
 	for n := range 1000 { // the ledger goes on
-		require.True(t, world.Do(&flight.Submit{Key: flight.MustKey(fmt.Sprintf("a/b/%d", n))}).Changed)
+		require.True(t, world.Apply(t, &flight.Submit{Key: flight.MustKey(fmt.Sprintf("a/b/%d", n))}).Changed)
 	}
-	page, err := world.Read(flight.Version{}, 1)
+	page, err := world.Config().Feed.Read(flight.Version{}, 1)
 	require.NoError(t, err)
 	require.NotEmpty(t, page.Events, "and so do other readers")
 	close(s.cutOff)

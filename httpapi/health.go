@@ -36,6 +36,6 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 // version serves GET /version.
 func (a *api) version(w http.ResponseWriter, r *http.Request) {
 	v := a.cfg.Version
-	v.Go = runtime.Version()
+	v.Go, v.LedgerTime = runtime.Version(), int64(a.cfg.Ledger.Now())
 	a.sendValue(w, r, http.StatusOK, v)
 }

@@ -6,11 +6,15 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/internal/wire"
@@ -18,16 +22,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// door is a server over a world, and a caller who speaks plain HTTP.
+// door is a server over flightd in memory, and a caller that speaks plain HTTP.
 type door struct {
 	t     *testing.T
 	world *httpapitest.World
 	url   string
+
+	notAfter map[string]flight.Time // by nonce
 }
 
 func newDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
 	t.Helper()
-	world := httpapitest.NewWorld()
+	world := httpapitest.New(t)
 	cfg := world.Config()
 	for _, c := range change {
 		c(&cfg)
@@ -66,7 +72,18 @@ func (d *door) send(method, path, body string, header ...string) reply {
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	require.NoError(d.t, err)
+	if !strings.HasPrefix(path, "/metrics") { // which is no part of the API
+		requireLedgerTime(d.t, resp.Header)
+	}
 	return reply{status: resp.StatusCode, header: resp.Header, body: data}
+}
+
+// requireLedgerTime checks that an answer carries the ledger's time.
+func requireLedgerTime(t *testing.T, h http.Header) {
+	t.Helper()
+	at, err := strconv.ParseInt(h.Get("Flightd-Ledger-Time"), 10, 64)
+	require.NoError(t, err)
+	require.InDelta(t, time.Now().UnixMilli(), at, float64(time.Hour.Milliseconds()))
 }
 
 func (d *door) post(path, body string, header ...string) reply {
@@ -98,7 +115,7 @@ func (d *door) proceed(body string) wire.OpenAnswer {
 
 func (d *door) report(a wire.OpenAnswer, rest string) reply {
 	d.t.Helper()
-	return d.post("/v1/flights/"+a.FlightID+"/report", `{"fencing_token":"`+a.FencingToken+`",`+rest+`}`)
+	return d.post("/v1/flights/"+a.FlightID+"/report", `{"fencing_token":"`+a.FencingToken+`","key":"`+a.Key+`",`+rest+`}`)
 }
 
 // doubtful brings a flight into doubt and gives its ETag.

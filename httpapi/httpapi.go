@@ -57,6 +57,7 @@ func Apart(routes map[string]http.Handler, logger *slog.Logger) http.Handler {
 func (a *api) routes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"POST /v1/flights:open":         a.bare(a.open),
+		"POST /v1/flights:abandon":      a.bare(a.abandon),
 		"GET /v1/flights":               a.list,
 		"GET /v1/flights/{id}":          a.bare(a.flight),
 		"GET /v1/flights/{id}/receipt":  a.bare(a.receipt),
@@ -90,12 +91,15 @@ type api struct {
 }
 
 // first does for every request what comes before its route: an id, headers of the answer, and no paths that ServeMux
-// would clean into others.
+// would clean into others. Where there is a ledger, the answer carries its time.
 func (a *api) first(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h[wire.HeaderRequestID] = []string{a.ids.of(r)}
 		h["Cache-Control"] = noStore
+		if a.cfg.Ledger != nil {
+			w = &timedWriter{ResponseWriter: w, now: a.cfg.Ledger.Now}
+		}
 		if !cleanPath(r) {
 			a.refuse(w, r, &wire.Invalid{Code: wire.NotFound,
 				FieldError: wire.FieldError{Detail: `a path with an empty, "." or ".." segment names nothing`}})

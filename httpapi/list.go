@@ -105,7 +105,7 @@ func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 				return q, bad
 			}
 		default:
-			return q, wire.BadParameter(name, "there is no such filter; filters are key, state, action, key_prefix, since, limit and cursor")
+			return q, wire.BadParameter(name, "unknown filter; allowed: key, state, action, key_prefix, since, limit, cursor")
 		}
 	}
 	if begun > 0 && q.Since > 0 {
@@ -119,7 +119,7 @@ func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 }
 
 // standsTwice refuses a parameter of which nobody can say which one was meant.
-func standsTwice(name string) *wire.Invalid { return wire.BadParameter(name, "it stands twice") }
+func standsTwice(name string) *wire.Invalid { return wire.BadParameter(name, "duplicate parameter") }
 
 // since reads a moment, or how long ago it is.
 func since(value string, now time.Time) (flight.Time, *wire.Invalid) {

@@ -1,17 +1,16 @@
 package httpapi
 
 import (
-	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/flightd/flightd/effect"
-	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/remote"
 )
 
 // open serves POST /v1/flights:open.
@@ -26,12 +25,12 @@ func (a *api) open(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, bad)
 		return
 	}
-	answer, err := a.cfg.Desk.Open(r.Context(), req)
+	answer, err := a.cfg.Remote.Open(r.Context(), req)
 	if suppressed(answer, err) {
 		a.cfg.Tallies.Duplicate(req.Key, caller(r, req.Owner))
 	}
 	var fenced *effect.Fenced
-	if errors.As(err, &fenced) { // who only asked may ask again
+	if errors.As(err, &fenced) { // nothing was started: the caller may open again
 		p := problemOf(err)
 		p.Detail = "this open has had its attempt, and that is over"
 		p.Hint = "do not act for it; open again with a new nonce, and do what the answer says"
@@ -42,16 +41,12 @@ func (a *api) open(w http.ResponseWriter, r *http.Request) {
 }
 
 // openRequest reads an open, and gives its nonce as the caller wrote it.
-func openRequest(r *http.Request, body []byte) (req executor.OpenRequest, nonce string, bad *wire.Invalid) {
+func openRequest(r *http.Request, body []byte) (req remote.OpenRequest, nonce string, bad *wire.Invalid) {
 	open, bad := wire.DecodeOpen(body)
 	if bad != nil {
 		return req, "", bad
 	}
-	ns, bad := namespace(r)
-	if bad != nil {
-		return req, "", bad
-	}
-	if req.Key, bad = wire.Key(ns, open.Action, open.ID); bad != nil {
+	if req.Key, bad = keyFrom(r, open.Action, open.ID); bad != nil {
 		return req, "", bad
 	}
 	if bad = sameKey(r.Header[effect.HeaderIdempotencyKey], req.Key); bad != nil {
@@ -64,8 +59,33 @@ func openRequest(r *http.Request, body []byte) (req executor.OpenRequest, nonce 
 		return req, "", bad
 	}
 	req.Session, req.Owner, req.Wait = flight.SessionID(open.Session), open.Owner, wire.Wait(open.WaitMS)
-	req.Nonce = nonceOf(open.Nonce)
-	return req, open.Nonce, nil
+	return req, open.Nonce, name(&req, open.Nonce, open.NotAfter)
+}
+
+// keyFrom is the key of a request that names action and id in its body, and the namespace in a header.
+func keyFrom(r *http.Request, action, id string) (flight.Key, *wire.Invalid) {
+	ns, bad := namespace(r)
+	if bad != nil {
+		return flight.Key{}, bad
+	}
+	return wire.Key(ns, action, id)
+}
+
+// name sets the nonce of an open, and until when it may open an attempt. A caller without a nonce cannot repeat the open,
+// so its copies need no common bound.
+func name(req *remote.OpenRequest, nonce string, notAfter int64) *wire.Invalid {
+	if nonce == "" {
+		_, _ = rand.Read(req.Nonce[:]) // it never fails: it ends the program first
+		req.Unnamed = true
+		if notAfter != 0 {
+			bad := wire.BadField("/not_after", "an open without a nonce has no not_after")
+			bad.Hint = "send a nonce, drawn at random for this open, or leave not_after out"
+			return bad
+		}
+		return nil
+	}
+	req.Nonce, req.NotAfter = wire.NonceOf(nonce), flight.Time(notAfter)
+	return nil
 }
 
 // sameKey refuses an Idempotency-Key that is not the flight's. Whoever sends another one counts on it, and the key of a
@@ -83,16 +103,8 @@ func sameKey(given []string, key flight.Key) *wire.Invalid {
 
 var quoting = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// nonceOf is the caller's nonce; one who sends none cannot repeat itself.
-func nonceOf(s string) flight.Nonce {
-	if s == "" {
-		return executor.UnnamedNonce()
-	}
-	return wire.NonceOf(s)
-}
-
 // answerOpen writes what an open or a verdict was answered. Only proceed means act, and only it is a 201.
-func (a *api) answerOpen(w http.ResponseWriter, r *http.Request, key flight.Key, nonce string, answer executor.OpenAnswer, err error) {
+func (a *api) answerOpen(w http.ResponseWriter, r *http.Request, key flight.Key, nonce string, answer remote.OpenAnswer, err error) {
 	switch {
 	case err != nil:
 		a.fail(w, r, key, err)
@@ -103,12 +115,12 @@ func (a *api) answerOpen(w http.ResponseWriter, r *http.Request, key flight.Key,
 	case answer.Decision == flight.Look:
 		a.clear(w, r, http.StatusOK, wire.DecisionVerify, nonce, answer)
 	default:
-		a.fail(w, r, key, errors.New("httpapi: the desk decided "+answer.Decision.String()))
+		a.fail(w, r, key, errors.New("httpapi: unexpected decision "+answer.Decision.String()))
 	}
 }
 
 // clear lets the caller act, or look.
-func (a *api) clear(w http.ResponseWriter, r *http.Request, status int, decision, nonce string, o executor.OpenAnswer) {
+func (a *api) clear(w http.ResponseWriter, r *http.Request, status int, decision, nonce string, o remote.OpenAnswer) {
 	f := o.Flight
 	out := wire.OpenAnswer{
 		Decision: decision, Nonce: nonce, FlightID: f.ID.String(), Key: f.Key.String(), Generation: f.Generation, Attempt: f.AttemptNumber(),
@@ -144,10 +156,10 @@ func standing(f *flight.Flight, differs bool) *wire.Policy {
 }
 
 // replay gives the stored outcome. One that is no success is a 424, so that no client takes it for one.
-func (a *api) replay(w http.ResponseWriter, r *http.Request, o executor.OpenAnswer) {
+func (a *api) replay(w http.ResponseWriter, r *http.Request, o remote.OpenAnswer) {
 	f, body, err := a.whole(o.Flight)
-	if f.State == flight.Absent { // it was freed since the desk answered: the next open is its first one
-		err = &effect.Busy{Key: o.Flight.Key, State: f.State}
+	if f.State == flight.Absent { // freed since the answer was given: the next open is the key's first one
+		err = &effect.Busy{Key: o.Flight.Key, State: f.State, Proposed: true} // it may have been; see effect.InDoubt
 	}
 	if err != nil {
 		a.fail(w, r, f.Key, err)
@@ -155,7 +167,7 @@ func (a *api) replay(w http.ResponseWriter, r *http.Request, o executor.OpenAnsw
 	}
 	h := w.Header()
 	describe(h, f)
-	if f.State == flight.Expired { // since the desk answered
+	if f.State == flight.Expired { // since the answer was given
 		a.answer(w, r, noReceipt(f), nil)
 		return
 	}
@@ -202,11 +214,11 @@ func (a *api) verdict(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, bad)
 		return
 	}
-	answer, err := a.cfg.Desk.Verdict(r.Context(), req)
+	answer, err := a.cfg.Remote.Verdict(r.Context(), req)
 	a.answerOpen(w, r, a.keyOf(req.ID), nonce, answer, err)
 }
 
-func (a *api) verdictRequest(w http.ResponseWriter, r *http.Request) (req executor.VerdictRequest, nonce string, bad *wire.Invalid) {
+func (a *api) verdictRequest(w http.ResponseWriter, r *http.Request) (req remote.VerdictRequest, nonce string, bad *wire.Invalid) {
 	if req.ID, bad = flightID(r); bad != nil {
 		return req, "", bad
 	}
@@ -235,8 +247,43 @@ func (a *api) verdictRequest(w http.ResponseWriter, r *http.Request) (req execut
 		return req, "", bad
 	}
 	open.Session, open.Owner, open.Wait = flight.SessionID(v.Session), v.Owner, wire.Wait(v.WaitMS)
-	open.Nonce = nonceOf(v.Nonce)
-	return req, v.Nonce, nil
+	return req, v.Nonce, name(open, v.Nonce, v.NotAfter)
+}
+
+// abandon serves POST /v1/flights:abandon.
+func (a *api) abandon(w http.ResponseWriter, r *http.Request) {
+	req, bad := abandonRequest(w, r)
+	if bad != nil {
+		a.refuse(w, r, bad)
+		return
+	}
+	if err := a.cfg.Remote.Abandon(r.Context(), req); err != nil {
+		a.fail(w, r, req.Key, err)
+		return
+	}
+	sendEmpty(w, r)
+}
+
+func abandonRequest(w http.ResponseWriter, r *http.Request) (req remote.AbandonRequest, bad *wire.Invalid) {
+	body, bad := readBody(w, r, wire.MaxSmallBody)
+	if bad != nil {
+		return req, bad
+	}
+	abandon, bad := wire.DecodeAbandon(body)
+	if bad != nil {
+		return req, bad
+	}
+	if req.Key, bad = keyFrom(r, abandon.Action, abandon.ID); bad != nil {
+		return req, bad
+	}
+	switch {
+	case abandon.Nonce == "":
+		return req, wire.BadField("/nonce", "it is missing; send the nonce of the open")
+	case abandon.NotAfter == 0:
+		return req, wire.BadField("/not_after", "it is missing; send the not_after of the open")
+	}
+	req.Nonce, req.NotAfter, req.Error = wire.NonceOf(abandon.Nonce), flight.Time(abandon.NotAfter), abandon.Reason
+	return req, nil
 }
 
 // onlyWhatHappened refuses a receipt of what did not happen, or of what nobody knows: one of the two words is wrong.
@@ -244,85 +291,4 @@ func onlyWhatHappened() *wire.Invalid {
 	bad := wire.BadField("/result", "only an effect that happened has a receipt")
 	bad.Hint = "say happened, or leave external_id and body out"
 	return bad
-}
-
-// reportTime bounds a report. It does not end with the request: an outcome that has arrived is worth keeping, also when
-// whoever brought it has gone.
-const reportTime = 30 * time.Second
-
-// report serves POST /v1/flights/{id}/report.
-func (a *api) report(w http.ResponseWriter, r *http.Request) {
-	req, bad := reportRequest(w, r)
-	if bad != nil {
-		a.refuse(w, r, bad)
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reportTime)
-	defer cancel()
-	f, err := a.cfg.Desk.Report(ctx, req)
-	var fenced *effect.Fenced
-	switch {
-	case errors.As(err, &fenced) && fenced.Key.IsZero() && f != nil:
-		a.unkept(w, r, &req, f)
-		return
-	case err != nil:
-		a.fail(w, r, a.keyOf(req.ID), err)
-		return
-	}
-	if rec := f.Receipt; rec == nil || rec.Body.Digest != req.Body.Digest || rec.Body.Kept != len(req.Body.Data) {
-		a.show(w, r, f)
-		return
-	}
-	shown := wire.FlightOf(f, req.Body.Data, true) // the body is this report's and at hand; it need not be read again
-	shown.Source = effect.Executed.String()
-	describe(w.Header(), f)
-	send(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
-}
-
-// unkept answers a report of a flight of which only a tombstone is left: it has no room for evidence. What would be evidence
-// stands in the log, and the answer says how the flight had ended, so that whoever brought it can compare.
-func (a *api) unkept(w http.ResponseWriter, r *http.Request, req *executor.ReportRequest, f *flight.Flight) {
-	p := about(wire.Fenced, f.Key, soon)
-	p.FlightID, p.State, p.Outcome = f.ID.String(), f.State.String(), f.Was.String()
-	if f.Receipt != nil && !f.Receipt.Body.Digest.IsZero() {
-		p.Digest = f.Receipt.Body.Digest.String()
-	}
-	p.Detail = "the flight was " + p.Outcome + " and its retention is over: this report changes nothing, and is kept nowhere but in the server's log"
-	p.Hint = "do not act and do not report again; where this says something else than how the flight ended, look at the provider: there may be a second effect"
-	a.log.Warn("httpapi: a report came after its flight's retention, and is not kept", "flight_id", p.FlightID, "ended", p.Outcome,
-		"outcome", req.Outcome.String(), "external_id", req.ExternalID, "digest", req.Body.Digest.String(), "error", req.Error, "request_id", w.Header().Get(wire.HeaderRequestID))
-	a.answer(w, r, p, nil)
-}
-
-func reportRequest(w http.ResponseWriter, r *http.Request) (req executor.ReportRequest, bad *wire.Invalid) {
-	if req.ID, bad = flightID(r); bad != nil {
-		return req, bad
-	}
-	body, bad := readBody(w, r, wire.MaxReportBody)
-	if bad != nil {
-		return req, bad
-	}
-	report, bad := wire.DecodeReport(body)
-	if bad != nil {
-		return req, bad
-	}
-	if req.FencingToken = report.FencingToken; req.FencingToken == "" {
-		return req, wire.BadField("/fencing_token", "it is missing; send the one that the open was answered with")
-	}
-	if req.Outcome, bad = wire.ParseOutcome(report.Outcome); bad != nil {
-		return req, bad
-	}
-	if req.Body, bad = report.Blob(); bad != nil {
-		return req, bad
-	}
-	req.ExternalID, req.Error = report.ExternalID, report.Error
-	return req, nil
-}
-
-// keyOf is the key of a flight that this node knows; else the zero key.
-func (a *api) keyOf(id flight.ID) flight.Key {
-	if f, err := a.cfg.Ledger.Flight(id); err == nil && f != nil {
-		return f.Key
-	}
-	return flight.Key{}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -109,9 +110,7 @@ func TestFreeATombstone(t *testing.T) {
 	d := newDoor(t)
 	a := d.proceed(`{"action":"charge","id":"1","retention":"1s"}`)
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","body":1`).status)
-	d.world.Pass(3e9)
-	key := flight.MustKey("default/charge/1")
-	require.Equal(t, flight.Accepted, d.world.Do(&flight.Expire{Key: key, Generation: 1}).Decision)
+	d.world.Ledger.Advance(3 * time.Second)
 
 	p := requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"1"}`), http.StatusGone, wire.Expired)
 	require.Equal(t, "succeeded", p.Outcome)
@@ -173,8 +172,7 @@ func TestProblemsNameTheFlightOfThePath(t *testing.T) {
 	p := about(d.get(path+"/receipt"), http.StatusNotFound, wire.NotFound, "running")
 	require.NotContains(t, p.Hint, "check the path", "the path is right")
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","external_id":"ch_1"`).status)
-	d.world.Pass(3e9)
-	d.world.Do(&flight.Expire{Key: flight.MustKey("default/charge/1"), Generation: 1})
+	d.world.Ledger.Advance(3 * time.Second)
 
 	p = about(d.report(a, `"outcome":"succeeded","external_id":"ch_2"`), http.StatusConflict, wire.Fenced, "expired")
 	require.Equal(t, "succeeded", p.Outcome)

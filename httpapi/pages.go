@@ -119,6 +119,12 @@ func sample(code wire.Code) *wire.Problem {
 		return problemOf(&effect.InDoubt{Key: key, Version: sampleVersion(), Cause: "attempt 1: connection lost after sending"})
 	case wire.Fenced:
 		return problemOf(&effect.Fenced{Key: key})
+	case wire.OpenExpired:
+		return problemOf(&effect.OpenExpired{Key: key, LedgerTime: 1_769_860_830_000})
+	case wire.SessionInUse:
+		return problemOf(&effect.SessionInUse{Session: "ses_1", Open: 2})
+	case wire.TooManyOpen:
+		return problemOf(&effect.TooMany{Key: key, What: "the key remembers 256 used nonces", RetryAfter: time.Minute})
 	case wire.ApprovalPending:
 		return problemOf(&effect.Unapproved{Key: key})
 	case wire.LeaseLost:

@@ -98,18 +98,18 @@ func TestEveryCodeIsInTheTable(t *testing.T) {
 	require.Empty(t, named, "these codes are not in the table of classes, and so have no page")
 }
 
-// The rooms below the door name codes as text: each of those is one that the door passes on.
-func TestCodesOfTheRoomsBelow(t *testing.T) {
+// Other packages name codes as text. This interface knows each of them and passes it on.
+func TestCodesOfOtherPackages(t *testing.T) {
 	found := map[string]bool{}
-	for _, room := range []string{"../executor", "../clusterstore", "../lease", "../node"} {
-		for _, file := range goFiles(t, room) {
+	for _, folder := range []string{"../executor", "../remote", "../internal/answer", "../clusterstore", "../lease", "../node"} {
+		for _, file := range goFiles(t, folder) {
 			codesOf(file, found)
 		}
 	}
 	require.NotEmpty(t, found)
 	for code := range found {
 		p := problemOf(&effect.Unavailable{Code: code})
-		require.Equal(t, code, string(p.Code), "a code that the door does not know, or does not pass on")
+		require.Equal(t, code, string(p.Code), "a code that this interface does not know, or does not pass on")
 	}
 }
 

@@ -68,7 +68,7 @@ func dryRun(r *http.Request) (dry bool, bad *wire.Invalid) {
 	for name, values := range params {
 		switch {
 		case name != "dry_run":
-			return false, wire.BadParameter(name, "there is no such parameter here; there is dry_run")
+			return false, wire.BadParameter(name, "unknown parameter; allowed: dry_run")
 		case len(values) == 1 && values[0] == "true":
 			dry = true
 		case len(values) > 1 || values[0] != "" && values[0] != "false":

@@ -6,30 +6,35 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/remote"
 )
 
-// Desk serves callers who perform effects themselves. Errors are those of package effect, *flight.InvalidError, or the
+// Remote serves callers who perform effects themselves. Errors are those of package effect, *flight.InvalidError, or the
 // context's.
-type Desk interface {
-	Open(ctx context.Context, req executor.OpenRequest) (executor.OpenAnswer, error)
-	Verdict(ctx context.Context, req executor.VerdictRequest) (executor.OpenAnswer, error)
+type Remote interface {
+	Open(ctx context.Context, req remote.OpenRequest) (remote.OpenAnswer, error)
+	Abandon(ctx context.Context, req remote.AbandonRequest) error
+	Verdict(ctx context.Context, req remote.VerdictRequest) (remote.OpenAnswer, error)
 	// Report returns the flight also with *effect.Fenced, where it is known.
-	Report(ctx context.Context, req executor.ReportRequest) (*flight.Flight, error)
+	Report(ctx context.Context, req remote.ReportRequest) (*flight.Flight, error)
+	Sessions
 }
 
-// Sessions keeps the sessions of such callers. Errors as of Desk; *effect.LeaseLost when a session is gone.
+// Sessions keeps the sessions of such callers. Errors as of Remote; *effect.LeaseLost when a session is gone,
+// *effect.SessionInUse when it is not closed because attempts are open under it.
 type Sessions interface {
-	NewSession(ctx context.Context, ttl time.Duration, owner string) (executor.SessionAnswer, error)
-	Renew(ctx context.Context, id flight.SessionID, what executor.Renewal) (executor.SessionAnswer, error)
+	NewSession(ctx context.Context, ttl time.Duration, owner string) (remote.SessionAnswer, error)
+	Renew(ctx context.Context, id flight.SessionID, what remote.Renewal) (remote.SessionAnswer, error)
 	CloseSession(ctx context.Context, id flight.SessionID) error
 }
 
-// Ledger is what is read of the memory of flights, as this node has it.
+// Ledger is the part of the ledger that this interface reads, as this node has it.
 type Ledger interface {
 	Header() flight.Header
+	// Now is the ledger's time as this node can tell it. Every answer carries it.
+	Now() flight.Time
 	// Flight is nil when the key was never used.
 	Flight(id flight.ID) (*flight.Flight, error)
 	// Wait waits until the flight has another version than the one seen.
@@ -78,10 +83,9 @@ type Event struct {
 	flight.Event
 }
 
-// Config is what the door needs. Desk, Sessions, Ledger, Operator and Ready have no default.
+// Config is what the interface needs. Remote, Ledger, Operator and Ready have no default.
 type Config struct {
-	Desk     Desk
-	Sessions Sessions
+	Remote   Remote
 	Ledger   Ledger
 	Feed     Feed    // nil: there is nothing at its route
 	Tallies  Tallies // nil: nothing is counted

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -46,6 +47,9 @@ func problemOf(err error) *wire.Problem {
 		leaseLost   *effect.LeaseLost
 		missing     *effect.Missing
 		unavailable *effect.Unavailable
+		openExpired *effect.OpenExpired
+		tooMany     *effect.TooMany
+		inUse       *effect.SessionInUse
 	)
 	switch {
 	case errors.As(err, &invalid):
@@ -57,13 +61,15 @@ func problemOf(err error) *wire.Problem {
 	case errors.As(err, &doubt):
 		p := about(wire.InDoubt, doubt.Key, later)
 		p.Detail, p.Version, p.State = doubt.Cause, version(doubt.Version), flight.InDoubt.String()
+		p.Proposed = &doubt.Proposed
 		if p.Key != "" {
 			p.Hint = strings.Replace(p.Hint, "KEY", p.Key, 1) // as it is typed
 		}
 		return p
 	case errors.As(err, &busy):
 		p := about(wire.InFlight, busy.Key, max(busy.RetryAfter, time.Millisecond))
-		p.Detail, p.State = "somebody else is at it and the wait is over", busy.State.String()
+		p.Detail, p.State = "another caller's attempt is open and the wait is over", busy.State.String()
+		p.Proposed = &busy.Proposed
 		return p
 	case errors.As(err, &unapproved):
 		p := about(wire.ApprovalPending, unapproved.Key, later)
@@ -83,6 +89,18 @@ func problemOf(err error) *wire.Problem {
 	case errors.As(err, &missing):
 		p := about(wire.NotFound, flight.Key{}, 0)
 		p.FlightID, p.Detail = missing.ID.String(), "no flight was ever made for this key, or it was freed"
+		return p
+	case errors.As(err, &openExpired):
+		p := about(wire.OpenExpired, openExpired.Key, 0)
+		p.Detail, p.LedgerTime = "the ledger's time is "+openExpired.LedgerTime.At().Format(wire.TimeFormat), int64(openExpired.LedgerTime)
+		return p
+	case errors.As(err, &tooMany):
+		p := about(wire.TooManyOpen, tooMany.Key, tooMany.RetryAfter)
+		p.Detail = tooMany.What
+		return p
+	case errors.As(err, &inUse):
+		p := newProblem(wire.SessionInUse)
+		p.Detail = fmt.Sprintf("%d attempts are open under this session", inUse.Open)
 		return p
 	case errors.As(err, &unavailable):
 		return problemOfUnavailable(unavailable)

@@ -83,7 +83,14 @@ func (a *api) find(w http.ResponseWriter, r *http.Request, id flight.ID) (*fligh
 
 // gone answers that there is no flight now: that its key was freed, and by whom, or that it was never used.
 func (a *api) gone(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
-	if len(f.Past) == 0 {
+	switch {
+	case len(f.Past) == 0 && len(f.Evidence) > 0: // a restored ledger has lost the attempt
+		p := about(wire.NotFound, f.Key, 0)
+		p.Detail = "no flight was ever made for this key, but late reports of it were kept as evidence"
+		p.Hint = "read its events: GET /v1/flights/" + p.FlightID + "/events, or flightd why " + p.Key
+		a.answer(w, r, p, nil)
+		return
+	case len(f.Past) == 0:
 		a.fail(w, r, flight.Key{}, &effect.Missing{ID: f.ID})
 		return
 	}

@@ -2,10 +2,7 @@ package httpapi_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,109 +15,6 @@ import (
 	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/internal/wire"
 )
-
-func TestReceiptBytes(t *testing.T) {
-	d := newDoor(t)
-	a := d.proceed(`{"action":"charge","id":"1"}`)
-	requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/receipt"), http.StatusNotFound, wire.NotFound)
-	body := "<script>alert(1)</script>\x00\xff"
-	r := d.report(a, `"outcome":"succeeded","external_id":"é 1","body_base64":"`+base64.StdEncoding.EncodeToString([]byte(body))+`","content_type":"text/html"`)
-	require.Equal(t, http.StatusOK, r.status)
-	r = d.get("/v1/flights/" + a.FlightID + "/receipt")
-	require.Equal(t, http.StatusOK, r.status)
-	require.Equal(t, body, string(r.body))
-	require.Equal(t, "text/html", r.header.Get("Content-Type"))
-	require.Equal(t, "nosniff", r.header.Get("X-Content-Type-Options"))
-	require.Contains(t, r.header.Get("Content-Security-Policy"), "sandbox")
-	sum := sha256.Sum256([]byte(body))
-	require.Equal(t, "sha-256="+base64.StdEncoding.EncodeToString(sum[:]), r.header.Get("Digest"))
-	require.Equal(t, flight.Digest(sum).String(), r.header.Get("Flightd-Digest"))
-	require.Equal(t, "succeeded", r.header.Get("Flightd-Outcome"))
-	require.Equal(t, "%C3%A9%201", r.header.Get("Flightd-External-Id"))
-}
-
-// vanishing is a ledger in which something happens to a flight between the look at it and the look at its bytes, which
-// are gone then.
-type vanishing struct {
-	httpapi.Ledger
-	happens func() // once
-}
-
-func (v *vanishing) ReceiptBody(f *flight.Flight) ([]byte, error) {
-	if v.happens == nil {
-		return v.Ledger.ReceiptBody(f)
-	}
-	v.happens()
-	v.happens = nil
-	return nil, errors.New("no such body")
-}
-
-// A flight that ends its retention, is erased or is freed while it is read is shown as it was or as it is, never as an
-// error of the server.
-func TestReceiptGoesWhileItIsRead(t *testing.T) {
-	key := flight.MustKey("default/charge/1")
-	for name, end := range map[string]struct {
-		command                  flight.Command
-		shown, receipt, replayed int
-	}{
-		"expired": {&flight.Expire{Key: key, Generation: 1}, http.StatusOK, http.StatusGone, http.StatusGone},
-		"erased":  {&flight.Redact{Key: key, Generation: 1, Who: "eve", Why: "asked for"}, http.StatusOK, http.StatusGone, http.StatusOK},
-		"freed":   {&flight.Free{Key: key, Generation: 1, Who: "eve", Why: "again"}, http.StatusNotFound, http.StatusNotFound, http.StatusConflict},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for _, way := range []string{"id", "key", "receipt", "open"} {
-				var ledger vanishing
-				d := newDoor(t, func(cfg *httpapi.Config) {
-					ledger.Ledger = cfg.Ledger
-					cfg.Ledger = &ledger
-				})
-				open := `{"action":"charge","id":"1","retention":"1s"}`
-				a := d.proceed(open)
-				require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","body":{"n":1}`).status)
-				d.world.Pass(3 * time.Second)
-				ledger.happens = func() { require.Equal(t, flight.Accepted, d.world.Do(end.command).Decision) }
-				var r reply
-				want := end.shown
-				switch way {
-				case "id":
-					r = d.get("/v1/flights/" + a.FlightID)
-				case "key":
-					r = d.get("/v1/flights?key=default/charge/1")
-				case "receipt":
-					r, want = d.get("/v1/flights/"+a.FlightID+"/receipt"), end.receipt
-				case "open":
-					r, want = d.post("/v1/flights:open", open), end.replayed
-				}
-				require.Equal(t, want, r.status, "by %s: %s", way, r.body)
-				require.Nil(t, ledger.happens)
-				if name == "expired" {
-					require.Equal(t, "expired", r.header.Get("Flightd-State"), way)
-				}
-			}
-		})
-	}
-}
-
-// Bytes that are gone while nothing happened to their flight are an error, as they were.
-func TestReceiptGoneForNoReason(t *testing.T) {
-	var ledger vanishing
-	d := newDoor(t, func(cfg *httpapi.Config) {
-		ledger.Ledger = cfg.Ledger
-		cfg.Ledger = &ledger
-	})
-	a := d.proceed(`{"action":"charge","id":"1"}`)
-	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","body":{"n":1}`).status)
-	ledger.happens = func() {}
-	requireProblem(t, d.get("/v1/flights/"+a.FlightID), http.StatusInternalServerError, wire.Internal)
-}
-
-func TestReceiptOfAFlightThatHasNone(t *testing.T) {
-	d := newDoor(t)
-	a, etag := d.doubtful("1")
-	r := d.post("/v1/flights/"+a.FlightID+"/resolve", `{"result":"fail","reason":"gone"}`, "If-Match", etag)
-	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
-	requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/receipt"), http.StatusFailedDependency, wire.FlightFailed)
-}
 
 func TestLongPoll(t *testing.T) {
 	d := newDoor(t)
@@ -261,7 +155,8 @@ func TestHealth(t *testing.T) {
 	require.Contains(t, string(r.body), "on purpose", "what is not ready is said unasked")
 	v := into[wire.Version](t, d.get("/version"))
 	require.Equal(t, "v1", v.API)
-	require.Equal(t, "test", v.Deployment)
+	require.Equal(t, d.world.Ledger.Header().Deployment, v.Deployment)
+	require.InDelta(t, int64(d.world.Ledger.Now()), v.LedgerTime, 60_000)
 	for _, c := range wire.Classes() {
 		r := d.get("/problems/" + string(c.Code))
 		require.Equal(t, http.StatusOK, r.status)
@@ -331,10 +226,10 @@ func TestAFlightThatARaiseHolds(t *testing.T) {
 		return f.HeldUntil.Time
 	}
 	require.Zero(t, held(a.FlightID))
-	d.world.Do(&flight.RaiseEpoch{From: 1, Hold: time.Minute})
-	require.Equal(t, d.world.Header().EpochHold.At(), held(a.FlightID))
+	d.world.Apply(d.t, &flight.RaiseEpoch{From: 1, Hold: time.Minute})
+	require.Equal(t, d.world.Ledger.Header().EpochHold.At(), held(a.FlightID))
 	require.Zero(t, held(over.FlightID), "nothing of it is open")
-	d.world.Pass(time.Minute)
+	d.world.Ledger.Advance(time.Minute)
 	require.Zero(t, held(a.FlightID))
 }
 
@@ -403,7 +298,7 @@ func TestLongPollOfAFlightThatIsFreed(t *testing.T) {
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
 	ledger.happens = func() {
-		require.Equal(t, flight.Accepted, d.world.Do(&flight.Free{Key: flight.MustKey("default/charge/1"), Generation: 1, Who: "eve"}).Decision)
+		require.Equal(t, flight.Accepted, d.world.Apply(d.t, &flight.Free{Key: flight.MustKey("default/charge/1"), Generation: 1, Who: "eve"}).Decision)
 	}
 	path := "/v1/flights/" + a.FlightID
 	for _, r := range []reply{d.get(path, "If-None-Match", "*", "Prefer", "wait=50"), d.get(path)} {

@@ -101,7 +101,7 @@ func single(r *http.Request, name string) (string, *wire.Invalid) {
 	case 1:
 		return given[0], nil
 	}
-	return "", wire.BadHeader(name, "it stands twice")
+	return "", wire.BadHeader(name, "duplicate header")
 }
 
 // note writes down that a request ended in a problem: what flightd is to blame for as an error, the rest for those who

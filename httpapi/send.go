@@ -36,6 +36,21 @@ func send(w http.ResponseWriter, r *http.Request, status int, contentType []stri
 	}
 }
 
+// timedWriter puts the ledger's time into an answer's header when that is written: a request that waited before must not
+// carry the time at which it came.
+type timedWriter struct {
+	http.ResponseWriter
+	now func() flight.Time
+}
+
+func (w *timedWriter) WriteHeader(status int) {
+	w.Header()[wire.HeaderLedgerTime] = []string{strconv.FormatInt(int64(w.now()), 10)}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
 // readBody reads a request's body of at most limit bytes. What it gives belongs to the request alone.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wire.Invalid) {
 	if r.ContentLength > limit {
@@ -50,6 +65,9 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wir
 			return nil, unread(r, err)
 		}
 		return body, nil
+	}
+	if timed, ok := w.(*timedWriter); ok {
+		w = timed.ResponseWriter // the server's own, which MaxBytesReader tells to close the connection
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var large *http.MaxBytesError
@@ -115,7 +133,7 @@ func (a *api) show(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
 	}
 	describe(w.Header(), f)
 	shown := wire.FlightOf(f, body, true)
-	shown.HeldUntil = wire.HoldOf(f, a.cfg.Ledger.Header())
+	shown.HeldUntil = wire.HoldOf(f, a.cfg.Ledger.Header(), a.cfg.Ledger.Now())
 	send(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
 }
 

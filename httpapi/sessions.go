@@ -1,11 +1,12 @@
 package httpapi
 
 import (
+	"encoding/hex"
 	"net/http"
 
-	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/remote"
 )
 
 // newSession serves POST /v1/sessions.
@@ -25,13 +26,13 @@ func (a *api) newSession(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, bad)
 		return
 	}
-	answer, err := a.cfg.Sessions.NewSession(r.Context(), ttl, req.Owner)
+	answer, err := a.cfg.Remote.NewSession(r.Context(), ttl, req.Owner)
 	a.answerSession(w, r, http.StatusCreated, answer, err)
 }
 
 // renewSession serves POST /v1/sessions/{id}/renew.
 func (a *api) renewSession(w http.ResponseWriter, r *http.Request) {
-	body, bad := readBody(w, r, wire.MaxRenewBody)
+	body, bad := readBody(w, r, wire.MaxSmallBody)
 	if bad != nil {
 		a.refuse(w, r, bad)
 		return
@@ -41,27 +42,31 @@ func (a *api) renewSession(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, bad)
 		return
 	}
-	var nonces []flight.Nonce
-	if req.Nonces != nil {
-		nonces = make([]flight.Nonce, len(req.Nonces))
-		for i, n := range req.Nonces {
-			nonces[i] = wire.NonceOf(n)
-		}
+	what := remote.Renewal{OpenDigest: req.OpenDigest}
+	if req.After != "" {
+		what.After, _ = flight.ParseID(req.After) // DecodeRenew has checked it
 	}
-	seen, _ := flight.ParseVersion(req.Seen) // it is one, or not there
-	answer, err := a.cfg.Sessions.Renew(r.Context(), flight.SessionID(r.PathValue("id")), executor.Renewal{Nonces: nonces, Seen: seen})
+	answer, err := a.cfg.Remote.Renew(r.Context(), flight.SessionID(r.PathValue("id")), what)
 	a.answerSession(w, r, http.StatusOK, answer, err)
 }
 
-func (a *api) answerSession(w http.ResponseWriter, r *http.Request, status int, s executor.SessionAnswer, err error) {
+func (a *api) answerSession(w http.ResponseWriter, r *http.Request, status int, s remote.SessionAnswer, err error) {
 	if err != nil {
 		a.fail(w, r, flight.Key{}, err)
 		return
 	}
 	out := wire.SessionAnswer{Session: string(s.Session), TrustMS: s.Trust.Milliseconds(), RenewEveryMS: s.RenewEvery.Milliseconds(),
-		Version: s.Version.String()}
+		OpenDigest: s.OpenDigest, More: s.More}
+	if out.OpenDigest == "" {
+		out.OpenDigest = wire.OpenDigest(nil) // a new session
+	}
 	for _, id := range s.CancelRequested {
 		out.CancelRequested = append(out.CancelRequested, id.String())
+	}
+	for i := range s.Open {
+		o := &s.Open[i]
+		out.Open = append(out.Open, wire.OpenAttempt{Key: o.Key.String(), FlightID: o.FlightID.String(), Nonce: hex.EncodeToString(o.Nonce[:]),
+			Attempt: o.Number, FencingToken: o.FencingToken})
 	}
 	send(w, r, status, typeJSON, out.AppendJSON)
 }
@@ -76,9 +81,14 @@ func (a *api) closeSession(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, bad)
 		return
 	}
-	if err := a.cfg.Sessions.CloseSession(r.Context(), flight.SessionID(r.PathValue("id"))); err != nil {
+	if err := a.cfg.Remote.CloseSession(r.Context(), flight.SessionID(r.PathValue("id"))); err != nil {
 		a.fail(w, r, flight.Key{}, err)
 		return
 	}
+	sendEmpty(w, r)
+}
+
+// sendEmpty answers that what was asked for is done, where there is nothing else to say.
+func sendEmpty(w http.ResponseWriter, r *http.Request) {
 	send(w, r, http.StatusOK, typeJSON, func(b []byte) []byte { return append(b, '{', '}') })
 }

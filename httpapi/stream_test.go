@@ -53,7 +53,7 @@ func (k *keptAnswer) Write(b []byte) (int, error) {
 
 // followLong streams a long feed for a time and gives what was written, and how many pages were read.
 func followLong(t *testing.T, d time.Duration, pages int64) (*keptAnswer, int64) {
-	cfg := httpapitest.NewWorld().Config()
+	cfg := httpapitest.New(t).Config()
 	feed := &longFeed{Feed: cfg.Feed, most: pages}
 	cfg.Feed = feed
 	api := httpapi.New(cfg)
@@ -131,10 +131,10 @@ func TestSinceLooksPastDuplicates(t *testing.T) {
 // happens until the ledger came that far.
 func TestFlightEventsBehindAPlaceThatNeverWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		world := httpapitest.NewWorld()
+		world := httpapitest.New(t)
 		api := httpapi.New(world.Config())
 		key := flight.MustKey("default/charge/1")
-		place := world.Do(&flight.Submit{Key: key}).Flight.Version
+		place := world.Apply(t, &flight.Submit{Key: key}).Flight.Version
 		for _, kind := range []string{"application/json", "text/event-stream"} {
 			for id, want := range map[string]int{"999999.0": http.StatusGone, place.String(): http.StatusOK} {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -171,7 +171,7 @@ func TestAheadOfANodeThatStops(t *testing.T) {
 // TestTooManyStreams: one more than a node has room for is told to come again, as documented.
 func TestTooManyStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := checker(t).Watch(httpapi.New(httpapitest.NewWorld().Config()), func(err error) { t.Errorf("not as documented: %v", err) })
+		api := checker(t).Watch(httpapi.New(httpapitest.New(t).Config()), func(err error) { t.Errorf("not as documented: %v", err) })
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		ask := func() *keptAnswer {

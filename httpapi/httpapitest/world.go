@@ -1,105 +1,82 @@
-// Package httpapitest is a node without a node, for tests of the HTTP door and of its clients: the rules of package
-// flight over maps in memory, sessions that end when a test says so, and levers.
+// Package httpapitest puts the HTTP interface over a flightd in memory, for tests of that interface and of its clients.
+// Everything that decides is real: the rules of package flight, the executor, and the service for remote callers, over
+// package flightdtest. This package adds what the interface reads beside that: lists, histories and the feed of events.
 package httpapitest
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/remote"
 )
 
-// World is a ledger, leases and a desk in memory. It implements all that httpapi.Config asks for.
+// World is a flightd in memory, and its HTTP interface.
 type World struct {
-	mu       sync.Mutex
-	header   flight.Header
-	flights  map[flight.ID]*flight.Flight
-	bodies   map[bodyKey][]byte
-	history  map[flight.ID][]httpapi.Event
-	feed     []httpapi.FeedEvent
-	tallies  map[flight.ID]flight.Tally
-	sessions map[flight.SessionID]*session
-	claims   map[flight.Key]flight.Claim
-	revision int64
-	changed  chan struct{} // closed by the next change of anything
-	skew     flight.Time   // added to the clock
-	levers   Levers
+	*flightdtest.Flightd
+
+	mu      sync.Mutex
+	keys    map[flight.ID]flight.Key
+	history map[flight.ID][]httpapi.Event
+	feed    []httpapi.FeedEvent // by version
+	tallies map[flight.ID]flight.Tally
+	changed chan struct{} // closed and replaced by the next event
+	levers  Levers
 }
 
 // Levers change how the world behaves. Zero values are the usual.
 type Levers struct {
-	Trust      time.Duration // granted to sessions; 0: four fifths of the TTL
-	RenewEvery time.Duration // 0: a third of the TTL
-	// Before is called at the start of each call of the desk, by the name of the method; its error is the answer.
+	Trust      time.Duration // granted to sessions; 0: the service's
+	RenewEvery time.Duration // 0: the service's
+	// Before is called at the start of each call of a remote caller or an operator, by the name of the method. An error of
+	// it is the answer.
 	Before func(ctx context.Context, method string) error
-	// Renewed is told of every renewal that went well, with the nonces that were listed.
-	Renewed func(id flight.SessionID, nonces []flight.Nonce)
+	// Renewed is told of every renewal that was answered, with what it said.
+	Renewed func(id flight.SessionID, what remote.Renewal)
 	NotOK   string // why the node is not ready
 	// Cut is the place up to which the feed is gone.
 	Cut flight.Version
 }
 
-type bodyKey struct {
-	id         flight.ID
-	generation uint32
-	receipt    bool
-}
+// New makes an empty world that lives as long as the test.
+func New(tb testing.TB) *World { return Open(tb, flightdtest.Options{}) }
 
-type session struct {
-	ttl      time.Duration
-	oneShot  bool
-	unlisted map[int64]int // by claims: how many renewals in a row did not list their attempts
-}
-
-// misses notes that a renewal lists the attempt of a flight under a claim, or does not, and reports whether it is taken for
-// unwanted.
-func (s *session) misses(f *flight.Flight, claim flight.Claim, what executor.Renewal) bool {
-	switch {
-	case what.Nonces == nil:
-		return false
-	case slices.Contains(what.Nonces, f.Newest().Nonce):
-		delete(s.unlisted, claim.Revision)
-		return false
-	case what.Seen != flight.Version{}:
-		return !f.Version.Later(what.Seen)
+// Open makes a world with options.
+func Open(tb testing.TB, o flightdtest.Options) *World {
+	tb.Helper()
+	w := &World{keys: make(map[flight.ID]flight.Key), history: make(map[flight.ID][]httpapi.Event),
+		tallies: make(map[flight.ID]flight.Tally), changed: make(chan struct{})}
+	configure, configureRemote := o.Configure, o.ConfigureRemote
+	o.Configure = func(c *executor.Config) {
+		c.Ledger = recorder{c.Ledger, w}
+		if configure != nil {
+			configure(c)
+		}
 	}
-	if s.unlisted == nil {
-		s.unlisted = make(map[int64]int)
+	o.ConfigureRemote = func(c *remote.Config) {
+		c.Ledger = recorder{c.Ledger, w}
+		if configureRemote != nil {
+			configureRemote(c)
+		}
 	}
-	s.unlisted[claim.Revision]++
-	return s.unlisted[claim.Revision] >= 2
-}
-
-var (
-	_ httpapi.Desk     = (*World)(nil)
-	_ httpapi.Sessions = (*World)(nil)
-	_ httpapi.Ledger   = (*World)(nil)
-	_ httpapi.Operator = (*World)(nil)
-	_ httpapi.Feed     = (*World)(nil)
-	_ httpapi.Tallies  = (*World)(nil)
-)
-
-// NewWorld makes an empty world.
-func NewWorld() *World {
-	w := &World{
-		flights: make(map[flight.ID]*flight.Flight), bodies: make(map[bodyKey][]byte), history: make(map[flight.ID][]httpapi.Event),
-		tallies: make(map[flight.ID]flight.Tally), sessions: make(map[flight.SessionID]*session), claims: make(map[flight.Key]flight.Claim), changed: make(chan struct{}),
-	}
-	w.applyLocked(&flight.Bootstrap{Deployment: "test", Secret: []byte("a secret of thirty-two bytes....")})
+	w.Flightd = flightdtest.Open(tb, o)
 	return w
 }
 
-// Config is the door's configuration over this world.
+// Config is the configuration of the HTTP interface over this world.
 func (w *World) Config() httpapi.Config {
-	return httpapi.Config{Desk: w, Sessions: w, Ledger: w, Feed: w, Tallies: w, Operator: w, Ready: w.ready, Version: wire.Version{Version: "test", Deployment: "test"}}
+	l := ledger{w.Ledger, w}
+	return httpapi.Config{Remote: service{w}, Ledger: l, Feed: l, Tallies: l, Operator: l, Ready: w.ready,
+		Version: wire.Version{Version: "test", Deployment: w.Ledger.Header().Deployment}}
 }
 
 // Pull changes the levers.
@@ -109,218 +86,128 @@ func (w *World) Pull(change func(*Levers)) {
 	change(&w.levers)
 }
 
-// Pass lets the ledger's time go by.
-func (w *World) Pass(d time.Duration) {
+func (w *World) lever() Levers {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.skew = w.skew.Add(d)
-	w.wakeLocked()
+	return w.levers
 }
 
-// Expire ends a session as if its holder had not renewed it, and lets the ledger know whose attempts are lost.
-func (w *World) Expire(id flight.SessionID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.expireLocked(id)
-}
-
-func (w *World) expireLocked(id flight.SessionID) {
-	delete(w.sessions, id)
-	for key, claim := range w.claims {
-		if claim.Session == id {
-			w.revision++
-			w.applyLocked(&flight.Recover{Key: key, Claim: flight.Claim{Epoch: 1, Revision: w.revision, Session: "sweeper"}})
-			delete(w.claims, key)
-		}
+// Apply proposes a command as nobody in particular. The test fails when the ledger does not take it.
+func (w *World) Apply(tb testing.TB, c flight.Command) flight.Reply {
+	tb.Helper()
+	reply, err := recorder{w.Ledger, w}.Propose(context.Background(), c)
+	if err != nil {
+		tb.Fatalf("httpapitest: %v", err)
 	}
-	w.wakeLocked()
+	return reply
 }
 
-// SessionIDs lists the sessions that live.
-func (w *World) SessionIDs() []flight.SessionID {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var ids []flight.SessionID
-	for id := range w.sessions {
-		ids = append(ids, id)
+// Expire ends a session as if its owner had not renewed it, and lets the ledger know.
+func (w *World) Expire(tb testing.TB, id flight.SessionID) {
+	tb.Helper()
+	if err := w.Leases.EndSession(context.Background(), id); err != nil {
+		tb.Fatalf("httpapitest: end session %s: %v", id, err)
 	}
-	slices.Sort(ids)
-	return ids
+	if err := w.Sweeper.Sweep(context.Background()); err != nil {
+		tb.Fatalf("httpapitest: sweep: %v", err)
+	}
 }
 
-// Snapshot is a text of everything that is stored, to see that nothing has changed.
+// Snapshot is a text of everything that the ledger has of flights, to see that nothing has changed.
 func (w *World) Snapshot() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	var lines []string
-	for id, f := range w.flights {
-		lines = append(lines, fmt.Sprintf("%s %s %s", id, f.State, f.Version))
-	}
-	for id := range w.sessions {
-		lines = append(lines, string(id))
+	for _, key := range w.known() {
+		f, _ := w.Ledger.Flight(key.FlightID())
+		lines = append(lines, fmt.Sprintf("%s %s %s %d %d", key, f.State, f.Version, len(f.UsedNonces), len(f.Evidence)))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }
 
-// Do applies a command as nobody in particular.
-func (w *World) Do(c flight.Command) flight.Reply {
+// Tally is what was counted of a flight's duplicates.
+func (w *World) Tally(id flight.ID) flight.Tally {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.applyLocked(c)
-}
-
-// Header implements httpapi.Ledger.
-func (w *World) Header() flight.Header {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	h := w.header
-	h.Now = w.nowLocked()
-	return h
-}
-
-// nowLocked is the ledger's time; it does not go back.
-func (w *World) nowLocked() flight.Time {
-	return max(w.header.Now, flight.Time(time.Now().UnixMilli())+w.skew)
-}
-
-func (w *World) applyLocked(c flight.Command) flight.Reply {
-	w.header.Version = flight.Version{Index: w.header.Version.Index + 1}
-	w.header.Now = w.nowLocked()
-	id := c.Target().FlightID()
-	v, reply := flight.Apply(flight.View{Header: w.header, Flight: w.flights[id]}, c)
-	w.header = v.Header
-	if reply.Changed {
-		reply.Flight = w.storeLocked(v.Flight)
-		for _, e := range reply.Events {
-			w.history[id] = append(w.history[id], httpapi.Event{Version: v.Flight.Version, Event: e})
-			w.feed = append(w.feed, httpapi.FeedEvent{Key: c.Target(), Event: httpapi.Event{Version: v.Flight.Version, Event: e}})
-		}
-		w.wakeLocked()
-	}
-	return reply
-}
-
-// storeLocked keeps the bodies beside the record, as the ledger does.
-func (w *World) storeLocked(f *flight.Flight) *flight.Flight {
-	stored := *f
-	if stored.Input.Data != nil {
-		w.bodies[bodyKey{f.ID, f.InputFrom, false}] = stored.Input.Data
-		stored.Input = stored.Input.WithoutData()
-	}
-	if r := stored.Receipt; r != nil && r.Body.Data != nil {
-		w.bodies[bodyKey{f.ID, f.Generation, true}] = r.Body.Data
-		bare := *r
-		bare.Body = bare.Body.WithoutData()
-		stored.Receipt = &bare
-	}
-	w.flights[f.ID] = &stored
-	return &stored
-}
-
-func (w *World) wakeLocked() {
-	close(w.changed)
-	w.changed = make(chan struct{})
-}
-
-// Flight implements httpapi.Ledger.
-func (w *World) Flight(id flight.ID) (*flight.Flight, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.flights[id], nil
-}
-
-// Wait implements httpapi.Ledger.
-func (w *World) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error) {
-	for {
-		w.mu.Lock()
-		f, changed := w.flights[id], w.changed
-		w.mu.Unlock()
-		if f != nil && f.Version != seen {
-			return f, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// ReceiptBody implements httpapi.Ledger.
-func (w *World) ReceiptBody(f *flight.Flight) ([]byte, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.bodies[bodyKey{f.ID, f.Generation, true}], nil
-}
-
-// History implements httpapi.Ledger.
-func (w *World) History(id flight.ID) ([]httpapi.Event, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.history[id]), nil
-}
-
-// List implements httpapi.Ledger.
-func (w *World) List(q httpapi.Query) (httpapi.Page, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var fit []*flight.Flight
-	for _, f := range w.flights {
-		key := f.Key
-		if key.IsZero() || f.State == flight.Absent || len(q.States) > 0 && !slices.Contains(q.States, f.State) ||
-			!strings.HasPrefix(key.String(), q.Prefix) || q.Name != "" && key.Name() != q.Name ||
-			q.Namespace != "" && key.Namespace() != q.Namespace || f.CreatedAt < q.Since {
-			continue
-		}
-		fit = append(fit, f)
-	}
-	slices.SortFunc(fit, func(a, b *flight.Flight) int { return strings.Compare(a.Key.String(), b.Key.String()) })
-	from := slices.IndexFunc(fit, func(f *flight.Flight) bool { return f.ID == q.After.ID }) + 1
-	page := httpapi.Page{Flights: fit[from:]}
-	if len(page.Flights) > q.Limit {
-		page.Flights, page.More = page.Flights[:q.Limit], true
-		last := page.Flights[q.Limit-1]
-		page.Next = httpapi.Cursor{Created: last.CreatedAt, ID: last.ID}
-	}
-	return page, nil
-}
-
-// Propose implements httpapi.Operator.
-func (w *World) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
-	if err := w.before(ctx, "Propose"); err != nil {
-		return flight.Reply{}, err
-	}
-	return w.Do(c), nil
+	return w.tallies[id]
 }
 
 func (w *World) ready(context.Context) wire.Ready {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	why := w.levers.NotOK
+	why := w.lever().NotOK
 	return wire.Ready{Ready: why == "", Checks: []wire.Check{{Name: "world", OK: why == "", Error: why}}}
 }
 
 func (w *World) before(ctx context.Context, method string) error {
-	w.mu.Lock()
-	before := w.levers.Before
-	w.mu.Unlock()
-	if before == nil {
-		return nil
+	if before := w.lever().Before; before != nil {
+		return before(ctx, method)
 	}
-	return before(ctx, method)
+	return nil
 }
 
-func newID() string { return strings.ToLower(rand.Text()) }
+// recorder is a ledger whose commands the world takes note of.
+type recorder struct {
+	executor.Ledger
+	w *World
+}
 
-// ProposeAll implements httpapi.Operator.
-func (w *World) ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error) {
-	replies := make([]flight.Reply, len(all))
-	for i, c := range all {
-		var err error
-		if replies[i], err = w.Propose(ctx, c); err != nil {
-			return replies, err
-		}
+func (r recorder) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
+	reply, err := r.Ledger.Propose(ctx, c)
+	r.w.note(c.Target())
+	return reply, err
+}
+
+func (r recorder) Report(ctx context.Context, c *flight.Report) (flight.Reply, error) {
+	reply, err := r.Ledger.Report(ctx, c)
+	r.w.note(c.Key)
+	return reply, err
+}
+
+// note takes in what happened to a key. The double of the ledger does not say by which command, so events that nobody
+// noted at once get the version that the flight has by then.
+func (w *World) note(key flight.Key) {
+	if key.IsZero() {
+		return
 	}
-	return replies, nil
+	id := key.FlightID()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f, err := w.Ledger.Flight(id)
+	if err != nil || f == nil {
+		return
+	}
+	w.keys[id] = key
+	events := w.Ledger.History(key)[len(w.history[id]):]
+	for _, e := range events {
+		event := httpapi.Event{Version: f.Version, Event: e}
+		w.history[id] = append(w.history[id], event)
+		w.feed = append(w.feed, httpapi.FeedEvent{Key: key, Event: event})
+	}
+	if len(events) > 0 {
+		slices.SortStableFunc(w.feed, func(a, b httpapi.FeedEvent) int { return compare(a.Version, b.Version) })
+		close(w.changed)
+		w.changed = make(chan struct{})
+	}
+}
+
+func compare(a, b flight.Version) int {
+	switch {
+	case a.Later(b):
+		return 1
+	case b.Later(a):
+		return -1
+	}
+	return 0
+}
+
+// known are the keys that were ever used, after a note of what the sweeper did to them.
+func (w *World) known() []flight.Key {
+	w.mu.Lock()
+	keys := make([]flight.Key, 0, len(w.keys))
+	for _, key := range w.keys {
+		keys = append(keys, key)
+	}
+	w.mu.Unlock()
+	for _, key := range keys {
+		w.note(key)
+	}
+	return keys
 }

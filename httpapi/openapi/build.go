@@ -146,7 +146,8 @@ func (b *builder) parameters(d *described, o *Operation) {
 // answer describes one answer that is no problem.
 func (b *builder) answer(d *described, a *Answer) {
 	r := &response{Description: a.About}
-	b.headers(r, slices.Concat(everyAnswer(), a.Headers), a.Maybe)
+	always, sometimes := everyAnswer(a.Status)
+	b.headers(r, slices.Concat(always, a.Headers), slices.Concat(sometimes, a.Maybe))
 	for _, c := range a.Content {
 		m := media{Schema: &Schema{}}
 		switch {
@@ -229,7 +230,8 @@ func (b *builder) problem(codes []wire.Code) (name string, r *response) {
 // problemHeaders are those that go with a code.
 func problemHeaders(code wire.Code) (always, sometimes []string) {
 	class, _ := code.Class()
-	always, sometimes = everyAnswer(), aboutFlights()
+	always, sometimes = everyAnswer(class.Status)
+	sometimes = append(sometimes, aboutFlights()...)
 	if class.Retryable || class.Status == http.StatusConflict {
 		always = append(always, wire.HeaderRetryAfter)
 	}

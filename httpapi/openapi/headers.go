@@ -1,6 +1,9 @@
 package openapi
 
 import (
+	"net/http"
+	"slices"
+
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/internal/wire"
 )
@@ -61,6 +64,7 @@ func conditionHeaders() map[string]header {
 func flightHeaders() map[string]header {
 	return map[string]header{
 		wire.HeaderRequestID:   {Description: "names the request in the server's log", Schema: text("")},
+		wire.HeaderLedgerTime:  {Description: "the ledger's time when the answer was sent, in milliseconds since 1970; not there while the node starts", Schema: number(0, wire.MaxLedgerTime)},
 		"Cache-Control":        flag("nothing is to be kept by a cache", "no-store"),
 		wire.HeaderFlightID:    {Description: "the id of the flight", Schema: text(flightIDPattern)},
 		wire.HeaderState:       {Description: "where the flight stands", Schema: oneOf(states()...)},
@@ -98,8 +102,21 @@ func pathWords() map[string]words {
 	}
 }
 
-// everyRequest are headers that any request may have, everyAnswer those that all answers have, and aboutFlights those of
-// answers about a flight.
+// everyRequest are headers that any request may have, and aboutFlights those of answers about a flight.
 func everyRequest() []string { return []string{wire.HeaderRequestID, "Traceparent"} }
-func everyAnswer() []string  { return []string{wire.HeaderRequestID, "Cache-Control"} }
 func aboutFlights() []string { return []string{wire.HeaderFlightID, wire.HeaderState, "ETag"} }
+
+// everyAnswer are headers that all answers have. A node that starts answers 503 and knows no ledger time yet.
+func everyAnswer(status int) (always, sometimes []string) {
+	always, sometimes = []string{wire.HeaderRequestID, "Cache-Control"}, []string{wire.HeaderLedgerTime}
+	if status != http.StatusServiceUnavailable {
+		always, sometimes = append(always, sometimes...), nil
+	}
+	return always, sometimes
+}
+
+// isEverywhere reports whether all answers have the header.
+func isEverywhere(name string) bool {
+	always, _ := everyAnswer(http.StatusOK)
+	return slices.Contains(always, name)
+}

@@ -41,7 +41,7 @@ func (d *Document) Markdown() []byte {
 	p.line("# The HTTP interface\n")
 	p.line("<!-- Written by `make docs` from the code. Change it there. -->\n")
 	p.line("%s\n", d.Info.Description)
-	p.line("Every answer has `X-Request-Id` and `Cache-Control: no-store`; a header with a question mark is there where it has something to say. " +
+	p.line("Every answer has `X-Request-Id`, `Flightd-Ledger-Time` and `Cache-Control: no-store`; a header with a question mark is there where it has something to say. " +
 		"Every request may have:\n")
 	var rows [][]string
 	for _, name := range everyRequest() {
@@ -108,7 +108,10 @@ func (d *Document) responses(p *page, o *described) {
 		for _, c := range r.Value.Content {
 			bodies = append(bodies, content(c.Name, c.Value.Schema))
 		}
-		for _, h := range r.Value.Headers[len(everyAnswer()):] {
+		for _, h := range r.Value.Headers {
+			if isEverywhere(h.Name) {
+				continue
+			}
 			word := "`" + h.Name + "`"
 			if strings.HasSuffix(h.Value.Ref, maybe) {
 				word += "?"

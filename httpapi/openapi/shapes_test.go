@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/openapi/openapitest"
 	"github.com/flightd/flightd/internal/wire"
@@ -79,12 +80,14 @@ func (s shapes) word(field string, schema object) string {
 		return "2026-01-31T12:00:00.123Z"
 	case schema["contentEncoding"] == "base64":
 		return "AP8="
+	case strings.Contains(pattern, "{32}"):
+		return strings.Repeat("0a", 16)
 	case strings.Contains(pattern, "sha256"):
 		return "sha256:" + strings.Repeat("0a", 32)
 	case strings.Contains(pattern, "d)?"):
 		return "30d"
 	case strings.Contains(pattern, "fl_"):
-		return "fl_" + strings.Repeat("a2", 13)
+		return flight.MustKey("a/b/c").FlightID().String()
 	case strings.Contains(pattern, `\.[0-9]+$`):
 		return "8123.4"
 	}
@@ -121,7 +124,7 @@ func written(t *testing.T, v any) []byte {
 
 func codecs() map[string]codec {
 	return map[string]codec{
-		"OpenRequest": request(wire.DecodeOpen), "ReportRequest": request(wire.DecodeReport), "VerdictRequest": request(wire.DecodeVerdict),
+		"OpenRequest": request(wire.DecodeOpen), "AbandonRequest": request(wire.DecodeAbandon), "OpenAttempt": answer[wire.OpenAttempt], "ReportRequest": request(wire.DecodeReport), "VerdictRequest": request(wire.DecodeVerdict),
 		"SessionRequest": request(wire.DecodeSession), "RenewRequest": request(wire.DecodeRenew),
 		"OperatorRequest": request(wire.DecodeOperator), "ResolveRequest": request(wire.DecodeResolve),
 		"OpenAnswer": answer[wire.OpenAnswer], "Flight": answer[wire.Flight], "FlightPage": answer[wire.FlightPage],
@@ -192,6 +195,10 @@ func takers() map[string]taker {
 			r, bad := wire.DecodeOpen(data)
 			return first(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := wire.Key("default", r.Action, r.ID); return bad },
 				func() *wire.Invalid { _, bad := r.Submission(); return bad }, ttl(r.TTLMS))
+		},
+		"AbandonRequest": func(data []byte) *wire.Invalid {
+			r, bad := wire.DecodeAbandon(data)
+			return first(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := wire.Key("default", r.Action, r.ID); return bad })
 		},
 		"ReportRequest": func(data []byte) *wire.Invalid {
 			r, bad := wire.DecodeReport(data)

@@ -193,21 +193,13 @@ type Gap struct {
 	Until string `json:"until"` // up to this one
 }
 
-// SessionAnswer is the answer to a session that was made or renewed.
-type SessionAnswer struct {
-	Session         string   `json:"session"`
-	TrustMS         int64    `json:"trust_ms"` // counted from when the request was sent
-	RenewEveryMS    int64    `json:"renew_every_ms"`
-	Version         string   `json:"version,omitempty"`          // of the ledger then; the next renewal says it as seen
-	CancelRequested []string `json:"cancel_requested,omitempty"` // ids of flights that somebody wants cancelled
-}
-
 // Version is the answer of GET /version.
 type Version struct {
 	Version    string `json:"version"`
 	API        string `json:"api"` // v1
 	Go         string `json:"go,omitempty"`
 	Deployment string `json:"deployment,omitempty"`
+	LedgerTime int64  `json:"ledger_time"` // milliseconds since 1970
 }
 
 // Ready is the answer of GET /readyz. Checks are told with ?verbose or when one of them fails, Node with ?verbose.
@@ -229,7 +221,7 @@ type Node struct {
 // Spool is what lies on a node's disk of reports that its ledger has not taken.
 type Spool struct {
 	Waiting  int `json:"waiting"`
-	PutAside int `json:"put_aside"` // the node cannot read them, or its ledger does not know their flights
+	PutAside int `json:"put_aside"` // the node cannot read them
 }
 
 // Etcd is the state of the etcd that a node claims in.
@@ -270,7 +262,9 @@ type Problem struct {
 	Outcome      string       `json:"outcome,omitempty"`  // where the retention is over: how the flight had ended
 	Digest       string       `json:"digest,omitempty"`   // where the retention is over: of the receipt that was kept
 	Decision     string       `json:"decision,omitempty"`
-	Flight       *Flight      `json:"flight,omitempty"` // with flight_failed
+	Flight       *Flight      `json:"flight,omitempty"`      // with flight_failed
+	Proposed     *bool        `json:"proposed,omitempty"`    // with idempotency_in_flight and in_doubt: the open was proposed
+	LedgerTime   int64        `json:"ledger_time,omitempty"` // with open_expired: milliseconds since 1970
 }
 
 // FieldError is one place in a request and what is wrong with it: a JSON pointer into the body, or the name of a header

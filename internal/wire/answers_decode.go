@@ -36,7 +36,7 @@ func readAnswer(data []byte, known func(s *scanner, name []byte) bool) error {
 	case s.err != nil:
 		return errors.New(s.err.Error())
 	case s.pos != len(data):
-		return errors.New("there is something behind the answer")
+		return errors.New("trailing data after the answer")
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func (s *scanner) time() Time {
 	if !ok {
 		var err error
 		if t, err = time.Parse(time.RFC3339, text); err != nil {
-			s.wrong("%q is no time", text)
+			s.wrong("%q is not a time", text)
 		}
 	}
 	return Time{t}

@@ -20,6 +20,8 @@ const (
 	InFlight             Code = "idempotency_in_flight"
 	InDoubt              Code = "in_doubt"
 	Fenced               Code = "fenced"
+	OpenExpired          Code = "open_expired"
+	SessionInUse         Code = "session_in_use"
 	ApprovalPending      Code = "approval_pending"
 	LeaseLost            Code = "lease_lost"
 	Expired              Code = "expired"
@@ -29,6 +31,7 @@ const (
 	FlightFailed         Code = "flight_failed"
 	PreconditionRequired Code = "precondition_required"
 	RateLimited          Code = "rate_limited"
+	TooManyOpen          Code = "too_many_open"
 	Internal             Code = "internal"
 	NoLeader             Code = "no_leader"
 	LeaseUnavailable     Code = "lease_unavailable"
@@ -71,19 +74,25 @@ var classes = []Class{
 		"the Allow header names the methods",
 		"The path exists, but not for this method. Nothing was changed."},
 	{InFlight, http.StatusConflict, true, "The flight is still running",
-		"ask again with the same key: you will join it or get its receipt",
-		"Somebody else's attempt was still open when the wait was over. It goes on. Asking again is safe."},
+		"ask again with the same key and nonce: you will join the running attempt or get its receipt",
+		"Another caller's attempt was still open when the wait was over, and goes on. Asking again is safe. Where `proposed` is true, this open may still open an attempt: a caller that gives up sends an abandon."},
 	{InDoubt, http.StatusConflict, false, "The flight is in doubt",
 		"look at the provider, then settle it: flightd doubt resolve KEY --happened --receipt @FILE | --did-not-happen | --fail; recovery resend or verify avoids this next time, where the provider honours the idempotency key or can be asked",
 		"The effect may or may not have happened, and nobody may act before a person has said so."},
 	{Fenced, http.StatusConflict, false, "This attempt is over",
 		"do not act and do not report again; read the flight to see what was decided",
-		"A newer attempt or a decision has taken the place of this one, or the caller's session is gone. A report is kept as evidence, unless the flight's retention is over, and overwrites nothing."},
+		"The attempt has ended: by a report, by the end of its session, by its time-out, or by a person's decision; or this nonce has had its attempt. A late report is kept as evidence, unless the flight's retention is over, and overwrites nothing."},
+	{OpenExpired, http.StatusConflict, false, "The open has expired",
+		"take a new nonce, and set not_after at most 60 s ahead of the ledger's time, which is ledger_time in this problem",
+		"The ledger's time is past the open's not_after, or not_after is too far ahead of it: more than 60 s for an open, more than an hour for an abandon. Nothing was opened."},
+	{SessionInUse, http.StatusConflict, false, "The session has open attempts",
+		"report or abandon the attempts that are open under the session, then close it; a renewal lists them",
+		"Attempts under this session were neither reported nor abandoned, so their effects may be running. The session was not closed."},
 	{ApprovalPending, http.StatusConflict, false, "The flight awaits approval",
 		"a person must approve it first",
 		"No effect may start before a person has approved this flight."},
 	{LeaseLost, http.StatusGone, false, "The session is gone",
-		"start no effect under it; what was started may finish and be reported; open with a new session",
+		"start no effect under this session; report effects that were started; open with a new session",
 		"The session was not renewed in time, was closed, or never existed."},
 	{Expired, http.StatusGone, false, "The receipt is no longer kept",
 		"this intent was carried out before; for a new one use a new id; flightd flights free gives the key away, and then its effect can happen again",
@@ -106,6 +115,9 @@ var classes = []Class{
 	{RateLimited, http.StatusTooManyRequests, true, "Too many requests",
 		"wait as long as Retry-After says",
 		"More requests than allowed. Nothing was changed."},
+	{TooManyOpen, http.StatusTooManyRequests, true, "Too many opens are unfinished",
+		"report or abandon what was opened before, wait as long as Retry-After says, then ask again with the same key and nonce",
+		"This key remembers as many used nonces as it may, or too many attempts are open at once. Nothing was opened."},
 	{Internal, http.StatusInternalServerError, true, "flightd failed to answer",
 		"ask again; if it stays, look into the server's log for the request id",
 		"Something in flightd failed that should not. Asking again with the same key and nonce is safe."},

@@ -44,11 +44,11 @@ func FlightOf(f *flight.Flight, body []byte, withBody bool) *Flight {
 	return w
 }
 
-// HoldOf is until when nobody takes over the open attempt of a flight, because etcd lost the claim on it and a person has
-// accepted that; zero where nothing of that kind holds it.
-func HoldOf(f *flight.Flight, h flight.Header) Time {
+// HoldOf is the time until which nobody takes over the open attempt of a flight because etcd has lost its session and a
+// person has accepted that. It is zero where no such hold applies.
+func HoldOf(f *flight.Flight, h flight.Header, now flight.Time) Time {
 	a := f.OpenAttempt()
-	if a == nil || a.Claim.Epoch >= h.LeaseEpoch || h.Now >= h.EpochHold {
+	if a == nil || a.Session.Epoch >= h.LeaseEpoch || now >= h.EpochHold {
 		return Time{}
 	}
 	return at(h.EpochHold)

@@ -3,18 +3,15 @@ package wire
 import (
 	"encoding/base64"
 	"math"
-
-	"github.com/flightd/flightd/flight"
 )
 
 // Bounds of strings in requests, in bytes.
 const (
-	maxWord   = 1024 // beyond every word that is allowed, so that the key's own rules name what is wrong with it
-	maxNonce  = 255
-	maxToken  = 512
-	maxText   = 64 << 10 // an error or a reason; the ledger keeps the beginning
-	maxNonces = 100_000
-	maxMS     = int64(10 * 365 * 24 * 3600 * 1000)
+	maxWord  = 1024 // beyond every word that is allowed, so that the key's own rules name what is wrong with it
+	maxNonce = 255
+	maxToken = 512
+	maxText  = 64 << 10 // an error or a reason; the ledger keeps the beginning
+	maxMS    = int64(10 * 365 * 24 * 3600 * 1000)
 )
 
 // DecodeOpen reads the body of an open. raw values are slices of data.
@@ -31,6 +28,8 @@ func DecodeOpen(data []byte) (r OpenRequest, bad *Invalid) {
 			r.Fingerprint = s.str(maxWord)
 		case "nonce":
 			r.Nonce = s.str(maxNonce)
+		case "not_after":
+			r.NotAfter = s.integer(0, MaxLedgerTime)
 		case "session":
 			r.Session = s.str(maxToken)
 		case "owner":
@@ -116,12 +115,36 @@ func (s *scanner) base64() []byte {
 	return data
 }
 
+// DecodeAbandon reads the body of an abandon.
+func DecodeAbandon(data []byte) (r AbandonRequest, bad *Invalid) {
+	bad = readObject(data, func(s *scanner, name []byte) bool {
+		switch string(name) {
+		case "action":
+			r.Action = s.str(maxWord)
+		case "id":
+			r.ID = s.str(maxWord)
+		case "nonce":
+			r.Nonce = s.str(maxNonce)
+		case "not_after":
+			r.NotAfter = s.integer(1, MaxLedgerTime)
+		case "reason":
+			r.Reason = s.str(maxText)
+		default:
+			return false
+		}
+		return true
+	})
+	return r, bad
+}
+
 // DecodeReport reads the body of a report.
 func DecodeReport(data []byte) (r ReportRequest, bad *Invalid) {
 	bad = readObject(data, func(s *scanner, name []byte) bool {
 		switch string(name) {
 		case "fencing_token":
 			r.FencingToken = s.str(maxToken)
+		case "key":
+			r.Key = s.str(maxWord)
 		case "outcome":
 			r.Outcome = s.str(maxWord)
 		case "error":
@@ -146,6 +169,8 @@ func DecodeVerdict(data []byte) (r VerdictRequest, bad *Invalid) {
 			r.Session = s.str(maxToken)
 		case "nonce":
 			r.Nonce = s.str(maxNonce)
+		case "not_after":
+			r.NotAfter = s.integer(0, MaxLedgerTime)
 		case "owner":
 			r.Owner = s.str(maxWord)
 		case "ttl_ms":
@@ -157,43 +182,6 @@ func DecodeVerdict(data []byte) (r VerdictRequest, bad *Invalid) {
 		}
 		return true
 	})
-	return r, bad
-}
-
-// DecodeSession reads the body of a new session.
-func DecodeSession(data []byte) (r SessionRequest, bad *Invalid) {
-	bad = readObject(data, func(s *scanner, name []byte) bool {
-		switch string(name) {
-		case "ttl_ms":
-			r.TTLMS = s.integer(0, maxMS)
-		case "owner":
-			r.Owner = s.str(maxWord)
-		default:
-			return false
-		}
-		return true
-	})
-	return r, bad
-}
-
-// DecodeRenew reads the body of a renewal. Nonces is nil where the caller says nothing about them.
-func DecodeRenew(data []byte) (r RenewRequest, bad *Invalid) {
-	bad = readObject(data, func(s *scanner, name []byte) bool {
-		switch string(name) {
-		case "nonces":
-			r.Nonces = s.strings(maxNonces, maxNonce)
-		case "seen":
-			r.Seen = s.str(maxWord)
-		default:
-			return false
-		}
-		return true
-	})
-	if bad == nil && r.Seen != "" {
-		if _, err := flight.ParseVersion(r.Seen); err != nil {
-			bad = BadField("/seen", "it is the version in an answer about the session, such as 106.0")
-		}
-	}
 	return r, bad
 }
 

@@ -17,6 +17,8 @@ const (
 	MaxDuration  = 366 * 24 * time.Hour // of time-outs, delays and windows
 	MinRetention = time.Second
 	MaxRetention = 10 * 366 * 24 * time.Hour
+	// MaxLedgerTime is the greatest ledger time that every JSON parser reads exactly.
+	MaxLedgerTime = int64(1)<<53 - 1
 )
 
 // Key joins the parts of a key. A part that is missing is KeyRequired, one that cannot be is KeyInvalid.
@@ -90,6 +92,12 @@ func keyInvalid(err error) *Invalid {
 func NonceOf(s string) flight.Nonce {
 	sum := sha256.Sum256([]byte(s))
 	return flight.Nonce(sum[:16])
+}
+
+// NonceHex is the nonce that a caller's string stands for, as a renewal lists it.
+func NonceHex(s string) string {
+	n := NonceOf(s)
+	return hex.EncodeToString(n[:])
 }
 
 // Submission is what the request submits. The input is a copy, so that it does not hold on to the request's body.

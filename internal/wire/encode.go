@@ -9,6 +9,7 @@ func (r *OpenRequest) AppendJSON(b []byte) []byte {
 	w.optRaw("input", r.Input)
 	w.optStr("fingerprint", r.Fingerprint)
 	w.optStr("nonce", r.Nonce)
+	w.optInt("not_after", r.NotAfter)
 	w.optStr("session", r.Session)
 	w.optStr("owner", r.Owner)
 	w.optInt("ttl_ms", r.TTLMS)
@@ -44,11 +45,25 @@ func (r *Body) fill(w *writer) {
 	w.optStr("digest", r.Digest)
 }
 
+// AppendJSON writes the request.
+func (r *AbandonRequest) AppendJSON(b []byte) []byte {
+	w := writer{b}
+	w.open()
+	w.str("action", r.Action)
+	w.str("id", r.ID)
+	w.str("nonce", r.Nonce)
+	w.int("not_after", r.NotAfter)
+	w.optStr("reason", r.Reason)
+	w.close()
+	return w.b
+}
+
 // AppendJSON writes the request. The body goes out byte for byte.
 func (r *ReportRequest) AppendJSON(b []byte) []byte {
 	w := writer{b}
 	w.open()
 	w.str("fencing_token", r.FencingToken)
+	w.optStr("key", r.Key)
 	w.str("outcome", r.Outcome)
 	w.optStr("error", r.Error)
 	r.Body.fill(&w)
@@ -64,6 +79,7 @@ func (r *VerdictRequest) AppendJSON(b []byte) []byte {
 	w.str("result", r.Result)
 	w.optStr("session", r.Session)
 	w.optStr("nonce", r.Nonce)
+	w.optInt("not_after", r.NotAfter)
 	w.optStr("owner", r.Owner)
 	w.optInt("ttl_ms", r.TTLMS)
 	w.optWait(r.WaitMS)
@@ -260,27 +276,6 @@ func (p *FlightPage) AppendJSON(b []byte) []byte {
 	return w.b
 }
 
-// AppendJSON writes the answer.
-func (a *SessionAnswer) AppendJSON(b []byte) []byte {
-	w := writer{b}
-	w.open()
-	w.str("session", a.Session)
-	w.int("trust_ms", a.TrustMS)
-	w.int("renew_every_ms", a.RenewEveryMS)
-	w.optStr("version", a.Version)
-	if len(a.CancelRequested) > 0 {
-		w.name("cancel_requested")
-		w.b = append(w.b, '[')
-		for _, id := range a.CancelRequested {
-			w.b = append(appendString(w.b, id), ',')
-		}
-		w.b[len(w.b)-1] = ']'
-		w.b = append(w.b, ',')
-	}
-	w.close()
-	return w.b
-}
-
 // AppendJSON writes the problem.
 func (p *Problem) AppendJSON(b []byte) []byte {
 	w := writer{b}
@@ -306,6 +301,10 @@ func (p *Problem) AppendJSON(b []byte) []byte {
 	if p.Flight != nil {
 		w.object("flight", p.Flight.fill)
 	}
+	if p.Proposed != nil {
+		w.bool("proposed", *p.Proposed)
+	}
+	w.optInt("ledger_time", p.LedgerTime)
 	w.close()
 	return w.b
 }

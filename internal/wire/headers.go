@@ -5,6 +5,7 @@ const (
 	HeaderNamespace      = "Flightd-Namespace"
 	HeaderActor          = "Flightd-As"
 	HeaderState          = "Flightd-State"
+	HeaderLedgerTime     = "Flightd-Ledger-Time" // milliseconds since 1970, of the moment at which the answer was sent
 	HeaderFlightID       = "Flight-Id"
 	HeaderReplayed       = "Idempotent-Replayed"
 	HeaderExpires        = "Idempotency-Expires"
@@ -43,8 +44,6 @@ const (
 	MaxOpenBody = 256<<10 + 64<<10
 	// MaxReportBody is far above what is kept of a receipt: a long one is shortened and not refused.
 	MaxReportBody = 16 << 20
-	// MaxRenewBody is enough for the nonces of 20,000 attempts in the air.
-	MaxRenewBody = 1 << 20
 	// MaxSmallBody is enough for everything else.
 	MaxSmallBody = 64 << 10
 )

@@ -9,6 +9,7 @@ type OpenRequest struct {
 	Input       json.RawMessage `json:"input,omitempty"`
 	Fingerprint string          `json:"fingerprint,omitempty"` // "sha256:…", "none", or empty: taken of the input
 	Nonce       string          `json:"nonce,omitempty"`
+	NotAfter    int64           `json:"not_after,omitempty"` // ledger time in ms after which the open opens nothing
 	Session     string          `json:"session,omitempty"`
 	Owner       string          `json:"owner,omitempty"`
 	TTLMS       int64           `json:"ttl_ms,omitempty"` // of a session made by this request
@@ -39,40 +40,38 @@ type Body struct {
 	Digest      string          `json:"digest,omitempty"`
 }
 
+// AbandonRequest is the body of POST /v1/flights:abandon: nothing was sent under this nonce, and nothing ever will be.
+// The namespace travels in a header.
+type AbandonRequest struct {
+	Action   string `json:"action"`
+	ID       string `json:"id"`
+	Nonce    string `json:"nonce"`
+	NotAfter int64  `json:"not_after"` // as in the open
+	Reason   string `json:"reason,omitempty"`
+}
+
 // ReportRequest is the body of POST /v1/flights/{id}/report.
 type ReportRequest struct {
 	FencingToken string `json:"fencing_token"`
-	Outcome      string `json:"outcome"` // succeeded, refused, not_done or unknown
+	Key          string `json:"key,omitempty"` // the full key, as the answer to the open names it
+	Outcome      string `json:"outcome"`       // succeeded, refused, not_done or unknown
 	Error        string `json:"error,omitempty"`
 	Body
 }
 
 // VerdictRequest is the body of POST /v1/flights/{id}/verdict. What to open when the effect did not happen follows
-// from the probe; session, nonce, owner, ttl_ms and wait_ms are those of an open.
+// from the probe; session, nonce, not_after, owner, ttl_ms and wait_ms are those of an open. The nonce is a new one: that
+// of the open which was answered with the probe opens nothing any more.
 type VerdictRequest struct {
-	Probe   string `json:"probe"`
-	Result  string `json:"result"` // happened, not_happened or unknown
-	Session string `json:"session,omitempty"`
-	Nonce   string `json:"nonce,omitempty"`
-	Owner   string `json:"owner,omitempty"`
-	TTLMS   int64  `json:"ttl_ms,omitempty"`
-	WaitMS  *int64 `json:"wait_ms,omitempty"`
+	Probe    string `json:"probe"`
+	Result   string `json:"result"` // happened, not_happened or unknown
+	Session  string `json:"session,omitempty"`
+	Nonce    string `json:"nonce,omitempty"`
+	NotAfter int64  `json:"not_after,omitempty"`
+	Owner    string `json:"owner,omitempty"`
+	TTLMS    int64  `json:"ttl_ms,omitempty"`
+	WaitMS   *int64 `json:"wait_ms,omitempty"`
 	Body
-}
-
-// SessionRequest is the body of POST /v1/sessions.
-type SessionRequest struct {
-	TTLMS int64  `json:"ttl_ms,omitempty"`
-	Owner string `json:"owner,omitempty"`
-}
-
-// RenewRequest is the body of POST /v1/sessions/{id}/renew: every nonce whose answer the caller awaits, or whose
-// attempt it holds. Seen is the version in the last answer about the session that the caller has had. An open attempt of the
-// session that is not listed is abandoned, unless it is younger than that: it may not have been listed yet, however late or
-// often this renewal arrives. Without seen, one that two renewals in a row do not list is abandoned.
-type RenewRequest struct {
-	Nonces []string `json:"nonces,omitzero"`
-	Seen   string   `json:"seen,omitempty"`
 }
 
 // OperatorRequest is the body of POST /v1/flights/{id}/cancel, /retry, /free and /redact.

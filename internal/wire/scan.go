@@ -55,7 +55,7 @@ type scanner struct {
 }
 
 // readObject reads a document that must be an object and calls known for each of its fields. known reads the value and
-// answers true, or answers false for a name that it does not know. A field that is null is as if it were not there.
+// returns true, or returns false for a name that it does not know. A field that is null counts as missing.
 func readObject(data []byte, known func(s *scanner, name []byte) bool) *Invalid {
 	s := &scanner{data: data}
 	s.space()
@@ -68,7 +68,7 @@ func readObject(data []byte, known func(s *scanner, name []byte) bool) *Invalid 
 	s.fields(known)
 	s.space()
 	if s.err == nil && s.pos != len(data) {
-		s.wrong("there is something behind the JSON document, at byte %d", s.pos+1)
+		s.wrong("trailing data after the JSON document, at byte %d", s.pos+1)
 	}
 	return s.err
 }
@@ -93,7 +93,7 @@ func (s *scanner) fields(known func(s *scanner, name []byte) bool) {
 		s.field = name
 		if !s.loose {
 			if slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, name) }) {
-				s.wrong("the name stands twice")
+				s.wrong("duplicate field")
 				return
 			}
 			names = append(names, name)
@@ -104,8 +104,8 @@ func (s *scanner) fields(known func(s *scanner, name []byte) bool) {
 		case s.loose:
 			s.raw()
 		default:
-			s.wrong("no such field")
-			s.err.Hint = "remove it, or look for a slip of the pen; unknown fields are refused so that none is ignored in silence"
+			s.wrong("unknown field")
+			s.err.Hint = "remove it or fix the spelling; unknown fields are rejected, never ignored"
 			return
 		}
 		s.field, s.none = nil, false
@@ -203,32 +203,6 @@ func (s *scanner) raw() []byte {
 	return s.data[start:s.pos:s.pos]
 }
 
-// strings reads an array of at most count strings of at most limit bytes each.
-func (s *scanner) strings(count, limit int) []string {
-	if s.none || !s.is('[', "an array of strings") {
-		return nil
-	}
-	s.pos++
-	list := []string{}
-	s.space()
-	if s.take(']') {
-		return list
-	}
-	for s.err == nil {
-		if len(list) == count {
-			s.wrong("at most %d are allowed", count)
-			return nil
-		}
-		list = append(list, s.str(limit))
-		s.space()
-		if s.take(']') {
-			return list
-		}
-		s.expect(',')
-	}
-	return nil
-}
-
 // is checks that a value of the wanted type starts here.
 func (s *scanner) is(first byte, want string) bool {
 	s.space()
@@ -306,7 +280,7 @@ func (s *scanner) syntax(want string) {
 		s.wrong("the JSON ends too early; %s is expected at byte %d", want, s.pos+1)
 		return
 	}
-	s.wrong("this is no JSON: %s is expected at byte %d, not %q", want, s.pos+1, s.data[s.pos])
+	s.wrong("invalid JSON: %s is expected at byte %d, not %q", want, s.pos+1, s.data[s.pos])
 }
 
 // maxDepth is how deep values may nest; it is that of an input.

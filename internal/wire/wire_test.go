@@ -59,10 +59,31 @@ func TestAnswersAreJSON(t *testing.T) {
 	byJSON, err = json.Marshal(p)
 	require.NoError(t, err)
 	require.JSONEq(t, string(byJSON), string(p.AppendJSON(nil)))
-	s := &SessionAnswer{Session: "s", TrustMS: 1, RenewEveryMS: 2, Version: "3.4", CancelRequested: []string{"a", "b"}}
-	byJSON, err = json.Marshal(s)
+	no := false
+	p = &Problem{Code: OpenExpired, Proposed: &no, LedgerTime: 4}
+	byJSON, err = json.Marshal(p)
 	require.NoError(t, err)
-	require.JSONEq(t, string(byJSON), string(s.AppendJSON(nil)))
+	require.JSONEq(t, string(byJSON), string(p.AppendJSON(nil)))
+	require.Contains(t, string(byJSON), `"proposed":false`)
+
+	open := []OpenAttempt{{Key: "a/b/c", FlightID: "fl_x", Nonce: "n", Attempt: 3, FencingToken: "t"}, {Key: "a/b/d"}}
+	for _, s := range []*SessionAnswer{{}, {Session: "s", TrustMS: 1, RenewEveryMS: 2, CancelRequested: []string{"a", "b"}, OpenDigest: "d", Open: open, More: true}} {
+		byJSON, err = json.Marshal(s)
+		require.NoError(t, err)
+		require.JSONEq(t, string(byJSON), string(s.AppendJSON(nil)))
+	}
+}
+
+// TestOpenDigest fixes the digest that clients in every language compute, independent of the order.
+func TestOpenDigest(t *testing.T) {
+	one, two := OpenAttempt{Nonce: NonceHex("n1"), Attempt: 1}, OpenAttempt{Nonce: NonceHex("n2"), Attempt: 12}
+	require.Equal(t, "676b8bb84ce7267dd520deca4811c8f1", one.Nonce)
+	require.Equal(t, "e3b0c44298fc1c149afbf4c8996fb924", OpenDigest(nil), "of no lines")
+	require.Equal(t, "49ec49fe2ad166ef0b18ff7d94291ca8", OpenDigest([]OpenAttempt{one, two}), "as sha256sum of two sorted lines gives it")
+	require.Equal(t, OpenDigest([]OpenAttempt{one, two}), OpenDigest([]OpenAttempt{two, one}))
+	require.NotEqual(t, OpenDigest([]OpenAttempt{one}), OpenDigest([]OpenAttempt{one, two}))
+	two.Attempt = 13
+	require.NotEqual(t, OpenDigest([]OpenAttempt{one, {Nonce: two.Nonce, Attempt: 12}}), OpenDigest([]OpenAttempt{one, two}))
 }
 
 // One thing has one word: what a request says of an effect is what the history tells of it.
@@ -88,17 +109,21 @@ func TestAnswersAreReadLeniently(t *testing.T) {
 // Requests that our client writes are what the strict reader takes, byte for byte in what they carry.
 func TestRequestsRoundTrip(t *testing.T) {
 	wait := int64(5)
-	open := OpenRequest{Action: "a", ID: "b", Input: json.RawMessage(`{"x": 1}`), Fingerprint: "none", Nonce: "n", Session: "s", Owner: "o",
+	open := OpenRequest{Action: "a", ID: "b", Input: json.RawMessage(`{"x": 1}`), Fingerprint: "none", Nonce: "n", NotAfter: MaxLedgerTime, Session: "s", Owner: "o",
 		TTLMS: 15000, WaitMS: &wait, Policy: Policy{AttemptTimeoutMS: 1, SettleMS: 2, ProviderWindowMS: 3, Recovery: "verify", Lookup: true, LookTries: 5, Retention: "1d"}}
 	read, bad := DecodeOpen(open.AppendJSON(nil))
 	require.Nil(t, bad)
 	require.Equal(t, open, read)
 	body := Body{ExternalID: "e", Base64: []byte{0, 255}, ContentType: "t", Truncated: true, Size: 9, Digest: "d"}
-	report := ReportRequest{FencingToken: "t", Outcome: "unknown", Error: "e", Body: body}
+	abandon := AbandonRequest{Action: "a", ID: "b", Nonce: "n", NotAfter: 1, Reason: "gave up"}
+	readAbandon, bad := DecodeAbandon(abandon.AppendJSON(nil))
+	require.Nil(t, bad)
+	require.Equal(t, abandon, readAbandon)
+	report := ReportRequest{FencingToken: "t", Key: "default/a/b", Outcome: "unknown", Error: "e", Body: body}
 	readReport, bad := DecodeReport(report.AppendJSON(nil))
 	require.Nil(t, bad)
 	require.Equal(t, report, readReport)
-	verdict := VerdictRequest{Probe: "p", Result: "unknown", Session: "s", Nonce: "n", Owner: "o", TTLMS: 1, WaitMS: &wait, Body: Body{JSON: json.RawMessage(`null`)}}
+	verdict := VerdictRequest{Probe: "p", Result: "unknown", Session: "s", Nonce: "n", NotAfter: 3, Owner: "o", TTLMS: 1, WaitMS: &wait, Body: Body{JSON: json.RawMessage(`null`)}}
 	readVerdict, bad := DecodeVerdict(verdict.AppendJSON(nil))
 	require.Nil(t, bad)
 	require.Equal(t, verdict, readVerdict)
@@ -106,6 +131,12 @@ func TestRequestsRoundTrip(t *testing.T) {
 	readResolve, bad := DecodeResolve(resolve.AppendJSON(nil))
 	require.Nil(t, bad)
 	require.Equal(t, resolve, readResolve)
+	renew := RenewRequest{OpenDigest: OpenDigest(nil), After: flight.MustKey("a/b/c").FlightID().String()}
+	byJSON, err := json.Marshal(renew)
+	require.NoError(t, err)
+	readRenew, bad := DecodeRenew(byJSON)
+	require.Nil(t, bad)
+	require.Equal(t, renew, readRenew)
 	operator := OperatorRequest{Key: "k", Reason: "r", As: "me"}
 	readOperator, bad := DecodeOperator(operator.AppendJSON(nil))
 	require.Nil(t, bad)
@@ -168,13 +199,14 @@ func hasOddity(data []byte) bool {
 
 // No request, whatever is in it, makes a reader panic, and what is taken is what package json reads.
 func FuzzDecodeOpen(f *testing.F) {
-	for _, seed := range []string{`{"action":"a","id":"b","input":{"x":1},"wait_ms":5,"retention":"30d"}`, `{"id":null}`, `{"a":1,"a":2}`, `{`, `{"input":1e999}`, `{"wait_ms":-0}`} {
+	for _, seed := range []string{`{"action":"a","id":"b","input":{"x":1},"wait_ms":5,"retention":"30d","not_after":1700000000000}`, `{"id":null}`, `{"a":1,"a":2}`, `{`, `{"input":1e999}`, `{"wait_ms":-0}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_, _ = DecodeReport(data)
 		_, _ = DecodeVerdict(data)
 		_, _ = DecodeRenew(data)
+		_, _ = DecodeAbandon(data)
 		var a OpenAnswer
 		_ = DecodeAnswer(data, &a)
 		ours, bad := DecodeOpen(data)
@@ -185,7 +217,7 @@ func FuzzDecodeOpen(f *testing.F) {
 		if err := json.Unmarshal(data, &theirs); err != nil {
 			t.Fatalf("%q was taken, but %v", data, err)
 		}
-		if ours.Action != theirs.Action || ours.ID != theirs.ID || ours.Nonce != theirs.Nonce {
+		if ours.Action != theirs.Action || ours.ID != theirs.ID || ours.Nonce != theirs.Nonce || ours.NotAfter != theirs.NotAfter {
 			t.Fatalf("%q was read as %+v, not %+v", data, ours, theirs)
 		}
 		_, _ = ours.Submission()

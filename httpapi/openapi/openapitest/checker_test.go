@@ -22,12 +22,15 @@ func newChecker(t *testing.T) *Checker {
 }
 
 // good is an exchange that is as documented.
+const digest = "49ec49fe2ad166ef0b18ff7d94291ca8"
+
 func good() *Exchange {
 	return &Exchange{
 		Method: "POST", URL: &url.URL{Path: "/v1/sessions/s/renew"},
-		RequestHeader: http.Header{"Content-Type": {"application/json"}}, RequestBody: []byte(`{"nonces":["n"]}`),
-		Status: 200, Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"r"}, "Cache-Control": {"no-store"}},
-		Body: []byte(`{"session":"s","trust_ms":1,"renew_every_ms":2}`),
+		RequestHeader: http.Header{"Content-Type": {"application/json"}}, RequestBody: []byte(`{"open_digest":"` + digest + `"}`),
+		Status: 200, Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"r"}, "Cache-Control": {"no-store"},
+			"Flightd-Ledger-Time": {"1769860830000"}},
+		Body: []byte(`{"session":"s","trust_ms":1,"renew_every_ms":2,"open_digest":"` + digest + `"}`),
 	}
 }
 
@@ -45,16 +48,20 @@ func TestCheckerSeesWhatIsWrong(t *testing.T) {
 		spoil func(*Exchange)
 		says  string
 	}{
-		"a field that is not there":     {func(x *Exchange) { x.Body = []byte(`{"session":"s","trust_ms":1}`) }, "renew_every_ms"},
-		"a field that is not known":     {func(x *Exchange) { x.Body = []byte(`{"session":"s","trust_ms":1,"renew_every_ms":2,"new":3}`) }, "new"},
-		"a field of another type":       {func(x *Exchange) { x.Body = []byte(`{"session":"s","trust_ms":"1","renew_every_ms":2}`) }, "trust_ms"},
+		"a field that is not there": {func(x *Exchange) { x.Body = []byte(`{"session":"s","trust_ms":1,"open_digest":"` + digest + `"}`) }, "renew_every_ms"},
+		"a field that is not known": {func(x *Exchange) {
+			x.Body = []byte(`{"session":"s","trust_ms":1,"renew_every_ms":2,"open_digest":"` + digest + `","new":3}`)
+		}, "new"},
+		"a field of another type": {func(x *Exchange) {
+			x.Body = []byte(`{"session":"s","trust_ms":"1","renew_every_ms":2,"open_digest":"` + digest + `"}`)
+		}, "trust_ms"},
 		"no JSON":                       {func(x *Exchange) { x.Body = []byte(`{`) }, "EOF"},
 		"a header that is not known":    {func(x *Exchange) { x.Header.Set("X-New", "1") }, "X-New"},
 		"a header that is not there":    {func(x *Exchange) { x.Header.Del("Cache-Control") }, "Cache-Control"},
 		"a header with another value":   {func(x *Exchange) { x.Header.Set("Cache-Control", "public") }, "Cache-Control"},
 		"a status that is not known":    {func(x *Exchange) { x.Status = 202 }, "202"},
 		"another content type":          {func(x *Exchange) { x.Header.Set("Content-Type", "text/plain") }, "text/plain"},
-		"a request with unknown field":  {func(x *Exchange) { x.RequestBody = []byte(`{"nonces":[],"new":1}`) }, "new"},
+		"a request with unknown field":  {func(x *Exchange) { x.RequestBody = []byte(`{"new":1}`) }, "new"},
 		"a parameter that is not known": {func(x *Exchange) { x.URL.RawQuery = "a=1" }, "[1]"},
 		"another code":                  {problem(`{"type":"/problems/expired","title":"t","status":410,"code":"expired","retryable":false}`), "lease_lost"},
 		"a code of another shape":       {problem(`{"code":"lease_lost"}`), "type"},

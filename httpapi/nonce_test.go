@@ -1,0 +1,191 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// nonce gives the fields nonce and not_after. Of one nonce not_after is always the same.
+func (d *door) nonce(nonce string) string {
+	if d.notAfter == nil {
+		d.notAfter = map[string]flight.Time{}
+	}
+	if d.notAfter[nonce] == 0 {
+		d.notAfter[nonce] = d.world.Ledger.Now().Add(30 * time.Second)
+	}
+	return fmt.Sprintf(`"nonce":%q,"not_after":%d`, nonce, d.notAfter[nonce])
+}
+
+func (d *door) abandon(id, nonce string) reply {
+	d.t.Helper()
+	return d.post("/v1/flights:abandon", `{"action":"charge","id":"`+id+`",`+d.nonce(nonce)+`,"reason":"given up"}`)
+}
+
+// TestRepeatNamesTheSessionOfTheAttempt: whichever session a repeat brings, or none.
+func TestRepeatNamesTheSessionOfTheAttempt(t *testing.T) {
+	d := newDoor(t)
+	first, _ := d.newSession()
+	second, _ := d.newSession()
+	open := `{"action":"charge","id":"1",` + d.nonce("n")
+	a := d.proceed(open + `,"session":"` + first.Session + `"}`)
+	require.Equal(t, first.Session, a.Session)
+	for _, session := range []string{`,"session":"` + second.Session + `"}`, `}`} {
+		again := d.proceed(open + session)
+		require.Equal(t, []string{a.Session, a.FencingToken}, []string{again.Session, again.FencingToken})
+	}
+}
+
+// TestAbandon: an abandon ends what its nonce has opened, and keeps the nonce from opening anything later.
+func TestAbandon(t *testing.T) {
+	d := newDoor(t)
+	open := `{"action":"charge","id":"1",` + d.nonce("n") + `}`
+	a := d.proceed(open)
+	for range 2 {
+		r := d.abandon("1", "n")
+		require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+		require.Equal(t, `{}`, string(r.body))
+	}
+	require.Equal(t, "queued", d.get("/v1/flights/"+a.FlightID).header.Get("Flightd-State"))
+	requireProblem(t, d.post("/v1/flights:open", open), http.StatusConflict, wire.Fenced)
+	require.EqualValues(t, 2, d.proceed(`{"action":"charge","id":"1"}`).Attempt)
+
+	require.Equal(t, http.StatusOK, d.abandon("2", "early").status, "of an open that has not arrived")
+	p := requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"2",`+d.nonce("early")+`}`), http.StatusConflict, wire.Fenced)
+	require.Contains(t, p.Hint, "new nonce")
+	require.Equal(t, http.StatusOK, d.post("/v1/flights:abandon", `{"action":"charge","id":"1",`+d.nonce("n")+`}`, "Flightd-Namespace", "billing").status,
+		"the namespace is part of the key")
+	require.NotNil(t, d.world.Flight(flight.MustKey("billing/charge/1")))
+}
+
+// TestOpenExpired: neither past not_after nor far ahead of the ledger's time an open opens anything.
+func TestOpenExpired(t *testing.T) {
+	d := newDoor(t)
+	now := d.world.Ledger.Now()
+	for _, notAfter := range []flight.Time{1, now.Add(-time.Second), now.Add(flight.MaxOpenLife + time.Minute)} {
+		body := fmt.Sprintf(`{"action":"charge","id":"1","nonce":"n","not_after":%d}`, notAfter)
+		p := requireProblem(t, d.post("/v1/flights:open", body), http.StatusConflict, wire.OpenExpired)
+		require.GreaterOrEqual(t, p.LedgerTime, int64(now))
+		require.False(t, p.Retryable)
+		require.Equal(t, "default/charge/1", p.Key)
+	}
+	requireProblem(t, d.get("/v1/flights?key=default/charge/1"), http.StatusNotFound, wire.NotFound)
+	p := requireProblem(t, d.post("/v1/flights:open", fmt.Sprintf(`{"action":"charge","id":"1","nonce":"n","not_after":%d}`, now.Add(30*time.Second))), http.StatusConflict, wire.Fenced)
+	require.Contains(t, p.Hint, "new nonce")
+	far := fmt.Sprintf(`{"action":"charge","id":"1","nonce":"m","not_after":%d}`, now.Add(flight.MaxNonceLife+time.Minute))
+	requireProblem(t, d.post("/v1/flights:abandon", far), http.StatusConflict, wire.OpenExpired)
+}
+
+// TestNotAfterDoesNotBarRepeats: an attempt that is open is answered to its caller as long as it is open.
+func TestNotAfterDoesNotBarRepeats(t *testing.T) {
+	d := newDoor(t)
+	open := `{"action":"charge","id":"1",` + d.nonce("n") + `}`
+	a := d.proceed(open)
+	d.world.Ledger.Advance(2 * time.Minute)
+	require.Equal(t, a.FencingToken, d.proceed(open).FencingToken)
+}
+
+// TestProposed: a caller that leaves must know whether its open may still open an attempt.
+func TestProposed(t *testing.T) {
+	d := newDoor(t)
+	d.proceed(`{"action":"charge","id":"busy"}`)
+	d.doubtful("doubt")
+	ask := func(id string) wire.Problem {
+		return into[wire.Problem](t, d.post("/v1/flights:open", `{"action":"charge","id":"`+id+`","wait_ms":0}`))
+	}
+	for id, code := range map[string]wire.Code{"busy": wire.InFlight, "doubt": wire.InDoubt} {
+		p := ask(id)
+		require.Equal(t, code, p.Code)
+		require.NotNil(t, p.Proposed, id)
+		require.False(t, *p.Proposed, "this node's view was enough: %s", id)
+	}
+	for _, err := range []error{&effect.Busy{Key: flight.MustKey("default/charge/1"), State: flight.Running, Proposed: true},
+		&effect.InDoubt{Key: flight.MustKey("default/charge/1"), Proposed: true}} {
+		d.world.Pull(func(l *httpapitest.Levers) { l.Before = func(context.Context, string) error { return err } })
+		p := ask("1")
+		require.NotNil(t, p.Proposed)
+		require.True(t, *p.Proposed)
+	}
+	d.world.Pull(func(l *httpapitest.Levers) {
+		l.Before = func(context.Context, string) error { return errors.New("another") }
+	})
+	require.Nil(t, ask("1").Proposed)
+}
+
+// TestOnlyUnnamedOpensAreAbandonedByTheNode: a caller that leaves while its open is decided may repeat it, if it has a nonce.
+func TestOnlyUnnamedOpensAreAbandonedByTheNode(t *testing.T) {
+	world := httpapitest.New(t)
+	api := httpapi.New(world.Config())
+	leave := func(body string) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		world.Ledger.Before(func(c flight.Command) {
+			if _, ok := c.(*flight.Open); ok {
+				cancel()
+			}
+		})
+		defer world.Ledger.Before(nil)
+		api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/flights:open", strings.NewReader(body)))
+	}
+	leave(`{"action":"charge","id":"named","nonce":"n"}`)
+	require.Equal(t, flight.Running, world.Flight(flight.MustKey("default/charge/named")).State)
+	leave(`{"action":"charge","id":"unnamed"}`)
+	f := world.Flight(flight.MustKey("default/charge/unnamed"))
+	for f.State == flight.Running {
+		var err error
+		f, err = world.Ledger.Wait(t.Context(), f.ID, f.Version)
+		require.NoError(t, err)
+	}
+	require.Equal(t, flight.Queued, f.State)
+	require.Equal(t, flight.Running, world.Flight(flight.MustKey("default/charge/named")).State)
+}
+
+// TestReportOfAFlightThatIsNotKnown: with its key a report reaches a ledger that has lost the attempt, and is kept there.
+func TestReportOfAFlightThatIsNotKnown(t *testing.T) {
+	before, restored := newDoor(t), newDoor(t)
+	a := before.proceed(`{"action":"charge","id":"1"}`)
+	body := `{"fencing_token":"` + a.FencingToken + `","outcome":"succeeded","external_id":"ch_1"`
+	path := "/v1/flights/" + a.FlightID + "/report"
+	requireProblem(t, restored.post(path, body+`}`), http.StatusNotFound, wire.NotFound)
+	p := requireProblem(t, restored.post(path, body+`,"key":"default/charge/1"}`), http.StatusConflict, wire.Fenced)
+	require.Equal(t, "default/charge/1", p.Key)
+	f := restored.world.Flight(flight.MustKey("default/charge/1"))
+	require.Len(t, f.Evidence, 1)
+	require.Equal(t, "ch_1", f.Evidence[0].ExternalID)
+	p = requireProblem(t, restored.get("/v1/flights/"+a.FlightID), http.StatusNotFound, wire.NotFound)
+	require.Contains(t, p.Detail, "kept as evidence")
+	require.Equal(t, "report_fenced", into[wire.History](t, restored.get("/v1/flights/"+a.FlightID+"/events")).Events[0].Kind)
+	require.EqualValues(t, 2, restored.proceed(`{"action":"charge","id":"1"}`).Attempt, "the number of the lost attempt is not given again")
+}
+
+// TestLedgerTimeIsThatOfTheAnswer: a caller that waited must not get the time at which it asked.
+func TestLedgerTimeIsThatOfTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		world := httpapitest.New(t)
+		api := httpapi.New(world.Config())
+		ask := func(body string) *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			api.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/flights:open", strings.NewReader(body)))
+			return w
+		}
+		require.Equal(t, http.StatusCreated, ask(`{"action":"charge","id":"1"}`).Code)
+		w := ask(`{"action":"charge","id":"1","wait_ms":10000}`)
+		require.Equal(t, http.StatusConflict, w.Code)
+		require.Equal(t, strconv.FormatInt(int64(world.Ledger.Now()), 10), w.Header().Get("Flightd-Ledger-Time"))
+	})
+}

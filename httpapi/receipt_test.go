@@ -1,0 +1,127 @@
+package httpapi_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+func TestReceiptBytes(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/receipt"), http.StatusNotFound, wire.NotFound)
+	body := "<script>alert(1)</script>\x00\xff"
+	r := d.report(a, `"outcome":"succeeded","external_id":"é 1","body_base64":"`+base64.StdEncoding.EncodeToString([]byte(body))+`","content_type":"text/html"`)
+	require.Equal(t, http.StatusOK, r.status)
+	r = d.get("/v1/flights/" + a.FlightID + "/receipt")
+	require.Equal(t, http.StatusOK, r.status)
+	require.Equal(t, body, string(r.body))
+	require.Equal(t, "text/html", r.header.Get("Content-Type"))
+	require.Equal(t, "nosniff", r.header.Get("X-Content-Type-Options"))
+	require.Contains(t, r.header.Get("Content-Security-Policy"), "sandbox")
+	sum := sha256.Sum256([]byte(body))
+	require.Equal(t, "sha-256="+base64.StdEncoding.EncodeToString(sum[:]), r.header.Get("Digest"))
+	require.Equal(t, flight.Digest(sum).String(), r.header.Get("Flightd-Digest"))
+	require.Equal(t, "succeeded", r.header.Get("Flightd-Outcome"))
+	require.Equal(t, "%C3%A9%201", r.header.Get("Flightd-External-Id"))
+}
+
+// vanishing is a ledger in which something happens to a flight between the look at it and the look at its bytes, which
+// are gone then.
+type vanishing struct {
+	httpapi.Ledger
+	happens func() // once
+}
+
+func (v *vanishing) ReceiptBody(f *flight.Flight) ([]byte, error) {
+	if v.happens == nil {
+		return v.Ledger.ReceiptBody(f)
+	}
+	v.happens()
+	v.happens = nil
+	return nil, errors.New("no such body")
+}
+
+// A flight that ends its retention, is erased or is freed while it is read is shown as it was or as it is, never as an
+// error of the server.
+func TestReceiptGoesWhileItIsRead(t *testing.T) {
+	key := flight.MustKey("default/charge/1")
+	for name, end := range map[string]struct {
+		command                  flight.Command // nil: time passes
+		shown, receipt, replayed int
+	}{
+		"expired": {nil, http.StatusOK, http.StatusGone, http.StatusGone},
+		"erased":  {&flight.Redact{Key: key, Generation: 1, Who: "eve", Why: "asked for"}, http.StatusOK, http.StatusGone, http.StatusOK},
+		"freed":   {&flight.Free{Key: key, Generation: 1, Who: "eve", Why: "again"}, http.StatusNotFound, http.StatusNotFound, http.StatusConflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, way := range []string{"id", "key", "receipt", "open"} {
+				var ledger vanishing
+				d := newDoor(t, func(cfg *httpapi.Config) {
+					ledger.Ledger = cfg.Ledger
+					cfg.Ledger = &ledger
+				})
+				open := `{"action":"charge","id":"1","retention":"1s"}`
+				a := d.proceed(open)
+				require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","body":{"n":1}`).status)
+				ledger.happens = func() {
+					if end.command == nil {
+						d.world.Ledger.Advance(3 * time.Second)
+						return
+					}
+					require.Equal(t, flight.Accepted, d.world.Apply(d.t, end.command).Decision)
+				}
+				var r reply
+				want := end.shown
+				switch way {
+				case "id":
+					r = d.get("/v1/flights/" + a.FlightID)
+				case "key":
+					r = d.get("/v1/flights?key=default/charge/1")
+				case "receipt":
+					r, want = d.get("/v1/flights/"+a.FlightID+"/receipt"), end.receipt
+				case "open":
+					r, want = d.post("/v1/flights:open", open), end.replayed
+				}
+				require.Equal(t, want, r.status, "by %s: %s", way, r.body)
+				require.Nil(t, ledger.happens)
+				if name == "freed" && way == "open" {
+					require.True(t, *into[wire.Problem](t, r).Proposed, "the open may have been proposed: its caller stays responsible")
+				}
+				if name == "expired" {
+					require.Equal(t, "expired", r.header.Get("Flightd-State"), way)
+				}
+			}
+		})
+	}
+}
+
+// Bytes that are gone while nothing happened to their flight are an error, as they were.
+func TestReceiptGoneForNoReason(t *testing.T) {
+	var ledger vanishing
+	d := newDoor(t, func(cfg *httpapi.Config) {
+		ledger.Ledger = cfg.Ledger
+		cfg.Ledger = &ledger
+	})
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","body":{"n":1}`).status)
+	ledger.happens = func() {}
+	requireProblem(t, d.get("/v1/flights/"+a.FlightID), http.StatusInternalServerError, wire.Internal)
+}
+
+func TestReceiptOfAFlightThatHasNone(t *testing.T) {
+	d := newDoor(t)
+	a, etag := d.doubtful("1")
+	r := d.post("/v1/flights/"+a.FlightID+"/resolve", `{"result":"fail","reason":"gone"}`, "If-Match", etag)
+	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
+	requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/receipt"), http.StatusFailedDependency, wire.FlightFailed)
+}

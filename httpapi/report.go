@@ -1,0 +1,102 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/remote"
+)
+
+// reportTime bounds a report. A report does not end with its request: an outcome that has arrived is stored also when the
+// caller's connection breaks meanwhile.
+const reportTime = 30 * time.Second
+
+// report serves POST /v1/flights/{id}/report.
+func (a *api) report(w http.ResponseWriter, r *http.Request) {
+	req, bad := reportRequest(w, r)
+	if bad != nil {
+		a.refuse(w, r, bad)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reportTime)
+	defer cancel()
+	f, err := a.cfg.Remote.Report(ctx, req)
+	var fenced *effect.Fenced
+	switch {
+	case errors.As(err, &fenced) && f != nil && f.State == flight.Expired:
+		a.unkept(w, r, &req, f)
+		return
+	case err != nil && req.Key.IsZero():
+		a.fail(w, r, a.keyOf(req.ID), err)
+		return
+	case err != nil:
+		a.fail(w, r, req.Key, err)
+		return
+	}
+	if rec := f.Receipt; rec == nil || rec.Body.Digest != req.Body.Digest || rec.Body.Kept != len(req.Body.Data) {
+		a.show(w, r, f)
+		return
+	}
+	shown := wire.FlightOf(f, req.Body.Data, true) // the body is this report's and at hand; it need not be read again
+	shown.Source = effect.Executed.String()
+	describe(w.Header(), f)
+	send(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
+}
+
+// unkept answers a report of a flight of which only a tombstone is left. A tombstone keeps no evidence, so the report is
+// written to the log, and the answer says how the flight had ended, for the caller to compare.
+func (a *api) unkept(w http.ResponseWriter, r *http.Request, req *remote.ReportRequest, f *flight.Flight) {
+	p := about(wire.Fenced, req.Key, soon)
+	p.FlightID, p.State, p.Outcome = f.ID.String(), f.State.String(), f.Was.String()
+	if f.Receipt != nil && !f.Receipt.Body.Digest.IsZero() {
+		p.Digest = f.Receipt.Body.Digest.String()
+	}
+	p.Detail = "the flight was " + p.Outcome + " and its retention is over: this report changes nothing, and is kept nowhere but in the server's log"
+	p.Hint = "do not act and do not report again; where this says something else than how the flight ended, look at the provider: there may be a second effect"
+	a.log.Warn("httpapi: a report came after its flight's retention, and is not kept", "flight_id", p.FlightID, "ended", p.Outcome,
+		"outcome", req.Outcome.String(), "external_id", req.ExternalID, "digest", req.Body.Digest.String(), "error", req.Error, "request_id", w.Header().Get(wire.HeaderRequestID))
+	a.answer(w, r, p, nil)
+}
+
+func reportRequest(w http.ResponseWriter, r *http.Request) (req remote.ReportRequest, bad *wire.Invalid) {
+	if req.ID, bad = flightID(r); bad != nil {
+		return req, bad
+	}
+	body, bad := readBody(w, r, wire.MaxReportBody)
+	if bad != nil {
+		return req, bad
+	}
+	report, bad := wire.DecodeReport(body)
+	if bad != nil {
+		return req, bad
+	}
+	if req.FencingToken = report.FencingToken; req.FencingToken == "" {
+		return req, wire.BadField("/fencing_token", "it is missing; send the one that the open was answered with")
+	}
+	if report.Key != "" {
+		if req.Key, bad = namedKey(report.Key, req.ID); bad != nil {
+			return req, bad
+		}
+	}
+	if req.Outcome, bad = wire.ParseOutcome(report.Outcome); bad != nil {
+		return req, bad
+	}
+	if req.Body, bad = report.Blob(); bad != nil {
+		return req, bad
+	}
+	req.ExternalID, req.Error = report.ExternalID, report.Error
+	return req, nil
+}
+
+// keyOf is the key of a flight that this node knows; else the zero key.
+func (a *api) keyOf(id flight.ID) flight.Key {
+	if f, err := a.cfg.Ledger.Flight(id); err == nil && f != nil {
+		return f.Key
+	}
+	return flight.Key{}
+}
