@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,6 +19,8 @@ import (
 // The shapes of single requests and answers.
 type (
 	OpenRequest     = wire.OpenRequest
+	AbandonRequest  = wire.AbandonRequest
+	RenewRequest    = wire.RenewRequest
 	Policy          = wire.Policy
 	ReportRequest   = wire.ReportRequest
 	VerdictRequest  = wire.VerdictRequest
@@ -46,19 +49,19 @@ type OpenAnswer struct {
 // SessionAnswer is the answer to a session that was made or renewed.
 type SessionAnswer struct {
 	wire.SessionAnswer
-	Sent   time.Time // when the request was sent that this answers: trust counts from then
-	sent   moment    // the same, on every clock
-	unsure bool
+	Sent time.Time // when the request was sent that this answers: trust counts from then
+	sent moment    // the same, on every clock
 }
 
-// Open asks for permission to perform an effect. The key decides about action, id and namespace. A nonce is made where
-// none is given; a lost answer is asked for again under the same nonce, so that it costs nothing. Errors: *Error with
-// the code, and inside *InDoubt, *Conflict, *Busy, *Unapproved, *Expired; *Unavailable when nobody answers. An answer
-// with Decision replay may be of a flight that failed.
+// Open asks for permission to perform an effect. The key decides about action, id and namespace. Nonce and NotAfter are
+// made where there is no nonce; a lost answer is asked for again under the same nonce, so that it costs nothing. Where an
+// open that named a nonce is not answered, call Abandon with the same Nonce and NotAfter, unless it is sent again. Errors:
+// *Error with the code, and inside *InDoubt, *Conflict, *Busy, *Unapproved, *Expired, *OpenExpired; *Unavailable when nobody
+// answers. An answer with Decision replay may be of a flight that failed.
 func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenAnswer, error) {
 	r.Action, r.ID = key.Name(), key.BusinessID()
 	if r.Nonce == "" {
-		r.Nonce = newNonce()
+		r.Nonce, r.NotAfter = newNonce(), c.ledger.notAfter()
 	}
 	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/flights:open", body: r.AppendJSON(nil), key: key,
@@ -67,10 +70,10 @@ func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenA
 	return c.openAnswer(key, resp, err)
 }
 
-// Verdict brings what a look-up found out. It is answered like Open.
+// Verdict brings what a look-up found out. It is answered like Open, and its nonce is not that of the open before.
 func (c *Client) Verdict(ctx context.Context, key flight.Key, r VerdictRequest) (OpenAnswer, error) {
 	if r.Nonce == "" {
-		r.Nonce = newNonce()
+		r.Nonce, r.NotAfter = newNonce(), c.ledger.notAfter()
 	}
 	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/verdict"), body: r.AppendJSON(nil), key: key,
@@ -103,7 +106,7 @@ func openAnswerOf(key flight.Key, resp response, a *wire.OpenAnswer) (OpenAnswer
 	if about != key.FlightID().String() {
 		return OpenAnswer{unsure: true}, mixedUp(about)
 	}
-	return OpenAnswer{OpenAnswer: *a, Sent: resp.sent.Time, sent: resp.sent}, nil
+	return OpenAnswer{OpenAnswer: *a, Sent: resp.sent.Time, sent: resp.sent, unsure: resp.unsure}, nil
 }
 
 // mixedUp is for an answer about something else than what was asked.
@@ -122,6 +125,7 @@ func problemOf(err error) *Problem {
 // Report brings the outcome of an attempt, and tries until it is answered, or ctx or the patience ends. It keeps
 // nothing on disk: Record does. Errors: *Error, inside it *Fenced; *Unavailable.
 func (c *Client) Report(ctx context.Context, key flight.Key, r ReportRequest) (*Flight, error) {
+	r.Key = key.String()
 	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: flightPath(key.FlightID(), "/report"), body: r.AppendJSON(nil), key: key,
 		has: flightAnswer(key), timeout: reportTry,
@@ -163,38 +167,29 @@ func printable(s string) string {
 	}, s)
 }
 
-// Renew prolongs a session. nonces are all those whose answers are awaited or whose attempts are held: an open attempt
-// of the session that is not listed is abandoned, unless it was opened after what seen says: that is the version in the last
-// answer about the session; without one, when two renewals in a row do not list it. *LeaseLost is inside the error when the
-// session is gone.
-func (c *Client) Renew(ctx context.Context, session string, nonces []string, seen string) (SessionAnswer, error) {
-	return c.renew(ctx, session, nonces, seen, 0, 0)
+// Renew prolongs a session, and ends nothing under it. The answer lists the attempts that are open under the session where
+// r.OpenDigest is not that of them; where it says More, renew again with the last one's FlightID as After. *LeaseLost is
+// inside the error when the session is gone.
+func (c *Client) Renew(ctx context.Context, session string, r RenewRequest) (SessionAnswer, error) {
+	return c.renew(ctx, session, r, 0, 0)
 }
 
-func (c *Client) renew(ctx context.Context, session string, nonces []string, seen string, timeout time.Duration, tries int) (SessionAnswer, error) {
-	body := []byte(`{"nonces":[`)
-	for i, n := range nonces {
-		if i > 0 {
-			body = append(body, ',')
-		}
-		body = strconv.AppendQuoteToASCII(body, n)
+func (c *Client) renew(ctx context.Context, session string, r RenewRequest, timeout time.Duration, tries int) (SessionAnswer, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return SessionAnswer{}, err
 	}
-	body = append(body, ']')
-	if seen != "" {
-		body = strconv.AppendQuoteToASCII(append(body, `,"seen":`...), seen)
-	}
-	body = append(body, '}')
 	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/renew", body: body,
 		has: `"` + session + `"`, timeout: timeout, tries: tries,
 	})
 	if to, bad := decode[struct{ Session, Decision string }](resp, err); bad == nil && (to.Session != session || to.Decision != "") {
-		return SessionAnswer{unsure: true}, &effect.Unavailable{Code: "unreachable", Cause: errors.New("an answer to something else than a renewal")}
+		return SessionAnswer{}, &effect.Unavailable{Code: "unreachable", Cause: errors.New("an answer to something else than a renewal")}
 	}
 	return sessionAnswer(resp, err)
 }
 
-// CloseSession gives a session up, and with it the right to whatever it holds.
+// CloseSession gives a session up. The server refuses that with session_in_use while attempts are open under it.
 func (c *Client) CloseSession(ctx context.Context, session string) error {
 	_, err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/close", body: []byte("{}")})
 	return err
@@ -203,9 +198,9 @@ func (c *Client) CloseSession(ctx context.Context, session string) error {
 func sessionAnswer(resp response, err error) (SessionAnswer, error) {
 	a, err := decode[wire.SessionAnswer](resp, err)
 	if err != nil {
-		return SessionAnswer{unsure: resp.unsure}, err
+		return SessionAnswer{}, err
 	}
-	return SessionAnswer{SessionAnswer: *a, Sent: resp.sent.Time, sent: resp.sent, unsure: resp.unsure}, nil
+	return SessionAnswer{SessionAnswer: *a, Sent: resp.sent.Time, sent: resp.sent}, nil
 }
 
 // Flight reads one flight. *Missing is inside the error when its key was never used.
@@ -224,7 +219,7 @@ func (c *Client) WaitFlight(ctx context.Context, id flight.ID, seen string, wait
 	if err == nil && resp.status == http.StatusNotModified {
 		return c.Flight(ctx, id)
 	}
-	return decode[Flight](resp, err)
+	return flightOf(id, resp, err)
 }
 
 // Query says which flights List shows.
@@ -272,7 +267,7 @@ type ReceiptBody struct {
 
 // Receipt reads the exact bytes of a receipt's body.
 func (c *Client) Receipt(ctx context.Context, id flight.ID) (*ReceiptBody, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/receipt"), receipt: true})
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/receipt"), receipt: id.String()})
 	if err != nil {
 		return nil, err
 	}
@@ -327,9 +322,10 @@ func (c *Client) Free(ctx context.Context, id flight.ID, version string, r Opera
 }
 
 func (c *Client) decide(ctx context.Context, id flight.ID, verb, version string, body []byte) (*Flight, error) {
-	return decode[Flight](c.ask(ctx, request{
+	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: flightPath(id, verb), body: body, ifMatch: `"` + version + `"`, actor: true,
-	}))
+	})
+	return flightOf(id, resp, err)
 }
 
 // Ready asks whether the server is ready, and what is not. It asks once.
@@ -347,7 +343,12 @@ func (c *Client) Version(ctx context.Context) (*Version, error) {
 }
 
 func (c *Client) version(ctx context.Context, tries int) (*Version, error) {
-	return decode[Version](c.ask(ctx, request{method: http.MethodGet, path: "/version", has: `"version"`, tries: tries}))
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: "/version", has: `"version"`, tries: tries})
+	v, err := decode[Version](resp, err)
+	if err == nil {
+		c.ledger.set(v.LedgerTime, resp.sent) // the header may have been lost on its way
+	}
+	return v, err
 }
 
 func flightPath(id flight.ID, rest string) string { return "/v1/flights/" + id.String() + rest }

@@ -15,25 +15,17 @@ import (
 // errCancelled is the cause of an attempt's context when somebody asked for the flight's cancellation.
 var errCancelled = errors.New("somebody asked for its cancellation")
 
-// attempt is one that is open for this client.
-type attempt struct {
-	key    flight.Key
-	cancel context.CancelCauseFunc
-	report string // its name in the spool, once the effect is over and no server has taken that
-	since  time.Time
-}
-
 // act performs the effect of the attempt that was opened, and reports it.
 //
 // If the process dies before the handler starts, nothing happened; from its first byte to the answer to the report, the
 // recovery policy decides; after that the receipt stands.
 func (l *leg) act(a OpenAnswer) (again bool, result effect.Result, err error) {
-	if l.session.mayStart() != nil || l.client.ending.Err() != nil {
-		return l.decline(a)
-	}
 	policy := effectivePolicy(&l.trip.call, a)
+	if err := l.mayStart(l.client.ending, policy); err != nil {
+		return l.decline(err)
+	}
 	ctx, cancel, stop := l.attemptContext(policy)
-	l.session.run(l.nonce, &attempt{key: l.trip.call.Key, cancel: cancel})
+	l.o.update(func() { l.o.phase, l.o.number, l.o.cancel = phaseHeld, a.Attempt, cancel })
 	end, late := l.perform(ctx, stop, a, policy)
 	if late != nil {
 		l.reportLate(a, late)
@@ -41,20 +33,26 @@ func (l *leg) act(a OpenAnswer) (again bool, result effect.Result, err error) {
 	return l.land(a, end, late == nil)
 }
 
-// decline gives back an attempt whose trust was over before anything was started, or that Close came before.
-func (l *leg) decline(a OpenAnswer) (again bool, result effect.Result, err error) {
-	end := caller.Ending{Outcome: flight.NotDone, Err: errors.New("the right to start was lost before the effect was sent")}
-	_, _, err = l.client.record(l.trip.values, l.deployment(a), l.trip.call.Key, reportOf(a, end), &effect.Result{})
-	l.drop(false)
-	if l.client.ending.Err() != nil {
+// mostLate is how many attempts in a row may be opened too late to be started, before the caller is told.
+const mostLate = 3
+
+// decline abandons an attempt that nothing may be started in any more.
+func (l *leg) decline(why error) (again bool, result effect.Result, err error) {
+	l.o.giveUp()
+	if !l.client.tryAbandon(l.trip.values, l.o) {
+		l.client.abandon(l.trip.values, l.o)
+	}
+	switch {
+	case l.client.ending.Err() != nil:
 		return false, effect.Result{}, effect.ErrClosed
+	case errors.Is(why, effect.ErrLeaseLost):
+		l.o.session.lose()
+	default:
+		if l.trip.late++; l.trip.late == mostLate {
+			return false, effect.Result{}, &effect.Unsettled{Key: l.trip.call.Key, Outcome: flight.NotDone, Err: why}
+		}
 	}
-	l.session.lose()
-	var unrecorded *effect.Unrecorded
-	if errors.As(err, &unrecorded) {
-		return false, effect.Result{}, &effect.Unavailable{Code: "unreachable", Cause: unrecorded.Cause}
-	}
-	return l.trip.interest.Err() == nil, effect.Result{}, effect.ErrLeaseLost
+	return l.trip.interest.Err() == nil, effect.Result{}, why
 }
 
 // attemptContext is the attempt's context: it ends by time-out, by a cancel, by Close, and by loss of the lease only
@@ -64,7 +62,7 @@ func (l *leg) attemptContext(policy flight.Policy) (ctx context.Context, cancel 
 	life := context.AfterFunc(l.client.life, func() { cancel(effect.ErrClosed) })
 	lease := func() bool { return false }
 	if policy.Recovery == flight.Verify {
-		lease = context.AfterFunc(l.session.dying, func() { cancel(effect.ErrLeaseLost) })
+		lease = context.AfterFunc(l.o.session.dying, func() { cancel(effect.ErrLeaseLost) })
 	}
 	timed := context.CancelFunc(func() {})
 	if d := policy.AttemptTimeout; d > 0 {
@@ -82,7 +80,7 @@ func (l *leg) attemptContext(policy flight.Policy) (ctx context.Context, cancel 
 // end, which counts as long as nothing newer was opened.
 func (l *leg) perform(ctx context.Context, stop func(), a OpenAnswer, policy flight.Policy) (end caller.Ending, late <-chan caller.Ending) {
 	spec := l.spec(a, policy)
-	spec.Context, spec.MayStart = ctx, mayStart(ctx, l.session)
+	spec.Context, spec.MayStart = ctx, func() error { return l.mayStart(ctx, policy) }
 	at := effect.NewAttempt(spec)
 	done := make(chan caller.Ending, 1)
 	go func() { // reportLate waits for it where nobody else does
@@ -105,15 +103,18 @@ func (l *leg) perform(ctx context.Context, stop func(), a OpenAnswer, policy fli
 	}
 }
 
-// mayStart is asked right before an effect leaves. An attempt whose time is over starts none, whatever its handler still
-// does: another one may be open.
-func mayStart(ctx context.Context, s *session) func() error {
-	return func() error {
-		if ctx.Err() != nil {
-			return fmt.Errorf("the effect must not be started: %w", context.Cause(ctx))
-		}
-		return s.mayStart()
+// mayStart is asked right before an effect leaves. The session that the attempt names must be trusted, and the attempt's
+// time-out, counted from when its open was first sent, must not have passed. An attempt whose context has ended starts
+// nothing, whatever its handler still does: another attempt may be open.
+func (l *leg) mayStart(ctx context.Context, policy flight.Policy) error {
+	err := context.Cause(ctx)
+	if timeout := policy.AttemptTimeout; err == nil && timeout > 0 && l.o.startable(timeout) <= 0 {
+		err = context.DeadlineExceeded
 	}
+	if err != nil {
+		return fmt.Errorf("the effect must not be started: %w", err)
+	}
+	return l.o.session.mayStart()
 }
 
 // spec is what the attempt carries.
@@ -121,7 +122,7 @@ func (l *leg) spec(a OpenAnswer, policy flight.Policy) effect.Spec {
 	return effect.Spec{
 		Key: l.trip.call.Key, Number: a.Attempt, IdempotencyKey: a.IdempotencyKey, FencingToken: a.FencingToken,
 		Input: l.input(a), Recovery: policy.Recovery, Previous: previous(a.Previous),
-		LeaseLost: l.session.dying.Done,
+		LeaseLost: l.o.session.dying.Done,
 	}
 }
 
@@ -163,12 +164,13 @@ func (l *leg) land(a OpenAnswer, end caller.Ending, returned bool) (again bool, 
 		Key: key, FlightID: key.FlightID(), Outcome: end.Outcome, Source: effect.Executed, Attempt: a.Attempt,
 		Answer: end.Answer, Size: len(end.Answer.Body),
 	}
-	f, waits, err := l.client.record(l.trip.values, l.deployment(a), key, reportOf(a, end), &provisional)
+	report := reportOf(a, end)
+	f, waits, err := l.client.record(l.trip.values, l.deployment(a), key, report, &provisional)
 	if waits != "" {
-		l.session.outlast(l.nonce, waits)
+		l.o.outlast(waits)
 		return false, effect.Result{}, err
 	}
-	l.drop(false)
+	l.o.acknowledge(&report)
 	switch {
 	case isFenced(err):
 		result, err = l.afterFence(err)

@@ -17,7 +17,7 @@ import (
 
 // The cost of the door and its client alone, both in this process over loopback, around a ledger that costs nothing.
 func benchClient(b *testing.B) (*httpapitest.World, *client.Client) {
-	world := httpapitest.NewWorld()
+	world := httpapitest.New(b)
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	b.Cleanup(server.Close)
 	c, err := client.Connect(b.Context(), server.URL, client.WithoutSpool())

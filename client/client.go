@@ -23,6 +23,7 @@ type Client struct {
 	links      []*link       // by server; nil where http is used
 	http       *http.Client
 	deployment atomic.Value // string: the deployment that answered last
+	ledger     ledgerClock
 
 	trips    trips
 	sessions sessions
@@ -153,6 +154,16 @@ func (c *Client) Close(ctx context.Context) error {
 	c.idle.Wait()
 	c.hangUp()
 	return late
+}
+
+// background runs f as work that Close waits for, unless Close has begun.
+func (c *Client) background(f func()) {
+	if c.gate.enter(&c.work) {
+		go func() {
+			defer c.work.Done()
+			f()
+		}()
+	}
 }
 
 // hangUp closes the connections that nobody uses; those in use are closed by who uses them.

@@ -65,8 +65,8 @@ func TestCloseEndsWaits(t *testing.T) {
 	}
 }
 
-// Close comes while the answer to an open is on its way: the attempt is given back unflown, and leaves no doubt, also where
-// Close has no time.
+// Close comes while the answer to an open is on its way: the attempt is abandoned, and leaves no doubt, also where Close
+// has no time.
 func TestCloseBetweenOpenAndSend(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		for _, patience := range []time.Duration{time.Minute, 0} {
@@ -80,14 +80,13 @@ func TestCloseBetweenOpenAndSend(t *testing.T) {
 				opening := later(context.Background(), c, call(`1`), forbidden(t))
 				<-g.carried
 				require.Equal(t, flight.Running, g.flight(key).State)
-				g.once("/renew", cutBefore)
 				closed := closes(t, c, patience)
 				require.ErrorIs(t, within(t, opening).err, client.ErrClosed)
 				_ = within(t, closed)
 				f := g.flight(key)
 				require.Equal(t, flight.Queued, f.State)
 				require.False(t, f.Tainted())
-				require.Empty(t, g.world.SessionIDs())
+				g.allEnd()
 			})
 		}
 	}
@@ -136,34 +135,44 @@ func TestCloseWhileTheServerOpens(t *testing.T) {
 			_ = within(t, closed)
 			within(t, g.carried)
 			f := g.flight(key)
-			require.Equal(t, flight.Queued, f.State)
+			require.Nil(t, f.OpenAttempt())
 			require.False(t, f.Tainted())
 		})
 	}
 }
 
-// An open that was given up is asked for again where the server is still at the first one, also without a session whose
-// renewals would give it back.
-func TestWhatIsGivenUpIsAskedForAgain(t *testing.T) {
-	g := newRig(t)
-	c := g.connect()
-	opens := 0
-	g.on(func(r *http.Request) fault {
-		if !hasSuffix(r, ":open") {
-			return none
-		}
-		opens++
-		return map[int]fault{1: cutLate, 2: busy}[opens]
-	})
-	ctx, leave := context.WithCancel(t.Context())
-	opening := later(ctx, c, call(`1`), forbidden(t))
-	<-g.carried
-	leave()
-	require.ErrorIs(t, within(t, opening).err, context.Canceled)
-	require.NoError(t, c.Close(t.Context()))
-	f := g.flight(key)
-	require.Equal(t, flight.Queued, f.State)
-	require.False(t, f.Tainted())
+// An open that was given up is abandoned until a server has answered that, also where none can for a while.
+func TestAbandonIsSentUntilItIsAnswered(t *testing.T) {
+	for _, warm := range []bool{false, true} {
+		t.Run(fmt.Sprintf("client's session=%t", warm), func(t *testing.T) {
+			g := newRig(t)
+			c := g.connect(client.WithPatience(time.Millisecond))
+			if warm {
+				g.warm(c)
+			}
+			abandons := 0
+			g.on(func(r *http.Request) fault {
+				switch {
+				case hasSuffix(r, ":open"):
+					return cutLate
+				case hasSuffix(r, ":abandon"):
+					if abandons++; abandons <= 3 {
+						return map[int]fault{1: refused, 2: cutBefore, 3: shutOut}[abandons]
+					}
+				}
+				return none
+			})
+			ctx, leave := context.WithCancel(t.Context())
+			opening := later(ctx, c, call(`1`), forbidden(t))
+			<-g.carried
+			leave()
+			require.ErrorIs(t, within(t, opening).err, context.Canceled)
+			f := g.until(key, func(f *flight.Flight) bool { return f.State != flight.Running })
+			require.Equal(t, flight.Queued, f.State)
+			require.False(t, f.Tainted())
+			require.NoError(t, c.Close(t.Context()))
+		})
+	}
 }
 
 // What the end of a caller's context has for its cause is no answer to what was on its way then: it may be the error of another
@@ -192,52 +201,56 @@ func TestTheCauseOfAnEndIsNoAnswer(t *testing.T) {
 	}
 }
 
-// Who gives up between two opens, of which a server has answered the first one, has nothing on its way, and asks for nothing:
-// that could open a key that has become free.
-func TestGivingUpBetweenTwoOpensAsksForNothing(t *testing.T) {
-	g := newRig(t) // its server waits for the network, and so for real time: it stays outside
-	g.on(func(r *http.Request) fault {
-		if hasSuffix(r, ":open") {
-			return busy
-		}
-		return none
-	})
-	synctest.Test(t, func(t *testing.T) {
-		c, err := client.Connect(t.Context(), g.server.URL, client.WithSpool(g.spool), client.WithLogger(slog.New(slog.NewTextHandler(g, nil))))
-		require.NoError(t, err)
-		ctx, leave := context.WithCancel(t.Context())
-		end := later(ctx, c, call(`1`), forbidden(t))
-		synctest.Wait() // it rests
-		require.Equal(t, 1, g.count(":open"))
-		leave()
-		require.ErrorIs(t, (<-end).err, context.Canceled)
-		require.NoError(t, c.Close(t.Context()))
-		require.Equal(t, 1, g.count(":open"))
-	})
+// A caller that gives up between two opens, of which a node has answered the first one and proposed nothing, has nothing on its
+// way. Where the node has proposed the open, an attempt may still be opened: the open is abandoned.
+func TestGivingUpBetweenTwoOpens(t *testing.T) {
+	for proposed, abandons := range map[bool]int{false: 0, true: 1} {
+		g := newRig(t) // its server waits for the network, and so for real time: it stays outside
+		g.world.Pull(func(l *httpapitest.Levers) {
+			l.Before = func(_ context.Context, method string) error {
+				if method != "Open" {
+					return nil
+				}
+				return &effect.Busy{Key: key, State: flight.Running, RetryAfter: time.Second, Proposed: proposed}
+			}
+		})
+		synctest.Test(t, func(t *testing.T) {
+			c, err := client.Connect(t.Context(), g.server.URL, client.WithSpool(g.spool), client.WithLogger(slog.New(slog.NewTextHandler(g, nil))))
+			require.NoError(t, err)
+			ctx, leave := context.WithCancel(t.Context())
+			end := later(ctx, c, call(`1`), forbidden(t))
+			synctest.Wait() // it rests
+			require.Equal(t, 1, g.count(":open"))
+			leave()
+			require.ErrorIs(t, (<-end).err, context.Canceled)
+			require.NoError(t, c.Close(t.Context()))
+			require.Equal(t, 1, g.count(":open"))
+			require.Equal(t, abandons, g.count(":abandon"))
+		})
+	}
 }
 
-// What an open that was given up has come to cannot always be asked: then the session's last renewals give it back.
-func TestCloseGivesBackByRenewal(t *testing.T) {
+// An answer of a node that has not proposed this request says nothing of another copy of the open. Where a copy may have arrived, the
+// open is abandoned.
+func TestGivingUpAnOpenThatWasSentTwice(t *testing.T) {
 	g := newRig(t)
-	c := g.connect()
-	g.warm(c)
 	opens := 0
 	g.on(func(r *http.Request) fault {
 		if !hasSuffix(r, ":open") {
 			return none
 		}
-		if opens++; opens == 1 {
-			return cutLate
-		}
-		return busy
+		opens++
+		return map[int]fault{1: cutBefore, 2: busy}[opens]
 	})
-	opening := later(context.Background(), c, call(`1`), forbidden(t))
-	<-g.carried
-	closed := closes(t, c, 0)
-	require.ErrorIs(t, within(t, opening).err, client.ErrClosed)
-	_ = within(t, closed)
-	require.Equal(t, flight.Queued, g.flight(key).State)
-	require.False(t, g.flight(key).Tainted())
+	hasty := call(`1`)
+	hasty.Wait = time.Millisecond
+	c := g.connect()
+	_, err := c.Do(t.Context(), hasty, forbidden(t))
+	var busy *client.Busy
+	require.ErrorAs(t, err, &busy)
+	require.NoError(t, c.Close(t.Context()))
+	require.Equal(t, 2, g.count(":open"))
+	require.Equal(t, 1, g.count(":abandon"))
 }
 
 // That nothing was sent is said also when Close loses its patience meanwhile: on disk it would be a doubt until somebody

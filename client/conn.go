@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // link carries requests to one server over plain HTTP/1.1. It does what net/http's Transport does for such a server,
@@ -205,12 +207,12 @@ func (c *conn) answer(r *request, resp *response) (keep bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	status, length, plain := parseHead(head)
+	status, length, ledger, plain := parseHead(head)
 	if !plain || status < 200 {
 		return c.slowAnswer(r, resp)
 	}
-	resp.status = status
-	if status >= 300 || r.receipt {
+	resp.status, resp.time = status, ledger
+	if status >= 300 || r.receipt != "" {
 		if resp.header, err = readHeader(head); err != nil {
 			return false, err
 		}
@@ -243,14 +245,14 @@ func (c *conn) head() ([]byte, error) {
 }
 
 // parseHead reads what must be known of a head. plain is false where the answer needs more than this.
-func parseHead(head []byte) (status, length int, plain bool) {
+func parseHead(head []byte) (status, length int, ledger int64, plain bool) {
 	line, rest, ok := bytes.Cut(head, []byte("\r\n"))
 	if !ok || len(line) < 12 || string(line[:9]) != "HTTP/1.1 " {
-		return 0, 0, false
+		return 0, 0, 0, false
 	}
 	status, err := strconv.Atoi(string(line[9:12]))
 	if err != nil {
-		return 0, 0, false
+		return 0, 0, 0, false
 	}
 	length = -1
 	for len(rest) > 2 {
@@ -258,18 +260,20 @@ func parseHead(head []byte) (status, length int, plain bool) {
 		name, value, ok := bytes.Cut(line, []byte(":"))
 		switch {
 		case !ok:
-			return 0, 0, false
+			return 0, 0, 0, false
 		case bytes.EqualFold(name, []byte("Content-Length")):
 			n, err := strconv.Atoi(string(bytes.TrimSpace(value)))
 			if err != nil || n < 0 || n > maxAnswer || length >= 0 {
-				return 0, 0, false
+				return 0, 0, 0, false
 			}
 			length = n
+		case bytes.EqualFold(name, []byte(wire.HeaderLedgerTime)):
+			ledger, _ = strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64)
 		case bytes.EqualFold(name, []byte("Transfer-Encoding")), bytes.EqualFold(name, []byte("Connection")):
-			return 0, 0, false
+			return 0, 0, 0, false
 		}
 	}
-	return status, length, length >= 0 || status == http.StatusNotModified
+	return status, length, ledger, length >= 0 || status == http.StatusNotModified
 }
 
 func readHeader(head []byte) (http.Header, error) {
@@ -288,7 +292,7 @@ func (c *conn) slowAnswer(r *request, resp *response) (keep bool, err error) {
 		if answer.StatusCode < 200 && answer.StatusCode != http.StatusSwitchingProtocols {
 			continue // the answer proper follows
 		}
-		resp.status, resp.header = answer.StatusCode, answer.Header
+		resp.status, resp.header, resp.time = answer.StatusCode, answer.Header, ledgerTime(answer.Header)
 		resp.body, err = readBody(answer)
 		return err == nil && !answer.Close, errors.Join(err, answer.Body.Close())
 	}

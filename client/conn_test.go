@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // scripted is a server that answers each request with the next of the raw answers, and hangs up after the last one.
@@ -179,16 +181,16 @@ func TestAnswerToSomethingElse(t *testing.T) {
 	require.Equal(t, later, verdictOn(err))
 	_, err = scripted(t, open).Flight(t.Context(), key.FlightID())
 	require.Error(t, err)
-	a, err := scripted(t, open).Renew(t.Context(), "ses_1", nil, "")
+	a, err := scripted(t, open).Renew(t.Context(), "ses_1", RenewRequest{})
 	require.Error(t, err)
 	require.Zero(t, a.TrustMS)
 }
 
-// An answer that another caller of the same flight was given lets nobody act: the attempt is that one's. Older servers do not say
-// whose it is.
+// An answer that another caller of the same flight was given lets nobody act: the attempt is that one's. Nor does one that does
+// not say whose it is.
 func TestAnswerToAnotherOpen(t *testing.T) {
 	key := flight.MustKey("default/charge/1")
-	for given, good := range map[string]bool{`"nonce":"mine",`: true, `"nonce":"another",`: false, "": true, `"nonce": "mine",`: true} {
+	for given, good := range map[string]bool{`"nonce":"mine",`: true, `"nonce":"another",`: false, "": false, `"nonce": "mine",`: true} {
 		answer := plainly(201, `{"decision":"proceed",`+given+`"flight_id":"`+key.FlightID().String()+`","fencing_token":"t","session":"s","trust_ms":9000}`)
 		for ask, with := range map[string]func(*Client) (OpenAnswer, error){
 			"open":    func(c *Client) (OpenAnswer, error) { return c.Open(t.Context(), key, OpenRequest{Nonce: "mine"}) },
@@ -241,10 +243,23 @@ func TestAnswerAboutSomethingElse(t *testing.T) {
 			}
 		})
 	}
-	_, err := scripted(t, plainly(200, `{"session":"ses_2","trust_ms":9000}`)).Renew(t.Context(), "ses_1", nil, "")
+	_, err := scripted(t, plainly(200, `{"session":"ses_2","trust_ms":9000}`)).Renew(t.Context(), "ses_1", RenewRequest{})
 	require.Error(t, err, "renewed is the other one")
 	_, err = scripted(t, plainly(200, `{"id":"`+other+`","state":"succeeded"}`)).Flight(t.Context(), key.FlightID())
 	require.Error(t, err)
+}
+
+// The bytes of another flight's receipt are none of this one's.
+func TestReceiptOfAnotherFlight(t *testing.T) {
+	id, other := flight.MustKey("default/charge/1").FlightID(), flight.MustKey("default/charge/2").FlightID()
+	body := `{"id":"ch_1"}`
+	receipt := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s: %s\r\n%s: sha256:%x\r\n%s: %d\r\n\r\n%s", len(body), wire.HeaderFlightID, other,
+		wire.HeaderReceiptDigest, sha256.Sum256([]byte(body)), wire.HeaderReceiptSize, len(body), body)
+	_, err := scripted(t, receipt).Receipt(t.Context(), id)
+	require.Error(t, err)
+	got, err := scripted(t, receipt).Receipt(t.Context(), other)
+	require.NoError(t, err)
+	require.Equal(t, body, string(got.Data))
 }
 
 // Where something that is not flightd says that it does not have what is asked for, the next server is asked, and nobody waits.
@@ -299,7 +314,7 @@ func TestThroughNetHTTP(t *testing.T) {
 	require.Nil(t, newLink("https://127.0.0.1:1"))
 	require.Nil(t, newLink("http://user:secret@127.0.0.1:1"))
 	require.Equal(t, "example.org:80", newLink("http://example.org/base").addr)
-	server := httptest.NewServer(http.StripPrefix("/base", httpapi.New(httpapitest.NewWorld().Config())))
+	server := httptest.NewServer(http.StripPrefix("/base", httpapi.New(httpapitest.New(t).Config())))
 	defer server.Close()
 	c, err := Connect(t.Context(), server.URL+"/base", WithoutSpool())
 	require.NoError(t, err)

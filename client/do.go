@@ -120,16 +120,9 @@ func (c *Client) fly(t *trip, h effect.Handler) (effect.Result, error) {
 		if err != nil {
 			return effect.Result{}, t.because(err)
 		}
-		leg := leg{client: c, trip: t, handler: h, nonce: newNonce(), until: until}
-		if s != nil {
-			held, err := s.hold(t.interest, leg.nonce)
-			if err != nil {
-				return effect.Result{}, t.because(err)
-			}
-			if !held {
-				continue // the session was just retired: there will be another one
-			}
-			leg.session = s
+		leg := leg{client: c, trip: t, handler: h, o: c.newOpening(t.call.Key), until: until}
+		if s != nil && !s.track(leg.o) {
+			continue // the session was just retired: there will be another one
 		}
 		again, result, err := leg.fly()
 		if scout {
@@ -137,6 +130,9 @@ func (c *Client) fly(t *trip, h effect.Handler) (effect.Result, error) {
 		}
 		if !again {
 			return result, t.because(err)
+		}
+		if leg.waited {
+			legs = 0
 		}
 	}
 }
@@ -152,14 +148,14 @@ func (t *trip) because(err error) error {
 	return err
 }
 
-// leg is the part of a trip that is flown under one nonce: at most one attempt.
+// leg is the part of a trip that is flown under one nonce: at most one attempt. A verdict goes on under another nonce.
 type leg struct {
 	client  *Client
 	trip    *trip
 	handler effect.Handler
-	session *session // nil: none yet; the server makes one if there is something to do
-	nonce   string
+	o       *opening
 	until   time.Time // of waiting for others; zero: no end
+	waited  bool      // for somebody else's attempt
 	flown   bool      // the effect was performed, or looked for
 }
 
@@ -173,7 +169,7 @@ func (l *leg) fly() (again bool, result effect.Result, err error) {
 			l.adopt(&answer)
 			return l.act(answer)
 		case wire.DecisionReplay:
-			l.drop(false)
+			l.o.become(phaseUnknown)
 			result, err = resultOf(answer.Flight)
 			return false, result, err
 		case wire.DecisionVerify:
@@ -183,69 +179,74 @@ func (l *leg) fly() (again bool, result effect.Result, err error) {
 			err = fmt.Errorf("client: the server decided %q, which this client does not know", answer.Decision)
 		}
 	}
-	if answer.Decision == wire.DecisionVerify { // nobody looks: the session lets go of that
-		l.session.drop(l.nonce, true)
-		return false, effect.Result{}, err
-	}
-	l.drop(answer.unsure || CodeOf(err) == "") // where the server said no, nothing of this nonce is on its way
+	l.leave(&answer, err)
+	var busy *effect.Busy
 	switch {
 	case isLeaseLost(err):
-		if l.session != nil {
-			l.session.lose()
+		if l.o.session != nil {
+			l.o.session.lose()
 		}
-		return l.trip.interest.Err() == nil, effect.Result{}, err
-	case isFenced(err):
-		return l.trip.interest.Err() == nil, effect.Result{}, err
+	case errors.As(err, &busy):
+		if l.over() {
+			return false, effect.Result{}, err
+		}
+		l.waited = true
+	case !isFenced(err) && CodeOf(err) != wire.OpenExpired:
+		return false, effect.Result{}, err
 	}
-	return false, effect.Result{}, err
+	return l.trip.interest.Err() == nil, effect.Result{}, err
 }
 
-// adopt takes over the session that the server made for this leg, where it did.
+// adopt takes over the session that holds what was opened, where that is another one than the client's.
 func (l *leg) adopt(a *OpenAnswer) {
 	l.flown = true
-	if l.session != nil && l.session.id == a.Session {
+	l.client.sessions.adopt(a, l.o)
+}
+
+// leave is for a nonce that was given up before its effect started. Unless the answer was the last word about it, its open is
+// abandoned.
+func (l *leg) leave(a *OpenAnswer, err error) {
+	if isFinal(a, err, !l.o.asked) {
+		l.o.giveUp()
 		return
 	}
-	l.drop(false)
-	l.session = l.client.sessions.adopt(a, l.nonce)
+	l.client.abandon(l.trip.values, l.o)
 }
 
-// drop lets the nonce go. stray says that its open may still be carried out: then it is pursued first.
-func (l *leg) drop(stray bool) {
-	switch {
-	case stray:
-		l.pursue()
-	case l.session != nil:
-		l.session.drop(l.nonce, false)
-	}
-}
-
-// open asks until the flight may be flown, is over, or the wait is.
+// open asks until there is something to do, or the wait is over, or another nonce should be waited under.
 func (l *leg) open() (OpenAnswer, error) {
 	call := &l.trip.call
 	r := l.openRequest()
 	for {
-		wait, asked := l.waitMS(), time.Now()
+		wait, asked := l.waitMS(), now()
+		if !l.o.asked {
+			l.o.first = asked
+		}
 		r.WaitMS = &wait
 		answer, err := l.client.Open(l.trip.interest, call.Key, r)
+		l.o.asked = l.o.asked || answer.unsure
 		var busy *effect.Busy
 		if !errors.As(err, &busy) || l.over() {
 			l.granted(answer)
 			return answer, err
 		}
 		// A server that did not wait knows that it cannot be yet: a settle delay is not over, say. It is not asked at once.
-		left := time.Duration(wait)*time.Millisecond - time.Since(asked)
+		left := time.Duration(wait)*time.Millisecond - time.Since(asked.Time)
 		if left > 0 && !sleep(l.trip.interest, min(max(busy.RetryAfter, firstPause), longPause, left)) {
-			return answer, &endedError{context.Cause(l.trip.interest), err} // a server has answered: nothing is on its way
+			return answer, &endedError{context.Cause(l.trip.interest), err}
 		}
+		if isFinal(&answer, err, !l.o.asked) || time.Since(l.o.first.Time) > l.window() {
+			return answer, err
+		}
+		l.o.asked = true
 	}
 }
 
 func (l *leg) openRequest() OpenRequest {
 	call := &l.trip.call
 	r := OpenRequest{
-		Fingerprint: call.Submission.Fingerprint.String(), Nonce: l.nonce, Session: l.sessionID(), Owner: l.client.opts.owner,
-		Policy: wire.PolicyOf(call.Submission.Policy),
+		Fingerprint: call.Submission.Fingerprint.String(), Nonce: l.o.nonce, NotAfter: l.o.notAfter, Session: l.sessionID(),
+		Owner: l.client.opts.owner, Policy: wire.PolicyOf(call.Submission.Policy),
 	}
 	if r.Session == "" {
 		r.TTLMS = l.client.opts.ttl.Milliseconds()
@@ -256,47 +257,73 @@ func (l *leg) openRequest() OpenRequest {
 	return r
 }
 
-// sessionID is that of the client's session; a session that the server made for one attempt is not asked for again.
+// sessionID is that of the client's session; a session that the server made for one open is not asked for again.
 func (l *leg) sessionID() string {
-	if l.session == nil || l.session.once {
+	if l.o.session == nil || l.o.session.oneShot {
 		return ""
 	}
-	return l.session.id
+	return l.o.session.id
 }
 
 // granted takes the trust that an answer gave, where it is about the session that the leg has.
 func (l *leg) granted(a OpenAnswer) {
-	if l.session != nil && l.session.id == a.Session {
-		l.session.granted(a.sent, a.TrustMS)
+	if s := l.o.session; s != nil && s.id == a.Session {
+		s.granted(a.sent, a.TrustMS)
 	}
+}
+
+// window is for how long one nonce is waited under. Half of the time in which its effect may start, and of that in which its
+// open may come into the ledger, is left for what comes then.
+func (l *leg) window() time.Duration {
+	if timeout := l.trip.call.Submission.Policy.AttemptTimeout; timeout > 0 {
+		return min(timeout, openLife) / 2
+	}
+	return openLife / 2
 }
 
 // waitMS is for how long the next open may wait at the server.
 func (l *leg) waitMS() int64 {
+	wait := min(wire.DefaultWaitMS, max(l.window(), shortestWait).Milliseconds())
 	if l.until.IsZero() {
-		return wire.DefaultWaitMS
+		return wait
 	}
-	return max(0, min(time.Until(l.until).Milliseconds(), wire.DefaultWaitMS))
+	return max(0, min(time.Until(l.until).Milliseconds(), wait))
 }
+
+// shortestWait keeps a short time-out of attempts from making the wait for others a loop.
+const shortestWait = 100 * time.Millisecond
 
 func (l *leg) over() bool { return !l.until.IsZero() && time.Until(l.until) < time.Millisecond }
 
-// lookUp asks the provider what happened and brings the verdict, which is answered like an open.
+// lookUp asks the provider what happened and brings the verdict, which is answered like an open, under a nonce of its own.
 func (l *leg) lookUp(a OpenAnswer) (OpenAnswer, error) {
 	call := &l.trip.call
 	if call.LookUp == nil {
 		return a, &effect.InDoubt{Key: call.Key, Cause: caller.NoLookUp}
 	}
 	verb, found := l.askProvider(a)
+	look := l.o
+	l.o = l.client.newOpening(call.Key)
+	if s := look.session; !s.oneShot {
+		s.track(l.o) // else the server makes another one
+	}
+	l.o.first = now()
 	wait := l.waitMS()
 	answer, err := l.client.Verdict(l.trip.interest, call.Key, VerdictRequest{
-		Probe: a.Probe, Result: wire.VerbWord(verb), Session: l.sessionID(), Nonce: l.nonce, Owner: l.client.opts.owner,
-		WaitMS: &wait, Body: wire.BodyOf(flight.Text(found.ExternalID), found.ContentType, found.Body),
+		Probe: a.Probe, Result: wire.VerbWord(verb), Session: l.sessionID(), Nonce: l.o.nonce, NotAfter: l.o.notAfter,
+		Owner: l.client.opts.owner, WaitMS: &wait, Body: wire.BodyOf(flight.Text(found.ExternalID), found.ContentType, found.Body),
 	})
+	if CodeOf(err) != "" || err == nil {
+		look.giveUp() // the verdict has ended the look-up
+	} else {
+		l.client.abandon(l.trip.values, look)
+	}
 	var busy *effect.Busy
 	if errors.As(err, &busy) && !l.over() {
+		l.o.asked = true
 		return l.open()
 	}
+	l.o.asked = l.o.asked || answer.unsure
 	l.granted(answer)
 	return answer, err
 }

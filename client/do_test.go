@@ -48,7 +48,7 @@ func TestDoOnceThenReplay(t *testing.T) {
 	require.Equal(t, result.Digest, again.Digest)
 	require.Equal(t, result.At, again.At)
 	require.Zero(t, g.count("/v1/sessions"), "neither one effect nor replays need a session that is kept")
-	require.Empty(t, g.world.SessionIDs())
+	g.allEnd()
 }
 
 // 100 callers in two clients: one effect, one result.

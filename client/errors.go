@@ -24,6 +24,7 @@ type (
 	Unsettled   = effect.Unsettled
 	Missing     = effect.Missing
 	LeaseLost   = effect.LeaseLost
+	OpenExpired = effect.OpenExpired
 )
 
 // ErrClosed is returned by a Client that was closed.
@@ -84,7 +85,7 @@ func problem(p Problem, key flight.Key) *Error {
 	switch p.Code {
 	case wire.InDoubt:
 		version, _ := flight.ParseVersion(p.Version)
-		e.class = &effect.InDoubt{Key: key, Version: version, Cause: p.Detail}
+		e.class = &effect.InDoubt{Key: key, Version: version, Cause: p.Detail, Proposed: p.Proposed != nil && *p.Proposed}
 	case wire.Conflict:
 		c := &effect.Conflict{Key: key}
 		for _, f := range p.Errors {
@@ -96,7 +97,10 @@ func problem(p Problem, key flight.Key) *Error {
 		if err != nil {
 			state = flight.Running
 		}
-		e.class = &effect.Busy{Key: key, State: state, RetryAfter: time.Duration(p.RetryAfterMS) * time.Millisecond}
+		e.class = &effect.Busy{Key: key, State: state, RetryAfter: time.Duration(p.RetryAfterMS) * time.Millisecond,
+			Proposed: p.Proposed == nil || *p.Proposed}
+	case wire.OpenExpired:
+		e.class = &effect.OpenExpired{Key: key, LedgerTime: flight.Time(p.LedgerTime)}
 	case wire.ApprovalPending:
 		e.class = &effect.Unapproved{Key: key}
 	case wire.Expired:
@@ -112,7 +116,7 @@ func problem(p Problem, key flight.Key) *Error {
 		if id, err := flight.ParseID(p.FlightID); err == nil {
 			e.class = &effect.Missing{ID: id}
 		}
-	case wire.NoLeader, wire.LeaseUnavailable, wire.Draining, wire.ReportPending, wire.RateLimited:
+	case wire.NoLeader, wire.LeaseUnavailable, wire.Draining, wire.ReportPending, wire.RateLimited, wire.TooManyOpen:
 		e.class = &effect.Unavailable{Code: string(p.Code), Cause: errors.New(p.Detail)}
 	case wire.LeaseLost:
 		e.class = &effect.LeaseLost{Key: key}

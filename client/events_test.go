@@ -21,7 +21,7 @@ import (
 )
 
 func submit(g *rig, n int) {
-	g.world.Do(&flight.Submit{Key: flight.MustKey(fmt.Sprintf("default/charge/%d", n))})
+	g.world.Apply(g.t, &flight.Submit{Key: flight.MustKey(fmt.Sprintf("default/charge/%d", n))})
 }
 
 // breaking is a response that is cut off after so many bytes.
@@ -45,7 +45,7 @@ func (b *breaking) Write(data []byte) (int, error) {
 // TestEventsOverBrokenStreams: streams that break anywhere, also in the middle of an event, lose none; what comes twice
 // is what one command did.
 func TestEventsOverBrokenStreams(t *testing.T) {
-	world := httpapitest.NewWorld()
+	world := httpapitest.New(t)
 	cfg := world.Config()
 	cfg.Heartbeat = 5 * time.Millisecond
 	api := httpapi.New(cfg)

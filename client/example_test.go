@@ -8,7 +8,9 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/flightd/flightd/client"
@@ -20,8 +22,26 @@ import (
 
 // flightd takes the place of `flightd dev`: the real interface over a ledger in memory.
 func flightd() (address string, stop func()) {
-	server := httptest.NewServer(httpapi.New(httpapitest.NewWorld().Config()))
-	return server.URL, server.Close
+	tb := &exampleTB{}
+	server := httptest.NewServer(httpapi.New(httpapitest.New(tb).Config()))
+	return server.URL, func() { server.Close(); tb.cleanUp() }
+}
+
+// exampleTB stands for the test that an example is none of.
+type exampleTB struct {
+	testing.TB
+	ends []func()
+}
+
+func (tb *exampleTB) Helper()                   {}
+func (tb *exampleTB) Cleanup(f func())          { tb.ends = append(tb.ends, f) }
+func (tb *exampleTB) Fatalf(s string, a ...any) { log.Fatalf(s, a...) }
+func (tb *exampleTB) Errorf(s string, a ...any) { log.Printf(s, a...) }
+
+func (tb *exampleTB) cleanUp() {
+	for _, end := range slices.Backward(tb.ends) {
+		end()
+	}
 }
 
 // connected is a client of a flightd of its own. Your program keeps the default spool.

@@ -33,7 +33,7 @@ type request struct {
 	key     flight.Key // whose namespace goes out, and which errors name
 	actor   bool       // say who decides
 	has     string     // what a good answer of flightd has; what does not have it is somebody else's
-	receipt bool       // a good answer is a receipt's bytes, and headers that say what they are
+	receipt string     // id of a flight: a good answer is its receipt's bytes, and headers that say what they are
 	nonce   string     // of an open: an answer to another one is none to this
 
 	everywhere bool // it is about all namespaces
@@ -57,6 +57,7 @@ type response struct {
 	header http.Header
 	body   []byte
 	sent   moment // right before the try that was answered
+	time   int64  // the ledger's, as the answer says; 0 where it does not
 	unsure bool   // an earlier try may still arrive
 }
 
@@ -195,21 +196,26 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 	case err != nil || resp.status == http.StatusNotModified:
 		return resp, err
 	case resp.status >= 300:
-		return resp, refusal(&resp, r.key)
-	case !bytes.Contains(resp.body, []byte(r.has)), !r.answered(resp.body), r.receipt && !isReceipt(&resp):
+		err := refusal(&resp, r.key)
+		if p := problemOf(err); p != nil {
+			c.ledger.set(max(resp.time, p.LedgerTime), resp.sent)
+		}
+		return resp, err
+	case !bytes.Contains(resp.body, []byte(r.has)), !r.answered(resp.body), r.receipt != "" && !isReceipt(&resp, r.receipt):
 		return resp, &effect.Unavailable{Code: "unreachable", Cause: errors.New(stranger(&resp))}
 	}
+	c.ledger.set(resp.time, resp.sent)
 	return resp, nil
 }
 
-// answered reports whether an answer is to this very open. Where something between gave one caller's to another one of the same
-// flight, both would act in one attempt. Older servers do not say whose it is.
+// answered reports whether an answer is to this very open. Where something between gave one caller's to another one of the
+// same flight, both would act in one attempt. A replay is everybody's.
 func (r *request) answered(body []byte) bool {
 	if r.nonce == "" || bytes.Contains(body, []byte(`"nonce":"`+r.nonce+`"`)) {
 		return true
 	}
 	var a wire.OpenAnswer
-	return wire.DecodeAnswer(body, &a) != nil || a.Nonce == "" || a.Nonce == r.nonce
+	return wire.DecodeAnswer(body, &a) == nil && (a.Nonce == r.nonce || a.Decision == wire.DecisionReplay)
 }
 
 func (c *Client) carry(ctx context.Context, server int, r *request, timeout time.Duration) (response, error) {
@@ -243,7 +249,13 @@ func (c *Client) carryFar(ctx context.Context, server int, r *request, timeout t
 	}
 	defer answer.Body.Close()
 	body, err := readBody(answer)
-	return response{status: answer.StatusCode, header: answer.Header, body: body, sent: sent}, err
+	return response{status: answer.StatusCode, header: answer.Header, body: body, sent: sent, time: ledgerTime(answer.Header)}, err
+}
+
+// ledgerTime is what an answer says of the ledger's time.
+func ledgerTime(h http.Header) int64 {
+	ms, _ := strconv.ParseInt(h.Get(wire.HeaderLedgerTime), 10, 64)
+	return ms
 }
 
 // header is one that depends on the request.
@@ -334,12 +346,12 @@ func stranger(resp *response) string {
 	return fmt.Sprintf("answer %d of something that is not flightd: %.200q", resp.status, resp.body)
 }
 
-// isReceipt reports whether these are the bytes of a receipt, whole or as much as is kept: whatever something between answers
+// isReceipt reports whether these are the bytes of that flight's receipt, whole or as much as is kept: whatever something between answers
 // in flightd's place has no digest, and what was cut on its way another one.
-func isReceipt(resp *response) bool {
+func isReceipt(resp *response, flightID string) bool {
 	digest, ok := wire.ParseDigest(resp.header.Get(wire.HeaderReceiptDigest))
 	size, err := strconv.Atoi(resp.header.Get(wire.HeaderReceiptSize))
-	return ok && err == nil && (size > len(resp.body) || sha256.Sum256(resp.body) == digest)
+	return ok && err == nil && resp.header.Get(wire.HeaderFlightID) == flightID && (size > len(resp.body) || sha256.Sum256(resp.body) == digest)
 }
 
 // isProblem reports whether this is flightd's own word: others have codes, too, but none of them says retryable.

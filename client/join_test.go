@@ -262,6 +262,31 @@ func TestAHandlerThatAsksForItsOwnKey(t *testing.T) {
 	require.Contains(t, invalid.Detail, "default/charge/order-42")
 }
 
+// A caller that was sent to look, and whose verdict reaches nobody, lets others look at once.
+func TestALookUpWhoseVerdictIsLost(t *testing.T) {
+	for _, warm := range []bool{false, true} {
+		g := newRig(t)
+		c := g.connect(client.WithPatience(time.Millisecond))
+		if warm {
+			g.warm(c)
+		}
+		verify := call(`1`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond})
+		verify.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+			return flight.Happened, effect.Answer{ExternalID: "ch_1"}, nil
+		}
+		g.on(func(r *http.Request) fault { return map[bool]fault{true: cutBefore}[hasSuffix(r, "/verdict")] })
+		_, err := c.Do(t.Context(), verify, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			return effect.Answer{}, errors.New("connection lost")
+		})
+		var unavailable *client.Unavailable
+		require.ErrorAs(t, err, &unavailable)
+		g.on(nil)
+		end := within(t, later(t.Context(), g.connect(), verify, forbidden(t)))
+		require.NoError(t, end.err)
+		require.Equal(t, "ch_1", end.result.Answer.ExternalID)
+	}
+}
+
 // Who brings a look-up looks, also where it joined somebody who brought none.
 func TestJoinersLookForThemselves(t *testing.T) {
 	for _, warm := range []bool{false, true} {

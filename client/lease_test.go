@@ -16,6 +16,7 @@ import (
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/remote"
 )
 
 // Trust that runs out forbids starting; an effect in the air is left to finish and to report, under hold and resend.
@@ -49,9 +50,7 @@ func TestLeaseLossEndsVerify(t *testing.T) {
 			return effect.Answer{Body: []byte("second")}, nil
 		}
 		require.NoError(t, at.Sending())
-		for _, id := range g.world.SessionIDs() {
-			g.world.Expire(id)
-		}
+		g.expire()
 		<-ctx.Done()
 		require.ErrorIs(t, context.Cause(ctx), effect.ErrLeaseLost)
 		return effect.Answer{}, ctx.Err()
@@ -65,11 +64,8 @@ func TestLeaseLossEndsVerify(t *testing.T) {
 func TestSessionGone(t *testing.T) {
 	g := newRig(t)
 	c := g.connect()
-	g.warm(c)
-	require.Len(t, g.world.SessionIDs(), 1)
-	for _, id := range g.world.SessionIDs() {
-		g.world.Expire(id)
-	}
+	g.kept(c)
+	g.expire()
 	other := call(`1`)
 	other.Key = flight.MustKey("default/charge/other")
 	_, err := c.Do(t.Context(), other, answering(`1`))
@@ -77,7 +73,7 @@ func TestSessionGone(t *testing.T) {
 	require.Equal(t, 2, g.count("/v1/sessions"))
 }
 
-// An attempt whose trust was over before its answer came is given back unflown, and opened again.
+// An attempt whose trust was over before its answer came is abandoned, and opened again under another nonce.
 func TestAnswerThatCameTooLate(t *testing.T) {
 	g := newRig(t)
 	g.world.Pull(func(l *httpapitest.Levers) {
@@ -106,8 +102,7 @@ func TestAnswerThatCameTooLate(t *testing.T) {
 	require.EqualValues(t, 2, result.Attempt)
 }
 
-// Renewals list every nonce that is awaited or held, whatever crosses on the way: the server abandons what is not
-// listed, and nothing that is running is ever abandoned.
+// Renewals list attempts whose reports are on their way, and attempts whose answers are: none of them is abandoned.
 func TestRenewalsNeverAbandonWhatRuns(t *testing.T) {
 	g := newRig(t)
 	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = time.Millisecond })
@@ -144,13 +139,13 @@ func awaitRenewals(t *testing.T, renewed <-chan struct{}) {
 	}
 }
 
-// An attempt that is held is on the list of every renewal.
+// An attempt that is held is left alone by every renewal.
 func TestHeldAttemptsSurviveRenewals(t *testing.T) {
 	g := newRig(t)
 	renewed := make(chan struct{}, 1000)
 	g.world.Pull(func(l *httpapitest.Levers) {
 		l.RenewEvery = time.Millisecond
-		l.Renewed = func(flight.SessionID, []flight.Nonce) { renewed <- struct{}{} }
+		l.Renewed = func(flight.SessionID, remote.Renewal) { renewed <- struct{}{} }
 	})
 	c := g.connect()
 	for _, id := range []string{"under a session of its own", "under the client's", "again"} {
@@ -166,81 +161,11 @@ func TestHeldAttemptsSurviveRenewals(t *testing.T) {
 	}
 }
 
-// An open that is sent while a renewal is on its way could overtake it, and would then be abandoned by a list that does
-// not have it: it waits until the renewal is answered.
-func TestOpensWaitForRenewals(t *testing.T) {
-	g := newRig(t)
-	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 10 * time.Millisecond })
-	c := g.connect()
-	g.warm(c)
-	renewing, opened, renewed := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	var once, onceOpened, onceRenewed sync.Once
-	g.world.Pull(func(l *httpapitest.Levers) {
-		l.Before = func(_ context.Context, method string) error {
-			if method != "Renew" {
-				return nil
-			}
-			once.Do(func() {
-				close(renewing)
-				select { // long enough for an open to overtake, if one does
-				case <-opened:
-				case <-time.After(100 * time.Millisecond):
-				}
-			})
-			return nil
-		}
-		l.Renewed = func(flight.SessionID, []flight.Nonce) { onceRenewed.Do(func() { close(renewed) }) }
-	})
-	<-renewing
-	result, err := c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
-		onceOpened.Do(func() { close(opened) })
-		<-renewed
-		return effect.Answer{}, nil
-	})
-	require.NoError(t, err)
-	require.EqualValues(t, 1, result.Attempt)
-	g.neverAbandoned(key)
-}
-
 func (g *rig) neverAbandoned(key flight.Key) {
 	g.t.Helper()
-	history, err := g.world.History(key.FlightID())
-	require.NoError(g.t, err)
-	for _, e := range history {
+	for _, e := range g.world.Ledger.History(key) {
 		require.NotEqual(g.t, flight.EventAbandoned, e.Kind)
 	}
-}
-
-// A renewal of which nobody knows whether it still arrives may carry an old list: nothing new is opened under its
-// session, and what it holds goes on.
-func TestUnsureRenewalRetiresTheSession(t *testing.T) {
-	g := newRig(t)
-	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 5 * time.Millisecond })
-	c := g.connect()
-	g.warm(c)
-	renewed := make(chan struct{}, 1000)
-	cut := false
-	g.on(func(r *http.Request) fault {
-		if hasSuffix(r, "/renew") {
-			renewed <- struct{}{}
-			if !cut {
-				cut = true
-				return cutBefore
-			}
-		}
-		return none
-	})
-	_, err := c.Do(t.Context(), call(`1`), func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
-		<-renewed // the one that is cut
-		<-renewed // the next one, which keeps what is held
-		other := call(`1`)
-		other.Key = flight.MustKey("default/charge/other")
-		_, err := c.Do(ctx, other, answering(`1`))
-		return effect.Answer{}, err
-	})
-	require.NoError(t, err)
-	require.Equal(t, 2, g.count("/v1/sessions"))
-	g.neverAbandoned(key)
 }
 
 // Close waits for running effects, and refuses new ones.
@@ -269,7 +194,7 @@ func TestClose(t *testing.T) {
 	close(finish)
 	require.NoError(t, <-result)
 	require.NoError(t, <-closed)
-	require.Empty(t, g.world.SessionIDs(), "the session is given up")
+	g.allEnd()
 }
 
 // Close that loses its patience ends the handlers' contexts, and what they did is still reported.
@@ -295,8 +220,8 @@ func TestCloseLosesPatience(t *testing.T) {
 	require.Contains(t, g.flight(key).Newest().Error, "closed")
 }
 
-// An effect whose outcome is not recorded yet is held on, until it is: a renewal that does not list its attempt any more would give it
-// back as one of which nothing was sent, and somebody else would act again.
+// The session of an effect whose outcome is not recorded yet is renewed until it is, and the attempt stays as it is: its report
+// lies in the spool.
 func TestWhatIsNotRecordedIsHeld(t *testing.T) {
 	for _, kept := range []bool{false, true} {
 		t.Run(fmt.Sprintf("client's session=%t", kept), func(t *testing.T) {
@@ -304,7 +229,7 @@ func TestWhatIsNotRecordedIsHeld(t *testing.T) {
 			renewed := make(chan struct{})
 			g.world.Pull(func(l *httpapitest.Levers) {
 				l.RenewEvery = time.Millisecond
-				l.Renewed = func(flight.SessionID, []flight.Nonce) {
+				l.Renewed = func(flight.SessionID, remote.Renewal) {
 					select {
 					case renewed <- struct{}{}:
 					default: // nobody waits for it
@@ -332,7 +257,7 @@ func TestWhatIsNotRecordedIsHeld(t *testing.T) {
 			f := g.until(key, func(f *flight.Flight) bool { return f.State != flight.Running })
 			require.Equal(t, flight.StateSucceeded, f.State)
 			require.EqualValues(t, 1, f.AttemptCount)
-			require.Eventually(t, func() bool { return len(g.world.SessionIDs()) == 0 }, 5*time.Second, time.Millisecond, "its session ends")
+			g.allEnd()
 		})
 	}
 }
@@ -341,7 +266,7 @@ func TestWhatIsNotRecordedIsHeld(t *testing.T) {
 func TestWhatIsRefusedIsNotGivenBack(t *testing.T) {
 	g := newRig(t)
 	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = time.Millisecond })
-	c := g.connect(client.WithReportWait(50 * time.Millisecond))
+	c := g.connect(client.WithReportWait(50*time.Millisecond), client.WithTTL(2*time.Second))
 	g.warm(c)
 	g.world.Pull(func(l *httpapitest.Levers) {
 		l.Before = func(_ context.Context, method string) error {

@@ -15,20 +15,27 @@ type moment struct {
 
 func now() moment { return moment{time.Now(), clock.SinceBoot()} }
 
-// trust is how long a session may be believed in: from the sending of a request for as long as its answer said. It
-// runs by the monotonic clock, which stands still while a machine sleeps, by the one that goes on then, and by the wall
-// clock, which may jump; whichever says that it is over is believed.
+func (m moment) add(d time.Duration) moment { return moment{m.Add(d), m.boot + d} }
+
+// left is how long it is until m. The monotonic clock stands still while a machine sleeps, the clock since boot goes on,
+// and the wall clock may jump; the clock that leaves the least is believed.
+func (m moment) left() time.Duration {
+	now := now()
+	return min(m.Sub(now.Time), m.Round(0).Sub(now.Round(0)), m.boot-now.boot)
+}
+
+// trust is how long a session may be believed in: from the sending of a request for as long as its answer said.
 type trust struct {
 	mu    sync.Mutex
 	until moment
 }
 
 func (t *trust) extend(sent moment, ms int64) {
-	more := time.Duration(ms) * time.Millisecond
+	until := sent.add(time.Duration(ms) * time.Millisecond)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if until := sent.Add(more); until.After(t.until.Time) {
-		t.until = moment{until, sent.boot + more}
+	if until.After(t.until.Time) {
+		t.until = until
 	}
 }
 
@@ -36,6 +43,42 @@ func (t *trust) left() time.Duration {
 	t.mu.Lock()
 	until := t.until
 	t.mu.Unlock()
+	return until.left()
+}
+
+// openLife is how far ahead of the ledger's time a not_after is set: half of what the ledger allows, so that an estimate
+// which is wrong by seconds does no harm.
+const openLife = 30 * time.Second
+
+// ledgerClock estimates the ledger's time: what the newest answer said of it, counted on by this machine's clocks. An
+// estimate that is wrong costs an answer open_expired, and never an effect.
+type ledgerClock struct {
+	mu   sync.Mutex
+	ms   int64  // as the answer said
+	sent moment // when the request was sent that was answered
+	came moment // when the answer came
+}
+
+// set takes the ledger's time from an answer, unless an answer to a later request has told it already.
+func (l *ledgerClock) set(ms int64, sent moment) {
+	if ms <= 0 {
+		return // the answer does not say
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ms == 0 || !sent.Before(l.sent.Time) {
+		l.ms, l.sent, l.came = ms, sent, now()
+	}
+}
+
+// notAfter is a not_after for a nonce that is about to be sent; 0 where no answer has told the ledger's time yet.
+func (l *ledgerClock) notAfter() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ms == 0 {
+		return 0
+	}
 	now := now()
-	return min(until.Sub(now.Time), until.Round(0).Sub(now.Round(0)), until.boot-now.boot)
+	passed := max(now.Sub(l.came.Time), now.boot-l.came.boot) // also while the machine slept
+	return l.ms + (passed + openLife).Milliseconds()
 }

@@ -30,6 +30,7 @@ func (c *Client) Record(key flight.Key, r ReportRequest) (*Flight, error) {
 func (c *Client) record(values context.Context, deployment string, key flight.Key, r ReportRequest, provisional *effect.Result) (f *Flight, name string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(values), c.opts.reportWait)
 	defer cancel()
+	r.Key = key.String()
 	ask := c.reportRequest(key, r.AppendJSON(nil))
 	f, err = c.firstReport(ctx, ask, r.Outcome == flight.NotDone.String())
 	if verdictOn(err) == taken {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,8 +19,11 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/lease"
+	"github.com/flightd/flightd/lease/leasetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,6 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type rig struct {
 	t      *testing.T
 	world  *httpapitest.World
+	own    []flight.SessionID // of the node itself
 	server *httptest.Server
 	spool  string
 
@@ -36,6 +41,7 @@ type rig struct {
 	mu    sync.Mutex
 	api   http.Handler
 	fault func(r *http.Request) fault
+	old   []byte   // what canned answers
 	seen  []string // paths, in order
 	log   bytes.Buffer
 }
@@ -47,16 +53,25 @@ const (
 	none     fault = iota
 	cutAfter       // it is carried out, and the connection cut before the answer
 	cutBefore
-	cutLate // as cutAfter, but the client must hang up; carried tells that it is carried out
-	slow    // it is carried out only when the client has hung up; carried tells that it came, and that it is carried out
-	busy    // told that somebody else is at it
-	refused // with a retryable 503
-	shutOut // with flightd's own 403
+	cutLate   // as cutAfter, but the client must hang up; carried tells that it is carried out
+	slow      // it is carried out only when the client has hung up; carried tells that it came, and that it is carried out
+	busy      // answered that somebody else is at it, by a node that has proposed nothing
+	busyAfter // it is carried out, and that is the answer all the same
+	refused   // with a retryable 503
+	shutOut   // with flightd's own 403
+	canned    // answered with g.old
 )
 
+// newWorld is a flightd in memory in which all sessions are somebody's: none is made ahead.
+func newWorld(t *testing.T) *httpapitest.World {
+	ledger := flightdtest.NewLedger()
+	leases := leasetest.Open(t, leasetest.NewWorld(), leasetest.NewLedger(), leasetest.Options{Guard: ledger, Tune: func(c *lease.Config) { c.Pool = -1 }})
+	return httpapitest.Open(t, flightdtest.Options{Ledger: ledger, Leases: leases})
+}
+
 func newRig(t *testing.T) *rig {
-	g := &rig{t: t, world: httpapitest.NewWorld(), spool: t.TempDir(), carried: make(chan struct{}, 1)}
-	g.api = httpapi.New(g.world.Config())
+	g := &rig{t: t, world: newWorld(t), spool: t.TempDir(), carried: make(chan struct{}, 1)}
+	g.api, g.own = httpapi.New(g.world.Config()), g.world.Leases.World.Sessions()
 	g.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, api := g.next(r)
 		switch f {
@@ -76,12 +91,18 @@ func newRig(t *testing.T) *rig {
 			late.Body = io.NopCloser(bytes.NewReader(body))
 			api.ServeHTTP(httptest.NewRecorder(), late)
 			g.carried <- struct{}{}
+		case canned:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(g.old)
 		case cutBefore:
 			panic(http.ErrAbortHandler)
-		case busy:
+		case busy, busyAfter:
+			if f == busyAfter {
+				api.ServeHTTP(httptest.NewRecorder(), r)
+			}
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusConflict)
-			_, _ = w.Write([]byte(`{"code":"idempotency_in_flight","retryable":true,"retry_after_ms":1}`))
+			_, _ = w.Write([]byte(`{"code":"idempotency_in_flight","retryable":true,"retry_after_ms":1,"proposed":false,"flight_id":"` + key.FlightID().String() + `"}`))
 		case refused:
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -203,8 +224,26 @@ func (g *rig) warm(c *client.Client) {
 
 // flight is what the ledger knows of a key.
 func (g *rig) flight(key flight.Key) *flight.Flight {
-	f, _ := g.world.Flight(key.FlightID())
-	return f
+	return g.world.Flight(key)
+}
+
+// sessions are those of callers that live in etcd.
+func (g *rig) sessions() []flight.SessionID {
+	return slices.DeleteFunc(g.world.Leases.World.Sessions(), func(id flight.SessionID) bool { return slices.Contains(g.own, id) })
+}
+
+// allEnd waits until no session of a caller is left: nodes end those of single attempts in the background.
+func (g *rig) allEnd() {
+	g.t.Helper()
+	require.Eventually(g.t, func() bool { return len(g.sessions()) == 0 }, 5*time.Second, time.Millisecond, "no session is left")
+}
+
+// expire ends all sessions, as if nobody had renewed them.
+func (g *rig) expire() {
+	g.t.Helper()
+	for _, id := range g.sessions() {
+		g.world.Expire(g.t, id)
+	}
 }
 
 // until waits until the flight of the key is as wanted.
@@ -212,7 +251,7 @@ func (g *rig) until(key flight.Key, wanted func(*flight.Flight) bool) *flight.Fl
 	g.t.Helper()
 	var seen flight.Version
 	for {
-		f, err := g.world.Wait(g.t.Context(), key.FlightID(), seen)
+		f, err := g.world.Ledger.Wait(g.t.Context(), key.FlightID(), seen)
 		require.NoError(g.t, err)
 		if wanted(f) {
 			return f

@@ -2,136 +2,119 @@ package client
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
 )
 
-// session is one party that holds attempts at the server.
+// session is one party that holds attempts at the server, with the table of the nonces that were sent under it.
 type session struct {
-	client *Client
-	id     string
-	once   bool // the server made it for one attempt and ends it with its report
-	every  time.Duration
-	trust  trust
-	watch  *time.Timer     // looks at trust when it should be over
-	dying  context.Context // ends when the right to start effects is lost
-	lost   context.CancelCauseFunc
-	stop   chan struct{} // closed when nobody renews it any more
+	client  *Client
+	id      string
+	oneShot bool // the server made it for one open, and ends it with that attempt
+	every   time.Duration
+	trust   trust
+	watch   *time.Timer     // looks at trust when it should be over
+	dying   context.Context // ends when the right to start effects is lost
+	lost    context.CancelCauseFunc
+	stop    chan struct{} // closed when nobody renews it any more
 
-	mu       sync.Mutex
-	held     map[string]*attempt // by nonce: awaited (nil) or running
-	retired  bool                // nothing new is opened under it
-	strays   bool                // an open was given up that may still arrive
-	stopped  bool
-	seen     string        // the version in the last answer to a renewal
-	renewing chan struct{} // closed when the renewal on its way was answered; nil when there is none
+	mu         sync.Mutex
+	nonces     map[string]*opening // by what a renewal lists: wire.NonceHex
+	unexpected map[string]bool     // nonces that the renewal before listed, though they were not expected
+	retired    bool                // nothing new is opened under it
+	stopped    bool
 }
 
-// hold lists the nonce of an open that is about to be sent. It answers false when the session takes none any more.
-//
-// It waits while a renewal is on its way: the list of that renewal does not have the nonce, and the server abandons
-// what is not listed. A renewal of which nobody knows whether it will still arrive retires the session for the same
-// reason.
-func (s *session) hold(ctx context.Context, nonce string) (bool, error) {
-	for {
-		s.mu.Lock()
-		if s.retired {
-			s.mu.Unlock()
-			return false, nil
-		}
-		renewing := s.renewing
-		if renewing == nil {
-			s.held[nonce] = nil
-			s.mu.Unlock()
-			return true, nil
-		}
-		s.mu.Unlock()
-		select {
-		case <-renewing:
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		}
-	}
-}
+// maxNonces bounds the table: a session with so many nonces, held or given up, makes way for a new one. A server lets one
+// session hold about as many attempts.
+const maxNonces = 4_000
 
-// run notes the attempt that a nonce has opened.
-func (s *session) run(nonce string, a *attempt) {
+// track puts a nonce into the table, before its first open is sent under this session. It answers false when nothing new is
+// opened under it any more.
+func (s *session) track(o *opening) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held[nonce] = a
+	if s.retired && !s.oneShot {
+		return false
+	}
+	o.session = s
+	s.nonces[wire.NonceHex(o.nonce)] = o
+	return true
 }
 
-// drop takes a nonce off the list: its attempt was reported, or nobody awaits its answer any more. stray says that its
-// open may still arrive: the next renewal, which does not list it, has it abandoned.
-func (s *session) drop(nonce string, stray bool) {
+// update changes what is known of a nonce. One that becomes unknown leaves the table.
+func (o *opening) update(change func()) {
+	s := o.session
+	if s == nil {
+		change()
+		return
+	}
 	s.mu.Lock()
-	delete(s.held, nonce)
-	s.strays = s.strays || stray
-	over := s.retired && len(s.held) == 0
+	change()
+	if o.phase == phaseUnknown {
+		delete(s.nonces, wire.NonceHex(o.nonce))
+	}
+	over, full := s.retired && !s.has((*opening).needsSession), !s.retired && len(s.nonces) > maxNonces
 	s.mu.Unlock()
-	if over {
+	switch {
+	case over:
 		s.end()
+	case full:
+		s.retire()
 	}
 }
 
-// reportHold bounds how long a session is renewed for a report that is on its way into the ledger.
+// has reports whether the table has a nonce of that kind. The caller holds the mutex.
+func (s *session) has(kind func(*opening) bool) bool {
+	for _, o := range s.nonces {
+		if kind(o) {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *opening) become(p phase) { o.update(func() { o.phase = p }) }
+
+// outlast keeps an attempt whose effect is over and whose report lies in the spool: nobody is to act beside it while this
+// process lives. Nothing new is opened under its session, which ends when it holds nothing but what was reported, or never
+// will be.
+func (o *opening) outlast(report string) {
+	o.update(func() { o.phase, o.name, o.since, o.cancel = phaseSpooled, report, time.Now(), nil })
+	o.session.retire()
+}
+
+// acknowledge ends what is to be known of an attempt whose report the ledger has taken. A report that nothing was done is
+// kept: where an old answer lists the attempt once more, it must not become a doubt.
+func (o *opening) acknowledge(r *ReportRequest) {
+	if r.Outcome != flight.NotDone.String() {
+		o.become(phaseUnknown)
+		return
+	}
+	body := r.AppendJSON(nil)
+	o.update(func() { o.phase, o.report, o.cancel = phaseReported, body, nil })
+}
+
+// reportHold bounds how long a session is renewed for a report that lies in the spool.
 const reportHold = 10 * time.Minute
 
-// outlast holds an attempt whose effect is over and whose report waits in the spool. It stays on the list for as long as the
-// session is renewed: one that is not listed is abandoned, as if nothing had been sent, and somebody else would act again. So
-// nothing new is opened under the session, and it ends when it holds nothing but what was reported, or never will be.
-func (s *session) outlast(nonce, report string) {
-	s.mu.Lock()
-	if a := s.held[nonce]; a != nil {
-		a.report, a.since = report, time.Now()
-	}
-	s.mu.Unlock()
-	s.retire()
-}
+// inSpool reports whether the report of an effect that is over still lies in the spool.
+func (o *opening) inSpool(p *spool) bool { return o.phase == phaseSpooled && p.has(o.name) }
 
-// waiting reports whether the report of an effect that is over still waits.
-func (s *session) waiting() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, a := range s.held {
-		if a.waits(s.client.spool) {
-			return true
-		}
-	}
-	return false
-}
+// waits reports whether the session is to live for such a report.
+func (o *opening) waits(p *spool) bool { return time.Since(o.since) < reportHold && o.inSpool(p) }
 
-// acting reports whether an effect may still be under way: a handler has not returned. Nobody is to be let act beside it.
-func (s *session) acting() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, a := range s.held {
-		if a != nil && a.report == "" {
-			return true
-		}
-	}
-	return false
-}
-
-func (a *attempt) waits(p *spool) bool {
-	return a != nil && a.report != "" && time.Since(a.since) < reportHold && p.has(a.report)
-}
-
-// over reports whether the session is needed for nothing but attempts that are over.
+// over reports whether the session is needed for nothing but reports that were delivered meanwhile, or never will be.
 func (s *session) over() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, a := range s.held {
-		if a == nil || a.report == "" {
-			return false
-		}
-	}
-	return s.retired
+	return s.retired && !s.has(func(o *opening) bool {
+		return o.needsSession() && o.phase != phaseSpooled || o.waits(s.client.spool)
+	})
 }
 
 // granted takes the trust that an answer to one of the session's requests gave.
@@ -169,7 +152,7 @@ func (s *session) lose() {
 func (s *session) retire() {
 	s.mu.Lock()
 	s.retired = true
-	over := len(s.held) == 0
+	over := !s.has((*opening).needsSession)
 	s.mu.Unlock()
 	s.client.sessions.retire(s)
 	if over {
@@ -212,7 +195,7 @@ func (s *session) keep() {
 			return // Close gives it up
 		case <-timer.C:
 		}
-		if s.over() && !s.waiting() {
+		if s.over() {
 			s.end()
 			continue
 		}
@@ -224,70 +207,108 @@ func (s *session) keep() {
 	}
 }
 
-// giveUp tells the server that the session is over. If it does not hear of it, the session ends by its time to live.
+// giveUp tells the server that the session is over, unless a handler has not returned under it: nobody is to be let act
+// beside that; or a report waits, which may come before the session ends by its time to live.
 func (s *session) giveUp(ctx context.Context) {
 	s.mu.Lock()
-	strays, nonces := s.strays, slices.Collect(maps.Keys(s.held))
+	acts := s.has(func(o *opening) bool { return o.phase == phaseHeld || o.waits(s.client.spool) })
 	s.mu.Unlock()
-	if (s.once || s.dying.Err() != nil) && len(nonces) == 0 && !strays {
-		return // the server knows
+	if acts || s.oneShot || s.dying.Err() != nil {
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, closePatience)
 	defer cancel()
-	if strays { // what nobody awaited is abandoned, and leaves no doubt: what was open when the renewal before was served
-		for range 2 {
-			_, _ = s.send(ctx, nonces, 0, 0)
-		}
-	}
-	if !s.waiting() && !s.acting() { // else the report may come before the session ends by its time to live
-		_ = s.client.CloseSession(ctx, s.id)
-	}
+	_ = s.client.CloseSession(ctx, s.id) // else it ends by its time to live
 }
 
-// renew renews the session once and answers whether that went well.
+// renew renews the session once, deals with what the server lists as open under it, and answers whether that went well.
 func (s *session) renew() bool {
-	s.mu.Lock()
-	nonces := slices.Collect(maps.Keys(s.held))
-	renewing := make(chan struct{})
-	s.renewing = renewing
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		s.renewing = nil
-		s.mu.Unlock()
-		close(renewing)
-	}()
-	a, err := s.send(s.client.life, nonces, max(s.every/2, time.Second), 1)
-	if a.unsure {
-		s.retire()
+	ask, open := RenewRequest{OpenDigest: s.digest()}, []wire.OpenAttempt(nil)
+	for more := true; more; {
+		a, err := s.client.renew(s.client.life, s.id, ask, max(s.every/2, time.Second), 1)
+		if isLeaseLost(err) {
+			s.lose()
+			s.end()
+			return true
+		}
+		if err != nil {
+			return false
+		}
+		s.granted(a.sent, a.TrustMS)
+		for _, id := range a.CancelRequested {
+			s.cancel(id)
+		}
+		open = append(open, a.Open...)
+		if more = a.More && len(a.Open) > 0 && open[len(open)-1].FlightID != ask.After; more {
+			ask.After = open[len(open)-1].FlightID
+		}
 	}
-	if isLeaseLost(err) {
-		s.lose()
-		s.end()
-		return true
-	}
-	if err != nil {
-		return false
-	}
-	s.granted(a.sent, a.TrustMS)
-	for _, id := range a.CancelRequested {
-		s.cancel(id)
-	}
+	s.settle(open)
 	return true
 }
 
-// send sends a renewal, which says what the one before was answered.
-func (s *session) send(ctx context.Context, nonces []string, timeout time.Duration, tries int) (SessionAnswer, error) {
+// digest is that of the attempts which are open under the session for all that its owner knows.
+func (s *session) digest() string {
 	s.mu.Lock()
-	seen := s.seen
-	s.mu.Unlock()
-	a, err := s.client.renew(ctx, s.id, nonces, seen, timeout, tries)
-	if err == nil {
-		s.mu.Lock()
-		s.seen = a.Version
-		s.mu.Unlock()
+	defer s.mu.Unlock()
+	var open []wire.OpenAttempt
+	for nonce, o := range s.nonces {
+		if o.phase == phaseHeld || o.phase == phaseSpooled {
+			open = append(open, wire.OpenAttempt{Nonce: nonce, Attempt: o.number})
+		}
 	}
-	return a, err
+	return wire.OpenDigest(open)
+}
+
+// settle deals with the attempts that a renewal lists.
+func (s *session) settle(open []wire.OpenAttempt) {
+	unexpected := make(map[string]bool)
+	for i := range open {
+		at := &open[i]
+		key, err := flight.ParseKey(at.Key)
+		if err != nil || key.FlightID().String() != at.FlightID {
+			continue
+		}
+		s.mu.Lock()
+		o := s.nonces[at.Nonce]
+		if o == nil {
+			o = &opening{key: key}
+		}
+		waits := o.inSpool(s.client.spool)
+		if !isExpected(o.phase, waits) {
+			unexpected[at.Nonce] = true
+		}
+		what := dutyOf(o.phase, waits, s.unexpected[at.Nonce])
+		if o.busy || o.key != key {
+			what = doNothing
+		}
+		s.mu.Unlock()
+		s.client.carryOut(what, o, at)
+		if what == reportAgain || what == reportUnknown {
+			s.retire() // where the report ends nothing, the end of the session does
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unexpected = unexpected
+}
+
+// carryOut does in the background what is to be done about a listed attempt. Where it fails, the next renewal lists the attempt
+// again.
+func (c *Client) carryOut(what duty, o *opening, at *wire.OpenAttempt) {
+	report := o.report
+	switch what {
+	case doNothing:
+		return
+	case abandonAttempt:
+		c.background(func() { c.tryAbandon(c.life, o) })
+		return
+	case reportUnknown:
+		r := ReportRequest{FencingToken: at.FencingToken, Key: at.Key, Outcome: flight.Unknown.String(),
+			Error: "the caller that holds its session does not know this attempt"}
+		report = r.AppendJSON(nil)
+	}
+	c.background(func() { _, _ = c.bring(c.life, c.reportRequest(o.key, report)) })
 }
 
 // cancel ends the attempts of a flight that somebody wants cancelled.
@@ -298,9 +319,9 @@ func (s *session) cancel(word string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, a := range s.held {
-		if a != nil && a.key.FlightID() == id {
-			a.cancel(errCancelled)
+	for _, o := range s.nonces {
+		if o.cancel != nil && o.key.FlightID() == id {
+			o.cancel(errCancelled)
 		}
 	}
 }

@@ -94,21 +94,26 @@ func (ss *sessions) start(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ss.add(a.Session, a.sent, a.TrustMS, a.RenewEveryMS, ""), nil
+	return ss.add(a.Session, a.sent, a.TrustMS, a.RenewEveryMS, nil), nil
 }
 
-// adopt takes over the session that the server made for one attempt.
-func (ss *sessions) adopt(a *OpenAnswer, nonce string) *session {
-	return ss.add(a.Session, a.sent, a.TrustMS, a.RenewEveryMS, nonce)
+// adopt lets the attempt be held by the session that an answer names, whichever session the open named: that is the one
+// that keeps it.
+func (ss *sessions) adopt(a *OpenAnswer, o *opening) *session {
+	if o.session != nil && o.session.id == a.Session {
+		return o.session
+	}
+	o.become(phaseUnknown) // in the table of the other one
+	o.phase = phaseAwaited
+	return ss.add(a.Session, a.sent, a.TrustMS, a.RenewEveryMS, o)
 }
 
-// add begins to renew a session. once is the nonce of the one attempt that it is for, and on the list of the first renewal,
-// however soon that comes; "": it is for many.
-func (ss *sessions) add(id string, sent moment, trustMS, everyMS int64, once string) *session {
-	s := &session{client: ss.client, id: id, once: once != "", held: make(map[string]*attempt), stop: make(chan struct{}),
-		every: time.Duration(everyMS) * time.Millisecond}
-	if s.once {
-		s.retired, s.held[once] = true, nil
+// add begins to renew a session. only is the nonce of the one attempt that it is for; nil: it is for many.
+func (ss *sessions) add(id string, sent moment, trustMS, everyMS int64, only *opening) *session {
+	s := &session{client: ss.client, id: id, oneShot: only != nil, retired: only != nil, nonces: make(map[string]*opening),
+		stop: make(chan struct{}), every: time.Duration(everyMS) * time.Millisecond}
+	if only != nil {
+		s.track(only)
 	}
 	if s.every <= 0 {
 		s.every = time.Second

@@ -1,7 +1,9 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/lease/leasetest"
 )
 
 func (g *rig) files() []string {
@@ -49,8 +52,30 @@ func (g *rig) unrecordedBy(f fault) {
 	require.Equal(g.t, flight.Succeeded, unrecorded.Result.Outcome)
 	require.Equal(g.t, 1, c.Spooled())
 	require.NoError(g.t, c.Close(g.t.Context()))
-	for _, id := range g.world.SessionIDs() {
-		g.world.Expire(id) // with the process
+	g.expire() // with the process
+}
+
+// A report names its key, so that a node can take it which does not know the flight yet; also after it lay on disk.
+func TestReportsNameTheirKey(t *testing.T) {
+	g := newRig(t)
+	g.unrecorded()
+	var bodies []string
+	g.on(func(r *http.Request) fault {
+		if hasSuffix(r, "/report") {
+			body, _ := io.ReadAll(r.Body)
+			bodies = append(bodies, string(body))
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		return none
+	})
+	c := g.connect()
+	g.until(key, func(f *flight.Flight) bool { return f.State.Terminal() })
+	_, err := c.Report(t.Context(), key, client.ReportRequest{FencingToken: "x", Outcome: "unknown"})
+	require.Error(t, err)
+	require.NoError(t, c.Close(t.Context()))
+	require.Len(t, bodies, 2)
+	for _, body := range bodies {
+		require.Contains(t, body, `"key":"default/charge/order-42"`)
 	}
 }
 
@@ -71,7 +96,7 @@ func TestSpool(t *testing.T) {
 	require.Equal(t, flight.StateSucceeded, f.State, "it settles its own doubt: invariant I8")
 	require.NoError(t, c.Close(t.Context()))
 	require.Empty(t, g.files())
-	body, err := g.world.ReceiptBody(f)
+	body, err := g.world.Ledger.ReceiptBody(f)
 	require.NoError(t, err)
 	require.Equal(t, `{"id": 1}`, string(body))
 }
@@ -244,8 +269,8 @@ func TestReportThatAnotherDeploymentRefusesLater(t *testing.T) {
 			return nil
 		}
 	})
-	for _, end := range []struct{ deployment, file string }{{"another", ".report"}, {"test", ".refused"}} {
-		g.becomes("test")
+	for _, end := range []struct{ deployment, file string }{{"another", ".report"}, {leasetest.Deployment, ".refused"}} {
+		g.becomes(leasetest.Deployment)
 		other := g.handler(end.deployment)
 		g.on(func(r *http.Request) fault {
 			if hasSuffix(r, "/report") {
@@ -266,9 +291,7 @@ func TestFencedReport(t *testing.T) {
 	resend := call(`1`, flight.Policy{Recovery: flight.Resend})
 	result, err := c.Do(t.Context(), resend, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
 		require.NoError(t, at.Sending())
-		for _, id := range g.world.SessionIDs() {
-			g.world.Expire(id)
-		}
+		g.expire()
 		_, err := g.connect().Do(t.Context(), resend, answering(`"second"`))
 		return effect.Answer{ExternalID: "another", Body: []byte(`"first"`), ContentType: "application/json"}, err
 	})

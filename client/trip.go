@@ -20,6 +20,7 @@ type trip struct {
 	owner    *trips
 	callers  int  // guarded by the owner's mutex
 	joined   bool // guarded by the owner's mutex until the trip is off the map
+	late     int  // attempts that were opened too late to be started
 	done     chan struct{}
 	result   effect.Result
 	err      error

@@ -152,7 +152,7 @@ func (g *rig) connectVersion(c *client.Client) (*client.Version, error) {
 func TestListsOfAllNamespaces(t *testing.T) {
 	g := newRig(t)
 	for _, key := range []string{"default/charge/1", "billing/charge/1"} {
-		g.world.Do(&flight.Submit{Key: flight.MustKey(key)})
+		g.world.Apply(t, &flight.Submit{Key: flight.MustKey(key)})
 	}
 	for _, c := range []*client.Client{g.connect(), g.connect(client.WithNamespace("billing"))} {
 		for all, want := range map[bool]int{false: 1, true: 2} {

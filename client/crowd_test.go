@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,61 +16,14 @@ import (
 	"github.com/flightd/flightd/client"
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/flightdtest"
-	"github.com/flightd/flightd/httpapi"
-	"github.com/flightd/flightd/internal/wire"
 )
 
-// book is the ledger of the test double as the door reads it.
-type book struct{ *flightdtest.Ledger }
-
-func (b book) List(httpapi.Query) (httpapi.Page, error) { return httpapi.Page{}, nil }
-
-func (b book) History(id flight.ID) ([]httpapi.Event, error) {
-	f, err := b.Flight(id)
-	if f == nil || err != nil {
-		return nil, err
-	}
-	var events []httpapi.Event
-	for _, e := range b.Ledger.History(f.Key) {
-		events = append(events, httpapi.Event{Event: e})
-	}
-	return events, nil
-}
-
-// realDesk is a server over the executor's own desk, with faults on the way.
-func realDesk(t *testing.T, fault func(r *http.Request) fault) (*flightdtest.Flightd, *client.Client) {
-	t.Helper()
-	fd := flightdtest.New(t)
-	desk := fd.Desk()
-	api := httpapi.New(httpapi.Config{Desk: desk, Sessions: desk, Ledger: book{fd.Ledger}, Operator: fd.Ledger,
-		Ready:   func(context.Context) wire.Ready { return wire.Ready{Ready: true} },
-		Version: wire.Version{Version: "test", Deployment: fd.Ledger.Header().Deployment}})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if fault != nil && fault(r) == cutAfter {
-			api.ServeHTTP(httptest.NewRecorder(), r)
-			panic(http.ErrAbortHandler)
-		}
-		api.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	c, err := client.Connect(t.Context(), server.URL, client.WithSpool(t.TempDir()), client.WithLogger(slog.New(slog.DiscardHandler)))
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		require.NoError(t, c.Close(ctx))
-	})
-	return fd, c
-}
-
 // Every answer is lost once, and every flight flies once.
-func TestRealDeskLostAnswers(t *testing.T) {
-	var mu sync.Mutex
+func TestEveryAnswerIsLostOnce(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
 	seen := map[string]int{}
-	fd, c := realDesk(t, func(r *http.Request) fault {
-		mu.Lock()
-		defer mu.Unlock()
+	g.on(func(r *http.Request) fault {
 		if seen[r.URL.Path]++; seen[r.URL.Path] == 1 && r.Method == http.MethodPost {
 			return cutAfter
 		}
@@ -83,13 +35,13 @@ func TestRealDeskLostAnswers(t *testing.T) {
 		result, err := c.Do(t.Context(), one, answering(`1`))
 		require.NoError(t, err)
 		require.EqualValues(t, 1, result.Attempt)
-		require.EqualValues(t, 1, fd.Flight(one.Key).AttemptCount)
+		require.EqualValues(t, 1, g.flight(one.Key).AttemptCount)
 	}
 }
 
 // Many callers, many keys, several of each.
-func TestRealDeskCrowd(t *testing.T) {
-	_, c := realDesk(t, nil)
+func TestCrowd(t *testing.T) {
+	c := newRig(t).connect()
 	var ran atomic.Int32
 	var wg sync.WaitGroup
 	for i := range 400 {
@@ -110,8 +62,9 @@ func TestRealDeskCrowd(t *testing.T) {
 }
 
 // Unknown, in doubt, settled, replayed; and verify with its look-up.
-func TestRealDeskDoubt(t *testing.T) {
-	fd, c := realDesk(t, nil)
+func TestDoubt(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
 	lost := func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
 		require.NoError(t, at.Sending())
 		return effect.Answer{}, errors.New("connection lost")
@@ -135,7 +88,7 @@ func TestRealDeskDoubt(t *testing.T) {
 	verify.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
 		verb := found[0]
 		found = found[1:]
-		fd.Ledger.Advance(2 * time.Second) // the backoff after a look-up that could not find out
+		g.world.Ledger.Advance(2 * time.Second) // the backoff after a look-up that could not find out
 		return verb, effect.Answer{}, nil
 	}
 	attempts := 0
@@ -149,4 +102,64 @@ func TestRealDeskDoubt(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, found)
 	require.Equal(t, `2`, string(result.Answer.Body))
+}
+
+// A Close without patience falls into many calls, at any of their requests: what was not acted on leaves no doubt, and
+// nobody acts on what is given back.
+func TestCloseLeavesNoDoubt(t *testing.T) {
+	const crowd = 60
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	for range 8 {
+		var left atomic.Int64
+		left.Store(-1)
+		now := make(chan struct{})
+		g := newRig(t)
+		c := g.connect()
+		g.warm(c)
+		g.on(func(*http.Request) fault {
+			if left.Add(-1) == 0 {
+				close(now)
+			}
+			return none
+		})
+		left.Store(1 + random.Int64N(2*crowd)) // an open and a report each
+		var acted sync.Map
+		var calls sync.WaitGroup
+		for i := range crowd {
+			calls.Go(func() {
+				one := crowdCall(i)
+				_, _ = c.Do(context.Background(), one, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+					acted.Store(one.Key, true)
+					return effect.Answer{}, nil
+				})
+			})
+		}
+		<-now
+		_ = within(t, closes(t, c, 0))
+		calls.Wait()
+		for i := range crowd {
+			if one := crowdCall(i); g.flight(one.Key) != nil {
+				if _, did := acted.Load(one.Key); !did {
+					g.settledUnsent(one.Key)
+				}
+			}
+		}
+	}
+}
+
+func crowdCall(i int) effect.Call {
+	one := call(`1`)
+	one.Key = flight.MustKey(fmt.Sprintf("default/charge/%d", i))
+	return one
+}
+
+// settledUnsent waits until a flight that nobody acts on is free again, and without doubt.
+func (g *rig) settledUnsent(key flight.Key) {
+	g.t.Helper()
+	g.until(key, func(f *flight.Flight) bool {
+		require.NotEqual(g.t, flight.InDoubt, f.State, "%s: %s", key, f.Cause)
+		return f.OpenAttempt() == nil && !f.Tainted()
+	})
 }

@@ -1,0 +1,244 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/remote"
+)
+
+// Copies of a session's first renewal that come late, in the middle of an effect, end nothing: the attempt stays open, and nobody
+// acts beside it.
+func TestLateRenewalsEndNothing(t *testing.T) {
+	g := newRig(t)
+	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 5 * time.Millisecond })
+	c := g.connect()
+	first := map[string][]byte{} // renewals, by path
+	g.on(func(r *http.Request) fault {
+		if hasSuffix(r, "/renew") && first[r.URL.Path] == nil {
+			first[r.URL.Path], _ = io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(first[r.URL.Path]))
+		}
+		return none
+	})
+	path := "/v1/sessions/" + g.kept(c) + "/renew"
+	require.Eventually(t, func() bool { return g.count(path) > 0 }, 5*time.Second, time.Millisecond)
+	result, err := c.Do(t.Context(), call(`1`), func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+		require.NoError(t, at.Sending())
+		for range 3 {
+			resp, err := http.Post(g.server.URL+path, "application/json", bytes.NewReader(first[path]))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, http.StatusOK, resp.StatusCode)
+		}
+		other := call(`1`)
+		other.Wait = 100 * time.Millisecond
+		_, err := g.connect().Do(t.Context(), other, forbidden(t))
+		var busy *client.Busy
+		require.ErrorAs(t, err, &busy)
+		return effect.Answer{}, nil
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, result.Attempt)
+	g.neverAbandoned(key)
+}
+
+// An open is carried out, and the caller is answered that somebody else is at it and nothing was proposed: something between
+// has mixed up two answers. The next renewal lists the attempt, and it is abandoned.
+func TestAListedAttemptThatWasGivenUpIsAbandoned(t *testing.T) {
+	g := newRig(t)
+	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 20 * time.Millisecond })
+	c := g.connect()
+	g.warm(c)
+	g.once(":open", busyAfter)
+	hasty := call(`1`)
+	hasty.Wait = time.Millisecond
+	_, err := c.Do(t.Context(), hasty, forbidden(t))
+	var busy *client.Busy
+	require.ErrorAs(t, err, &busy)
+	g.settledUnsent(key)
+	_, err = c.Do(t.Context(), call(`1`), answering(`1`))
+	require.NoError(t, err)
+}
+
+// kept gives the id of the client's session.
+func (g *rig) kept(c *client.Client) string {
+	g.t.Helper()
+	g.warm(c)
+	require.Eventually(g.t, func() bool { return len(g.sessions()) == 1 }, 5*time.Second, time.Millisecond, "that of the first call has ended")
+	return string(g.sessions()[0])
+}
+
+// An attempt under the client's session of which it knows nothing may have been acted on, as where a ledger was restored that has
+// lost its report: it is reported as unknown, and never abandoned. What is held meanwhile goes on.
+func TestAListedAttemptThatIsNotKnownIsReportedUnknown(t *testing.T) {
+	g := newRig(t)
+	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 20 * time.Millisecond })
+	c := g.connect()
+	lost := flight.MustKey("default/charge/lost")
+	session := g.kept(c)
+	_, err := c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		_, err := g.connect().Open(t.Context(), lost, client.OpenRequest{Nonce: "lost", Session: session})
+		require.NoError(t, err)
+		f := g.until(lost, func(f *flight.Flight) bool { return f.State != flight.Running })
+		require.Equal(t, flight.InDoubt, f.State)
+		require.Equal(t, flight.Unknown, f.Newest().Outcome)
+		require.False(t, f.Newest().Lost, "its session lives")
+		return effect.Answer{}, nil
+	})
+	require.NoError(t, err)
+	g.neverAbandoned(lost)
+	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
+}
+
+// An answer that is older than a report lists its attempt once more. A report that nothing was done does not become a doubt by
+// that, however long such answers come.
+func TestOldListsMakeNoDoubt(t *testing.T) {
+	g := newRig(t)
+	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 5 * time.Millisecond })
+	c := g.connect()
+	session := g.kept(c)
+	var listed client.SessionAnswer
+	_, err := c.Do(t.Context(), call(`1`), func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+		var err error
+		listed, err = c.Renew(t.Context(), session, client.RenewRequest{OpenDigest: fmt.Sprintf("%032d", 0)})
+		require.NoError(t, err)
+		return effect.Answer{}, client.NotDone(context.Canceled)
+	})
+	var unsettled *client.Unsettled
+	require.ErrorAs(t, err, &unsettled)
+	require.Len(t, listed.Open, 1)
+	g.old, err = json.Marshal(listed.SessionAnswer)
+	require.NoError(t, err)
+	g.on(func(r *http.Request) fault {
+		if hasSuffix(r, "/renew") {
+			return canned
+		}
+		return none
+	})
+	reports := g.count("/report")
+	require.Eventually(t, func() bool { return g.count("/report") > reports }, 5*time.Second, time.Millisecond, "it is reported again")
+	f := g.flight(key)
+	require.Equal(t, flight.Queued, f.State)
+	require.False(t, f.Tainted())
+	require.Empty(t, f.Evidence)
+}
+
+// Pages of a renewal are read to their end.
+func TestManyListedAttempts(t *testing.T) {
+	g := newRig(t)
+	paged := make(chan struct{})
+	var once sync.Once
+	g.world.Pull(func(l *httpapitest.Levers) {
+		l.RenewEvery = 20 * time.Millisecond
+		l.Renewed = func(_ flight.SessionID, what remote.Renewal) {
+			if what.After != (flight.ID{}) {
+				once.Do(func() { close(paged) })
+			}
+		}
+	})
+	c := g.connect()
+	session, other := g.kept(c), g.connect()
+	_, err := c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		lost := func(i int) flight.Key { return flight.MustKey(fmt.Sprintf("default/lost/%d", i)) }
+		g.on(func(r *http.Request) fault { // so that they stay open until there are all
+			select {
+			case <-paged:
+				return none
+			default:
+				return map[bool]fault{true: refused}[hasSuffix(r, "/report")]
+			}
+		})
+		for i := range remote.MaxListed + 10 {
+			_, err := other.Open(t.Context(), lost(i), client.OpenRequest{Session: session})
+			require.NoError(t, err)
+		}
+		within(t, paged)
+		for i := range remote.MaxListed + 10 {
+			f := g.until(lost(i), func(f *flight.Flight) bool { return f.State != flight.Running })
+			require.Equal(t, flight.InDoubt, f.State)
+			require.False(t, f.Newest().Lost, "its session lives")
+		}
+		return effect.Answer{}, nil
+	})
+	require.NoError(t, err)
+}
+
+// Where the answer to an open names another session than the open did, that one is renewed and trusted.
+func TestTheSessionOfTheAnswerCounts(t *testing.T) {
+	g := newRig(t)
+	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 5 * time.Millisecond })
+	c := g.connect()
+	g.warm(c)
+	another, err := c.NewSession(t.Context(), 0, "")
+	require.NoError(t, err)
+	g.on(func(r *http.Request) fault {
+		if hasSuffix(r, ":open") {
+			body, _ := io.ReadAll(r.Body)
+			body = regexp.MustCompile(`"session":"[^"]*"`).ReplaceAll(body, []byte(`"session":"`+another.Session+`"`))
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		}
+		return none
+	})
+	result, err := c.Do(t.Context(), call(`1`), func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+		require.Equal(t, another.Session, string(g.flight(key).Newest().Session.ID))
+		require.Eventually(t, func() bool { return g.count(another.Session+"/renew") > 2 }, 5*time.Second, time.Millisecond)
+		require.NoError(t, at.Sending())
+		g.world.Expire(t, flight.SessionID(another.Session))
+		<-at.LeaseLost()
+		return effect.Answer{}, nil
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, result.Attempt)
+}
+
+// An open whose not_after the ledger does not take has opened nothing: another nonce follows, with the ledger's own time.
+func TestAnOpenThatHasExpired(t *testing.T) {
+	g := newRig(t)
+	c := g.connect()
+	g.warm(c)
+	g.world.Ledger.Advance(10 * time.Minute)
+	opens := g.count(":open")
+	result, err := c.Do(t.Context(), call(`1`), answering(`1`))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, result.Attempt)
+	require.Equal(t, opens+2, g.count(":open"))
+}
+
+// An effect that waited longer for its answer than an attempt may take is not started: its attempt is abandoned.
+func TestNothingStartsAfterTheTimeOut(t *testing.T) {
+	g := newRig(t)
+	opens := 0
+	g.world.Pull(func(l *httpapitest.Levers) {
+		l.Before = func(_ context.Context, method string) error {
+			if method == "Open" {
+				if opens++; opens == 1 {
+					<-time.After(600 * time.Millisecond)
+				}
+			}
+			return nil
+		}
+	})
+	result, err := g.connect().Do(t.Context(), call(`1`, flight.Policy{AttemptTimeout: 500 * time.Millisecond}), answering(`1`))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, result.Attempt)
+	var abandoned bool
+	for _, e := range g.world.Ledger.History(key) {
+		abandoned = abandoned || e.Kind == flight.EventAbandoned
+	}
+	require.True(t, abandoned)
+}

@@ -1,0 +1,123 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// phase is how far a nonce has come, as its owner knows it.
+type phase uint8
+
+const (
+	phaseUnknown  phase = iota // not in the table
+	phaseAwaited               // the answer to its open is awaited, or the provider is asked under it
+	phaseHeld                  // its attempt is held: the effect may have started
+	phaseSpooled               // the effect is over, and its report lies in the spool
+	phaseReported              // the ledger has acknowledged that nothing was done
+	phaseGivenUp               // it was given up before its effect started
+)
+
+// opening is one nonce and what its owner knows of it, from before its first open is sent until the ledger's final word.
+// A nonce under which nothing was done stays in the table of its session until the session ends: a copy of its open may
+// still open an attempt, and an old answer may still list one.
+type opening struct {
+	key      flight.Key
+	nonce    string
+	notAfter int64  // the same in all copies of the open
+	first    moment // when the first open was sent
+	asked    bool   // an open was sent, and may have arrived
+
+	session *session // whose table it is in, and whose mutex guards what follows; nil: no answer has named one yet
+	phase   phase
+	number  uint32                  // of its attempt, where that is held
+	cancel  context.CancelCauseFunc // ends the context of its handler
+	name    string                  // of its report in the spool
+	since   time.Time               // for as long it lies there
+	report  []byte                  // as it was acknowledged
+	busy    bool                    // something is being said to the server about its attempt
+}
+
+func (c *Client) newOpening(key flight.Key) *opening {
+	return &opening{key: key, nonce: newNonce(), notAfter: c.ledger.notAfter(), phase: phaseAwaited}
+}
+
+// startable is for how long an effect may still be started under this nonce, where attempts have a time-out. It counts from
+// when the first open was sent: that one may have opened the attempt.
+func (o *opening) startable(timeout time.Duration) time.Duration { return o.first.add(timeout).left() }
+
+// needsSession reports whether the session is to be renewed for this nonce.
+func (o *opening) needsSession() bool {
+	return o.phase >= phaseAwaited && o.phase <= phaseSpooled || o.busy
+}
+
+// duty is what is to be done about an attempt that a renewal lists as open.
+type duty uint8
+
+const (
+	doNothing duty = iota
+	abandonAttempt
+	reportAgain
+	reportUnknown
+)
+
+// dutyOf decides what is to be done about an attempt that a renewal lists as open, by what the session's owner knows of its
+// nonce. waits says that its report still lies in the spool. again says that the renewal before listed it, too, and that it
+// was as unexpected then.
+//
+// An attempt whose effect may have started is never abandoned. An answer may be older than what this process has learnt
+// meanwhile, so one listing alone leads to no report. An abandon says what stays true, and is sent at once.
+func dutyOf(p phase, waits, again bool) duty {
+	switch {
+	case p == phaseGivenUp:
+		return abandonAttempt
+	case isExpected(p, waits), !again:
+		return doNothing
+	case p == phaseReported:
+		return reportAgain
+	}
+	return reportUnknown
+}
+
+// isExpected reports whether an attempt in that phase may be open for all that its owner knows.
+func isExpected(p phase, waits bool) bool {
+	return p == phaseAwaited || p == phaseHeld || p == phaseSpooled && waits
+}
+
+// isFinal reports whether an answer to an open that brought no attempt is the last word about its nonce, so that whoever
+// leaves then need not abandon it. only says that no other request with this nonce can have arrived.
+//
+// The ledger's word in applying an open is about its nonce. A node that answers from its own view has not proposed this
+// request, but another copy of the open may have been proposed elsewhere.
+func isFinal(a *OpenAnswer, err error, only bool) bool {
+	p := problemOf(err)
+	switch {
+	case err == nil:
+		return a.Decision == wire.DecisionReplay
+	case p == nil:
+		return false // nobody has answered
+	case turnedAway(err):
+		return only // nobody has read it who could have proposed it
+	}
+	names := about(p) != "" // this flight: see refusal
+	switch p.Code {
+	case wire.Conflict, wire.Expired, wire.OpenExpired:
+		return names
+	case wire.InDoubt:
+		return names && p.Proposed != nil && (*p.Proposed || only)
+	case wire.InFlight:
+		return names && p.Proposed != nil && !*p.Proposed && only
+	}
+	return only && isRejected(p.Code)
+}
+
+// isRejected reports whether a request with such an answer was rejected before anything was proposed, and always will be.
+func isRejected(code Code) bool {
+	switch code {
+	case wire.KeyRequired, wire.KeyInvalid, wire.InputInvalid, wire.PayloadTooLarge, wire.NotFound, wire.MethodNotAllowed:
+		return true
+	}
+	return false
+}

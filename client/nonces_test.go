@@ -1,0 +1,155 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// Every phase, whether the report waits in the spool, and whether the attempt was listed before.
+func TestDutyOf(t *testing.T) {
+	const n, a, r, u = doNothing, abandonAttempt, reportAgain, reportUnknown
+	table := map[phase][4]duty{ // neither; listed before; in the spool; both
+		phaseUnknown:  {n, u, n, u},
+		phaseAwaited:  {n, n, n, n},
+		phaseHeld:     {n, n, n, n},
+		phaseSpooled:  {n, u, n, n},
+		phaseReported: {n, r, n, r},
+		phaseGivenUp:  {a, a, a, a},
+	}
+	require.Len(t, table, int(phaseGivenUp)+1)
+	for p, row := range table {
+		for i, want := range row {
+			require.Equal(t, want, dutyOf(p, i&2 != 0, i&1 != 0), "phase %d, case %d", p, i)
+		}
+	}
+}
+
+// An answer is final where the ledger has spoken about the nonce, or where nobody can have proposed its open.
+func TestIsFinal(t *testing.T) {
+	key := flight.MustKey("default/charge/1")
+	always := []Code{wire.Conflict, wire.Expired, wire.OpenExpired}
+	alone := []Code{wire.KeyRequired, wire.KeyInvalid, wire.InputInvalid, wire.PayloadTooLarge, wire.NotFound, wire.MethodNotAllowed,
+		wire.Unauthenticated, wire.Forbidden}
+	yes, no := true, false
+	for _, class := range wire.Classes() {
+		for _, proposed := range []*bool{nil, &no, &yes} {
+			for _, only := range []bool{false, true} {
+				for _, id := range []string{"", key.FlightID().String()} {
+					p := Problem{Code: class.Code, Status: class.Status, FlightID: id, Proposed: proposed}
+					var want bool
+					switch {
+					case slices.Contains(alone, class.Code):
+						want = only
+					case slices.Contains(always, class.Code):
+						want = id != ""
+					case class.Code == wire.InDoubt && proposed != nil:
+						want = id != "" && (*proposed || only)
+					case class.Code == wire.InFlight && proposed != nil:
+						want = id != "" && !*proposed && only
+					}
+					got := isFinal(&OpenAnswer{}, problem(p, key), only)
+					require.Equal(t, want, got, "%s, proposed %v, only %t, id %q", class.Code, proposed, only, id)
+				}
+			}
+		}
+	}
+	for _, only := range []bool{false, true} {
+		require.False(t, isFinal(&OpenAnswer{}, context.Canceled, only))
+		require.False(t, isFinal(&OpenAnswer{}, &effect.Unavailable{Code: "unreachable"}, only))
+		for decision, want := range map[string]bool{wire.DecisionReplay: true, wire.DecisionProceed: false, wire.DecisionVerify: false} {
+			require.Equal(t, want, isFinal(&OpenAnswer{OpenAnswer: wire.OpenAnswer{Decision: decision}}, nil, only))
+		}
+	}
+}
+
+// The ledger's time goes on between answers, and the answer to the newest request is the one that counts.
+func TestLedgerClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l ledgerClock
+		require.Zero(t, l.notAfter(), "no answer has told it")
+		before := now()
+		time.Sleep(time.Second)
+		l.set(1_000_000, now())
+		require.EqualValues(t, 1_030_000, l.notAfter())
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 1_090_000, l.notAfter())
+		l.set(0, now())
+		l.set(5, before)
+		require.EqualValues(t, 1_090_000, l.notAfter(), "one answer does not say it, the other one is older")
+		l.set(2_000_000, now())
+		require.EqualValues(t, 2_030_000, l.notAfter())
+	})
+}
+
+// newTable is a session of a client that talks to nobody.
+func newTable(t *testing.T) (*Client, *session) {
+	o, err := newOptions([]Option{WithoutSpool()})
+	require.NoError(t, err)
+	c := &Client{opts: o}
+	c.sessions.client = c
+	c.spool, err = openSpool("", o.logger)
+	require.NoError(t, err)
+	s := &session{client: c, nonces: map[string]*opening{}, stop: make(chan struct{}), watch: time.NewTimer(time.Hour)}
+	t.Cleanup(func() { s.watch.Stop() })
+	return c, s
+}
+
+// The digest is over the attempts that are open for all that the client knows.
+func TestDigest(t *testing.T) {
+	c, s := newTable(t)
+	key := flight.MustKey("default/charge/1")
+	var open []wire.OpenAttempt
+	for i := range 6 {
+		o := c.newOpening(key)
+		require.True(t, s.track(o))
+		o.update(func() { o.phase, o.number = phase(i), uint32(i) })
+		if o.phase == phaseHeld || o.phase == phaseSpooled {
+			open = append(open, wire.OpenAttempt{Nonce: wire.NonceHex(o.nonce), Attempt: uint32(i)})
+		}
+	}
+	require.Len(t, s.nonces, 5, "what is unknown has left the table")
+	require.Equal(t, wire.OpenDigest(open), s.digest())
+}
+
+// A session lives for what it holds, and for what is being said to the server; its table is bounded.
+func TestTableOfNonces(t *testing.T) {
+	c, s := newTable(t)
+	key := flight.MustKey("default/charge/1")
+	running, left := c.newOpening(key), c.newOpening(key)
+	require.True(t, s.track(running))
+	require.True(t, s.track(left))
+	left.update(func() { left.phase, left.busy = phaseGivenUp, true })
+	for i := range maxNonces - 1 {
+		require.False(t, s.isRetired(), i)
+		o := c.newOpening(key)
+		require.True(t, s.track(o))
+		o.giveUp()
+	}
+	require.True(t, s.isRetired(), "the table is full")
+	require.False(t, s.track(c.newOpening(key)))
+	running.acknowledge(&ReportRequest{Outcome: "succeeded"})
+	require.False(t, s.stopped, "an abandon is on its way")
+	left.update(func() { left.busy = false })
+	require.True(t, s.stopped)
+	require.Len(t, s.nonces, maxNonces, "nonces that were given up stay")
+}
+
+// An effect may be started while its time-out has not passed since the first open was sent.
+func TestStartable(t *testing.T) {
+	o := &opening{first: moment{time.Now().Add(-time.Second), now().boot - time.Second}}
+	for timeout, want := range map[time.Duration]bool{500 * time.Millisecond: false, time.Minute: true} {
+		require.Equal(t, want, o.startable(timeout) > 0, fmt.Sprint(timeout))
+	}
+	o.first.boot -= time.Hour
+	require.Negative(t, o.startable(time.Minute), "the machine has slept since")
+}
