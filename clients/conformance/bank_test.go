@@ -103,7 +103,7 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (b *bank) effect(w http.ResponseWriter, id string, r *http.Request, input []byte) {
 	n, first, second := b.rnd.n(100), b.rnd.upTo(300*time.Millisecond), time.Duration(0)
-	if b.rnd.n(8) == 0 {
+	if b.rnd.n(4) == 0 {
 		second = b.rnd.upTo(2 * shortTTL) // longer than a lease lasts that nobody renews
 	}
 	b.mu.Lock()

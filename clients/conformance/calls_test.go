@@ -4,10 +4,13 @@ package conformance
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/internal/wire"
 )
 
 // 50 callers of one key in five processes: one effect, one receipt.
@@ -235,24 +238,27 @@ func nobodyThere(t *trial) {
 	require.Empty(t, t.asked())
 }
 
-// An open whose caller gave up is given back, and leaves no doubt: nothing was sent.
+// An open whose caller gave up is abandoned, and leaves no doubt: nothing was sent.
 func goneWithItsAnswer(t *trial) { goneFor(t, 0) }
 
-// That is so, too, where no server answers for longer than it is asked at once.
+// The abandon is sent again where no server takes it for a while.
 func goneForLonger(t *trial) { goneFor(t, 7*time.Second) }
 
 func goneFor(t *trial, outage time.Duration) {
 	t.got(t.driver().do(t.call(func(c *call) { c.ID += "-warm-up" })), "executed")
 	t.provider.set(func(p *provider) { p.charges, p.seen = nil, nil })
 	away := true
-	t.proxy.always(func(path string) fault { return fault{drop: away && strings.HasSuffix(path, ":open")} })
+	t.proxy.always(func(path string) fault {
+		return fault{drop: away && strings.HasSuffix(path, ":open"), cut: away && outage > 0 && strings.HasSuffix(path, ":abandon")}
+	})
 	d := t.driver(func(s *setup) { s.PatienceMS = 300 })
 	t.got(d.do(t.call()), "unavailable")
 	<-time.After(outage)
 	t.proxy.mu.Lock()
 	away = false
 	t.proxy.mu.Unlock()
-	t.house.until(t.key, "is given back", patience, func(f wireFlight) bool { return f.State == "queued" && !f.Tainted })
+	t.house.until(t.key, "is abandoned", patience, func(f wireFlight) bool { return f.State == "queued" && !f.Tainted })
+	require.NotEmpty(t, t.proxy.requests(":abandon"))
 	t.got(t.driver().do(t.call()), "executed")
 	t.landed(2)
 }
@@ -263,23 +269,31 @@ func answerTooLate(t *trial) {
 	t.got(t.driver(ttl(2)).do(t.call()), "executed")
 	f := t.flight()
 	require.Equal(t, "succeeded", f.State)
-	require.GreaterOrEqual(t, f.Attempts, uint32(2), "the late one was given back")
+	require.GreaterOrEqual(t, f.Attempts, uint32(2), "the late one was abandoned")
 	require.Len(t, t.charges(), 1)
 	require.Len(t, t.asked(), 1)
 	require.False(t, f.Tainted)
 }
 
-// While an effect is in the air its session is renewed, and each renewal lists its nonce.
-func renewalsListNonces(t *trial) {
+// While an effect is in the air its session is renewed, and each renewal says by a digest what is open under it. Copies of a
+// renewal that come late end nothing: the effect goes on, and nobody acts beside it.
+func lateRenewals(t *trial) {
 	t.provider.shut("/effect")
 	p := t.driver(ttl(6)).begin(t.call())
 	t.provider.arrived(t, "/effect")
 	eventually(t, "three renewals", patience, func() bool { return len(t.proxy.requests("/renew")) >= 3 })
+	renewals := t.proxy.requests("/renew")
+	digest := wire.OpenDigest([]wire.OpenAttempt{{Nonce: wire.NonceHex(nonceOf(t, 0)), Attempt: 1}})
+	for _, r := range renewals {
+		require.Contains(t, r.body, `"`+digest+`"`)
+		answer, err := http.Post(t.house.address()+r.path, "application/json", strings.NewReader(r.body))
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, http.StatusOK, answer.StatusCode)
+	}
+	t.got(t.driver().do(t.call(waitMS(200))), "idempotency_in_flight")
 	t.provider.open("/effect")
 	t.got(p.one(), "executed")
-	for _, r := range t.proxy.requests("/renew") {
-		require.Contains(t, r.body, `"`+nonceOf(t, 0)+`"`)
-	}
 	t.landed(1)
 }
 

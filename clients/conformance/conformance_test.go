@@ -21,7 +21,7 @@ func scenarios() []scenario {
 		{"answer-drips", answerDrips}, {"not-done-beside-what-stands", notDoneBesideWhatStands}, {"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
 		{"error-before-effect", errorBeforeEffect}, {"left-behind", leftBehind}, {"time-is-over", timeIsOver}, {"not-done", notDone}, {"busy", busy},
 		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"nobody-there", nobodyThere}, {"answer-too-late", answerTooLate},
-		{"renewals-list-nonces", renewalsListNonces}, {"gone-with-its-answer", goneWithItsAnswer}, {"gone-for-longer", goneForLonger},
+		{"late-renewals", lateRenewals}, {"gone-with-its-answer", goneWithItsAnswer}, {"gone-for-longer", goneForLonger},
 		{"killed-in-mid-effect", killedInMidEffect}, {"away-at-the-end", awayAtTheEnd},
 		{"away-for-three-ttls", awayForThreeTTLs}, {"dead-caller-is-held", deadCallerIsHeld},
 		{"spool-delivered-by-itself", spoolDeliveredByItself}, {"spool-delivered-later", spoolDeliveredLater}, {"spool-is-shared", spoolIsShared},

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -77,9 +78,17 @@ func newHouse(t testing.TB) *house {
 	t.Helper()
 	h := &house{t: t, data: filepath.Join(t.TempDir(), "data")}
 	h.start()
-	t.Cleanup(h.kill)
+	t.Cleanup(func() {
+		h.kill()
+		if text, err := os.ReadFile(h.data + ".log"); t.Failed() && err == nil {
+			t.Logf("flightd said at last:\n%s", text[max(0, len(text)-lastWords):])
+		}
+	})
 	return h
 }
+
+// lastWords is how much of a server's log is shown when a test has failed.
+const lastWords = 4 << 10
 
 func (h *house) start() {
 	h.t.Helper()
@@ -114,6 +123,16 @@ func (h *house) kill() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
+}
+
+// freeze stops flightd for a while.
+func (h *house) freeze(d time.Duration) {
+	h.mu.Lock()
+	cmd := h.cmd
+	h.mu.Unlock()
+	require.NoError(h.t, cmd.Process.Signal(syscall.SIGSTOP))
+	<-time.After(d)
+	require.NoError(h.t, cmd.Process.Signal(syscall.SIGCONT))
 }
 
 // wipe loses all data: another deployment answers in the place of this one.

@@ -21,8 +21,10 @@ type fault struct {
 	cut   bool          // the connection is cut before the server sees it
 	late  time.Duration // the answer comes so much later
 	page  *page         // something between answers this; with cut, before the server sees the request
-	again time.Duration // it is carried out once more, so much later, and nobody reads that answer
+	again time.Duration // it is carried out again, so much later, and nobody reads that answer
+	often int           // with again: so many times more than once
 	drip  bool          // the answer comes byte by byte, and does not come to its end
+	swap  bool          // the answer is exchanged with that to another request, where one comes soon
 }
 
 // page is what something answers that is not flightd.
@@ -44,6 +46,7 @@ type proxy struct {
 	url   string
 
 	repeats sync.WaitGroup
+	swaps   chan offer // answers that are to be exchanged; several proxies may share it
 
 	mu    sync.Mutex
 	seen  []request
@@ -58,7 +61,7 @@ type request struct {
 
 func newProxy(t testing.TB, h *house) *proxy {
 	t.Helper()
-	p := &proxy{house: h}
+	p := &proxy{house: h, swaps: make(chan offer)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := &http.Server{Handler: p, ReadHeaderTimeout: patience}
@@ -77,7 +80,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f := p.note(request{path: r.URL.Path, body: string(body)})
 	target := p.house.address()
 	if f.again > 0 {
-		p.repeat(r, body, f.again)
+		p.repeat(r, body, f)
 	}
 	if f.cut && f.page != nil {
 		f.page.ServeHTTP(w, r)
@@ -110,10 +113,15 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 		}
 	}
-	for name, values := range answer.Header {
+	given := &response{answer.StatusCode, answer.Header, data}
+	if f.swap {
+		given = p.swap(given)
+	}
+	for name, values := range given.header {
 		w.Header()[name] = values
 	}
-	w.WriteHeader(answer.StatusCode)
+	w.WriteHeader(given.status)
+	data = given.body
 	if f.drip {
 		drip(w, r, data)
 		return
@@ -121,18 +129,52 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(data) // a client that has gone is what some of this is about
 }
 
-// repeat carries a request out once more, later.
-func (p *proxy) repeat(r *http.Request, body []byte, later time.Duration) {
+// response is an answer that was read whole.
+type response struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// offer is an answer, and where the one that is given in exchange for it goes.
+type offer struct {
+	answer *response
+	back   chan<- *response
+}
+
+// swapTime is how long an answer waits for another one to be exchanged with.
+const swapTime = 200 * time.Millisecond
+
+// swap gives the answer to another request in exchange for this one; where none comes, this one.
+func (p *proxy) swap(own *response) *response {
+	over := time.NewTimer(swapTime)
+	defer over.Stop()
+	back := make(chan *response, 1)
+	select {
+	case other := <-p.swaps:
+		other.back <- own
+		return other.answer
+	case p.swaps <- offer{own, back}:
+		return <-back
+	case <-over.C:
+		return own
+	}
+}
+
+// repeat carries a request out again, later.
+func (p *proxy) repeat(r *http.Request, body []byte, f fault) {
 	method, uri, header := r.Method, r.URL.RequestURI(), r.Header.Clone()
 	p.repeats.Go(func() {
-		<-time.After(later)
-		out, err := http.NewRequest(method, p.house.address()+uri, bytes.NewReader(body))
-		if err != nil {
-			return // there is no server just now
-		}
-		out.Header = header
-		if answer, err := http.DefaultTransport.RoundTrip(out); err == nil {
-			_ = answer.Body.Close()
+		<-time.After(f.again)
+		for range f.often + 1 {
+			out, err := http.NewRequest(method, p.house.address()+uri, bytes.NewReader(body))
+			if err != nil {
+				return // there is no server just now
+			}
+			out.Header = header
+			if answer, err := http.DefaultTransport.RoundTrip(out); err == nil {
+				_ = answer.Body.Close()
+			}
 		}
 	})
 }

@@ -26,8 +26,8 @@ import (
 const soakSpan = 12 * time.Second
 
 // TestSoak lets clients of all languages use the same keys in a world where everything goes wrong by chance: requests and
-// answers are lost, late, doubled and answered by strangers, flightd is killed and comes back, and so are callers, or they are
-// frozen for longer than their leases last. FLIGHTD_SOAKS says how many worlds there are, FLIGHTD_SOAK_SEED makes one again,
+// answers are lost, late, doubled, exchanged and answered by strangers, flightd is killed and comes back, or is frozen, and so
+// are callers, for longer than their leases last. FLIGHTD_SOAKS says how many worlds there are, FLIGHTD_SOAK_SEED makes one again,
 // as far as processes let themselves be told when to do what.
 func TestSoak(t *testing.T) {
 	seeds := []uint64{rand.Uint64() &^ 1}
@@ -50,6 +50,12 @@ func TestSoak(t *testing.T) {
 	}
 }
 
+// stallTime is less than flightd takes for a stalled disk, at which it ends itself, and more than a short lease lasts.
+const stallTime = 4 * time.Second
+
+// sweepTime is how long it takes to notice that a session has ended, and to look up what happened.
+const sweepTime = 5 * time.Second
+
 // soak is one world. In an even one the callers themselves are well: no doubt may stay behind about what was never sent.
 type soak struct {
 	*testing.T
@@ -59,6 +65,7 @@ type soak struct {
 	bank    *bank
 	spool   string
 	seats   []*seat
+	swaps   chan offer // of all proxies
 	callers sync.WaitGroup
 
 	mu   sync.Mutex
@@ -92,7 +99,7 @@ func (c *chance) upTo(most time.Duration) time.Duration { return time.Duration(c
 
 func newSoak(t *testing.T, seed uint64) *soak {
 	s := &soak{T: t, rnd: &chance{rnd: rand.New(rand.NewPCG(seed, 3))}, gentle: seed%2 == 0, house: newHouse(t), spool: t.TempDir(),
-		used: map[int]bool{}, told: map[string][]answer{}}
+		swaps: make(chan offer), used: map[int]bool{}, told: map[string][]answer{}}
 	s.bank = newBank(t, s.rnd)
 	for _, l := range languages() {
 		if !wanted()[l.name] {
@@ -101,6 +108,7 @@ func newSoak(t *testing.T, seed uint64) *soak {
 		l.ready(t)
 		for range 2 {
 			one := &seat{language: l, proxy: newProxy(t, s.house)}
+			one.proxy.swaps = s.swaps
 			s.seats = append(s.seats, one)
 			s.sit(one)
 		}
@@ -165,10 +173,12 @@ func (s *soak) trouble() {
 		s.house.kill()
 		<-time.After(s.rnd.upTo(3 * time.Second))
 		s.house.start()
+	case n < 3:
+		s.house.freeze(s.rnd.upTo(stallTime))
 	case s.gentle:
-	case n < 5:
+	case n < 6:
 		s.sit(one)
-	case n < 8:
+	case n < 9:
 		one.d.signal(syscall.SIGSTOP)
 		<-time.After(s.rnd.upTo(3 * shortTTL))
 		one.d.signal(syscall.SIGCONT)
@@ -183,17 +193,21 @@ func (s *soak) faults() func(string) fault {
 			return f
 		}
 		switch n := s.rnd.n(100); {
-		case n < 8:
+		case n < 16:
 			f.cut = true
-		case n < 18:
+		case n < 36:
 			f.drop = true
-		case n < 24:
+		case n < 48:
 			f.late = s.rnd.upTo(2 * shortTTL)
-		case n < 27:
+		case n < 54:
 			f.page = &strangers[s.rnd.n(len(strangers))]
 			f.cut = f.page.turnsAway() || s.rnd.n(2) == 0
-		case n < 35:
-			f.again = s.rnd.upTo(2 * shortTTL)
+		case n < 70:
+			f.again, f.often = s.rnd.upTo(2*shortTTL), s.rnd.n(3)
+		case n < 76:
+			f.swap = true
+		case strings.HasSuffix(path, "/renew"): // late copies of a renewal are what an effect in the air must outlive
+			f.again, f.often = s.rnd.upTo(shortTTL), 1
 		}
 		return f
 	}
@@ -316,10 +330,17 @@ func (s *soak) judgeKey(d *driver, k soakKey, words map[string]int) {
 	key := "default/charge/" + k.id
 	last := s.callOf(k)
 	last.WaitMS = 20_000
-	before := s.house.flight(key)
+	before, asked := s.house.flight(key), time.Now()
 	final := d.do(last)
-	f := s.house.flight(key)
+	took := time.Since(asked)
 	account := s.bank.of(k.id)
+	if s.gentle && final.Error == "in_doubt" && len(account.asked) == 0 {
+		// Its session may have ended before the abandon arrived that its caller sends again and again: that takes the doubt back.
+		eventually(s.T, "nothing was sent for "+key+", and its caller says so", patience, func() bool { return s.house.flight(key).State != "in_doubt" })
+		final = d.do(last)
+	}
+	f := s.house.flight(key)
+	account = s.bank.of(k.id)
 	s.tell(k.id, final)
 	tell := func() string {
 		var told []string
@@ -331,6 +352,9 @@ func (s *soak) judgeKey(d *driver, k soakKey, words map[string]int) {
 	}
 	if final.Error != "" && final.Error != "declined" && !(final.Error == "in_doubt" && f.State == "in_doubt") {
 		s.Errorf("the last call of a key was answered with %s: %s", final.Error, tell())
+	}
+	if took > s.ttl()+sweepTime {
+		s.Errorf("a key was blocked for %v, longer than a session lives: %s", took, tell())
 	}
 	if final.Error == "in_doubt" && k.recovery != "hold" {
 		s.Errorf("in doubt, though one can look or send again: %s", tell())

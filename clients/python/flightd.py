@@ -28,8 +28,9 @@ The policy is ``hold`` unless you name another: then nobody acts again before a 
 
 Each flight has a session of its own, which a thread renews while the block runs and which ends with the report. The
 right to start is counted from the moment a request was *sent*: when it is over, ``effect()`` raises ``LeaseLost`` and
-nothing starts. A report that no server takes is fsynced to ``$XDG_STATE_HOME/flightd/reports``, in the format of all
-flightd's clients, and delivered by whichever of them comes next.
+nothing starts. An open whose caller gives up is abandoned, so that the ledger knows that nothing was sent. A report that
+no server takes is fsynced to ``$XDG_STATE_HOME/flightd/reports``, in the format of all flightd's clients, and delivered by
+whichever of them comes next.
 
 Servers come from ``FLIGHTD_ADDR`` (several, separated by commas, are tried in turn), the namespace from
 ``FLIGHTD_NAMESPACE``. All calls block and may come from many threads; from asyncio, use ``asyncio.to_thread``. A fork
@@ -78,14 +79,14 @@ _log = logging.getLogger("flightd")
 DEFAULT_SERVER = "http://127.0.0.1:7420"
 _MAX_RECEIPT = 64 << 10  # bytes of a receipt's body that the ledger keeps
 _MAX_TEXT = 1024  # bytes of an error or an external id
-_MAX_WAIT = 20.0  # seconds that one request waits at the server; longer waits are several requests
+_MIN_WAIT = 0.1  # seconds that a request waits at the server at least, where its caller waits
 _TRY = 10.0  # seconds that one try may take beside waiting
 _FIRST_REPORT = 2.0  # seconds after which a report that is not answered goes to disk
 _INSIST = 5  # times that a report is written again where somebody interrupts the program meanwhile
 _REPORT_TRY = 15.0  # seconds that one of its later tries may take: the next server may be well
-_STRAY_WAIT_MS = 500  # that a server may take to say what became of an open that was given up: it may still be at it
-_STRAY = 600.0  # seconds for which such an open is pursued where no server answers
-_STRAYS = 1000  # of them at most; where there are more, the oldest are left to their time to live
+_OPEN_LIFE_MS = 30_000  # of ledger time, after which an open opens nothing any more
+_PURSUIT = 600.0  # seconds for which an abandon is sent again where no server answers
+_PURSUED = 1000  # of them at most; where there are more, the oldest attempts are left to the end of their sessions
 _LOOK = 30.0  # seconds that a look-up may take where the flight has no time-out
 _HUNG = 15.0  # seconds beyond that, after which its session is not renewed any more
 _IDLE = 20.0  # seconds after which an idle connection is not used again
@@ -218,7 +219,8 @@ _BY_CODE: Dict[str, Type[Error]] = {
     c.code: c for c in (InDoubt, Conflict, Busy, Unapproved, Expired, Fenced, LeaseLost, Failed)
 }
 _BY_CODE.update({c: Unavailable for c in (
-    "unreachable", "no_leader", "lease_unavailable", "draining", "report_pending", "rate_limited")})
+    "unreachable", "no_leader", "lease_unavailable", "draining", "report_pending", "rate_limited", "too_many_open",
+    "open_expired")})
 
 
 class _Skip(BaseException):
@@ -274,6 +276,8 @@ def _has(data: bytes, name: str, path: str, about: str = "", nonce: str = "") ->
         return _digest(data) == name
     with contextlib.suppress(ValueError):
         answer = json.loads(data)
+        if name == "{}":  # to an abandon; no other request is answered so
+            return bool(answer == {})
         if not isinstance(answer, dict) or name not in answer:
             return False
         if name == "state":
@@ -283,6 +287,28 @@ def _has(data: bytes, name: str, path: str, about: str = "", nonce: str = "") ->
         return name != "decision" or (_NEEDS.get(str(answer[name]), set()) <= answer.keys()
                                       and about in ("", _about(answer)) and (answer.get("nonce") or nonce) == nonce)
     return False
+
+
+def _is_final(e: Error, alone: bool) -> bool:
+    """Whether an answer to an open, which is an error, leaves nothing to do: nothing was opened under its nonce and nothing will
+    be. alone: it answers the only request that carried the nonce. See docs/protocol.md, rule 6."""
+    names = _about(e.problem) != ""  # the flight that was asked for: see _refusal
+    if e.code in ("idempotency_conflict", "expired", "open_expired"):
+        return names
+    if e.code in ("in_doubt", "idempotency_in_flight"):
+        proposed = e.problem.get("proposed")
+        return names and (proposed is False and alone or proposed is True and e.code == "in_doubt")
+    status = e.problem.get("status", 0)
+    turned_away = 300 <= status < 500 and status not in (408, 409, 410, 429)  # as it was: it has changed nothing
+    return alone and (turned_away or e.code == "unreachable")  # nobody was there
+
+
+def _due(state: str) -> str:
+    """What a caller does about an attempt that a renewal lists as open, by what it knows of the nonce. It never abandons what
+    may have started. See docs/protocol.md, rule 8."""
+    if state in ("awaited", "held", "spooled"):
+        return "nothing"
+    return "abandon" if state == "given up" else "report"
 
 
 def _digest(data: bytes) -> str:
@@ -358,7 +384,7 @@ def _now() -> _Sent:
 
 
 class _Trust:
-    """How long a session may be believed in: from the sending of a request for as long as its answer said.
+    """Time that counts from the sending of a request: how long a session is trusted, or an attempt may take.
 
     The monotonic clock stands still while a machine sleeps and the wall clock may jump; whichever clock says that it is
     over is believed.
@@ -379,6 +405,17 @@ class _Trust:
         if self._lost:
             return 0.0
         return min(until - now for until, now in zip(self._until, _now()))
+
+
+class _Nonce:
+    """Identifies one open. Its caller remembers it from before the first request on: it is "awaited", "held" by a block,
+    "given up" before its effect started, or "final" where nothing was opened under it and nothing will be."""
+
+    def __init__(self, ledger_ms: int) -> None:
+        self.text, self.not_after = secrets.token_urlsafe(16), ledger_ms + _OPEN_LIFE_MS
+        self.id = hashlib.sha256(self.text.encode()).hexdigest()[:32]  # as a renewal lists it
+        self.made, self.state = _now(), "awaited"
+        self.alone = True  # at most one request has carried it
 
 
 def _encode(value: Any, content_type: str) -> Tuple[str, bytes]:
@@ -454,9 +491,11 @@ class Flight:
         self._running = self._standing = 0  # effects: that run; of which nothing says that they did not happen
         self._word: Optional[BaseException] = None  # that the last effect left with
         self._process, self._since = os.getpid(), time.monotonic()
-        self._deadline: Optional[float] = None
+        self._deadline: Optional[_Trust] = None
         self._looks_until: Optional[float] = None
-        self._nonce, self._policy = "", request
+        self._nonces: Dict[str, _Nonce] = {}  # by id
+        self._nonce = _Nonce(0)  # the newest one
+        self._policy = request
         self.key, self.flight_id, self.source, self.replayed = key, "", "", False
         self._id = _flight_id(key)
         self.attempt, self.idempotency_key, self.fencing_token = 0, "", ""
@@ -480,12 +519,11 @@ class Flight:
         """
         if self._over and not self._left:
             raise _Skip(self)
-        if self._process != os.getpid():  # it neither renews nor reports, and another one may act
-            raise LeaseLost(f"{self.key}: this process is a fork of the one that may act: the effect must not be started")
+        self._refuse_fork()
         with self._gate:
             over = ("the block was left" if self._left else "the lease is lost" if self._trust.left() <= 0
                     else "a cancellation is wanted" if self.cancel_requested
-                    else "its time-out is over" if self._deadline and self._deadline <= time.monotonic() else "")
+                    else "its time-out is over" if self._deadline and self._deadline.left() <= 0 else "")
             if over:
                 raise LeaseLost(f"{self.key}: {over}: the effect must not be started")
             self._sent = True
@@ -522,7 +560,7 @@ class Flight:
         """
         if self._looks_until is not None:
             return max(0.0, self._looks_until - time.monotonic())
-        ends = [] if self._deadline is None else [self._deadline - time.monotonic()]
+        ends = [] if self._deadline is None else [self._deadline.left()]
         if self._policy.get("recovery") == "verify":
             ends.append(self._trust.left())
         return max(0.0, min(ends)) if ends else None
@@ -537,134 +575,129 @@ class Flight:
     def __enter__(self) -> "Flight":
         if self._entered:
             raise RuntimeError(f"{self.key}: a flight is entered once; call once() again")
-        self._entered, legs = True, 0
-        self._process, self._since = os.getpid(), time.monotonic()
-        while True:
-            legs += 1
-            if legs > 1:
-                time.sleep(min(0.02 * legs, 1.0))
-            try:
-                answer, sent = self._open(secrets.token_urlsafe(16))
-            except (LeaseLost, Fenced):
-                if self._waited():
-                    raise
-                continue
+        self._entered, self._process, self._since = True, os.getpid(), time.monotonic()
+        try:
+            answer = self._open()
             if answer["decision"] == "replay":
                 self._settle(answer["flight"])
                 self.replayed = True
-                return self
-            if self._process != os.getpid():  # it would give back what is its parent's
-                raise LeaseLost(f"{self.key}: this process is a fork of the one that may act: the effect must not be started")
-            try:
-                self._adopt(answer, sent)
-                if self._trust.left() > 0:
-                    self._keep(answer, self._nonce, self._trust, self._stop)
-                    return self
-            except BaseException as e:  # the block will not run
-                self._stop.set()
-                with contextlib.suppress(Error):
-                    self._record("not_done", f"{type(e).__name__}: {e}")
-                raise
-            self._decline()
+            else:
+                self._keep(answer, self._trust, self._stop)
+                self._nonce.state = "held"
+        except BaseException:  # the block will not run
+            self._stop.set()
+            self._give_up()
+            raise
+        return self
+
+    def _refuse_fork(self) -> None:
+        """A fork neither renews nor reports what its parent has opened, and opens nothing beside it: the parent may act."""
+        if self._process != os.getpid():
+            raise LeaseLost(f"{self.key}: this process is a fork of the one that may act: the effect must not be started")
 
     def _waited(self) -> bool:
         return self._until is not None and self._until - time.monotonic() < 0.001
 
-    def _wait_ms(self) -> int:
-        left = _MAX_WAIT if self._until is None else self._until - time.monotonic()
-        return int(1000 * max(0.0, min(left, _MAX_WAIT)))
+    def _window(self) -> float:
+        """Seconds for which others are waited for under one nonce. Half of the time in which its effect may start, and of that
+        in which its open may be proposed, is left for what comes then."""
+        return min(self._request.get("attempt_timeout_ms") or _OPEN_LIFE_MS, _OPEN_LIFE_MS) / 2000
 
-    def _open(self, nonce: str) -> Tuple[Dict[str, Any], _Sent]:
-        """Asks until the flight may be flown, is over, or the wait is. The nonce makes repeats harmless."""
-        request, on_its_way = dict(self._request, nonce=nonce, owner=self._client._owner()), False
-        try:
-            self._client._connect("")
-            while True:
-                request["wait_ms"], asked = self._wait_ms(), time.monotonic()
-                try:
-                    on_its_way = True
-                    answer, sent = self._ask_open("/v1/flights:open", request)
-                    if answer["decision"] == "verify":
-                        answer, sent = self._look(answer, request)
-                except Busy as e:
-                    on_its_way = e._unsure
-                    if self._waited():
-                        raise
-                    # A server that did not wait knows that it cannot be yet. It is not asked at once.
-                    left = request["wait_ms"] / 1000 - (time.monotonic() - asked)
-                    time.sleep(max(0.0, min(max(e.retry_after, 0.02), 1.0, left)))
-                    continue
-                if answer["decision"] not in ("proceed", "replay"):
-                    unknown = Error(f"the server decided {answer['decision']!r}, which this client does not know: "
-                                    "nothing was run; take a newer client", code="internal")
-                    unknown._unsure = True
-                    raise unknown
-                return dict(answer, _nonce=nonce), sent
-        except BaseException as e:
-            # What was given up may still be carried out; nobody else would ever say that nothing was sent. What a fork leaves
-            # (of a look-up, say) is its parent's, which may act.
-            if on_its_way and self._process == os.getpid() and (e._unsure if isinstance(e, Error) else True):
-                with contextlib.suppress(RuntimeError):  # no thread any more: it ends with its session
-                    threading.Thread(target=self._stray, args=(request,), name="flightd-stray").start()
-            raise
+    def _wait_ms(self) -> int:
+        left = float("inf") if self._until is None else self._until - time.monotonic()
+        return int(1000 * max(0.0, min(left, max(self._window(), _MIN_WAIT))))
+
+    def _new_nonce(self) -> None:
+        self._refuse_fork()
+        self._nonce = _Nonce(self._client._ledger_ms())
+        self._nonces[self._nonce.id] = self._nonce
+
+    def _open(self) -> Dict[str, Any]:
+        """Asks until the block may run, the flight is over, or the wait is."""
+        self._client._connect("")
+        self._new_nonce()
+        lost = 0  # so many opens in a row came to nothing
+        while True:
+            self._refuse_fork()
+            wait, asked = self._wait_ms() / 1000, time.monotonic()
+            try:
+                answer, sent = self._ask_open("/v1/flights:open", self._request)
+                if answer["decision"] == "verify":
+                    answer, sent = self._look(answer)
+                if answer["decision"] == "replay":
+                    return answer
+                if answer["decision"] != "proceed":
+                    raise Error(f"the server decided {answer['decision']!r}, which this client does not know: "
+                                "nothing was run; take a newer client", code="internal")
+                self._adopt(answer, sent)
+                if self._trust.left() > 0 and (self._deadline is None or self._deadline.left() > 0):
+                    return answer
+                raise LeaseLost(f"{self.key}: the right to start was lost before the effect was sent")
+            except (Busy, LeaseLost, Fenced, Unavailable) as e:
+                lost = 0 if isinstance(e, Busy) else lost + 1
+                expired = e.code == "open_expired" and lost <= 3  # ledger time was estimated wrongly; now it is known
+                if not expired and (isinstance(e, Unavailable) or self._waited()):
+                    raise
+                if not isinstance(e, Busy) or _now().mono - self._nonce.made.mono >= self._window():
+                    self._give_up()
+                pause = 0.02 * lost
+                if isinstance(e, Busy):  # a server that did not wait knows that it cannot be yet: it is not asked at once
+                    pause = min(max(e.retry_after, 0.02), wait - (time.monotonic() - asked))
+                time.sleep(max(0.0, min(pause, 1.0)))
+                if self._nonce.state != "awaited":
+                    self._new_nonce()
 
     def _ask_open(self, path: str, request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
+        """Sends an open, or a verdict, which is answered like one, and notes where the answer is final."""
+        nonce, wait = self._nonce, self._wait_ms()
+        request = dict(request, nonce=nonce.text, not_after=nonce.not_after, owner=self._client._owner(), wait_ms=wait)
         try:
-            return self._client._ask("POST", path, request, has="decision", about=self._id, nonce=request["nonce"],
-                                     timeout=request["wait_ms"] / 1000 + _TRY)
-        except Failed as e:  # a flight that ended badly is an answer, too
-            if not e.problem.get("flight") or _about(e.problem) != self._id:
-                raise
-            return {"decision": "replay", "flight": e.problem["flight"]}, _Sent(0.0, 0.0)
-
-    def _stray(self, request: Dict[str, Any]) -> None:
-        """Settles an open that was given up. Where no server can be asked now, that goes on; the process does not wait for it."""
-        if not self._settle_stray(request):
-            self._client._pursue(functools.partial(self._settle_stray, request))
-
-    def _settle_stray(self, request: Dict[str, Any]) -> bool:
-        """Asks for the answer of an open once more, and gives back what it opened. False: nobody could say what became of it."""
-        request = dict(request, wait_ms=_STRAY_WAIT_MS)
-        ask = functools.partial(self._client._ask, "POST", "/v1/flights:open", request, has="decision", about=self._id,
-                                nonce=request["nonce"], timeout=5.0, patience=5.0)
-        try:
-            try:
-                answer, _ = ask()
-            except Busy:  # who came behind the first one may have been before this one; what is known now is said at once
-                answer, _ = ask()
-            if answer["decision"] == "verify":
-                self._let_go(answer)
-            if answer["decision"] == "proceed":
-                report = {"fencing_token": answer["fencing_token"], "outcome": "not_done",
-                          "error": "its caller gave up before it was answered"}
-                self._client._ask("POST", f"/v1/flights/{answer['flight_id']}/report", report, has="state",
-                                  timeout=5.0, patience=5.0)
-        except Busy:
-            return True
+            answer, sent = self._client._ask("POST", path, request, has="decision", about=self._id, nonce=nonce.text,
+                                             timeout=wait / 1000 + _TRY)
         except Error as e:
-            return not (e._unsure or _taking(e) == "later")
-        except Exception:  # an answer that nobody can read must not end the pursuit of others
-            return False
+            alone, nonce.alone = nonce.alone and not e._unsure, False
+            if _is_final(e, alone):
+                nonce.state = "final"
+            if not isinstance(e, Failed) or not e.problem.get("flight") or _about(e.problem) != self._id:
+                raise
+            answer, sent = {"decision": "replay", "flight": e.problem["flight"]}, nonce.made  # it ended badly
+        if answer["decision"] == "replay":
+            nonce.state = "final"
+        return answer, sent
+
+    def _give_up(self) -> None:
+        """Abandons what was asked for and will not be used: nobody else would ever say that nothing was sent."""
+        for nonce in list(self._nonces.values()):
+            if nonce.state == "awaited" and self._process == os.getpid():  # what a fork leaves is its parent's
+                nonce.state = "given up"
+                self._client._pursue(functools.partial(self._abandon, nonce))
+
+    def _abandon(self, nonce: _Nonce) -> bool:
+        """Says that nothing was sent under a nonce, and that nothing will be. False: no server has taken it yet."""
+        abandon = {"action": self._request["action"], "id": self._request["id"], "nonce": nonce.text,
+                   "not_after": nonce.not_after, "reason": "its caller gave up before the effect"}
+        try:
+            self._client._ask("POST", "/v1/flights:abandon", abandon, has="{}", timeout=5.0, patience=5.0)
+        except Exception as e:  # also an answer that nobody can read
+            return _taking(e) == "refused"
         return True
 
-    def _let_go(self, answer: Dict[str, Any]) -> None:
-        """Ends the session of a look-up that nobody makes, so that others may look."""
-        session = urllib.parse.quote(answer["session"], safe="")
-        self._client._ask("POST", f"/v1/sessions/{session}/close", {}, has="", timeout=5.0, patience=5.0)
-
-    def _look(self, answer: Dict[str, Any], request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
-        """Asks the provider what happened and brings the verdict, which is answered like an open."""
+    def _look(self, answer: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
+        """Asks the provider what happened and brings the verdict, which is answered like an open, under a new nonce."""
         self._describe(answer)
         if self._look_up is None:
-            with contextlib.suppress(Error):
-                self._let_go(answer)
             raise InDoubt(f"{self.key}: an effect of unknown outcome must be looked up at the provider; pass look_up",
                           problem=answer)
-        bound, stop = (self._policy.get("attempt_timeout_ms") or 1000 * _LOOK) / 1000, threading.Event()
+        looked, stop = self._nonce, threading.Event()
+        bound = (self._policy.get("attempt_timeout_ms") or 1000 * _LOOK) / 1000
         self._looks_until = time.monotonic() + bound
-        self._keep(answer, request["nonce"], _Trust(), stop, self._looks_until + _HUNG)
+        self._keep(answer, _Trust(), stop, self._looks_until + _HUNG)
         try:
-            return self._bring_verdict(answer, request, self._find_out())
+            verdict = self._verdict(answer, self._find_out())
+            self._new_nonce()
+            answer, sent = self._ask_open(f"/v1/flights/{self.flight_id}/verdict", verdict)
+            looked.state = "final"
+            return answer, sent
         finally:
             stop.set()
 
@@ -677,17 +710,15 @@ class Flight:
         finally:
             self._looks_until = None
 
-    def _bring_verdict(self, answer: Dict[str, Any], request: Dict[str, Any],
-                       found: Union[Happened, NotHappened, None]) -> Tuple[Dict[str, Any], _Sent]:
-        verdict = {"probe": answer["probe"], "nonce": request["nonce"], "owner": request["owner"], "result": "unknown"}
-        if "ttl_ms" in request:
-            verdict["ttl_ms"] = request["ttl_ms"]
+    def _verdict(self, answer: Dict[str, Any], found: Union[Happened, NotHappened, None]) -> Dict[str, Any]:
+        verdict = {"probe": answer["probe"], "result": "unknown"}
+        if "ttl_ms" in self._request:
+            verdict["ttl_ms"] = self._request["ttl_ms"]
         if isinstance(found, Happened):
             verdict.update(_body_fields(found.external_id, *_encode(found.result, "")), result="happened")
         elif isinstance(found, NotHappened):
             verdict["result"] = "not_happened"
-        verdict["wait_ms"] = self._wait_ms()
-        return self._ask_open(f"/v1/flights/{self.flight_id}/verdict", verdict)
+        return verdict
 
     def _describe(self, answer: Dict[str, Any]) -> None:
         self.flight_id, self.key = answer["flight_id"], answer.get("key") or self.key
@@ -703,47 +734,50 @@ class Flight:
         self.flight_id, self.fencing_token = answer["flight_id"], answer["fencing_token"]
         self._deployment = self._client._at(answer.get("deployment"))
         self._describe(answer)
-        self._nonce = answer["_nonce"]
-        self._trust = _Trust()
+        self._trust, self._deadline = _Trust(), None
         self._trust.extend(sent, answer["trust_ms"])
         timeout = self._policy.get("attempt_timeout_ms")
-        self._deadline = time.monotonic() + timeout / 1000 if timeout else None
+        if timeout:
+            self._deadline = _Trust()
+            self._deadline.extend(self._nonce.made, timeout)
 
-    def _decline(self) -> None:
-        """Gives back an attempt whose trust was over before anything was started."""
-        try:
-            self._record("not_done", "the right to start was lost before the effect was sent")
-        except Unrecorded as e:
-            raise Unavailable(str(e.__cause__ or e)) from e
-        except Fenced:
-            pass
-        if self._waited():
-            raise LeaseLost(f"{self.key}: the right to start was lost before the effect was sent")
-
-    def _keep(self, answer: Dict[str, Any], nonce: str, trust: _Trust, stop: threading.Event,
-              until: float = float("inf")) -> None:
+    def _keep(self, answer: Dict[str, Any], trust: _Trust, stop: threading.Event, until: float = float("inf")) -> None:
         """Begins to renew the session of an answer: while the block runs and its report is on the way, or for as long as a
         look-up may take, and no longer: who hangs must not keep others from looking."""
         every = max((answer.get("renew_every_ms") or 1000) / 1000, 0.05)
-        args = (answer["session"], nonce, every, trust, stop, until)
+        attempts = f"{self._nonce.id} {answer.get('attempt')}\n" if answer["decision"] == "proceed" else ""
+        digest = hashlib.sha256(attempts.encode()).hexdigest()[:32]  # of what is open under the session, as far as is known
+        args = (answer["session"], digest, every, trust, stop, until)
         threading.Thread(target=self._renew, args=args, name="flightd-renew", daemon=True).start()
 
-    def _renew(self, session: str, nonce: str, every: float, trust: _Trust, stop: threading.Event, until: float) -> None:
+    def _renew(self, session: str, digest: str, every: float, trust: _Trust, stop: threading.Event, until: float) -> None:
         pause, path = every, f"/v1/sessions/{urllib.parse.quote(session, safe='')}/renew"
         while not stop.wait(pause) and time.monotonic() < until:
             pause = every
             try:
-                answer, sent = self._client._ask("POST", path, {"nonces": [nonce]}, has="trust_ms",
+                answer, sent = self._client._ask("POST", path, {"open_digest": digest}, has="trust_ms",
                                                  timeout=max(every / 2, 1.0), tries=1)
+                trust.extend(sent, answer["trust_ms"])
+                if self.flight_id in (answer.get("cancel_requested") or []):
+                    self.cancel_requested = True
+                for attempt in answer.get("open") or []:
+                    self._answer_for(attempt)
             except LeaseLost:
                 trust.lose()
                 return
             except Exception:  # an answer that nobody can read must not end what is renewed
                 pause = min(every, 1.0)
-                continue
-            trust.extend(sent, answer["trust_ms"])
-            if self.flight_id in (answer.get("cancel_requested") or []):
-                self.cancel_requested = True
+
+    def _answer_for(self, attempt: Dict[str, Any]) -> None:
+        """Does what is due for an attempt that a renewal lists as open."""
+        nonce = self._nonces.get(attempt["nonce"])
+        due = _due(nonce.state if nonce else "unknown")
+        if due == "abandon" and nonce:
+            self._client._pursue(functools.partial(self._abandon, nonce))
+        if due == "report":
+            report = {"fencing_token": attempt["fencing_token"], "key": attempt["key"], "outcome": "unknown",
+                      "error": "its caller knows nothing of it any more"}
+            self._client._ask("POST", f"/v1/flights/{attempt['flight_id']}/report", report, has="state", timeout=1.0, tries=1)
 
     # Landing.
 
@@ -792,7 +826,7 @@ class Flight:
         return "unknown", text
 
     def _record(self, outcome: str, text: str) -> Dict[str, Any]:
-        report: Dict[str, Any] = {"fencing_token": self.fencing_token, "outcome": outcome}
+        report: Dict[str, Any] = {"fencing_token": self.fencing_token, "key": self.key, "outcome": outcome}
         if text:
             report["error"] = _cut(text)
         if outcome in ("succeeded", "refused"):
@@ -827,12 +861,13 @@ class Flight:
 
     def _after_look(self, exc: Optional[BaseException]) -> bool:
         """Learns what happened. The block cannot run twice: where nothing happened, the caller must call again."""
-        answer, sent = self._open(secrets.token_urlsafe(16))
-        if answer["decision"] == "replay":
-            self._settle(answer["flight"])
-            return True
-        self._adopt(answer, sent)
-        self._record("not_done", "its caller must call again to act")
+        try:
+            answer = self._open()
+            if answer["decision"] == "replay":
+                self._settle(answer["flight"])
+                return True
+        finally:
+            self._give_up()
         unsettled = Unsettled(f"{self.key}: not_done: {_text(exc)}; the provider shows no effect, call again")
         unsettled.outcome = "not_done"
         raise unsettled from exc
@@ -914,8 +949,9 @@ class Client:
         self._ttl, self._patience, self._report_wait, self._name = ttl, patience, report_wait, owner
         self._spool = _Spool(_default_spool() if spool is None else spool)
         self._best, self._deployment = 0, ""
+        self._ledger = 0, _now()  # its time in ms, and when that was said
         self._lock = threading.Lock()
-        self._strays: Deque[Tuple[float, Callable[[], bool]]] = collections.deque(maxlen=_STRAYS)
+        self._abandons: Deque[Tuple[float, Callable[[], bool]]] = collections.deque(maxlen=_PURSUED)
         self._pursuing = False  # in a thread
         self._drainer: Optional[threading.Thread] = None
         self._closed = threading.Event()
@@ -925,7 +961,7 @@ class Client:
         """This process is a fork: threads that held locks are its parent's, and so are the connections."""
         self._lock, closed = threading.Lock(), self._closed.is_set()
         self._closed = threading.Event()
-        self._strays.clear()
+        self._abandons.clear()
         self._pursuing = False
         if closed:
             self._closed.set()
@@ -946,7 +982,7 @@ class Client:
         recovery        what happens about an unknown outcome: hold, resend or verify. The first caller's policy stands
         look_up         asks the provider what happened, for verify: gives Happened, NotHappened, or None if unsure; see
                         ``Flight.time_left`` for how long it may take
-        attempt_timeout seconds that an attempt may take; see ``Flight.time_left``
+        attempt_timeout seconds that an attempt may take, from the first request for it; see ``Flight.time_left``
         settle          seconds after which the provider surely shows an effect, for verify
         provider_window seconds for which the provider remembers our idempotency key, for resend
         retention       how long the receipt is kept: "30d", "12h"
@@ -1022,11 +1058,13 @@ class Client:
             hint = 0.0
             failure: Error
             try:
-                status, after, data, sent, stale = self._wires[server].exchange(method, path, payload, headers, timeout, once)
+                status, fields, data, sent, stale = self._wires[server].exchange(method, path, payload, headers, timeout, once)
                 unsure = unsure or stale
+                self._note_ledger_ms(fields.get("Flightd-Ledger-Time"))
                 if status < 300 and (not has or _has(data, has, path, about, nonce)):
                     return data, sent
-                failure = _refusal(status, after, data, self._wires[server].address, _asked(path, about))
+                failure = _refusal(status, fields.get("Retry-After") or "", data, self._wires[server].address,
+                                   _asked(path, about))
                 if 300 <= status < 500 and status != 429 and failure.code != "unreachable":
                     # What is there is not flightd, or does not know who asks: the next server may do it.
                     turns = turns + 1 if failure.code in ("internal", *_ABOUT_THE_WAY) else 0
@@ -1034,7 +1072,7 @@ class Client:
                         failure._unsure = unsure
                         raise failure
                 else:
-                    turns, unsure = 0, unsure or failure.code in ("internal", "unreachable")
+                    turns, unsure = 0, True
                 hint = min(failure.problem.get("retry_after_ms", 0) / 1000, 5.0)
             except (OSError, http.client.HTTPException) as e:
                 turns = 0
@@ -1060,21 +1098,39 @@ class Client:
         if self._deployment or path == "/version":
             return
         version, _ = self._ask("GET", "/version", has="version")
+        self._note_ledger_ms(version.get("ledger_time"))
         with self._lock:
             first, self._deployment = not self._deployment, version.get("deployment") or "-"
         if first and self._spool.names():
             self._drain_soon(now=True)
 
-    def _pursue(self, settle: Callable[[], bool]) -> None:
-        """Goes on with an open that was given up, and of which no server could say what became, one by one, for as long as this
-        process and client live: with its session it would end in doubt."""
-        with self._lock:
-            self._strays.append((time.monotonic() + _STRAY, settle))
-            if self._pursuing:
+    def _note_ledger_ms(self, ms: Any) -> None:
+        """Takes note of the ledger's time, which every answer of flightd has. The newest answer counts, also where time goes
+        back with it."""
+        if str(ms).isdecimal():
+            self._ledger = int(ms), _now()
+
+    def _ledger_ms(self) -> int:
+        """Estimates the ledger's time. A wrong estimate costs one more request, since an open that comes too late opens
+        nothing."""
+        (ms, then), now = self._ledger, _now()
+        return ms + int(1000 * max(now.mono - then.mono, now.boot - then.boot))
+
+    def _pursue(self, abandon: Callable[[], bool]) -> None:
+        """Sends an abandon until it is answered, for as long as this process and client live: with its session the attempt
+        would end in doubt. The end of the program waits for the first try alone."""
+        def begin() -> None:
+            if abandon():
                 return
-            self._pursuing = True
-        with contextlib.suppress(RuntimeError):  # the interpreter ends
-            threading.Thread(target=self._pursue_all, name="flightd-strays", daemon=True).start()
+            with self._lock:
+                self._abandons.append((time.monotonic() + _PURSUIT, abandon))
+                if self._pursuing:
+                    return
+                self._pursuing = True
+            with contextlib.suppress(RuntimeError):
+                threading.Thread(target=self._pursue_all, name="flightd-pursuit", daemon=True).start()
+        with contextlib.suppress(RuntimeError):  # the interpreter ends: the attempt ends with its session
+            threading.Thread(target=begin, name="flightd-abandon").start()
 
     def _pursue_all(self) -> None:
         pause = 0.1
@@ -1082,15 +1138,15 @@ class Client:
             if self._closed.wait(pause):
                 return
             with self._lock:
-                if not self._strays:
+                if not self._abandons:
                     self._pursuing = False
                     return
-                until, settle = self._strays.popleft()
-            settled = settle()
-            pause = 0.0 if settled else min(2 * pause + 0.1, 2.0)
-            if not settled and time.monotonic() < until:
+                until, abandon = self._abandons.popleft()
+            taken = abandon()
+            pause = 0.0 if taken else min(2 * pause + 0.1, 2.0)
+            if not taken and time.monotonic() < until:
                 with self._lock:
-                    self._strays.append((until, settle))
+                    self._abandons.append((until, abandon))
 
     def _at(self, deployment: Any) -> str:
         """Takes note of the deployment that an attempt is of: another one may have taken the place of the one that answered
@@ -1297,7 +1353,7 @@ class _Wire:
         self._idle: List[Tuple[http.client.HTTPConnection, float]] = []
 
     def exchange(self, method: str, path: str, body: Optional[bytes], headers: Dict[str, str], timeout: float,
-                 once: bool) -> Tuple[int, str, bytes, _Sent, bool]:
+                 once: bool) -> Tuple[int, http.client.HTTPMessage, bytes, _Sent, bool]:
         """Sends one request and reads its answer whole. A connection that was good before may have been closed by the
         server in the meantime: then it is tried on a new one, unless the request must go out once. The last that it gives is
         whether it was: the first sending may be carried out, too."""
@@ -1320,7 +1376,7 @@ class _Wire:
             raise
 
     def _send(self, connection: http.client.HTTPConnection, method: str, path: str, body: Optional[bytes],
-              headers: Dict[str, str], timeout: float) -> Tuple[int, str, bytes, _Sent]:
+              headers: Dict[str, str], timeout: float) -> Tuple[int, http.client.HTTPMessage, bytes, _Sent]:
         until = time.monotonic() + timeout
         try:
             if connection.sock is None:
@@ -1334,7 +1390,7 @@ class _Wire:
             answer = connection.getresponse()
             if answer.status < 200:  # the answer proper would follow, and be taken for that of the next request
                 raise http.client.HTTPException(f"answer {answer.status}")
-            data, after = answer.read(), answer.getheader("Retry-After") or ""
+            data = answer.read()
         except BaseException:
             connection.close()
             raise
@@ -1343,7 +1399,7 @@ class _Wire:
                 connection.close()
             else:
                 self._idle.append((connection, time.monotonic()))
-        return answer.status, after, data, sent
+        return answer.status, answer.headers, data, sent
 
     def _get(self) -> Optional[http.client.HTTPConnection]:
         with self._lock:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import functools
+import hashlib
 import json
 import os
 import signal
@@ -468,9 +470,9 @@ class TestOnce(unittest.TestCase):
                 flight = client.once("test", self.id, recovery="verify", look_up=lambda f: None)
                 flight._policy = {"attempt_timeout_ms": timeout}
                 with mock.patch.object(flight, "_keep", lambda *args: kept.append(args)):
-                    flight._look({"session": "s", "probe": "p", "flight_id": "fl_1"}, {"nonce": "n", "owner": "o"})
-                until = kept[0][4]
-                flight._renew("s", "n", 1.0, flightd._Trust(), types.SimpleNamespace(wait=wait), until)
+                    flight._look({"decision": "verify", "session": "s", "probe": "p", "flight_id": "fl_1"})
+                until = kept[0][3]
+                flight._renew("s", "d", 1.0, flightd._Trust(), types.SimpleNamespace(wait=wait), until)
             renewed = [at for path, at in asked if path == "/v1/sessions/s/renew"]
             self.assertEqual((renewed[0], renewed[-1]), (101.0, 100.0 + bound + 14))
             self.assertEqual(len(renewed), bound + 14)
@@ -591,6 +593,21 @@ class TestOnce(unittest.TestCase):
         self.assertEqual((caught.exception.code, len(asked)), ("no_leader", 3))
         self.assertTrue(caught.exception._unsure, "the first sending may have been carried out")
 
+    def test_who_asks_again_after_a_5xx_has_sent_several_requests(self):
+        def problem(status, **more):
+            body = json.dumps({"retryable": True, **more}).encode()
+            return b"HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+        version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
+        busy = problem(409, code="idempotency_in_flight", proposed=False)
+        for first, several in ((problem(503, code="lease_unavailable"), True), (problem(429, code="too_many_open"), True),
+                               (busy, False)):
+            address, _ = self.serve([version, first], [busy])
+            client = flightd.Client(address, spool="")
+            self.addCleanup(client.close)
+            with self.assertRaises(flightd.Busy) as caught:
+                client._ask("POST", "/v1/flights:open", {}, has="decision")
+            self.assertEqual(caught.exception._unsure, several)
+
     def test_a_lost_connection_stays_one_where_the_name_is_gone_then(self):
         version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
         address, _ = self.serve([version, b""])
@@ -678,7 +695,7 @@ class TestOnce(unittest.TestCase):
             with self.assertRaises(interrupt):
                 with self.client.once("test", self.id) as f:
                     with f.effect():
-                        report = {"fencing_token": f.fencing_token, "outcome": "succeeded"}
+                        report = {"fencing_token": f.fencing_token, "key": f.key, "outcome": "succeeded"}
                         self.client._ask("POST", f"/v1/flights/{f.flight_id}/report", report, has="state")
                         raise interrupt
 
@@ -736,7 +753,7 @@ class TestOnce(unittest.TestCase):
         except BaseException:
             if os.getpid() != parent:
                 for thread in threading.enumerate():
-                    if thread.name == "flightd-stray":
+                    if thread.name == "flightd-abandon":
                         thread.join()
                 os._exit(0)
             raise
@@ -774,44 +791,15 @@ class TestOnce(unittest.TestCase):
                     f.result = 1
         self.assertEqual([n.split(".", 1)[1] for n in os.listdir(self.spool.name)], ["report.refused"])
 
-    def test_nothing_is_given_back_where_nothing_was_asked(self):
-        strays = []
-        with mock.patch.object(flightd.Flight, "_stray", lambda self, request: strays.append(request)):
+    def test_nothing_is_abandoned_where_nothing_was_asked(self):
+        pursued = []
+        with mock.patch.object(flightd.Client, "_pursue", lambda self, abandon: pursued.append(abandon)):
             address, _ = self.serve([b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 7\r\n\r\n<html/>"])
             away = flightd.Client(address, spool="", patience=0.01)
             self.addCleanup(away.close)
             with self.assertRaises(flightd.Unavailable):
                 away.once("test", self.id).__enter__()
-            with self.client.once("test", self.id) as f:
-                with mock.patch("time.sleep", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
-                    with mock.patch.object(self.client, "_ask", side_effect=flightd.Busy("somebody is at it")):
-                        self.client.once("test", self.id).__enter__()
-                with f.effect():
-                    pass
-        self.assertEqual(strays, [])
-
-    def test_an_open_that_was_given_up_is_settled_whatever_becomes_of_it(self):
-        open_path, given_back = "/v1/flights:open", threading.Event()
-        for decision, settled in (("proceed", "/v1/flights/fl_1/report"), ("verify", "/v1/sessions/s_1/close")):
-            client, asked = flightd.Client(spool=""), []
-            self.addCleanup(client.close)
-
-            def ask(method, path, body=None, **more):
-                asked.append(path)
-                if path != open_path:
-                    if path == settled:
-                        given_back.set()
-                    return {"version": "1", "state": "queued"}, flightd._Sent(0, 0)
-                if asked.count(open_path) == 1:
-                    raise KeyboardInterrupt
-                if not body["wait_ms"] or asked.count(open_path) == 2:  # the server is still at the first one, and others are, too
-                    raise flightd.Busy("it is not known yet")
-                return {"decision": decision, "flight_id": "fl_1", "fencing_token": "t", "session": "s_1", "probe": "p"}, None
-            client._ask = ask
-            given_back.clear()
-            with self.assertRaises(KeyboardInterrupt):
-                client.once("test", self.id).__enter__()
-            self.assertTrue(given_back.wait(10), asked)
+        self.assertEqual(pursued, [])
 
     def test_one_that_waits_for_a_server_keeps_no_other_one_waiting(self):
         client, both = flightd.Client(spool=""), threading.Barrier(2, timeout=10)
@@ -853,6 +841,7 @@ class TestOnce(unittest.TestCase):
             ({"decision": "of a later version"}, "decision", True), ({"decision": "replay"}, "decision", False),
             ({"trust_ms": 1, "session": "fl_1"}, "trust_ms", True), ({"trust_ms": 1, "session": "fl_2"}, "trust_ms", False),
             ({**whole, "session": "fl_1"}, "trust_ms", False),
+            ({}, "{}", True), ([], "{}", False), ({"state": "succeeded", "id": "fl_1"}, "{}", False),
         ]:
             self.assertEqual(flightd._has(json.dumps(answer).encode(), name, path), good, answer)
         for nonce, good in [("n_1", True), ("n_2", False), (None, True)]:
@@ -878,6 +867,271 @@ class TestOnce(unittest.TestCase):
                               env={**os.environ, "FLIGHTD_NAMESPACE": "billing", "XDG_STATE_HOME": self.spool.name,
                                    "PYTHONPATH": os.path.dirname(flightd.__file__)})
         self.assertEqual(said.stdout, f"billing/test/{self.id}\n")
+
+    def test_late_copies_of_renewals_end_no_attempt(self):
+        renewals = []
+        with mock.patch.object(flightd.Flight, "_renew", lambda self, *args: renewals.append(args)):
+            with self.client.once("test", self.id) as f, f.effect():
+                (session, digest, *_), nothing = renewals[0], hashlib.sha256(b"").hexdigest()[:32]
+                for sent in (digest, nothing, nothing, digest):  # some of them as if from before the attempt was opened
+                    answer, _ = self.client._ask("POST", f"/v1/sessions/{session}/renew", {"open_digest": sent}, has="trust_ms")
+                    listed = [(a["nonce"], a["attempt"], a["key"]) for a in answer.get("open") or []]
+                    self.assertEqual(listed, [] if sent == digest else [(f._nonce.id, f.attempt, f.key)])
+                with self.assertRaises(flightd.Busy):
+                    self.client.once("test", self.id, wait=0.05).__enter__()
+                f.result = 1
+        self.assertEqual((f.source, self.run_once(2).result), ("executed", 1))
+
+
+class TestProtocol(unittest.TestCase):
+    """What a client asks, and what it makes of the answers. No server is needed."""
+
+    def setUp(self):
+        self.at, self.ledger = 100.0, 1_000_000  # seconds of all clocks here; milliseconds of the ledger's
+        clock = mock.patch.object(flightd, "_now", lambda: flightd._Sent(self.at, self.at, self.at))
+        clock.start()
+        self.addCleanup(clock.stop)
+        self.client, self.asked, self.pursued = flightd.Client(spool=""), [], []
+        self.addCleanup(self.client.close)
+        self.client._ask, self.client._pursue = self.ask, self.pursued.append
+
+    def ask(self, method, path, body=None, **more):
+        """Answers opens and verdicts with what self.answers holds, and takes everything else."""
+        verb = path.rpartition("/")[2].rpartition(":")[2]
+        self.asked.append((verb, body))
+        if verb == "version":
+            return {"version": "1", "deployment": "d", "ledger_time": self.ledger}, flightd._now()
+        if verb == "report":
+            state = {"succeeded": "succeeded", "not_done": "queued"}.get(body["outcome"], "in_doubt")
+            return {"id": "fl_1", "state": state, "receipt": {"outcome": "succeeded", "body": 1}}, flightd._now()
+        sent = flightd._now()
+        answer = self.answers.pop(0) if verb in ("open", "verdict") else {"trust_ms": 9000, "session": "s"}
+        if callable(answer):
+            answer = answer()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer, sent
+
+    def bodies(self, verb):
+        return [body for asked, body in self.asked if asked == verb]
+
+    def abandoned(self):
+        """What is sent for what was given up."""
+        while self.pursued:
+            self.assertTrue(self.pursued.pop(0)())
+        return self.bodies("abandon")
+
+    def once(self, *answers, **options):
+        self.answers = list(answers)
+        return self.client.once("test", "1", **options)
+
+    def proceed(self, **more):
+        return {"decision": "proceed", "flight_id": "fl_1", "key": "default/test/1", "attempt": 7, "fencing_token": "t",
+                "session": "s", "trust_ms": 9000, "renew_every_ms": 600_000, **more}
+
+    def later(self, seconds, answer):
+        def give():
+            self.at += seconds
+            return answer
+        return give
+
+    @staticmethod
+    def error(code, status=409, unsure=False, **problem):
+        problem = {"code": code, "retryable": False, "flight_id": flightd._flight_id("default/test/1"), **problem}
+        e = flightd._refusal(status, "", json.dumps(problem).encode(), "")
+        e._unsure = unsure
+        return e
+
+    def test_which_answers_to_an_open_are_final(self):
+        final = {"idempotency_conflict": 422, "expired": 410, "open_expired": 409}
+        turned_away = {"input_invalid": 400, "forbidden": 403, "payload_too_large": 413, "internal": 302}
+        others = {"fenced": 409, "approval_pending": 409, "lease_lost": 410, "too_many_open": 429, "no_leader": 503,
+                  "lease_unavailable": 503, "internal": 500}
+        for alone in (True, False):
+            for code, status in [*final.items(), *turned_away.items(), *others.items()]:
+                want = final.get(code) == status or turned_away.get(code) == status and alone
+                self.assertEqual(flightd._is_final(self.error(code, status), alone), want, (code, status, alone))
+            for code, proposed, want in [
+                ("in_doubt", True, True), ("in_doubt", False, alone), ("in_doubt", None, False),
+                ("idempotency_in_flight", True, False), ("idempotency_in_flight", False, alone),
+                ("idempotency_in_flight", None, False),
+            ]:
+                self.assertEqual(flightd._is_final(self.error(code, proposed=proposed), alone), want, (code, proposed, alone))
+            self.assertEqual(flightd._is_final(flightd.Unavailable("nobody is there"), alone), alone)
+            for code in (*final, "in_doubt", "idempotency_in_flight"):
+                for proposed in (True, False):
+                    nameless = self.error(code, proposed=proposed, flight_id="")
+                    self.assertFalse(flightd._is_final(nameless, alone), "it may be about any flight")
+
+    def test_what_is_due_for_an_attempt_that_is_listed_as_open(self):
+        due = {"awaited": "nothing", "held": "nothing", "spooled": "nothing", "given up": "abandon"}
+        for state in (*due, "final", "reported", "unknown", "", "of a later version"):
+            self.assertEqual(flightd._due(state), due.get(state, "report"), state)
+
+    def test_all_copies_of_an_open_are_one_and_die_together(self):
+        busy = self.error("idempotency_in_flight", proposed=True)
+        with self.once(self.later(2, busy), self.later(3, busy), self.proceed()) as f:
+            with f.effect():
+                pass
+        opens = self.bodies("open")
+        self.assertEqual(len({(o["nonce"], o["not_after"]) for o in opens}), 1)
+        self.assertEqual((len(opens), opens[0]["not_after"]), (3, self.ledger + 30_000))
+        self.assertEqual(self.bodies("report")[0]["key"], "default/test/1")
+        self.assertEqual((self.bodies("abandon"), self.pursued), ([], []))
+
+    def test_a_final_answer_is_followed_by_a_new_nonce(self):
+        busy, expired = self.error("idempotency_in_flight", proposed=False), self.error("open_expired")
+        with self.once(self.later(2, busy), self.later(3, expired), self.proceed()) as f:
+            with f.effect():
+                pass
+        opens = self.bodies("open")
+        self.assertEqual(len({o["nonce"] for o in opens}), 3)
+        self.assertEqual([o["not_after"] - self.ledger for o in opens], [30_000, 32_000, 35_000], "by our own clock")
+        self.assertEqual((self.bodies("abandon"), self.pursued), ([], []))
+
+    def test_who_is_always_too_late_is_told_so(self):
+        with self.assertRaises(flightd.Unavailable) as caught:
+            self.once(*9 * [self.error("open_expired")], wait=0).__enter__()
+        self.assertEqual((caught.exception.code, len(self.answers), self.pursued), ("open_expired", 5, []))
+
+    def test_an_open_that_was_given_up_is_abandoned(self):
+        busy = functools.partial(self.error, "idempotency_in_flight")
+        for last, abandoned in [
+            (KeyboardInterrupt(), True), (flightd.Error("of a later version"), True), ({"decision": "perhaps"}, True),
+            (self.error("no_leader", 503), True), (busy(proposed=True), True), (busy(proposed=False), False),
+            (busy(proposed=False, unsure=True), True), (self.error("in_doubt", proposed=True), False),
+            (self.error("in_doubt", proposed=False, unsure=True), True), (self.error("input_invalid", 400), False),
+            (self.error("input_invalid", 400, unsure=True), True), (flightd.Unavailable("nobody is there"), False),
+            ({"decision": "verify", "flight_id": "fl_1", "session": "s", "probe": "p"}, True),  # and cannot look
+        ]:
+            self.asked, self.pursued[:] = [], []
+            with self.assertRaises((flightd.Error, KeyboardInterrupt)):
+                self.once(last, wait=0).__enter__()
+            self.assertEqual(len(self.pursued), abandoned, last)
+            if abandoned:
+                (opened,), (abandon,) = self.bodies("open"), self.abandoned()
+                for name in ("action", "id", "nonce", "not_after"):
+                    self.assertEqual(abandon[name], opened[name])
+
+    def test_the_answer_to_one_of_several_requests_is_not_final(self):
+        with self.assertRaises(flightd.InDoubt):
+            self.once(self.error("idempotency_in_flight", proposed=True), self.error("in_doubt", proposed=False)).__enter__()
+        self.assertEqual((len({o["nonce"] for o in self.bodies("open")}), len(self.abandoned())), (1, 1))
+
+    def test_what_has_started_is_not_abandoned_with_what_is_opened_after_it(self):
+        looking = {"id": "fl_1", "state": "running", "looking": True}
+        for after, error in ((self.error("no_leader", 503), flightd.Unavailable), (self.proceed(), flightd.Unsettled)):
+            self.asked = []
+            with mock.patch.object(self.client, "_record", lambda *args: looking), self.assertRaises(error):
+                with self.once(self.proceed(), after, recovery="verify", look_up=lambda f: None) as f, f.effect():
+                    raise TimeoutError
+            self.assertEqual([a["nonce"] for a in self.abandoned()], [self.bodies("open")[1]["nonce"]])
+
+    def test_an_abandon_is_sent_until_it_is_answered(self):
+        client, over = flightd.Client(spool=""), threading.Event()
+        self.addCleanup(client.close)
+        flight = client.once("test", "1")
+        for error in (flightd.Unavailable("away"), self.error("too_many_open", 429), self.error("open_expired"),
+                      self.error("fenced"), TypeError("no JSON")):
+            with mock.patch.object(client, "_ask", side_effect=error):
+                self.assertFalse(flight._abandon(flight._nonce), error)
+        with mock.patch.object(client, "_ask", side_effect=self.error("input_invalid", 400)):
+            self.assertTrue(flight._abandon(flight._nonce), "what is refused for ever is not sent for ever")
+        answers = [flightd.Unavailable("away"), flightd.Unavailable("away"), None]
+
+        def ask(*args, **more):
+            answer = answers.pop(0)
+            if answer:
+                raise answer
+            over.set()
+        client._ask = ask
+        client._pursue(functools.partial(flight._abandon, flight._nonce))
+        self.assertTrue(over.wait(20), "first beside the caller, then for as long as the process lives")
+
+    def test_an_attempt_that_is_of_no_use_is_abandoned_and_opened_anew(self):
+        for first, timeout in ((self.error("lease_lost", 410), None), (self.error("fenced"), None),
+                               (self.later(10, self.proceed()), None), (self.later(6, self.proceed()), 5)):
+            self.asked = []
+            with self.once(first, self.proceed(), attempt_timeout=timeout) as f:
+                with f.effect():
+                    pass
+            (one, other), (abandon,) = self.bodies("open"), self.abandoned()
+            self.assertEqual((abandon["nonce"], abandon["not_after"]), (one["nonce"], one["not_after"]))
+            self.assertNotEqual(other["nonce"], one["nonce"])
+
+    def test_the_time_of_an_attempt_counts_from_the_first_request(self):
+        busy = self.error("idempotency_in_flight", proposed=True)
+        with self.once(self.later(1, busy), self.later(1, self.proceed()), attempt_timeout=5) as f:
+            self.assertAlmostEqual(f.time_left(), 3)
+            with f.effect():
+                pass
+            self.at += 3
+            with self.assertRaisesRegex(flightd.LeaseLost, "time-out"), f.effect():
+                self.fail("it starts")
+        self.asked = []
+        with self.once(self.later(3, busy), self.proceed(), attempt_timeout=5) as f:
+            self.assertAlmostEqual(f.time_left(), 5, msg="who has waited for others for half of it has all of it again")
+            with f.effect():
+                pass
+        (waited, opened), (abandon,) = self.bodies("open"), self.abandoned()
+        self.assertEqual(waited["wait_ms"], 2500)
+        self.assertEqual((abandon["nonce"], opened["nonce"] == waited["nonce"]), (waited["nonce"], False))
+
+    def test_a_verdict_opens_under_a_nonce_of_its_own(self):
+        verify = {"decision": "verify", "flight_id": "fl_1", "session": "s", "probe": "p", "renew_every_ms": 600_000}
+        busy = self.error("idempotency_in_flight", proposed=True)
+        with self.once(verify, self.later(4, busy), self.proceed(), recovery="verify",
+                       look_up=lambda f: flightd.NotHappened()) as f:
+            with f.effect():
+                pass
+        (looked, opened), (verdict,) = self.bodies("open"), self.bodies("verdict")
+        self.assertNotEqual(verdict["nonce"], looked["nonce"])
+        self.assertEqual((opened["nonce"], opened["not_after"]), (verdict["nonce"], verdict["not_after"]))
+        self.assertEqual(self.pursued, [])
+
+    def renewed(self, flight, *answers):
+        """Renews the session of a flight once for each answer."""
+        waits = [False] * len(answers) + [True]
+        answers = list(answers)
+        with mock.patch.object(self.client, "_ask", lambda *args, **more: (
+                (answers.pop(0), flightd._now()) if args[1].endswith("/renew") else self.ask(*args, **more))):
+            flight._renew("s", "d", 1.0, flight._trust, mock.Mock(wait=mock.Mock(side_effect=waits)), float("inf"))
+
+    def test_no_renewal_ends_an_attempt_that_may_have_started(self):
+        def listed(nonce, attempt):
+            return {"key": "default/test/1", "flight_id": "fl_1", "nonce": nonce, "attempt": attempt, "fencing_token": "t"}
+        with self.once(self.proceed()) as f:
+            with f.effect():
+                renewal = {"session": "s", "trust_ms": 9000, "open_digest": "e"}
+                late = [renewal, {**renewal, "open": []}, {**renewal, "open": [listed(f._nonce.id, 7)]}]
+                self.renewed(f, *late, *late)
+                self.assertEqual((self.bodies("abandon"), self.bodies("report"), self.pursued), ([], [], []))
+                self.renewed(f, {**renewal, "open": [listed("other", 8)]}, {**renewal, "open": [{}]})
+                self.assertEqual([r["outcome"] for r in self.bodies("report")], ["unknown"], "nobody knows what became of that")
+                f._nonces["given up"] = flightd._Nonce(0)
+                f._nonces["given up"].state = "given up"
+                self.renewed(f, {**renewal, "open": [listed("given up", 6)]})
+                self.assertEqual(len(self.pursued), 1)
+        self.renewed(f, {**renewal, "open": [listed(f._nonce.id, 7)]})
+        self.assertEqual([r["outcome"] for r in self.bodies("report")], ["unknown", "succeeded"])
+
+    def test_a_renewal_says_what_is_open(self):
+        digests = []
+        with mock.patch.object(flightd.Flight, "_renew", lambda self, session, digest, *more: digests.append((session, digest))):
+            with self.once(self.proceed(session="another")) as f:
+                with f.effect():
+                    pass
+        nonce = hashlib.sha256(self.bodies("open")[0]["nonce"].encode()).hexdigest()[:32]
+        self.assertEqual(digests, [("another", hashlib.sha256(f"{nonce} 7\n".encode()).hexdigest()[:32])])
+
+    def test_the_newest_answer_tells_the_time(self):
+        client = flightd.Client(spool="")
+        self.addCleanup(client.close)
+        for told, want in [("5000", 5000), (7000, 7000), ("6000", 6000), (None, 6000), ("later", 6000), (True, 6000)]:
+            client._note_ledger_ms(told)
+            self.assertEqual(client._ledger_ms(), want)
+        self.at += 1.5
+        self.assertEqual(client._ledger_ms(), 7500)
 
 
 if __name__ == "__main__":

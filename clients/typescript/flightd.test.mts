@@ -1,7 +1,7 @@
 /** What is TypeScript's own about the client, against the server that FLIGHTD_ADDR names. Run with node --test. */
 
 import assert from "node:assert/strict";
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { mkdir, mkdtemp, open, readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
 import { syncBuiltinESMExports } from "node:module";
@@ -10,8 +10,8 @@ import os, { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, beforeEach, test, type TestContext } from "node:test";
 import {
-  Busy, Client, Failed, FlightdError, InDoubt, LeaseLost, NotDone, Unavailable, Unrecorded, once, type ClientOptions, type Flight,
-  type OnceOptions, type Result,
+  Busy, Client, Conflict, Expired, Failed, Fenced, FlightdError, InDoubt, LeaseLost, NotDone, Unapproved, Unavailable, Unrecorded, dueFor,
+  isFinal, once, type ClientOptions, type Flight, type OnceOptions, type Result,
 } from "./flightd.js";
 
 let spool: string;
@@ -281,25 +281,6 @@ test("an attempt whose time is over starts nothing, also where the event loop wa
   assert.equal((await run(1)).source, "executed");
 });
 
-test("nothing is given back where nothing was asked", async () => {
-  const other = new Client(undefined, { spool: "" });
-  const asked: string[] = [];
-  other.ask = async (_, route) => {
-    asked.push(route);
-    if (route === "/version") return { json: { version: "1" }, sent: { mono: 0, wall: 0 } };
-    throw new Busy("somebody is at it", "idempotency_in_flight", { retry_after_ms: 5000 });
-  };
-  const act = () => assert.fail("it runs");
-  await assert.rejects(other.once("test", id, 1, act, { signal: AbortSignal.abort() }), { name: "AbortError" });
-  const controller = new AbortController();
-  const waits = other.once("test", id, 1, act, { signal: controller.signal });
-  while (!asked.includes("/v1/flights:open")) await new Promise((wake) => setImmediate(wake));
-  await new Promise((wake) => setImmediate(wake)); // it has its answer, and rests
-  controller.abort();
-  await assert.rejects(waits, { name: "AbortError" });
-  assert.deepEqual(asked, ["/version", "/v1/flights:open"]);
-});
-
 /** Starts a server of the test's own and gives its address. */
 async function listen(t: TestContext, server: Server): Promise<string> {
   await new Promise<void>((wake) => server.listen(0, "127.0.0.1", wake));
@@ -307,44 +288,13 @@ async function listen(t: TestContext, server: Server): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-test("an open that was given up is settled, whatever becomes of it", async () => {
-  for (const [decision, settled] of [["proceed", "/v1/flights/fl_1/report"], ["verify", "/v1/sessions/s_1/close"]] as const) {
-    const other = new Client(undefined, { spool: "" });
-    let opens = 0;
-    const givenBack = new Promise<void>((wake) => {
-      other.ask = async (_, route, body) => {
-        const sent = { mono: 0, wall: 0 };
-        if (route === settled) wake();
-        if (route !== "/v1/flights:open") return { json: { version: "1", state: "queued" }, sent };
-        if (++opens === 1) throw new Error("given up");
-        // The server is still at the first one, and others are, too.
-        if (typeof body !== "object" || !body["wait_ms"] || opens === 2) throw new Busy("it is not known yet", "idempotency_in_flight");
-        return { json: { decision, flight_id: "fl_1", fencing_token: "t", session: "s_1", probe: "p" }, sent };
-      };
-    });
-    await assert.rejects(other.once("test", id, 1, () => assert.fail("it runs")), /given up/);
-    await givenBack;
-  }
-});
-
 test("the reason of a signal is no answer to what was on its way", async () => {
-  const other = new Client(undefined, { spool: "" });
-  const controller = new AbortController();
-  const asked: string[] = [];
-  const reason = new LeaseLost("the lease of the flight around it is lost", "lease_lost"); // as f.signal has it there
-  const settled = new Promise<void>((wake) => {
-    other.ask = async (_, route) => {
-      asked.push(route);
-      if (route.endsWith("/report")) wake();
-      if (asked.filter((r) => r === "/v1/flights:open").length === 1) {
-        controller.abort(reason);
-        throw reason;
-      }
-      return { json: { version: "1", state: "queued", decision: "proceed", flight_id: "fl_1", session: "s" }, sent: { mono: 0, wall: 0 } };
-    };
-  });
-  await assert.rejects(other.once("test", id, 1, () => assert.fail("it runs"), { signal: controller.signal }), reason);
-  await Promise.race([settled, new Promise((_, reject) => setTimeout(() => reject(new Error(asked.join())), 10_000).unref())]);
+  for (const reason of [new LeaseLost("the lease of the flight around it is lost", "lease_lost"), new Unavailable("away", "unreachable")]) {
+    const controller = new AbortController();
+    const client = new Scripted().gets(() => { controller.abort(reason); return reason; }); // as f.signal has it there
+    await assert.rejects(client.run({ signal: controller.signal }, () => assert.fail("it runs")), reason);
+    assert.equal((await client.abandoned()).length, 1);
+  }
 });
 
 test("the caller's signal ends its wait for a server, too", async (t) => {
@@ -574,6 +524,336 @@ test("errors say what to do", async (t) => {
     /http:\/\/127.0.0.1:[23].*flightd dev.*FLIGHTD_ADDR/.test(e.message));
   await assert.rejects(new Client(address, { spool: "", patienceMs: 10 }).once("test", id, 1, act),
     (e) => e instanceof FlightdError && e.code === "internal" && new RegExp(`not flightd.*${address}.*FLIGHTD_ADDR`).test(e.message));
+});
+
+test("late copies of renewals end no attempt", async () => {
+  const copies = new Client(undefined, { spool: "" });
+  const ask = copies.ask.bind(copies);
+  let opened: Record<string, any> = {};
+  copies.ask = async (method, route, body, o) => {
+    const answer = await ask(method, route, body, o);
+    if (route === "/v1/flights:open") opened = { ...(body as object), ...answer.json };
+    return answer;
+  };
+  const digest = (text: string) => createHash("sha256").update(text).digest("hex").slice(0, 32);
+  const result = await copies.once("test", id, undefined, (f) => f.effect(async () => {
+    const nonce = digest(opened["nonce"]);
+    const [own, nothing] = [digest(`${nonce} ${f.attempt}\n`), digest("")];
+    for (const sent of [own, nothing, nothing, own]) { // some of them as if from before the attempt was opened
+      const { json } = await ask("POST", `/v1/sessions/${opened["session"]}/renew`, { open_digest: sent }, { has: "trust_ms" });
+      const listed = (json["open"] ?? []).map((a: Record<string, unknown>) => [a["nonce"], a["attempt"], a["key"]]);
+      assert.deepEqual(listed, sent === own ? [] : [[nonce, f.attempt, f.key]]);
+    }
+    await assert.rejects(run(2, { waitMs: 50 }), Busy);
+    return 1;
+  }));
+  assert.deepEqual([result.source, (await run(2)).value], ["executed", 1]);
+});
+
+// What a client asks, and what it makes of the answers, without a server.
+
+type Body = Record<string, any>;
+type Given = Body | Error | (() => Body | Error);
+
+/** A client whose opens and verdicts get these answers; everything else is taken. Its clocks, and the ledger's, begin at at. */
+class Scripted extends Client {
+  answers: Given[] = [];
+  asked: [string, Body][] = [];
+  pursued: (() => Promise<boolean>)[] = [];
+  ledger0 = 1_000_000;
+  renewed = ""; // the route of the newest renewal
+  looking = false; // is what a report leaves behind
+
+  constructor() { super(undefined, { spool: "", log: () => undefined }); }
+
+  override pursue(abandon: () => Promise<boolean>): void { this.pursued.push(abandon); }
+
+  override async ask(_method: string, route: string, body: Body | string | undefined) {
+    const verb = route.split(/[/:]/).at(-1) ?? "";
+    const sent = { mono: performance.now(), wall: Date.now() };
+    this.asked.push([verb, body as Body]);
+    if (verb === "renew") this.renewed = route;
+    if (verb === "version") return { json: { version: "1", deployment: "d", ledger_time: this.ledger0 }, sent };
+    if (verb === "report") {
+      if (this.looking) return { json: { id: "fl_1", state: "running", looking: true }, sent };
+      const state = { succeeded: "succeeded", not_done: "queued" }[String((body as Body)["outcome"])] ?? "in_doubt";
+      return { json: { id: "fl_1", key: "default/test/1", state, receipt: { outcome: "succeeded", body: 1 } }, sent };
+    }
+    let answer: Given = ["open", "verdict", "renew"].includes(verb) ? this.answers.shift() ?? new Error("no answer is left") : {};
+    if (typeof answer === "function") answer = (answer as () => Body | Error)();
+    if (answer instanceof Error) throw answer;
+    return { json: answer as Body, sent };
+  }
+
+  bodies(verb: string): Body[] { return this.asked.filter(([v]) => v === verb).map(([, body]) => body); }
+
+  /** What is sent for what was given up. */
+  async abandoned(): Promise<Body[]> {
+    for (const abandon of this.pursued) assert.equal(await abandon(), true);
+    return this.bodies("abandon");
+  }
+
+  /** The answers of all opens to come. */
+  gets(...answers: Given[]): this {
+    this.answers = answers;
+    this.asked = [];
+    this.pursued = [];
+    return this;
+  }
+
+  run(options?: OnceOptions, act = (f: Flight): unknown => f.effect(() => 1)): Promise<Result<unknown>> {
+    return this.once("test", "1", 1, act, options);
+  }
+}
+
+const proceed = (more?: Body): Body => ({ decision: "proceed", flight_id: "fl_1", key: "default/test/1", attempt: 7, fencing_token: "t",
+  session: "s", trust_ms: 9000, renew_every_ms: 600_000, ...more });
+const verify: Body = { decision: "verify", flight_id: "fl_1", session: "s", probe: "p", trust_ms: 9000, renew_every_ms: 600_000 };
+
+/** Moves all clocks, of which os.uptime is one, by what it is called with. */
+function clocks(t: TestContext): (ms: number) => void {
+  let moved = 0;
+  const [mono, wall, boot] = [performance.now.bind(performance), Date.now, os.uptime];
+  t.mock.method(performance, "now", () => mono() + moved);
+  t.mock.method(Date, "now", () => wall() + moved);
+  t.mock.method(os, "uptime", () => boot() + moved / 1000);
+  syncBuiltinESMExports();
+  t.after(() => { t.mock.restoreAll(); syncBuiltinESMExports(); });
+  return (ms) => { moved += ms; };
+}
+
+const CLASSES: Record<string, new (message: string, code: string, problem?: Body) => FlightdError> = {
+  idempotency_in_flight: Busy, in_doubt: InDoubt, idempotency_conflict: Conflict, expired: Expired, fenced: Fenced, lease_lost: LeaseLost,
+  approval_pending: Unapproved, no_leader: Unavailable, lease_unavailable: Unavailable, open_expired: Unavailable, too_many_open: Unavailable,
+};
+
+function refused(code: string, status = 409, more: Body = {}, unsure = false): FlightdError {
+  return Object.assign(new (CLASSES[code] ?? FlightdError)(code, code, { status, flight_id: "fl_1", ...more }), { unsure });
+}
+
+const nobodyThere = new Unavailable("nobody is there", "unreachable");
+
+test("which answers to an open are final", () => {
+  const final: Record<string, number> = { idempotency_conflict: 422, expired: 410, open_expired: 409 };
+  const turnedAway: Record<string, number> = { input_invalid: 400, forbidden: 403, payload_too_large: 413, internal: 302 };
+  const others = [["fenced", 409], ["approval_pending", 409], ["lease_lost", 410], ["too_many_open", 429], ["no_leader", 503],
+    ["lease_unavailable", 503], ["internal", 500]] as const;
+  for (const alone of [true, false]) {
+    for (const [code, status] of [...Object.entries(final), ...Object.entries(turnedAway), ...others]) {
+      const want = final[code] === status || (turnedAway[code] === status && alone);
+      assert.equal(isFinal(refused(code, status), alone), want, `${code} ${status} ${alone}`);
+    }
+    for (const [code, proposed, want] of [
+      ["in_doubt", true, true], ["in_doubt", false, alone], ["in_doubt", undefined, false], ["idempotency_in_flight", true, false],
+      ["idempotency_in_flight", false, alone], ["idempotency_in_flight", undefined, false],
+    ] as const) assert.equal(isFinal(refused(code, 409, { proposed }), alone), want, `${code} ${proposed} ${alone}`);
+    assert.equal(isFinal(nobodyThere, alone), alone);
+    for (const code of [...Object.keys(final), "in_doubt", "idempotency_in_flight"]) { // an answer without a flight may be about any
+      for (const proposed of [true, false]) assert.equal(isFinal(refused(code, 409, { proposed, flight_id: "" }), alone), false, code);
+    }
+  }
+});
+
+test("what is due for an attempt that is listed as open", () => {
+  const due: Record<string, string> = { awaited: "nothing", held: "nothing", spooled: "nothing", "given up": "abandon" };
+  for (const state of [...Object.keys(due), "final", "reported", "unknown", "", "of a later version"]) {
+    assert.equal(dueFor(state), due[state] ?? "report", state);
+  }
+});
+
+test("all copies of an open are one, and die together", async (t) => {
+  const move = clocks(t);
+  const busy = () => { move(2000); return refused("idempotency_in_flight", 409, { proposed: true }); };
+  const client = new Scripted().gets(busy, busy, proceed());
+  await client.run();
+  const opens = client.bodies("open");
+  assert.equal(new Set(opens.map((o) => `${o["nonce"]} ${o["not_after"]}`)).size, 1);
+  assert.equal(opens.length, 3);
+  assert.ok(Math.abs(opens[0]?.["not_after"] - client.ledger0 - 30_000) < 1000);
+  assert.equal(client.bodies("report")[0]?.["key"], "default/test/1");
+  assert.deepEqual([client.bodies("abandon"), client.pursued], [[], []]);
+});
+
+test("a final answer is followed by a new nonce", async (t) => {
+  const move = clocks(t);
+  const client = new Scripted().gets(() => { move(4000); return refused("idempotency_in_flight", 409, { proposed: false }); },
+    () => { move(3000); return refused("open_expired"); }, proceed());
+  await client.run();
+  const opens = client.bodies("open");
+  assert.equal(new Set(opens.map((o) => o["nonce"])).size, 3);
+  const want = [30_000, 34_000, 37_000]; // by our own clock
+  opens.forEach((o, i) => assert.ok(Math.abs(o["not_after"] - client.ledger0 - (want[i] ?? 0)) < 1500, `${i}`));
+  assert.deepEqual([client.bodies("abandon"), client.pursued], [[], []]);
+});
+
+test("who is always too late is told so", async () => {
+  const client = new Scripted().gets(...Array.from({ length: 9 }, () => refused("open_expired")));
+  await assert.rejects(client.run({ waitMs: 0 }), { code: "open_expired" });
+  assert.deepEqual([client.answers.length, client.pursued], [5, []]);
+});
+
+test("an open that was given up is abandoned", async () => {
+  const busy = (proposed: boolean, unsure = false) => refused("idempotency_in_flight", 409, { proposed }, unsure);
+  for (const [last, abandoned] of [
+    [new Error("given up"), true], [refused("of_a_later_version"), true], [{ decision: "perhaps" }, true], [refused("no_leader", 503), true],
+    [busy(true), true], [busy(false), false], [busy(false, true), true], [refused("in_doubt", 409, { proposed: true }), false],
+    [refused("in_doubt", 409, { proposed: false }, true), true], [refused("input_invalid", 400), false],
+    [refused("input_invalid", 400, {}, true), true], [nobodyThere, false], [verify, true], // and it cannot look
+  ] as const) {
+    const client = new Scripted().gets(last);
+    await assert.rejects(client.run({ waitMs: 0 }, () => assert.fail("it runs")));
+    assert.equal(client.pursued.length, Number(abandoned), String(last));
+    if (!abandoned) continue;
+    const [opened, abandon] = [client.bodies("open")[0], (await client.abandoned())[0]];
+    for (const name of ["action", "id", "nonce", "not_after"]) assert.equal(abandon?.[name], opened?.[name]);
+  }
+});
+
+test("the answer to one of several requests is not final", async () => {
+  const client = new Scripted().gets(refused("idempotency_in_flight", 409, { proposed: true }), refused("in_doubt", 409, { proposed: false }));
+  await assert.rejects(client.run(), InDoubt);
+  assert.deepEqual([new Set(client.bodies("open").map((o) => o["nonce"])).size, (await client.abandoned()).length], [1, 1]);
+});
+
+test("who asks again after a 5xx has sent several requests", async (t) => {
+  for (const [status, several] of [[503, true], [429, true], [undefined, false]] as const) {
+    let first = status;
+    const server = createServer((request, response) => {
+      if (request.url === "/version") return void response.end('{"version":"1"}');
+      response.writeHead(first ?? 409).end(JSON.stringify({ code: first ? "draining" : "idempotency_in_flight", retryable: true }));
+      first = undefined;
+    });
+    const asks = new Client(await listen(t, server), { spool: "" });
+    await assert.rejects(asks.ask("POST", "/v1/flights:open", {}, { has: "decision" }), (e) => e instanceof Busy && e.unsure === several);
+  }
+});
+
+test("what has started is not abandoned with what is opened after it", async () => {
+  const client = new Scripted().gets(proceed(), refused("no_leader", 503));
+  client.looking = true;
+  const act = (f: Flight) => f.effect(() => { throw new Error("time-out"); });
+  await assert.rejects(client.run({ recovery: "verify", lookUp: () => undefined }, act), Unavailable);
+  assert.deepEqual((await client.abandoned()).map((a) => a["nonce"]), [client.bodies("open")[1]?.["nonce"]]);
+});
+
+test("nothing is abandoned where nothing was asked", async () => {
+  const client = new Scripted().gets(refused("idempotency_in_flight", 409, { proposed: false, retry_after_ms: 5000 }));
+  await assert.rejects(client.run({ signal: AbortSignal.abort() }), { name: "AbortError" });
+  const controller = new AbortController();
+  const waits = client.run({ signal: controller.signal });
+  while (client.bodies("open").length === 0) await turn();
+  await turn(); // it has its answer, and rests
+  controller.abort();
+  await assert.rejects(waits, { name: "AbortError" });
+  assert.deepEqual(client.pursued, []);
+});
+
+test("an abandon is sent until it is answered", async (t) => {
+  const scripted = new Scripted().gets(new Error("given up"));
+  await assert.rejects(scripted.run(), /given up/);
+  for (const error of [new Unavailable("away", "unreachable"), refused("too_many_open", 429), refused("open_expired"), refused("fenced"),
+    new TypeError("no JSON"), refused("input_invalid", 400)]) {
+    scripted.ask = async () => { throw error; };
+    const refusedForEver = error instanceof FlightdError && error.code === "input_invalid"; // which is not sent for ever
+    assert.equal(await scripted.pursued[0]?.(), refusedForEver, String(error));
+  }
+  const bodies = ["<html/>", '{"state":"succeeded","id":"fl_1"}', "{}"]; // of something else, of another request, and its own
+  const others = createServer((request, response) => response.end(request.url === "/version" ? '{"version":"1"}' : bodies.shift()));
+  const asks = new Client(await listen(t, others), { spool: "" });
+  for (const own of [false, false, true]) {
+    const made = asks.ask("POST", "/v1/flights:abandon", {}, { has: "{}", tries: 1 }).then(() => true, () => false);
+    assert.equal(await made, own);
+  }
+  const alive = setInterval(() => undefined, 1000); // no program waits for it
+  t.after(() => clearInterval(alive));
+  const client = new Client(undefined, { spool: "" });
+  let asked = 0;
+  await new Promise<void>((wake) => client.pursue(async () => { if (++asked === 3) wake(); return asked === 3; }));
+});
+
+test("an attempt that is of no use is abandoned and opened anew", async (t) => {
+  const move = clocks(t);
+  for (const [first, options] of [[refused("lease_lost", 410), {}], [refused("fenced"), {}],
+    [() => { move(11_000); return proceed(); }, {}],
+    [() => { move(7_000); return proceed(); }, { attemptTimeoutMs: 5000 }]] as const) {
+    const client = new Scripted();
+    const ask = client.ask.bind(client);
+    client.ask = async (...args) => { // the answer comes late: its time counts from the request
+      const sent = { mono: performance.now(), wall: Date.now() };
+      return { ...await ask(...args), sent };
+    };
+    client.gets(first, proceed());
+    await client.run(options);
+    const [[one, other], [abandon]] = [client.bodies("open"), await client.abandoned()];
+    assert.deepEqual([abandon?.["nonce"], abandon?.["not_after"]], [one?.["nonce"], one?.["not_after"]]);
+    assert.notEqual(other?.["nonce"], one?.["nonce"]);
+  }
+});
+
+test("the time of an attempt counts from the first request", async (t) => {
+  const move = clocks(t);
+  const busy = () => { move(5000); return refused("idempotency_in_flight", 409, { proposed: true }); };
+  const client = new Scripted().gets(busy, () => { move(5000); return proceed({ trust_ms: 90_000 }); });
+  await client.run({ attemptTimeoutMs: 25_000 }, async (f) => {
+    await f.effect(() => 1);
+    move(18_000);
+    await assert.rejects(f.effect(() => assert.fail("it starts")), /time-out/);
+  });
+  const late = () => { move(15_000); return refused("idempotency_in_flight", 409, { proposed: true }); };
+  await client.gets(late, proceed({ trust_ms: 90_000 })).run({ attemptTimeoutMs: 25_000 }, async (f) => {
+    move(20_000); // who has waited for others for half of it has all of it again
+    await f.effect(() => 1);
+  });
+  const [[waited, opened], [abandon]] = [client.bodies("open"), await client.abandoned()];
+  assert.equal(waited?.["wait_ms"], 12_500);
+  assert.deepEqual([abandon?.["nonce"], opened?.["nonce"] === waited?.["nonce"]], [waited?.["nonce"], false]);
+});
+
+test("a verdict opens under a nonce of its own", async () => {
+  const client = new Scripted().gets(verify, refused("idempotency_in_flight", 409, { proposed: true }), proceed());
+  await client.run({ recovery: "verify", lookUp: () => ({ happened: false }) });
+  const [[looked, opened], [verdict]] = [client.bodies("open"), client.bodies("verdict")];
+  assert.notEqual(verdict?.["nonce"], looked?.["nonce"]);
+  assert.deepEqual([opened?.["nonce"], opened?.["not_after"]], [verdict?.["nonce"], verdict?.["not_after"]]);
+  assert.deepEqual(client.pursued, []);
+});
+
+test("no renewal ends an attempt that may have started", async () => {
+  const client = new Scripted().gets(proceed({ session: "another", renew_every_ms: 50 }));
+  await client.run({}, (f) => f.effect(async () => {
+    const nonce = createHash("sha256").update(client.bodies("open")[0]?.["nonce"]).digest("hex").slice(0, 32);
+    const digest = createHash("sha256").update(`${nonce} 7\n`).digest("hex").slice(0, 32);
+    const renewed = async (...answers: Body[]): Promise<void> => {
+      client.answers = answers;
+      while (client.answers.length > 0) await turn();
+      await turn();
+    };
+    const listed = (of: string, attempt: number) => ({ key: "default/test/1", flight_id: "fl_1", nonce: of, attempt, fencing_token: "t" });
+    const renewal = { session: "another", trust_ms: 9000, open_digest: "e" };
+    const late = [renewal, { ...renewal, open: [] }, { ...renewal, open: [listed(nonce, 7)] }];
+    await renewed(...late, ...late);
+    assert.deepEqual([client.bodies("abandon"), client.bodies("report"), client.pursued], [[], [], []]);
+    assert.deepEqual([client.renewed, client.bodies("renew")[0]], ["/v1/sessions/another/renew", { open_digest: digest }]);
+    await renewed({ ...renewal, open: [listed("other", 8)] });
+    assert.deepEqual(client.bodies("report").map((r) => r["outcome"]), ["unknown"]); // nobody knows what became of that
+    return f.externalId;
+  }));
+  assert.deepEqual(client.bodies("report").map((r) => r["outcome"]), ["unknown", "succeeded"]);
+});
+
+test("the newest answer tells the time", async (t) => {
+  const told: (string | undefined)[] = ["5000", "7000", "6000", undefined, "later"];
+  const server = createServer((_, response) => {
+    const time = told.shift();
+    if (time) response.setHeader("Flightd-Ledger-Time", time);
+    response.writeHead(told.length % 2 ? 200 : 500).end('{"version":"1","deployment":"d"}');
+  });
+  const asks = new Client(await listen(t, server), { spool: "" });
+  for (const want of [5000, 7000, 6000, 6000, 6000]) {
+    await asks.ask("GET", "/version", undefined, { has: "version", tries: 1 }).catch(() => undefined);
+    const known = asks.ledgerMs();
+    assert.ok(known >= want && known < want + 900, `${known} is not ${want}`);
+  }
 });
 
 test("the environment says where", async () => {

@@ -25,9 +25,9 @@
  *
  * Each flight has a session of its own, which is renewed while the callback runs and ends with the report; a callback
  * that blocks the event loop for longer than the session's life loses it. The right to start is counted from the moment
- * a request was *sent*: when it is over, `effect()` throws LeaseLost and nothing starts. A report that no server takes
- * is fsynced to `$XDG_STATE_HOME/flightd/reports`, in the format of all flightd's clients, and delivered by whichever of
- * them comes next.
+ * a request was *sent*: when it is over, `effect()` throws LeaseLost and nothing starts. An open whose caller gives up is
+ * abandoned, so that the ledger knows that nothing was sent. A report that no server takes is fsynced to
+ * `$XDG_STATE_HOME/flightd/reports`, in the format of all flightd's clients, and delivered by whichever of them comes next.
  *
  * Servers come from `FLIGHTD_ADDR` (several, separated by commas, are tried in turn), the namespace from
  * `FLIGHTD_NAMESPACE`.
@@ -44,14 +44,15 @@ import { setTimeout as sleep } from "node:timers/promises";
 const DEFAULT_SERVER = "http://127.0.0.1:7420";
 const MAX_RECEIPT = 64 << 10; // bytes of a receipt's body that the ledger keeps
 const MAX_TEXT = 1024; // bytes of an error or an external id
-const MAX_WAIT_MS = 20_000; // that one request waits at the server; longer waits are several requests
+const WAIT_MS = 20_000; // for somebody else's attempt
+const MIN_WAIT_MS = 100; // that a request waits at the server at least, where its caller waits
 const TRY_MS = 10_000; // that one try may take beside waiting
 const FIRST_REPORT_MS = 2_000; // after which a report that is not answered goes to disk
 const LOOK_MS = 30_000; // that a look-up may take where the flight has no time-out
 const HUNG_MS = 15_000; // beyond that, after which it is believed to return no more
-const STRAY_WAIT_MS = 500; // that a server may take to say what became of an open that was given up: it may still be at it
-const STRAY_MS = 600_000; // for which such an open is pursued where no server answers
-const STRAYS = 1000; // of them at most; where there are more, the oldest are left to their time to live
+const OPEN_LIFE_MS = 30_000; // of ledger time, after which an open opens nothing any more
+const PURSUIT_MS = 600_000; // for which an abandon is sent again where no server answers
+const PURSUED = 1000; // of them at most; where there are more, the oldest attempts are left to the end of their sessions
 const REPORT_TRY_MS = 15_000; // that one of its later tries may take: the next server may be well
 
 type Json = Record<string, any>;
@@ -165,6 +166,7 @@ const BY_CODE: Record<string, ErrorClass> = {
   in_doubt: InDoubt, idempotency_conflict: Conflict, idempotency_in_flight: Busy, approval_pending: Unapproved,
   expired: Expired, fenced: Fenced, lease_lost: LeaseLost, flight_failed: Failed, no_leader: Unavailable,
   unreachable: Unavailable, lease_unavailable: Unavailable, draining: Unavailable, report_pending: Unavailable, rate_limited: Unavailable,
+  too_many_open: Unavailable, open_expired: Unavailable,
 };
 
 /** Refusals that are not about what was asked, but about who comes along which way. */
@@ -215,6 +217,7 @@ const NEEDS: Record<string, string[]> = {
 function has(data: Buffer, route: string, o: AskOptions): boolean {
   if (o.has.startsWith("sha256:")) return digestOf(data) === o.has; // of a receipt's bytes: nothing but these has it
   try {
+    if (o.has === "{}") return data.toString().trim() === "{}"; // to an abandon; no other request is answered so
     const answer = JSON.parse(data.toString());
     if (!answer || typeof answer !== "object" || !(o.has in answer)) return false;
     if (o.has === "state") return answer.id === route.split("/")[3];
@@ -226,6 +229,33 @@ function has(data: Buffer, route: string, o: AskOptions): boolean {
   } catch {
     return false;
   }
+}
+
+/**
+ * Whether an answer to an open, which is an error, leaves nothing to do: nothing was opened under its nonce and nothing will be.
+ * alone: it answers the only request that carried the nonce. See docs/protocol.md, rule 6.
+ * @internal
+ */
+export function isFinal(e: FlightdError, alone: boolean): boolean {
+  const names = Boolean(aboutOf(e.problem)); // the flight that was asked for: see refusal
+  if (["idempotency_conflict", "expired", "open_expired"].includes(e.code)) return names;
+  if (e.code === "in_doubt" || e.code === "idempotency_in_flight") {
+    const proposed = e.problem["proposed"];
+    return names && ((proposed === false && alone) || (proposed === true && e.code === "in_doubt"));
+  }
+  const status: number = e.problem["status"] ?? 0;
+  const turnedAway = status >= 300 && status < 500 && ![408, 409, 410, 429].includes(status); // as it was: it has changed nothing
+  return alone && (turnedAway || e.code === "unreachable"); // nobody was there
+}
+
+/**
+ * What a caller does about an attempt that a renewal lists as open, by what it knows of the nonce. It never abandons what may
+ * have started. See docs/protocol.md, rule 8.
+ * @internal
+ */
+export function dueFor(state: string): "nothing" | "abandon" | "report" {
+  if (["awaited", "held", "spooled"].includes(state)) return "nothing";
+  return state === "given up" ? "abandon" : "report";
 }
 
 function digestOf(data: Uint8Array): string { return "sha256:" + createHash("sha256").update(data).digest("hex"); }
@@ -290,7 +320,7 @@ export interface OnceOptions {
   recovery?: "hold" | "resend" | "verify";
   /** asks the provider what happened, for verify; `signal` ends by attemptTimeoutMs, or after 30 s */
   lookUp?: (f: Flight) => Promise<Found> | Found;
-  /** how long an attempt may take; `Flight.signal` ends then */
+  /** how long an attempt may take, from the first request for it; nothing starts later, and `Flight.signal` ends then */
   attemptTimeoutMs?: number;
   /** after which the provider surely shows an effect, for verify */
   settleMs?: number;
@@ -317,7 +347,7 @@ const COARSE_MS = 1000;
 const now = (): Required<Sent> => ({ mono: performance.now(), wall: Date.now(), boot: 1000 * os.uptime() });
 
 /**
- * How long a session may be believed in: from the sending of a request for as long as its answer said. The monotonic
+ * Time that counts from the sending of a request: how long a session is trusted, or an attempt may take. The monotonic
  * clock stands still while a machine sleeps and the wall clock may jump; whichever clock says that it is over is believed.
  */
 class Trust {
@@ -335,6 +365,21 @@ class Trust {
     const at = now();
     return this.lost ? 0 : Math.min(this.until.mono - at.mono, this.until.wall - at.wall, this.until.boot - at.boot);
   }
+}
+
+/**
+ * Identifies one open. Its caller remembers it from before the first request on: it is awaited, held by a callback, given up
+ * before its effect started, or final where nothing was opened under it and nothing will be.
+ */
+class Nonce {
+  readonly text = randomBytes(16).toString("base64url");
+  readonly id = createHash("sha256").update(this.text).digest("hex").slice(0, 32); // as a renewal lists it
+  readonly made = now();
+  readonly notAfter: number;
+  state: "awaited" | "held" | "given up" | "final" = "awaited";
+  alone = true; // at most one request has carried it
+
+  constructor(ledgerMs: number) { this.notAfter = ledgerMs + OPEN_LIFE_MS; }
 }
 
 /** The body of a receipt. A value that JSON cannot hold is no reason to call the effect failed: it happened. */
@@ -417,7 +462,7 @@ export class Flight {
   /** @internal the callback has ended */ left = false;
   /** @internal */ readonly trust: Trust;
   private readonly abort: AbortController;
-  /** @internal that nothing may start after; timers come late where the event loop is blocked */ deadline = Infinity;
+  /** @internal that nothing may start after; timers come late where the event loop is blocked */ deadline: Trust | undefined;
   /** @internal effects that run */ running = 0;
   private standing = 0; // effects of which nothing says that they did not happen
   private word: unknown; // that the last effect was left with
@@ -452,7 +497,7 @@ export class Flight {
   private async run<T>(call: (f: Flight) => Promise<T> | T): Promise<T> {
     const over = this.left ? "the callback has ended" : this.trust.left() <= 0 ? "the lease is lost"
       : this.signal.aborted ? textOf(this.signal.reason)
-      : performance.now() >= this.deadline ? "the attempt's time-out is over" : "";
+      : this.deadline && this.deadline.left() <= 0 ? "the attempt's time-out is over" : "";
     if (over) throw new LeaseLost(`${this.key}: ${over}: the effect must not be started`, "lease_lost", {}, this.signal.reason);
     this.sent = true;
     this.running++;
@@ -505,9 +550,9 @@ interface Answer { json: Json; sent: Sent }
 /** An attempt that is open for this client, or a look-up: its session is renewed until it ends. */
 class Attempt {
   readonly flight: Flight;
-  private readonly client: Client;
+  private readonly trip: Trip<any>;
   private readonly session: string;
-  private readonly nonce: string;
+  private readonly digest: string; // of what is open under the session, as far as is known
   private readonly every: number;
   private readonly verify: boolean;
   private readonly abort = new AbortController();
@@ -515,25 +560,29 @@ class Attempt {
   private readonly timers = new Set<NodeJS.Timeout>();
   private over = false;
 
-  constructor(client: Client, answer: Answer, nonce: string, policy: Json) {
-    this.client = client;
-    this.session = answer.json["session"];
-    this.nonce = nonce;
-    this.every = Math.max(answer.json["renew_every_ms"] || 1000, 50);
+  /** since is when its time-out begins. */
+  constructor(trip: Trip<any>, answer: Answer, policy: Json, since: Sent) {
+    const { json, sent } = answer;
+    this.trip = trip;
+    this.session = json["session"];
+    const attempts = json["decision"] === "proceed" ? `${trip.nonce.id} ${json["attempt"]}\n` : "";
+    this.digest = createHash("sha256").update(attempts).digest("hex").slice(0, 32);
+    this.every = Math.max(json["renew_every_ms"] || 1000, 50);
     this.verify = policy["recovery"] === "verify";
-    this.trust.extend(answer.sent, answer.json["trust_ms"]);
-    this.flight = new Flight(answer.json, this.trust, this.abort);
-    this.flight.deployment = client.at(answer.json["deployment"]);
+    this.trust.extend(sent, json["trust_ms"]);
+    this.flight = new Flight(json, this.trust, this.abort);
+    this.flight.deployment = trip.client.at(json["deployment"]);
     const timeout: number = policy["attempt_timeout_ms"] ?? 0;
     if (timeout > 0) {
-      this.flight.deadline = performance.now() + timeout;
-      this.after(timeout, () => this.abort.abort(new Error("the attempt's time-out is over")));
+      const deadline = (this.flight.deadline = new Trust());
+      deadline.extend(since, timeout);
+      this.after(deadline.left(), () => this.abort.abort(new Error("the attempt's time-out is over")));
     }
     this.watch();
     this.after(this.every, () => void this.renew());
   }
 
-  get mayStart(): boolean { return this.trust.left() > 0; }
+  get mayStart(): boolean { return this.trust.left() > 0 && (this.flight.deadline?.left() ?? Infinity) > 0; }
 
   private after(ms: number, then: () => void): void {
     if (this.over) return;
@@ -554,12 +603,13 @@ class Attempt {
     let pause = this.every;
     try {
       const route = `/v1/sessions/${encodeURIComponent(this.session)}/renew`;
-      const { json, sent } = await this.client.ask("POST", route, { nonces: [this.nonce] },
+      const { json, sent } = await this.trip.client.ask("POST", route, { open_digest: this.digest },
         { has: "trust_ms", timeoutMs: Math.max(this.every / 2, 1000), tries: 1 });
       this.trust.extend(sent, json["trust_ms"]);
       if ((json["cancel_requested"] ?? []).includes(this.flight.flightId)) {
         this.abort.abort(new Error("cancellation was requested"));
       }
+      for (const attempt of json["open"] ?? []) await this.trip.answerFor(attempt);
     } catch (e) {
       if (e instanceof LeaseLost) {
         this.trust.lose();
@@ -607,9 +657,11 @@ async function until<T>(signal: AbortSignal | undefined, p: Promise<T>): Promise
   }
 }
 
-/** One call of once: as many legs as the answers say. */
+/** One call of once: as many attempts as the answers say. */
 class Trip<T> {
-  private readonly client: Client;
+  readonly client: Client;
+  nonce: Nonce; // the newest one
+  private readonly nonces = new Map<string, Nonce>(); // by id
   private readonly request: Json;
   private readonly options: OnceOptions;
   private readonly until: number;
@@ -618,11 +670,12 @@ class Trip<T> {
 
   constructor(client: Client, key: string, request: Json, options: OnceOptions) {
     this.client = client;
+    this.nonce = new Nonce(0);
     this.key = key;
     this.id = flightIdOf(key);
     this.request = request;
     this.options = options;
-    this.until = performance.now() + (options.waitMs ?? MAX_WAIT_MS);
+    this.until = performance.now() + (options.waitMs ?? WAIT_MS);
   }
 
   /** The policy that stands: the first caller's. */
@@ -632,131 +685,148 @@ class Trip<T> {
 
   private get waited(): boolean { return this.until - performance.now() < 1; }
 
+  /**
+   * For which others are waited for under one nonce, in milliseconds. Half of the time in which its effect may start, and of
+   * that in which its open may be proposed, is left for what comes then.
+   */
+  private get window(): number {
+    return Math.min(this.request["attempt_timeout_ms"] || OPEN_LIFE_MS, OPEN_LIFE_MS) / 2;
+  }
+
   private waitMs(): number {
-    return Math.trunc(Math.max(0, Math.min(this.until - performance.now(), MAX_WAIT_MS)));
+    return Math.trunc(Math.max(0, Math.min(this.until - performance.now(), Math.max(this.window, MIN_WAIT_MS))));
   }
 
   async fly(act: (f: Flight) => Promise<T> | T): Promise<Result<T>> {
-    for (let legs = 1; ; legs++) {
-      if (legs > 1) await this.pause(Math.min(20 * legs, 1000));
-      const nonce = randomBytes(16).toString("base64url");
-      let answer: Answer;
-      try {
-        answer = await this.open(nonce);
-      } catch (e) {
-        if ((e instanceof LeaseLost || e instanceof Fenced) && !this.waited && !this.options.signal?.aborted) continue;
-        throw e;
-      }
-      if (answer.json["decision"] === "replay") return this.settle(answer.json["flight"]);
-      const attempt = new Attempt(this.client, answer, nonce, this.policyOf(answer));
-      try {
-        const result = attempt.mayStart ? await this.act(attempt.flight, act) : await this.decline(attempt.flight);
-        if (result) return result;
-      } finally {
-        attempt.end();
-      }
-    }
-  }
-
-  private async pause(ms: number): Promise<void> {
-    await until(this.options.signal, sleep(ms, undefined, this.options.signal ? { signal: this.options.signal } : {}));
-  }
-
-  /** Asks until the flight may be flown, is over, or the wait is. The nonce makes repeats harmless. */
-  private async open(nonce: string): Promise<Answer> {
-    const request: Json = { ...this.request, nonce, owner: this.client.owner() };
-    let onItsWay = false;
     try {
-      await this.client.connect(this.options.signal);
       for (;;) {
-        const asked = performance.now();
-        const wait = (request["wait_ms"] = this.waitMs());
+        const opened = await this.open();
+        if (!(opened instanceof Attempt)) return this.settle(opened);
+        this.nonce.state = "held";
         try {
-          onItsWay = true;
-          let answer = await this.askOpen("/v1/flights:open", request);
-          if (answer.json["decision"] === "verify") answer = await this.look(answer, request);
-          if (["proceed", "replay"].includes(answer.json["decision"])) return answer;
-          const unknown = `the server decided ${answer.json["decision"]}, which this client does not know: nothing was run; ` +
-            "take a newer client";
-          throw Object.assign(new FlightdError(unknown, "internal"), { unsure: true });
-        } catch (e) {
-          if (!(e instanceof Busy) || this.waited) throw e;
-          onItsWay = e.unsure;
-          // A server that did not wait knows that it cannot be yet. It is not asked at once.
-          const left = wait - (performance.now() - asked);
-          if (left > 0) await this.pause(Math.min(Math.max(e.retryAfterMs, 20), 1000, left));
+          const result = await this.act(opened.flight, act);
+          if (result) return result;
+        } finally {
+          opened.end();
         }
       }
     } catch (e) {
-      // What was given up may still be carried out; nobody else would ever say that nothing was sent. The reason of a signal is
-      // no server's word about it, also where it is that of the flight around this one.
-      const told = e instanceof FlightdError && e !== this.options.signal?.reason;
-      if (onItsWay && (told ? e.unsure : true)) void this.stray(request);
+      this.giveUp();
       throw e;
     }
   }
 
-  private async askOpen(route: string, request: Json): Promise<Answer> {
-    try {
-      return await this.client.ask("POST", route, request,
-        { has: "decision", about: this.id, nonce: request["nonce"], timeoutMs: request["wait_ms"] + TRY_MS, signal: this.options.signal });
-    } catch (e) {
-      if (e instanceof Failed && e.problem["flight"]?.id === this.id) { // a flight that ended badly is an answer, too
-        return { json: { decision: "replay", flight: e.problem["flight"] }, sent: now() };
+  private newNonce(): void {
+    this.nonce = new Nonce(this.client.ledgerMs());
+    this.nonces.set(this.nonce.id, this.nonce);
+  }
+
+  /** Asks until the callback may run, the flight is over (then it gives the flight), or the wait is. */
+  private async open(): Promise<Attempt | Json> {
+    await this.client.connect(this.options.signal);
+    this.newNonce();
+    for (let lost = 0; ;) { // so many opens in a row came to nothing
+      const wait = this.waitMs();
+      const asked = performance.now();
+      try {
+        let answer = await this.askOpen("/v1/flights:open", this.request);
+        if (answer.json["decision"] === "verify") answer = await this.look(answer);
+        if (answer.json["decision"] === "replay") return answer.json["flight"];
+        if (answer.json["decision"] !== "proceed") {
+          throw new FlightdError(`the server decided ${answer.json["decision"]}, which this client does not know: nothing was run; ` +
+            "take a newer client", "internal");
+        }
+        const attempt = new Attempt(this, answer, this.policyOf(answer), this.nonce.made);
+        if (attempt.mayStart) return attempt;
+        attempt.end();
+        throw new LeaseLost(`${this.key}: the right to start was lost before the effect was sent`, "lease_lost");
+      } catch (e) {
+        if (!(e instanceof Busy || e instanceof LeaseLost || e instanceof Fenced || e instanceof Unavailable)) throw e;
+        this.options.signal?.throwIfAborted();
+        lost = e instanceof Busy ? 0 : lost + 1;
+        const expired = e.code === "open_expired" && lost <= 3; // ledger time was estimated wrongly; now it is known
+        if (!expired && (e instanceof Unavailable || this.waited)) throw e;
+        if (!(e instanceof Busy) || now().mono - this.nonce.made.mono >= this.window) this.giveUp();
+        // A server that did not wait knows that it cannot be yet: it is not asked at once.
+        const pause = e instanceof Busy ? Math.min(Math.max(e.retryAfterMs, 20), wait - (performance.now() - asked)) : 20 * lost;
+        if (pause > 0) await until(this.options.signal, sleep(Math.min(pause, 1000), undefined, { signal: this.options.signal }));
+        if (this.nonce.state !== "awaited") this.newNonce();
       }
-      throw e;
     }
   }
 
-  /** Settles an open that was given up. Where no server can be asked now, that goes on; the program does not wait for it. */
-  private async stray(request: Json): Promise<void> {
-    if (!await this.settleStray(request)) this.client.pursue(() => this.settleStray(request));
-  }
-
-  /** Asks for the answer of an open once more, and gives back what it opened. False: nobody could say what became of it. */
-  private async settleStray(request: Json): Promise<boolean> {
-    const bounds = { timeoutMs: 5000, patienceMs: 5000 };
-    const again = { ...request, wait_ms: STRAY_WAIT_MS };
-    const ask = (): Promise<Answer> => this.client.ask("POST", "/v1/flights:open", again,
-      { has: "decision", about: this.id, nonce: request["nonce"], ...bounds });
+  /** Sends an open, or a verdict, which is answered like one, and notes where the answer is final. */
+  private async askOpen(route: string, request: Json): Promise<Answer> {
+    const { nonce } = this;
+    const wait = this.waitMs();
+    const body = { ...request, nonce: nonce.text, not_after: nonce.notAfter, owner: this.client.owner(), wait_ms: wait };
+    let answer: Answer;
     try {
-      const { json } = await ask().catch((e) => {
-        if (e instanceof Busy) return ask(); // who came behind the first one may have been before this one; now it is known
-        throw e;
-      });
-      if (json["decision"] === "verify") await this.letGo(json);
-      if (json["decision"] !== "proceed") return true;
-      const error = "its caller gave up before it was answered";
-      const report = { fencing_token: json["fencing_token"], outcome: "not_done", error };
-      await this.client.ask("POST", `/v1/flights/${json["flight_id"]}/report`, report, { has: "state", ...bounds });
-      return true;
+      answer = await this.client.ask("POST", route, body,
+        { has: "decision", about: this.id, nonce: nonce.text, timeoutMs: wait + TRY_MS, signal: this.options.signal });
     } catch (e) {
-      return e instanceof Busy || !(e instanceof FlightdError && e.unsure || taking(e) === "later");
+      if (!(e instanceof FlightdError) || e === this.options.signal?.reason) throw e; // no server has answered
+      const alone = nonce.alone && !e.unsure;
+      nonce.alone = false;
+      if (isFinal(e, alone)) nonce.state = "final";
+      if (!(e instanceof Failed) || e.problem["flight"]?.id !== this.id) throw e;
+      answer = { json: { decision: "replay", flight: e.problem["flight"] }, sent: nonce.made }; // it ended badly
+    }
+    if (answer.json["decision"] === "replay") nonce.state = "final";
+    return answer;
+  }
+
+  /** Abandons what was asked for and will not be used: nobody else would ever say that nothing was sent. */
+  private giveUp(): void {
+    for (const nonce of this.nonces.values()) {
+      if (nonce.state !== "awaited") continue;
+      nonce.state = "given up";
+      this.client.pursue(() => this.abandon(nonce));
     }
   }
 
-  /** Ends the session of a look-up that nobody makes, so that others may look. */
-  private async letGo(answer: Json): Promise<void> {
-    await this.client.ask("POST", `/v1/sessions/${encodeURIComponent(answer["session"])}/close`, {},
-      { has: "", timeoutMs: 5000, patienceMs: 5000 });
+  /** Says that nothing was sent under a nonce, and that nothing will be. False: no server has taken it yet. */
+  private async abandon(nonce: Nonce): Promise<boolean> {
+    const { action, id } = this.request;
+    const body = { action, id, nonce: nonce.text, not_after: nonce.notAfter, reason: "its caller gave up before the effect" };
+    try {
+      await this.client.ask("POST", "/v1/flights:abandon", body, { has: "{}", timeoutMs: 5000, patienceMs: 5000 });
+      return true;
+    } catch (e) { // also an answer that nobody can read
+      return taking(e) === "refused";
+    }
   }
 
-  /** Asks the provider what happened and brings the verdict, which is answered like an open. */
-  private async look(answer: Answer, request: Json): Promise<Answer> {
+  /** Does what is due for an attempt that a renewal lists as open. */
+  async answerFor(attempt: Json): Promise<void> {
+    const nonce = this.nonces.get(attempt["nonce"]);
+    const due = dueFor(nonce?.state ?? "unknown");
+    if (due === "abandon" && nonce) this.client.pursue(() => this.abandon(nonce));
+    if (due !== "report") return;
+    const report = { fencing_token: attempt["fencing_token"], key: attempt["key"], outcome: "unknown",
+      error: "its caller knows nothing of it any more" };
+    await this.client.ask("POST", `/v1/flights/${attempt["flight_id"]}/report`, report, { has: "state", timeoutMs: 1000, tries: 1 });
+  }
+
+  /** Asks the provider what happened and brings the verdict, which is answered like an open, under a new nonce. */
+  private async look(answer: Answer): Promise<Answer> {
     const lookUp = this.options.lookUp;
     if (!lookUp) {
-      await this.letGo(answer.json).catch(() => undefined); // it ends by its time to live, then
       throw new InDoubt(`${this.key}: an effect of unknown outcome must be looked up at the provider; pass lookUp`,
         "in_doubt", answer.json);
     }
-    const policy = this.policyOf(answer);
-    const bound: number = policy["attempt_timeout_ms"] || LOOK_MS;
+    const looked = this.nonce;
+    const bound: number = this.policyOf(answer)["attempt_timeout_ms"] || LOOK_MS;
     const named = { ...answer, json: { key: this.key, ...answer.json } };
-    const attempt = new Attempt(this.client, named, request["nonce"], { attempt_timeout_ms: bound });
+    const attempt = new Attempt(this, named, { attempt_timeout_ms: bound }, now());
     attempt.flight.leave(); // a look-up starts nothing
     const hung = attempt.in(bound + HUNG_MS);
     try {
-      return await this.bringVerdict(answer, request, await Promise.race([this.findOut(lookUp, attempt.flight), hung]));
+      const found = await Promise.race([this.findOut(lookUp, attempt.flight), hung]);
+      this.newNonce();
+      const opened = await this.askOpen(`/v1/flights/${this.id}/verdict`, this.verdictOf(answer, found));
+      looked.state = "final";
+      return opened;
     } finally {
       attempt.end();
     }
@@ -771,30 +841,16 @@ class Trip<T> {
     }
   }
 
-  private async bringVerdict(answer: Answer, request: Json, found: Found): Promise<Answer> {
-    const verdict: Json = { probe: answer.json["probe"], nonce: request["nonce"], owner: request["owner"], result: "unknown" };
-    if (request["ttl_ms"] !== undefined) verdict["ttl_ms"] = request["ttl_ms"];
+  private verdictOf(answer: Answer, found: Found): Json {
+    const verdict: Json = { probe: answer.json["probe"], result: "unknown" };
+    if (this.request["ttl_ms"] !== undefined) verdict["ttl_ms"] = this.request["ttl_ms"];
     if (found?.happened === true) {
       const { contentType, body } = encode(found.value);
       Object.assign(verdict, bodyFields(found.externalId ?? "", contentType, body), { result: "happened" });
     } else if (found?.happened === false) {
       verdict["result"] = "not_happened";
     }
-    verdict["wait_ms"] = this.waitMs();
-    return this.askOpen(`/v1/flights/${this.id}/verdict`, verdict);
-  }
-
-  /** Gives back an attempt whose trust was over before anything was started. */
-  private async decline(f: Flight): Promise<undefined> {
-    const error = "the right to start was lost before the effect was sent";
-    try {
-      await this.client.record(f, { fencing_token: f.fencingToken, outcome: "not_done", error }, undefined);
-    } catch (e) {
-      if (e instanceof Unrecorded) throw new Unavailable(e.message, "unreachable", {}, e);
-      if (!(e instanceof Fenced)) throw e;
-    }
-    if (this.waited) throw new LeaseLost(`${f.key}: ${error}`, "lease_lost");
-    return undefined;
+    return verdict;
   }
 
   /** Runs the callback and reports how it ended. undefined: it may be opened again. */
@@ -829,7 +885,7 @@ class Trip<T> {
   }
 
   private reportOf(f: Flight, outcome: string, value: unknown, error: unknown): Json {
-    const report: Json = { fencing_token: f.fencingToken, outcome };
+    const report: Json = { fencing_token: f.fencingToken, key: f.key, outcome };
     if (error !== undefined) report["error"] = cut(textOf(error));
     if (outcome === "succeeded" || outcome === "refused") {
       const { contentType, body } = outcome === "succeeded" ? encode(value) : plain((error as Error).message);
@@ -925,7 +981,8 @@ export class Client {
   private connecting: Promise<void> | undefined;
   private drainer: NodeJS.Timeout | undefined;
   private closed = false;
-  private readonly strays: { until: number; settle: () => Promise<boolean> }[] = [];
+  private ledger = { ms: 0, at: now() }; // its time, and when that was said
+  private readonly abandons: { until: number; abandon: () => Promise<boolean> }[] = [];
   private pursuing = false;
 
   /** address: one server or several, separated by commas, tried in turn; FLIGHTD_ADDR, else http://127.0.0.1:7420 */
@@ -1032,7 +1089,7 @@ export class Client {
             }
           } else {
             turns = 0;
-            unsure ||= ["internal", "unreachable"].includes(e.code);
+            unsure = true;
           }
           failure = e;
         } else {
@@ -1070,6 +1127,7 @@ export class Client {
       method, headers, signal, redirect: "manual", ...(body ? { body: typeof body === "string" ? body : JSON.stringify(body) } : {}),
     });
     const data = Buffer.from(await answer.arrayBuffer());
+    this.noteLedgerMs(answer.headers.get("Flightd-Ledger-Time"));
     if (answer.status >= 300 || (o.has && !has(data, route, o))) {
       throw refusal(answer.status, answer.headers.get("Retry-After") ?? "", data.toString(), server, askedOf(route, o));
     }
@@ -1086,31 +1144,50 @@ export class Client {
     this.connecting ??= (async () => {
       const { json } = await this.ask("GET", "/version", undefined, { has: "version" });
       this.deployment = json["deployment"] || "-";
+      this.noteLedgerMs(json["ledger_time"]);
       if ((await this.spool.names()).length > 0) void this.drainRounds().catch(() => undefined);
     })().finally(() => { this.connecting = undefined; });
     await until(signal, this.connecting);
   }
 
+  /** Takes note of the ledger's time, which every answer of flightd has. The newest one counts, also where time goes back with it. */
+  private noteLedgerMs(ms: unknown): void {
+    if (/^\d+$/.test(String(ms))) this.ledger = { ms: Number(ms), at: now() };
+  }
+
   /**
-   * Goes on with an open that was given up, and of which no server could say what became, one by one, for as long as the
-   * program and this client live: with its session it would end in doubt.
+   * Estimates the ledger's time. A wrong estimate costs one more request, since an open that comes too late opens nothing.
    * @internal
    */
-  pursue(settle: () => Promise<boolean>): void {
-    this.strays.push({ until: performance.now() + STRAY_MS, settle });
-    if (this.strays.length > STRAYS) this.strays.shift();
-    if (!this.pursuing) void this.pursueAll();
+  ledgerMs(): number {
+    const { ms, at } = this.ledger;
+    const { mono, boot } = now();
+    return Math.trunc(ms + Math.max(mono - at.mono, boot - at.boot - COARSE_MS));
+  }
+
+  /**
+   * Sends an abandon until it is answered, for as long as the program and this client live: with its session the attempt
+   * would end in doubt. The end of the program waits for the first try alone.
+   * @internal
+   */
+  pursue(abandon: () => Promise<boolean>): void {
+    void abandon().then((taken) => {
+      if (taken) return;
+      this.abandons.push({ until: performance.now() + PURSUIT_MS, abandon });
+      if (this.abandons.length > PURSUED) this.abandons.shift();
+      if (!this.pursuing) void this.pursueAll();
+    });
   }
 
   private async pursueAll(): Promise<void> {
     this.pursuing = true;
     for (let pause = 100; ;) {
       await sleep(pause, undefined, { ref: false });
-      const one = this.closed ? undefined : this.strays.shift();
+      const one = this.closed ? undefined : this.abandons.shift();
       if (!one) break;
-      const settled = await one.settle();
-      pause = settled ? 0 : Math.min(2 * pause + 100, 2000);
-      if (!settled && performance.now() < one.until) this.strays.push(one);
+      const taken = await one.abandon();
+      pause = taken ? 0 : Math.min(2 * pause + 100, 2000);
+      if (!taken && performance.now() < one.until) this.abandons.push(one);
     }
     this.pursuing = false;
   }
