@@ -156,7 +156,7 @@ func line(ctx context.Context, o options, dir string) (all []contestant, closeAl
 		{name: rawBatched, once: raw.batched, tidy: raw.tidy},
 		{name: "claims alone", once: rooms.claim, tidy: raw.tidy},
 		{name: "open and report alone", once: rooms.record},
-		{name: "claim, open and report, nothing else", note: "new", once: rooms.inTurn, tidy: raw.tidy},
+		{name: "claim beside open, and report, nothing else", note: "new", once: rooms.bare, tidy: raw.tidy},
 		{name: "two empty requests over HTTP", once: nothing.twice},
 		{name: "executor.Do, new keys", note: "new", once: fd.fresh(fd.local)},
 		{name: "caller-run over HTTP, new keys", note: "new", once: fd.fresh(fd.remote)},

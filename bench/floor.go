@@ -4,24 +4,29 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
+
+	"github.com/flightd/flightd/flight"
 )
 
 // What a flight cannot cost less than, as long as it is made of these parts.
 
-// inTurn is a claim, an open and a report, one after the other, with nothing of the executor around them.
-func (p *parts) inTurn(ctx context.Context, n uint64) error {
-	c := call(orderKey("turn", n))
-	right, err := p.session.TryAcquire(ctx, c.Key)
+// bare is a claim beside an open, and then a report, with nothing of the executor around them.
+func (p *parts) bare(ctx context.Context, n uint64) error {
+	c := call(orderKey("bare", n))
+	held, err := p.session.Reserve(ctx, c.Key, flight.Nonce{1})
 	if err != nil {
 		return err
 	}
-	defer right.Release()
-	return p.fly(ctx, c, right.Claim())
+	defer held.Release()
+	claimed := make(chan error, 1)
+	go func() { claimed <- held.Claim(ctx) }()
+	return errors.Join(p.fly(ctx, c, held.Session()), <-claimed)
 }
 
 // Lengths of a usual request and its answer, without what the server adds by itself.

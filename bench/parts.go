@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"path/filepath"
 
@@ -15,7 +14,7 @@ import (
 
 // parts are the two rooms below the executor, each by itself: they show where a flight's time goes.
 type parts struct {
-	desk    *lease.Desk
+	desk    *lease.Lessor
 	session lease.Session
 	store   *clusterstore.Store
 }
@@ -23,15 +22,13 @@ type parts struct {
 // noPast is a guard that knows nothing of an etcd's past.
 type noPast struct{}
 
-func (noPast) Epoch() uint32      { return 1 }
-func (noPast) MaxRevision() int64 { return 0 }
+func (noPast) Epoch() uint32   { return 1 }
+func (noPast) Counter() uint64 { return 0 }
 
 func openParts(ctx context.Context, dir string, raw *rawPath) (*parts, error) {
 	p := &parts{}
-	var boot lease.Boot
-	_, _ = rand.Read(boot[:]) // it never fails: it ends the program first
 	var err error
-	if p.desk, err = etcdlease.New(etcdlease.Config{Client: raw.client, Server: raw.member.Server, Deployment: "bench", Boot: boot, Node: "bench", Guard: noPast{}}); err != nil {
+	if p.desk, err = etcdlease.New(etcdlease.Config{Client: raw.client, Server: raw.member.Server, Deployment: "bench", Node: "bench", Guard: noPast{}}); err != nil {
 		return nil, err
 	}
 	if p.session, err = p.desk.NewSession(ctx, lease.Spec{Owner: "bench", Kept: true}); err != nil {
@@ -57,27 +54,27 @@ func (p *parts) close() {
 
 // claim is one claim, let go in the background.
 func (p *parts) claim(ctx context.Context, n uint64) error {
-	right, err := p.session.TryAcquire(ctx, orderKey("claim", n))
+	held, err := p.session.Reserve(ctx, orderKey("claim", n), flight.Nonce{1})
 	if err != nil {
 		return err
 	}
-	right.Release()
-	return nil
+	defer held.Release()
+	return held.Claim(ctx)
 }
 
 // record is one Open and one Report.
 func (p *parts) record(ctx context.Context, n uint64) error {
-	return p.fly(ctx, call(orderKey("record", n)), flight.Claim{Epoch: p.store.Header().LeaseEpoch, Revision: int64(n), Session: "bench"})
+	return p.fly(ctx, call(orderKey("record", n)), flight.Session{Epoch: p.store.Header().LeaseEpoch, Revision: int64(n), ID: "bench"})
 }
 
 func orderKey(name string, n uint64) flight.Key {
 	return flight.MustKey(fmt.Sprintf("bench/%s/order-%d", name, n))
 }
 
-// fly opens the call's flight under a claim and reports it.
-func (p *parts) fly(ctx context.Context, c effect.Call, claim flight.Claim) error {
+// fly opens the call's flight under a session and reports it.
+func (p *parts) fly(ctx context.Context, c effect.Call, session flight.Session) error {
 	open := &flight.Open{
-		Key: c.Key, Submission: c.Submission, Claim: claim,
+		Key: c.Key, Submission: c.Submission, Session: session,
 		Nonce: flight.Nonce{1}, NotAfter: p.store.Now().Add(flight.MaxOpenLife / 2), Owner: "bench", StoreEpoch: p.store.Header().StoreEpoch,
 	}
 	reply, err := p.store.Propose(ctx, open)

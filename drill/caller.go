@@ -43,7 +43,7 @@ type CallerConfig struct {
 	PauseAt crashpoint.Point
 	// Crash is where it dies.
 	Crash *crashpoint.Set
-	// WatchOpen puts a relay between the caller and flightd, which passes after-claim when an open has left.
+	// WatchOpen puts a relay between the caller and flightd, which passes during-open when an open has left.
 	WatchOpen bool
 
 	In     io.Reader
@@ -69,7 +69,7 @@ func RunCaller(ctx context.Context, cfg CallerConfig) error {
 	}
 	server := cfg.Server
 	if cfg.WatchOpen {
-		relay, err := startRelay(cfg.Server, func() { c.path.pass(crashpoint.AfterClaim, 0, nil) })
+		relay, err := startRelay(cfg.Server, func() { c.path.pass(crashpoint.DuringOpen, 0, nil) })
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (c *caller) act(ctx context.Context, server string) error {
 		defer cancel()
 		_ = fd.Close(ctx) // what could not be reported is in the spool
 	}()
-	c.path.pass(crashpoint.BeforeClaim, 0, nil)
+	c.path.pass(crashpoint.BeforeOpen, 0, nil)
 	result, err := fd.Do(ctx, call, c.createTicket)
 	if err != nil {
 		return c.path.end(err)

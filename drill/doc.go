@@ -10,8 +10,8 @@
 // # Where the points are
 //
 //	point          the caller dies, or stops for the drill       flightd dies
-//	before-claim   before it asks for the flight                 before it claims the key in etcd
-//	after-claim    when its :open has left and is not answered   after it has claimed the key, before the ledger knows
+//	before-open    before it asks for the flight                 before it asks etcd for the claim and the ledger for the attempt
+//	during-open    when its :open has left and is not answered   when the claim is on its way, before the ledger is asked
 //	after-open     when it was told to act                       after the ledger has the attempt, before it says so
 //	before-send    with the request built, before it is dialled  when the caller stands there
 //	after-effect   when the CRM's answer comes, unread           when the caller stands there

@@ -84,7 +84,7 @@ func (p *play) caller(o callerOptions) (*voice, error) {
 	if o.pause != "" {
 		args = append(args, "--pause-at", string(o.pause))
 	}
-	if o.crash == crashpoint.AfterClaim {
+	if o.crash == crashpoint.DuringOpen {
 		args = append(args, "--watch-open")
 	}
 	proc, err := start(p.binary, "caller", p.log(), o.crash, args...)

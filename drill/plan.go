@@ -79,7 +79,7 @@ func (r Run) flightdDies() bool { return r.Victim == Flightd || r.Victim == Both
 // stands at one of its own.
 func (r Run) flightdsOwn() bool {
 	switch r.Point {
-	case crashpoint.BeforeClaim, crashpoint.AfterClaim, crashpoint.AfterOpen:
+	case crashpoint.BeforeOpen, crashpoint.DuringOpen, crashpoint.AfterOpen:
 		return r.flightdDies()
 	case crashpoint.BeforeReport, crashpoint.AfterReport, crashpoint.BeforeRelease:
 		return r.Victim == Flightd

@@ -40,14 +40,14 @@ func TestSelect(t *testing.T) {
 		{[]string{"after-effect", "drop"}, 12},
 		{[]string{"after-effect", "verify"}, 3},
 		{[]string{"caller", "hold"}, len(crashpoint.All())},
-		{[]string{"both", "flightd", "before-claim", "resend", "hold"}, 4},
+		{[]string{"both", "flightd", "before-open", "resend", "hold"}, 4},
 	} {
 		runs, err := Select(Plan(), test.words)
 		require.NoError(t, err)
 		require.Len(t, runs, test.want, "%v", test.words)
 	}
 	_, err := Select(Plan(), []string{"after-lunch"})
-	require.ErrorContains(t, err, `"after-lunch" selects nothing; the words are caller, flightd, both, before-claim`)
+	require.ErrorContains(t, err, `"after-lunch" selects nothing; the words are caller, flightd, both, before-open`)
 	_, err = Select(Plan(), []string{"caller", "drop"})
 	require.EqualError(t, err, "no run is all of caller, drop")
 	_, err = Select(Plan(), []string{""})

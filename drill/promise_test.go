@@ -66,7 +66,7 @@ func TestKeptPromisesPass(t *testing.T) {
 		Results: []Outcome{receipt(1, "executed"), receipt(1, "replayed")}, Receipts: []Outcome{receipt(1, "")},
 		History: []client.Event{opened(1), reported(1, "succeeded")},
 	}
-	require.Empty(t, Check(Run{Recovery: "hold", Victim: Flightd, Point: crashpoint.BeforeClaim}, undisturbed))
+	require.Empty(t, Check(Run{Recovery: "hold", Victim: Flightd, Point: crashpoint.BeforeOpen}, undisturbed))
 }
 
 func TestBrokenPromisesAreFound(t *testing.T) {

@@ -16,7 +16,6 @@ type leases struct {
 	commit   prometheus.Histogram
 	failed   prometheus.Counter
 	renewals prometheus.Counter
-	strays   prometheus.Counter
 	refused  prometheus.Gauge
 }
 
@@ -27,7 +26,6 @@ func newLeases(in factory) leases {
 		commit:   in.histogram("lease_commit_duration_seconds", "One transaction of claims and releases with etcd.", writes()),
 		failed:   in.counter("lease_commit_failures_total", "Such transactions that etcd did not carry out, or did not answer."),
 		renewals: in.counter("lease_renewal_failures_total", "Renewals of sessions that etcd did not answer."),
-		strays:   in.counter("lease_strays_removed_total", "Claims of this process that nobody in it owned any more."),
 		refused:  in.gauge("leases_refused", "1 while no claims are made because etcd lost its past, or is another deployment's."),
 	}
 	for _, reason := range lease.LostReasons() {
@@ -39,12 +37,12 @@ func newLeases(in factory) leases {
 // Leases counts what the lease side tells, and passes it on to also.
 func (m *Metrics) Leases(also lease.Events) lease.Events {
 	l, e := &m.leases, also
-	e.TermEnded = func(id flight.SessionID, cause error, claims int) {
+	e.SessionEnded = func(id flight.SessionID, cause error, leases int) {
 		if lost := l.lost[lease.LostReason(cause)]; lost != nil {
-			lost.Add(float64(claims))
+			lost.Add(float64(leases))
 		}
-		if also.TermEnded != nil {
-			also.TermEnded(id, cause, claims)
+		if also.SessionEnded != nil {
+			also.SessionEnded(id, cause, leases)
 		}
 	}
 	e.Committed = func(ops int, took time.Duration, err error) {
@@ -57,7 +55,6 @@ func (m *Metrics) Leases(also lease.Events) lease.Events {
 		}
 	}
 	e.RenewFailed = counted3(l.renewals, also.RenewFailed)
-	e.Stray = counted2(l.strays, also.Stray)
 	e.Refused = func(err error) {
 		l.refused.Set(oneIf(err != nil))
 		if also.Refused != nil {

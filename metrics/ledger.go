@@ -36,7 +36,7 @@ func newRaft(in factory) raft {
 		expired:   in.counter("flights_expired_total", "Flights whose retention this node ended."),
 		spooled:   in.counter("reports_spooled_total", "Reports that went to this node's disk because the ledger did not take them in time."),
 		unspooled: in.counter("reports_unspooled_total", "Reports from this node's disk that the ledger took at last."),
-		damaged:   in.counter("report_spool_damaged_total", "Files of the spool that could not be read, or are of a flight that the ledger does not know, and were put aside."),
+		damaged:   in.counter("report_spool_damaged_total", "Files of the spool that could not be read, and were put aside."),
 	}
 }
 

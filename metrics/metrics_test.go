@@ -71,10 +71,9 @@ func everything(m *Metrics, key flight.Key) {
 	ex.Fenced(key, 1)
 	ex.Overlap(key)
 	ex.SweepFailed(errors.New(key.String()))
-	le.TermEnded("ses_"+flight.SessionID(key.BusinessID()), lease.ErrLost, 3)
+	le.SessionEnded("ses_"+flight.SessionID(key.BusinessID()), lease.ErrLost, 3)
 	le.Committed(2, time.Millisecond, errors.New(key.String()))
 	le.RenewFailed("", 0, nil)
-	le.Stray(key, flight.Claim{})
 	st.Appended(1, time.Millisecond)
 	st.Applied(1, 2, time.Millisecond)
 	st.Snapshot(7, time.Second, nil)
@@ -225,7 +224,7 @@ func TestResultsAreKnown(t *testing.T) {
 
 func TestLossesAreCountedByReason(t *testing.T) {
 	m := New(Config{})
-	ended := m.Leases(lease.Events{}).TermEnded
+	ended := m.Leases(lease.Events{}).SessionEnded
 	ended("s", lease.ErrClosed, 5)
 	ended("s", lease.ErrLost, 2)
 	ended("s", &lease.RegressedError{}, 3)

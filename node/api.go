@@ -15,9 +15,9 @@ import (
 
 // api makes the handler of requests.
 func (n *node) api() http.Handler {
-	desk, book := n.exec.Desk(), door{ledger{n.store}, &n.events}
+	book := door{ledger{n.store}, &n.events}
 	return httpapi.New(httpapi.Config{
-		Desk: desk, Sessions: desk, Ledger: book, Feed: book, Tallies: book, Operator: book, Ready: n.readiness, About: n.about, Dev: true, Logger: n.cfg.Logger,
+		Remote: n.remote, Ledger: book, Feed: book, Tallies: book, Operator: book, Ready: n.readiness, About: n.about, Dev: true, Logger: n.cfg.Logger,
 		Metrics: n.metrics.Handler(),
 		Version: wire.Version{Version: n.cfg.Version, Deployment: n.store.Header().Deployment},
 	})

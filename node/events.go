@@ -26,8 +26,8 @@ func (n *node) executorEvents() executor.Events {
 		Overlap: func(key flight.Key) {
 			log.Error("evidence of a second effect", "key", key.String(), "look", "flightd why "+key.String())
 		},
-		Recovered: func(key flight.Key, attempt uint32, decision flight.Decision) {
-			log.Warn("the holder of an attempt is gone", "key", key.String(), "attempt", attempt, "decision", decision.String())
+		Recovered: func(key flight.Key, attempt uint32, state flight.State) {
+			log.Warn("the session of an attempt has ended", "key", key.String(), "attempt", attempt, "state", state.String())
 		},
 		SweepFailed: func(err error) { log.Warn("looking for dead holders failed; the next round tries again", "error", err) },
 	}
@@ -36,13 +36,10 @@ func (n *node) executorEvents() executor.Events {
 func (n *node) leaseEvents() lease.Events {
 	log := n.cfg.Logger
 	return lease.Events{
-		TermEnded: func(_ flight.SessionID, cause error, claims int) {
-			if why := lease.LostReason(cause); why != "" && claims > 0 {
-				log.Warn("a session is lost, and its claims with it", "claims", claims, "reason", why)
+		SessionEnded: func(_ flight.SessionID, cause error, leases int) {
+			if why := lease.LostReason(cause); why != "" && leases > 0 {
+				log.Warn("trust in a session was lost while attempts under it were open", "attempts", leases, "reason", why)
 			}
-		},
-		Stray: func(key flight.Key, _ flight.Claim) {
-			log.Warn("a claim that nobody owns any more was removed", "key", key.String())
 		},
 		Refused: func(err error) {
 			if err != nil {

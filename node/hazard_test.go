@@ -21,6 +21,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
@@ -200,8 +201,8 @@ func TestHazard35_AHalfSentRequestHoldsNoStopUp(t *testing.T) {
 	}
 }
 
-// TestHazard36_EveryLifeHasABootIDOfItsOwn: what an earlier life claimed can be told from what this one did.
-func TestHazard36_EveryLifeHasABootIDOfItsOwn(t *testing.T) {
+// TestHazard36_ARestartAdoptsNoSession: what an earlier process opened stays under that session, also for a caller that brings none.
+func TestHazard36_ARestartAdoptsNoSession(t *testing.T) {
 	data := t.TempDir()
 	in := open(t, data, nil)
 	begun(t, in.front.url(), "first-life")
@@ -214,16 +215,16 @@ func TestHazard36_EveryLifeHasABootIDOfItsOwn(t *testing.T) {
 	if err != nil || len(claims.Kvs) != 2 {
 		t.Fatalf("%v, %v", claims, err)
 	}
-	var boots [2]lease.Boot
+	var sessions [2]flight.SessionID
 	for i, kv := range claims.Kvs {
-		record, err := lease.ParseRecord(string(kv.Value))
+		value, err := lease.ParseClaimValue(string(kv.Value))
 		if err != nil {
 			t.Fatal(err)
 		}
-		boots[i] = record.Boot
+		sessions[i] = value.Session
 	}
-	if boots[0] == boots[1] {
-		t.Errorf("both lives claim as %x", boots[0])
+	if sessions[0] == sessions[1] {
+		t.Errorf("both processes claim under %s", sessions[0])
 	}
 }
 

@@ -95,11 +95,11 @@ func ledgerError(err error) error {
 	return err
 }
 
-// guard is what the lease side must not contradict.
+// guard is what the ledger knows of etcd's past.
 type guard struct{ store *clusterstore.Store }
 
 // Epoch implements lease.Guard.
 func (g guard) Epoch() uint32 { return g.store.Header().LeaseEpoch }
 
-// MaxRevision implements lease.Guard.
-func (g guard) MaxRevision() int64 { return g.store.Header().MaxRevision }
+// Counter implements lease.Guard.
+func (g guard) Counter() uint64 { return g.store.Header().Guard }

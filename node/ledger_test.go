@@ -13,7 +13,7 @@ import (
 
 // The real ledger takes the exam that the double of flightdtest takes: what is proved with the one holds for the other.
 func TestTheStoreIsALedger(t *testing.T) {
-	executortest.Run(t, func(t *testing.T) executortest.Book {
+	executortest.Run(t, func(t *testing.T) executortest.Store {
 		store, err := clusterstore.Open(t.Context(), clusterstore.Config{Dir: t.TempDir()})
 		require.NoError(t, err)
 		t.Cleanup(func() {

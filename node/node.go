@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
 	"github.com/flightd/flightd/metrics"
+	"github.com/flightd/flightd/remote"
 )
 
 // Run is the life of one node, from its birth to its death in order. It returns nil when ctx ended, ready or not, and
@@ -63,11 +63,13 @@ type node struct {
 	born  time.Time
 	parts *group
 
-	front *front
-	store *clusterstore.Store
-	etcd  *etcd
-	desk  *lease.Desk
-	exec  *executor.Executor
+	front   *front
+	store   *clusterstore.Store
+	etcd    *etcd
+	desk    *lease.Lessor
+	exec    *executor.Executor
+	remote  *remote.Service
+	sweeper *executor.Sweeper
 
 	metrics  *metrics.Metrics
 	events   executor.Events // what metrics and log are told
@@ -168,8 +170,7 @@ func (n *node) keepEtcd(ctx context.Context) error {
 	}
 }
 
-// openDesk opens the desk of leases. Its boot id is new: nothing that an earlier life of this process claimed is ever
-// taken for its own.
+// openDesk opens the access to sessions and claims in etcd.
 func (n *node) openDesk(ctx context.Context) (err error) {
 	defer func() {
 		if errors.Is(err, etcdlease.ErrUnreadable) {
@@ -179,10 +180,8 @@ func (n *node) openDesk(ctx context.Context) (err error) {
 	if err := n.checkLedger(ctx); err != nil {
 		return err
 	}
-	var boot lease.Boot
-	_, _ = rand.Read(boot[:]) // it never fails: it ends the program first
 	desk, err := etcdlease.New(etcdlease.Config{
-		Client: n.etcd.client, Server: n.etcd.member.Server, Deployment: n.store.Header().Deployment, Guard: guard{n.store}, Boot: boot, Node: "dev",
+		Client: n.etcd.client, Server: n.etcd.member.Server, Deployment: n.store.Header().Deployment, Guard: guard{n.store}, Node: "dev",
 		Events: n.metrics.Leases(n.leaseEvents()),
 	})
 	if err != nil {
@@ -208,27 +207,32 @@ func (n *node) within(ctx context.Context, stop func(context.Context) error) err
 	return stop(ctx)
 }
 
-// openExecutor makes the executor, with its session, and sets its sweeper to work. To stop it is to let running effects
-// finish and report, and then to give up its claims: the desk behind it is still there for that.
+// openExecutor makes the sweeper, the executor with its session, and the service for remote callers. To stop them is to let
+// running effects finish and report, and then to end the session: ledger and leases are stopped later, for that.
 func (n *node) openExecutor(ctx context.Context) error {
 	book := ledger{n.store}
-	exec, err := executor.New(ctx, executor.Config{
-		Ledger: book, Memory: book, Leases: n.desk, Events: n.events,
-		Crash: func(point string) { n.cfg.Crash.At(crashpoint.Point(point)) },
-	})
+	crash := func(point string) { n.cfg.Crash.At(crashpoint.Point(point)) }
+	n.sweeper = executor.NewSweeper(executor.SweeperConfig{Ledger: book, Memory: book, Sessions: n.store, Leases: n.desk, Events: n.events})
+	exec, err := executor.New(ctx, executor.Config{Ledger: book, Memory: book, Leases: n.desk, Events: n.events, Checker: n.sweeper, Crash: crash})
 	if err != nil {
 		return err
 	}
 	n.exec = exec
+	n.remote, err = remote.New(remote.Config{Ledger: book, Memory: book, Sessions: n.store, Leases: n.desk, Events: n.events, Checker: n.sweeper, Crash: crash})
+	if err != nil {
+		return err
+	}
+	n.parts.start("sweeper", func(ctx context.Context) error {
+		n.sweeper.Run(ctx)
+		return nil
+	})
 	n.parts.start("executor", func(ctx context.Context) error {
-		sweeping := make(chan struct{})
-		go func() {
-			defer close(sweeping)
-			exec.Run(ctx)
-		}()
 		<-ctx.Done()
-		<-sweeping
 		return n.within(ctx, exec.Close)
+	})
+	n.parts.start("remote callers", func(ctx context.Context) error {
+		<-ctx.Done()
+		return n.within(ctx, n.remote.Close)
 	})
 	return nil
 }

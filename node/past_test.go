@@ -90,7 +90,7 @@ func TestHazard20_ALostEtcdIsAcceptedByAPersonAlone(t *testing.T) {
 				t.Errorf("%s: the receipt: %d %s", loss.name, status, body)
 			}
 			status, body := again(t, in, "aloft")
-			if err := in.exec.Sweep(t.Context()); err != nil {
+			if err := in.sweeper.Sweep(t.Context()); err != nil {
 				t.Error(err)
 			}
 			id, err := flight.ParseID(aloft.FlightID)

@@ -69,7 +69,7 @@ func loadBatch(ctx context.Context, s *clusterstore.Store, o *options, from, to 
 	for n := from; n < to; n++ {
 		g := goodOf(o, n)
 		open := g.open(s)
-		commands = append(commands, open, g.report(flight.Token{Epoch: open.Claim.Epoch, Number: 1}))
+		commands = append(commands, open, g.report(flight.Token{StoreEpoch: open.StoreEpoch, Number: 1}))
 	}
 	replies, err := s.ProposeAll(ctx, commands)
 	if err != nil {

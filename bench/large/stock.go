@@ -66,11 +66,11 @@ func (g *good) submission() flight.Submission {
 		Policy: flight.Policy{AttemptTimeout: 30 * time.Second, Retention: g.retention}}
 }
 
-// open asks for the flight of a key that nobody used. The claim has no revision: the etcd that a node
+// open asks for the flight of a key that nobody used. The session has no revision: the etcd that a node
 // starts beside this ledger later has seen nothing yet.
 func (g *good) open(s *clusterstore.Store) *flight.Open {
 	h := s.Header()
-	return &flight.Open{Key: g.key, Submission: g.submission(), Claim: flight.Claim{Epoch: h.LeaseEpoch, Session: "7587884e2c3f1a01"},
+	return &flight.Open{Key: g.key, Submission: g.submission(), Session: flight.Session{Epoch: h.LeaseEpoch, ID: "7587884e2c3f1a01"},
 		Nonce: g.nonce, NotAfter: s.Now().Add(20 * time.Second), Owner: "worker-7:4242", StoreEpoch: h.StoreEpoch}
 }
 

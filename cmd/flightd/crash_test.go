@@ -12,7 +12,7 @@ import (
 // started again: the command runs once, its receipt is stored, and nobody has to settle anything.
 func TestDev_DiesAtEveryPointAndNothingIsLost(t *testing.T) {
 	for _, point := range []crashpoint.Point{
-		crashpoint.BeforeClaim, crashpoint.AfterClaim, crashpoint.AfterOpen,
+		crashpoint.BeforeOpen, crashpoint.DuringOpen, crashpoint.AfterOpen,
 		crashpoint.BeforeReport, crashpoint.AfterReport, crashpoint.BeforeRelease,
 	} {
 		t.Run(string(point), func(t *testing.T) {

@@ -204,7 +204,7 @@ func timeRenewals(ctx context.Context, c *client.Client) (r renewals) {
 	}()
 	for range 10 {
 		sent := time.Now()
-		if _, err := c.Renew(ctx, s.Session, nil, ""); err != nil {
+		if _, err := c.Renew(ctx, s.Session, client.RenewRequest{}); err != nil {
 			r.err = err
 			return r
 		}

@@ -120,6 +120,6 @@ func (a *app) drillCallerCommand() *cobra.Command {
 	flags.StringVar(&cfg.Recovery, "recovery", "", "resend, verify, hold or none")
 	flags.StringVar(&cfg.Spool, "spool", "", "directory for reports that wait")
 	flags.StringVar(&pause, "pause-at", "", "point at which to wait for a line on standard input")
-	flags.BoolVar(&cfg.WatchOpen, "watch-open", false, "pass after-claim when an open has left")
+	flags.BoolVar(&cfg.WatchOpen, "watch-open", false, "pass during-open when an open has left")
 	return c
 }

@@ -12,22 +12,22 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/client"
-	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/internal/wire"
+	"github.com/flightd/flightd/remote"
 )
 
-func submitted(w *httpapitest.World, n int) {
-	w.Do(&flight.Submit{Key: flight.MustKey(fmt.Sprintf("default/charge/%d", n))})
+func submitted(t *testing.T, w *httpapitest.World, n int) {
+	w.Apply(t, &flight.Submit{Key: flight.MustKey(fmt.Sprintf("default/charge/%d", n))})
 }
 
 // TestFlightsList_MoreThanAPage: the limit is the reader's; how much a server gives at once is no matter of theirs.
 func TestFlightsList_MoreThanAPage(t *testing.T) {
-	world := httpapitest.NewWorld()
+	world := httpapitest.New(t)
 	for n := range 1203 {
-		submitted(world, n)
+		submitted(t, world, n)
 	}
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	defer server.Close()
@@ -43,15 +43,15 @@ func TestFlightsList_MoreThanAPage(t *testing.T) {
 // TestTail_NoFollowEndsUnderLoad: what happens while it reads is for the next time.
 func TestTail_NoFollowEndsUnderLoad(t *testing.T) {
 	for name, flags := range map[string][]string{"everything": nil, "what is not there": {"--kind", "overlap"}} {
-		world := httpapitest.NewWorld()
+		world := httpapitest.New(t)
 		for n := range 250 {
-			submitted(world, n)
+			submitted(t, world, n)
 		}
 		api := httpapi.New(world.Config())
 		var asked atomic.Int64
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if n := asked.Add(1); r.URL.Path == "/v1/events" && n < 200 {
-				submitted(world, 1000+int(n))
+				submitted(t, world, 1000+int(n))
 			}
 			api.ServeHTTP(w, r)
 		}))
@@ -69,13 +69,13 @@ func TestTail_NoFollowEndsUnderLoad(t *testing.T) {
 
 // TestWatch_ATombstone: its exit code says how the flight ended, although its receipt is no longer kept.
 func TestWatch_ATombstone(t *testing.T) {
-	world := httpapitest.NewWorld()
+	world := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	defer server.Close()
 	for outcome, want := range map[flight.Outcome]int{flight.Succeeded: 0, flight.Refused: exitFailed} {
 		key := flight.MustKey("default/charge/" + outcome.String())
-		world.Do(&flight.Import{Key: key, Outcome: outcome, FinishedAt: 1})
-		world.Do(&flight.Expire{Key: key, Generation: 1})
+		world.Apply(t, &flight.Import{Key: key, Outcome: outcome, FinishedAt: 1})
+		world.Apply(t, &flight.Expire{Key: key, Generation: 1})
 		r := cli(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "flights", "watch", "charge/"+outcome.String())
 		if r.code != want || !strings.Contains(r.err, "no longer kept") {
 			t.Errorf("%s: exit %d, %s", outcome, r.code, r.err)
@@ -86,12 +86,12 @@ func TestWatch_ATombstone(t *testing.T) {
 // TestGet_ATombstone: it says what is known of it, and makes nothing up of the rest: not where the receipt came from, nor
 // that its body was empty or that there was no attempt.
 func TestGet_ATombstone(t *testing.T) {
-	world := httpapitest.NewWorld()
+	world := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	defer server.Close()
 	key := flight.MustKey("default/charge/1")
-	world.Do(&flight.Import{Key: key, Outcome: flight.Succeeded, FinishedAt: 1, Body: flight.NewBlob("text/plain", []byte("paid"), 100)})
-	world.Do(&flight.Expire{Key: key, Generation: 1})
+	world.Apply(t, &flight.Import{Key: key, Outcome: flight.Succeeded, FinishedAt: 1, Body: flight.NewBlob("text/plain", []byte("paid"), 100)})
+	world.Apply(t, &flight.Expire{Key: key, Generation: 1})
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	r := cli(env, "flights", "get", "charge/1")
 	if r.code != 0 || !strings.Contains(r.out, "succeeded; it is no longer kept, sha256:") {
@@ -165,10 +165,10 @@ func TestDoubtTable_SaysWhatWentWrong(t *testing.T) {
 
 // TestFree_SaysWhatBecameOfTheKey: and nothing of attempts, which were of the generation before.
 func TestFree_SaysWhatBecameOfTheKey(t *testing.T) {
-	world := httpapitest.NewWorld()
+	world := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	defer server.Close()
-	world.Do(&flight.Import{Key: flight.MustKey("default/charge/1"), Outcome: flight.Succeeded})
+	world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/1"), Outcome: flight.Succeeded})
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	r := cli(env, "flights", "free", "charge/1", "--reason", "a new order of that number", "--as", "ann")
 	if r.code != 0 || !strings.Contains(r.err, "free; the next call with it acts") || !strings.Contains(r.out, "by ann: a new order of that number; its flight was succeeded") {
@@ -183,8 +183,8 @@ func TestFree_SaysWhatBecameOfTheKey(t *testing.T) {
 
 // TestSince_IsReadAsTheAPIReadsIt: a duration, also in days, or a moment; and what it may be is said.
 func TestSince_IsReadAsTheAPIReadsIt(t *testing.T) {
-	world := httpapitest.NewWorld()
-	submitted(world, 1)
+	world := httpapitest.New(t)
+	submitted(t, world, 1)
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	defer server.Close()
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
@@ -208,13 +208,13 @@ func TestSince_IsReadAsTheAPIReadsIt(t *testing.T) {
 
 // TestFind_AFreedKeyHadAFlight: nobody is told that there never was one, and its story is still to be had.
 func TestFind_AFreedKeyHadAFlight(t *testing.T) {
-	world := httpapitest.NewWorld()
+	world := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	defer server.Close()
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	key := flight.MustKey("default/charge/1")
-	world.Do(&flight.Import{Key: key, Outcome: flight.Succeeded})
-	world.Do(&flight.Free{Key: key, Generation: 1, Who: "ann", Why: "a new order"})
+	world.Apply(t, &flight.Import{Key: key, Outcome: flight.Succeeded})
+	world.Apply(t, &flight.Free{Key: key, Generation: 1, Who: "ann", Why: "a new order"})
 	for _, look := range [][]string{{"flights", "get"}, {"flights", "watch"}, {"flights", "retry"}} {
 		for _, word := range []string{"charge/1", key.String(), key.FlightID().String()} {
 			r := cli(env, append(look, word)...)
@@ -238,12 +238,12 @@ func TestFind_AFreedKeyHadAFlight(t *testing.T) {
 // TestALookSaysWhatARunningFlightWaitsFor: that somebody wants it cancelled, and that a raise of the lease epoch keeps
 // others from it.
 func TestALookSaysWhatARunningFlightWaitsFor(t *testing.T) {
-	world := httpapitest.NewWorld()
+	world := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	defer server.Close()
 	env := map[string]string{"FLIGHTD_ADDR": server.URL}
 	key := flight.MustKey("default/charge/1")
-	if _, err := world.Open(t.Context(), executor.OpenRequest{Key: key, Nonce: flight.Nonce{1}, Owner: "host:1"}); err != nil {
+	if _, err := world.Remote().Open(t.Context(), remote.OpenRequest{Key: key, Nonce: flight.Nonce{1}, Owner: "host:1"}); err != nil {
 		t.Fatal(err)
 	}
 	says := func(wanted bool, words ...string) {
@@ -257,18 +257,18 @@ func TestALookSaysWhatARunningFlightWaitsFor(t *testing.T) {
 		}
 	}
 	says(false, "cancel", "nobody takes it over")
-	world.Do(&flight.Cancel{Key: key, Generation: 1, Who: "ada", Why: "the customer called"})
+	world.Apply(t, &flight.Cancel{Key: key, Generation: 1, Who: "ada", Why: "the customer called"})
 	says(true, "ada", "the customer called")
-	world.Do(&flight.RaiseEpoch{From: 1, Hold: time.Hour})
-	says(true, "nobody takes it over before "+moment(world.Header().EpochHold.At()))
+	world.Apply(t, &flight.RaiseEpoch{From: 1, Hold: time.Hour})
+	says(true, "nobody takes it over before "+moment(world.Ledger.Header().EpochHold.At()))
 }
 
 // TestReportsThatWaitGoFirst: what a command tells is what is so when the outcomes on this machine's disk are counted in.
 func TestReportsThatWaitGoFirst(t *testing.T) {
 	const waiting = 100
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	world := httpapitest.NewWorld()
-	submitted(world, 1)
+	world := httpapitest.New(t)
+	submitted(t, world, 1)
 	api := httpapi.New(world.Config())
 	var outage atomic.Bool
 	var sent, early atomic.Int64

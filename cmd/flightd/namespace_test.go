@@ -12,9 +12,9 @@ import (
 
 // TestListsAreOfTheNamespace: what the settings say of the namespace counts for lists as for keys, and -A is about all.
 func TestListsAreOfTheNamespace(t *testing.T) {
-	world := httpapitest.NewWorld()
+	world := httpapitest.New(t)
 	for _, key := range []string{"default/charge/1", "billing/charge/2"} {
-		world.Do(&flight.Submit{Key: flight.MustKey(key)})
+		world.Apply(t, &flight.Submit{Key: flight.MustKey(key)})
 	}
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	defer server.Close()
@@ -47,8 +47,8 @@ func TestListsAreOfTheNamespace(t *testing.T) {
 // TestAnEmptyListSaysSo: a heading alone leaves a person to guess whether something went wrong, or was looked for in
 // the wrong place. What programs read stays as it is.
 func TestAnEmptyListSaysSo(t *testing.T) {
-	world := httpapitest.NewWorld()
-	world.Do(&flight.Submit{Key: flight.MustKey("billing/charge/2")})
+	world := httpapitest.New(t)
+	world.Apply(t, &flight.Submit{Key: flight.MustKey("billing/charge/2")})
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	defer server.Close()
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}

@@ -17,7 +17,7 @@ import (
 // TestCLI_TraceOfTheEnvironmentIsPassedOn: whoever calls the program inside a trace finds its requests there.
 func TestCLI_TraceOfTheEnvironmentIsPassedOn(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	api := httpapi.New(httpapitest.NewWorld().Config())
+	api := httpapi.New(httpapitest.New(t).Config())
 	var mu sync.Mutex
 	seen := make(map[string]string)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
