@@ -15,7 +15,7 @@ test: ## every test, once, and once more under the race detector where goroutine
 	$(MAKE) race
 
 race: ## the rooms where goroutines meet; process tests run binaries and gain nothing from it
-	$(GO) test -race -p 1 ./effect/... ./lease/... ./clusterstore/... ./executor/... ./httpapi/... ./client/... ./metrics/... ./node/... ./flightdtest/...
+	$(GO) test -race -p 1 ./effect/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./httpapi/... ./client/... ./metrics/... ./node/... ./flightdtest/...
 
 lint: cross ## formatting, vet, staticcheck, pins, and the builds for other systems
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
@@ -56,11 +56,11 @@ power-cut: ## a flightd in a virtual machine that loses its power under load; ne
 	CGO_ENABLED=0 $(GO) build -o bin/powercut/flightd ./cmd/flightd
 	$(GO) run ./chaos/powercut -flightd bin/powercut/flightd $(CUTS)
 
-explore: ## the rules, explored one command deeper than in the tests
-	$(GO) test -tags deep -run TestExhaustive -timeout 60m -v ./flight
+explore: ## the rules, explored one command deeper than in the tests, and the whole table of the protocol's model
+	$(GO) test -tags deep -run TestExhaustive -timeout 60m -v ./flight ./flight/protocolmodel
 
-mutants: ## breaks the rules in 82 ways; every one must be caught
-	$(GO) test -tags mutants -run TestMutants -timeout 30m ./flight
+mutants: ## breaks the rules in 136 ways; every one must be caught
+	$(GO) test -tags mutants -run TestMutants -timeout 60m ./flight
 
 FUZZTIME ?= 30s
 fuzz: ## every decoder, for FUZZTIME each
