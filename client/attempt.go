@@ -38,10 +38,7 @@ const mostLate = 3
 
 // decline abandons an attempt that nothing may be started in any more.
 func (l *leg) decline(why error) (again bool, result effect.Result, err error) {
-	l.o.giveUp()
-	if !l.client.tryAbandon(l.trip.values, l.o) {
-		l.client.abandon(l.trip.values, l.o)
-	}
+	l.client.abandon(l.trip.values, l.o)
 	switch {
 	case l.client.ending.Err() != nil:
 		return false, effect.Result{}, effect.ErrClosed
@@ -145,16 +142,8 @@ func previous(a *wire.Attempt) *flight.Attempt {
 func (l *leg) reportLate(a OpenAnswer, late <-chan caller.Ending) {
 	c, key, values := l.client, l.trip.call.Key, l.trip.values
 	c.work.Go(func() { // the trip itself is counted, so that this one may be
-		_, _, _ = c.record(values, l.deployment(a), key, reportOf(a, <-late), &effect.Result{})
+		_, _, _ = c.record(values, a.Deployment, key, reportOf(a, <-late), &effect.Result{})
 	})
-}
-
-// deployment is whose the attempt is, and its report.
-func (l *leg) deployment(a OpenAnswer) string {
-	if a.Deployment == "" { // an older server
-		return l.client.Deployment()
-	}
-	return a.Deployment
 }
 
 // land reports how the effect ended, and does what the ledger makes of it.
@@ -165,7 +154,7 @@ func (l *leg) land(a OpenAnswer, end caller.Ending, returned bool) (again bool, 
 		Answer: end.Answer, Size: len(end.Answer.Body),
 	}
 	report := reportOf(a, end)
-	f, waits, err := l.client.record(l.trip.values, l.deployment(a), key, report, &provisional)
+	f, waits, err := l.client.record(l.trip.values, a.Deployment, key, report, &provisional)
 	if waits != "" {
 		l.o.outlast(waits)
 		return false, effect.Result{}, err

@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/httpapi/httpapitest"
 )
 
-// The cost of the door and its client alone, both in this process over loopback, around a ledger that costs nothing.
+// The cost of the HTTP interface and its client, both in this process over loopback, with a ledger in memory that keeps a history.
 func benchClient(b *testing.B) (*httpapitest.World, *client.Client) {
 	world := httpapitest.New(b)
 	server := httptest.NewServer(httpapi.New(world.Config()))

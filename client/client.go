@@ -108,7 +108,7 @@ func (c *Client) Deployment() string {
 }
 
 // at takes note of the deployment that an attempt is of: another one may have taken the place of the one that answered
-// first, and only its clients deliver the report then. Older servers do not say it.
+// first, and only its clients deliver the report then.
 func (c *Client) at(deployment string) {
 	if deployment != "" && deployment != c.Deployment() {
 		c.deployment.Store(deployment)

@@ -216,7 +216,16 @@ func (l *leg) leave(a *OpenAnswer, err error) {
 // open asks until there is something to do, or the wait is over, or another nonce should be waited under.
 func (l *leg) open() (OpenAnswer, error) {
 	call := &l.trip.call
-	r := l.openRequest()
+	r := OpenRequest{
+		Fingerprint: call.Submission.Fingerprint.String(), Nonce: l.o.nonce, NotAfter: l.o.notAfter, Session: l.sessionID(),
+		Owner: l.client.opts.owner, Policy: wire.PolicyOf(call.Submission.Policy),
+	}
+	if r.Session == "" {
+		r.TTLMS = l.client.opts.ttl.Milliseconds()
+	}
+	if call.Submission.Input.Size > 0 {
+		r.Input = call.Submission.Input.Data
+	}
 	for {
 		wait, asked := l.waitMS(), now()
 		if !l.o.asked {
@@ -227,7 +236,7 @@ func (l *leg) open() (OpenAnswer, error) {
 		l.o.asked = l.o.asked || answer.unsure
 		var busy *effect.Busy
 		if !errors.As(err, &busy) || l.over() {
-			l.granted(answer)
+			l.trust(&answer)
 			return answer, err
 		}
 		// A server that did not wait knows that it cannot be yet: a settle delay is not over, say. It is not asked at once.
@@ -242,21 +251,6 @@ func (l *leg) open() (OpenAnswer, error) {
 	}
 }
 
-func (l *leg) openRequest() OpenRequest {
-	call := &l.trip.call
-	r := OpenRequest{
-		Fingerprint: call.Submission.Fingerprint.String(), Nonce: l.o.nonce, NotAfter: l.o.notAfter, Session: l.sessionID(),
-		Owner: l.client.opts.owner, Policy: wire.PolicyOf(call.Submission.Policy),
-	}
-	if r.Session == "" {
-		r.TTLMS = l.client.opts.ttl.Milliseconds()
-	}
-	if call.Submission.Input.Size > 0 {
-		r.Input = call.Submission.Input.Data
-	}
-	return r
-}
-
 // sessionID is that of the client's session; a session that the server made for one open is not asked for again.
 func (l *leg) sessionID() string {
 	if l.o.session == nil || l.o.session.oneShot {
@@ -265,10 +259,10 @@ func (l *leg) sessionID() string {
 	return l.o.session.id
 }
 
-// granted takes the trust that an answer gave, where it is about the session that the leg has.
-func (l *leg) granted(a OpenAnswer) {
+// trust takes the trust that an answer gave, where it is about the session that the leg has.
+func (l *leg) trust(a *OpenAnswer) {
 	if s := l.o.session; s != nil && s.id == a.Session {
-		s.granted(a.sent, a.TrustMS)
+		s.trust.extend(a.sent, a.TrustMS)
 	}
 }
 
@@ -324,7 +318,7 @@ func (l *leg) lookUp(a OpenAnswer) (OpenAnswer, error) {
 		return l.open()
 	}
 	l.o.asked = l.o.asked || answer.unsure
-	l.granted(answer)
+	l.trust(&answer)
 	return answer, err
 }
 

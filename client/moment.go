@@ -30,11 +30,12 @@ type trust struct {
 	until moment
 }
 
+// extend takes what an answer says; 0: it says nothing of trust.
 func (t *trust) extend(sent moment, ms int64) {
 	until := sent.add(time.Duration(ms) * time.Millisecond)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if until.After(t.until.Time) {
+	if ms > 0 && until.After(t.until.Time) {
 		t.until = until
 	}
 }

@@ -99,8 +99,8 @@ func newTable(t *testing.T) (*Client, *session) {
 	c.sessions.client = c
 	c.spool, err = openSpool("", o.logger)
 	require.NoError(t, err)
-	s := &session{client: c, nonces: map[string]*opening{}, stop: make(chan struct{}), watch: time.NewTimer(time.Hour)}
-	t.Cleanup(func() { s.watch.Stop() })
+	s := &session{client: c, nonces: map[string]*opening{}}
+	s.alive, s.end = context.WithCancel(t.Context())
 	return c, s
 }
 
@@ -138,9 +138,9 @@ func TestTableOfNonces(t *testing.T) {
 	require.True(t, s.isRetired(), "the table is full")
 	require.False(t, s.track(c.newOpening(key)))
 	running.acknowledge(&ReportRequest{Outcome: "succeeded"})
-	require.False(t, s.stopped, "an abandon is on its way")
+	require.NoError(t, s.alive.Err(), "an abandon is on its way")
 	left.update(func() { left.busy = false })
-	require.True(t, s.stopped)
+	require.Error(t, s.alive.Err())
 	require.Len(t, s.nonces, maxNonces, "nonces that were given up stay")
 }
 

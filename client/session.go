@@ -20,13 +20,13 @@ type session struct {
 	watch   *time.Timer     // looks at trust when it should be over
 	dying   context.Context // ends when the right to start effects is lost
 	lost    context.CancelCauseFunc
-	stop    chan struct{} // closed when nobody renews it any more
+	alive   context.Context // ends when nobody renews it any more
+	end     context.CancelFunc
 
 	mu         sync.Mutex
 	nonces     map[string]*opening // by what a renewal lists: wire.NonceHex
 	unexpected map[string]bool     // nonces that the renewal before listed, though they were not expected
 	retired    bool                // nothing new is opened under it
-	stopped    bool
 }
 
 // maxNonces bounds the table: a session with so many nonces, held or given up, makes way for a new one. A server lets one
@@ -117,13 +117,6 @@ func (s *session) over() bool {
 	})
 }
 
-// granted takes the trust that an answer to one of the session's requests gave.
-func (s *session) granted(sent moment, trustMS int64) {
-	if trustMS > 0 {
-		s.trust.extend(sent, trustMS)
-	}
-}
-
 // mayStart is nil while an effect may be started.
 func (s *session) mayStart() error {
 	if s.dying.Err() != nil || s.trust.left() <= 0 {
@@ -134,11 +127,13 @@ func (s *session) mayStart() error {
 
 // checkTrust runs when trust should be over, and ends it if nothing has prolonged it.
 func (s *session) checkTrust() {
-	if left := s.trust.left(); left > 0 {
+	switch left := s.trust.left(); {
+	case s.alive.Err() != nil:
+	case left > 0:
 		s.watch.Reset(left)
-		return
+	default:
+		s.lose()
 	}
-	s.lose()
 }
 
 // lose ends the right to start effects.
@@ -166,28 +161,15 @@ func (s *session) isRetired() bool {
 	return s.retired
 }
 
-// end stops renewing. It may be called often.
-func (s *session) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.stopped {
-		s.stopped = true
-		s.watch.Stop()
-		close(s.stop)
-	}
-}
-
 // keep renews the session until it ends.
 func (s *session) keep() {
 	timer := time.NewTimer(s.every)
 	defer timer.Stop()
 	for {
 		select {
-		case <-s.stop:
-			if s.isRetired() && s.client.ending.Err() == nil {
-				s.giveUp(s.client.ending)
-			}
+		case <-s.alive.Done():
 			if s.client.ending.Err() == nil { // else Close gives it up
+				s.giveUp(s.client.ending)
 				s.client.sessions.forget(s)
 			}
 			return
@@ -234,7 +216,7 @@ func (s *session) renew() bool {
 		if err != nil {
 			return false
 		}
-		s.granted(a.sent, a.TrustMS)
+		s.trust.extend(a.sent, a.TrustMS)
 		for _, id := range a.CancelRequested {
 			s.cancel(id)
 		}

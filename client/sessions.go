@@ -111,13 +111,14 @@ func (ss *sessions) adopt(a *OpenAnswer, o *opening) *session {
 // add begins to renew a session. only is the nonce of the one attempt that it is for; nil: it is for many.
 func (ss *sessions) add(id string, sent moment, trustMS, everyMS int64, only *opening) *session {
 	s := &session{client: ss.client, id: id, oneShot: only != nil, retired: only != nil, nonces: make(map[string]*opening),
-		stop: make(chan struct{}), every: time.Duration(everyMS) * time.Millisecond}
+		every: time.Duration(everyMS) * time.Millisecond}
 	if only != nil {
 		s.track(only)
 	}
 	if s.every <= 0 {
 		s.every = time.Second
 	}
+	s.alive, s.end = context.WithCancel(context.Background())
 	s.dying, s.lost = context.WithCancelCause(context.Background())
 	s.trust.extend(sent, trustMS)
 	s.watch = time.AfterFunc(time.Hour, s.checkTrust) // far off, so that it finds itself

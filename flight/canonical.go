@@ -20,9 +20,10 @@ const maxDiffering = 16
 // It refuses as *InvalidError whatever two readers could take for different things, and what RFC 8785 would silently
 // change into something else: all that is outside RFC 7493 (names that stand twice, lone surrogates, noncharacters,
 // invalid UTF-8), nesting deeper than MaxJSONDepth, anything behind the document, and numbers that a double does not
-// hold: integers beyond 2^53 in either direction, and any other number whose shortest double has another decimal value
-// (1.00000000000000001, 1e400, 1e-400). A number that needs more belongs into a string. 1.0, 1e0 and 1 are one number,
-// and so are -0 and 0: the sign of zero says nothing about a business intent.
+// hold: integers beyond 2^53 in either direction (from 1e21 on, where the one spelling has an exponent, those that a double
+// holds), and any other number whose shortest double has another decimal value (1.00000000000000001, 1e400, 1e-400). A
+// number that needs more belongs into a string. 1.0, 1e0 and 1 are one number, and so are -0 and 0: the sign of zero says
+// nothing about a business intent.
 func CanonicalJSON(input []byte) ([]byte, error) {
 	if _, err := parseDocument(input); err != nil {
 		return nil, err

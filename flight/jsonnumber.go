@@ -1,24 +1,34 @@
 package flight
 
 import (
+	"math"
 	"strconv"
 	"strings"
 )
 
-// maxExactInteger is the greatest integer up to which a double holds every integer.
-const maxExactInteger = 1 << 53
+const (
+	// maxExactInteger is the greatest integer up to which a double holds every integer.
+	maxExactInteger = 1 << 53
+	// exponentFrom is where canonical JSON begins to spell a number with an exponent. Below it an integer has its digits only.
+	exponentFrom = 1e21
+)
+
+const tooLargeInteger = "an integer beyond 2^53 is not held exactly by every reader; write it as a string"
 
 // checkNumber says what is wrong with a number of JSON: "" where a double holds it (see CanonicalJSON).
 func checkNumber(w string) string {
 	if !strings.ContainsAny(w, ".eE") {
 		if n, err := strconv.ParseInt(w, 10, 64); err != nil || n > maxExactInteger || n < -maxExactInteger {
-			return "an integer beyond 2^53 is not held exactly by every reader; write it as a string"
+			return tooLargeInteger
 		}
 		return ""
 	}
 	f, err := strconv.ParseFloat(w, 64)
 	if err != nil {
 		return "a double does not reach so far; write this number as a string"
+	}
+	if size := math.Abs(f); size > maxExactInteger && size < exponentFrom { // 1e16: its canonical spelling would be refused
+		return tooLargeInteger
 	}
 	if decimalOf(w) != decimalOf(strconv.FormatFloat(f, 'e', -1, 64)) {
 		return "a double does not hold this number exactly; write it as a string"
