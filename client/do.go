@@ -307,7 +307,7 @@ func (l *leg) lookUp(a OpenAnswer) (OpenAnswer, error) {
 		Probe: a.Probe, Result: wire.VerbWord(verb), Session: l.sessionID(), Nonce: l.o.nonce, NotAfter: l.o.notAfter,
 		Owner: l.client.opts.owner, WaitMS: &wait, Body: wire.BodyOf(flight.Text(found.ExternalID), found.ContentType, found.Body),
 	})
-	if CodeOf(err) != "" || err == nil {
+	if err == nil {
 		look.giveUp() // the verdict has ended the look-up
 	} else {
 		l.client.abandon(l.trip.values, look)

@@ -264,17 +264,17 @@ func TestAHandlerThatAsksForItsOwnKey(t *testing.T) {
 
 // A caller that was sent to look, and whose verdict reaches nobody, lets others look at once.
 func TestALookUpWhoseVerdictIsLost(t *testing.T) {
-	for _, warm := range []bool{false, true} {
+	for _, lost := range []fault{cutBefore, refused} {
 		g := newRig(t)
 		c := g.connect(client.WithPatience(time.Millisecond))
-		if warm {
+		if lost == refused { // and under the client's session
 			g.warm(c)
 		}
 		verify := call(`1`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond})
 		verify.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
 			return flight.Happened, effect.Answer{ExternalID: "ch_1"}, nil
 		}
-		g.on(func(r *http.Request) fault { return map[bool]fault{true: cutBefore}[hasSuffix(r, "/verdict")] })
+		g.on(func(r *http.Request) fault { return map[bool]fault{true: lost}[hasSuffix(r, "/verdict")] })
 		_, err := c.Do(t.Context(), verify, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 			return effect.Answer{}, errors.New("connection lost")
 		})

@@ -61,8 +61,9 @@ type Abandon struct {
 }
 
 // Ended is the proof that a session has ended: a read of etcd at ReadRevision found the guard key right and its counter at
-// Counter, and did not find the session's marker. The state machine applies an admitted one to the flights that the session holds, at most MaxEnded
-// of them, and remembers the session as ended for MaxOpenLife. Reply.More says that some flights are left.
+// Counter, and did not find the session's marker. The state machine applies an admitted one to the flights that the session
+// holds, at most MaxEnded of them, and remembers the session as ended for MaxOpenLife. Reply.More says that some flights are
+// left.
 type Ended struct {
 	Session      Session `cbor:"1,keyasint"`
 	ReadRevision int64   `cbor:"2,keyasint,omitempty"`

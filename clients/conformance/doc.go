@@ -6,7 +6,7 @@
 // one is a call of once, answered by one line per caller.
 //
 // Beside the list there is a soak: callers of all languages at the same keys, in a world where requests and answers are lost, late,
-// doubled and answered by strangers, and where flightd and callers are killed or frozen, by a seed that it prints. FLIGHTD_SOAKS says
+// doubled, exchanged and answered by strangers, and where flightd and callers are killed or frozen, by a seed that it prints. FLIGHTD_SOAKS says
 // how many worlds.
 //
 // The tests have the build tag clients, because they need python3, node and what `npm ci` brings: `make clients` runs

@@ -122,7 +122,8 @@ func (w Writer) IdempotencyKey(f *flight.Flight) string {
 
 // SealToken writes the fencing token of an attempt for the wire.
 func (w Writer) SealToken(f *flight.Flight, a *flight.Attempt) string {
-	return a.Token().Seal(w.Memory.Header().Secret, f.ID, f.Generation, a.Session.ID)
+	header := w.Memory.Header()
+	return header.TokenOf(a).Seal(header.Secret, f.ID, f.Generation, a.Session.ID)
 }
 
 // Previous is a copy of the attempt before the newest one; nil when there is none.
