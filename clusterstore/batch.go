@@ -42,15 +42,15 @@ func (p *proposal) answer(err error) (flight.Reply, error) {
 
 // packet is one log entry on its way.
 type packet struct {
-	stamp     flight.Time
+	stamp     stamp
 	data      []byte
 	proposals []*proposal
 	settled   atomic.Bool
 }
 
 // unpacked is a packet that another process packed: nobody here waits for it.
-func unpacked(stamp flight.Time, commands []flight.Command) *packet {
-	p := &packet{stamp: stamp, proposals: make([]*proposal, len(commands))}
+func unpacked(at stamp, commands []flight.Command) *packet {
+	p := &packet{stamp: at, proposals: make([]*proposal, len(commands))}
 	for i, c := range commands {
 		p.proposals[i] = &proposal{command: c}
 	}
@@ -114,7 +114,7 @@ func (p *pendingPackets) abandon(why error) {
 // which costs one write and one sync, however many commands it holds.
 type packer struct {
 	raft    *raft.Raft
-	now     func() flight.Time
+	now     func() stamp
 	pending *pendingPackets
 
 	mu       sync.Mutex

@@ -65,7 +65,7 @@ func BenchmarkRawApplies(b *testing.B) {
 			})
 		})
 		b.Run(fmt.Sprintf("batched/callers=%d", n), func(b *testing.B) {
-			k := &packer{raft: rawRaft(b), now: func() flight.Time { return 1 }, pending: new(pendingPackets)}
+			k := &packer{raft: rawRaft(b), now: func() stamp { return stamp{now: 1} }, pending: new(pendingPackets)}
 			data := make([]byte, 300)
 			callers(b, n, func(int) {
 				for range 2 {

@@ -10,12 +10,13 @@ import (
 // Clock is where a store gets its time from.
 type Clock struct {
 	Wall func() time.Time     // for people; may jump in both directions
-	Mono func() time.Duration // since some moment; never jumps
+	Mono func() time.Duration // since some moment; never jumps, and goes on while the machine is asleep where a clock tells
 }
 
-func machineClock() Clock {
-	start := time.Now()
-	return Clock{Wall: time.Now, Mono: func() time.Duration { return time.Since(start) }}
+// machineClock takes a clock that counts the time since boot, also while the machine is asleep; one that stands still counts nothing.
+func machineClock(boot func() time.Duration) Clock {
+	start, booted := time.Now(), boot()
+	return Clock{Wall: time.Now, Mono: func() time.Duration { return max(time.Since(start), boot()-booted) }}
 }
 
 // slewShare is the share of the elapsed time by which the ledger's time may differ from the monotonic clock while it
@@ -89,10 +90,25 @@ func (c *ledgerClock) read() flight.Time {
 	return milliseconds(c.now)
 }
 
-func (c *ledgerClock) tickLocked() {
-	mono := c.source.Mono()
-	c.now = slew(c.now, int64(mono-c.at), c.source.Wall().UnixNano())
+// stamp is the ledger's time now, and the wall clock's where that is later. The wall clock is not believed for what must last, but it
+// ends what must not: a machine may have slept without a clock that tells.
+func (c *ledgerClock) stamp() stamp {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	wall := milliseconds(c.tickLocked())
+	at := stamp{now: milliseconds(c.now)}
+	if wall > at.now {
+		at.wall = wall
+	}
+	return at
+}
+
+// tickLocked answers the wall clock, in nanoseconds since 1970.
+func (c *ledgerClock) tickLocked() (wall int64) {
+	mono, wall := c.source.Mono(), c.source.Wall().UnixNano()
+	c.now = slew(c.now, int64(mono-c.at), wall)
 	c.at = max(c.at, mono)
+	return wall
 }
 
 // expiryHorizon is the moment up to which retentions count as over. It is never later than the wall clock says: the ledger's time

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
 )
 
 // Config is what a store needs to know. Only Dir has no default.
@@ -126,7 +127,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.FS = vfs.Default
 	}
 	if c.Clock.Wall == nil || c.Clock.Mono == nil {
-		c.Clock = machineClock()
+		c.Clock = machineClock(clock.SinceBoot)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))

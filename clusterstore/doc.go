@@ -7,7 +7,7 @@
 //
 //	Propose   encodes it and puts it into the queue of the packer (batch.go).
 //	packer    collects what comes while earlier packets are on their way, stamps the packet with the ledger's time
-//	          (clock.go) and hands it to raft as one entry (entry.go).
+//	          and, where that is ahead, the wall clock (clock.go), and hands it to raft as one entry (entry.go).
 //	raft      stores it in our log (package pebblelog), with one sync for all entries that wait, under a watchdog
 //	          (watchdog.go), and commits it.
 //	machine   applies it (machine.go, turn.go): flights, header and waiters see the result at once, and everybody who

@@ -8,10 +8,12 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// A log entry is a packet of commands: version, the leader's time, then each command behind its length.
+// A log entry is a packet of commands: version, the ledger's time as the leader stamps it, in the second version the leader's wall
+// clock, then each command behind its length.
 const (
 	entryVersion  = 1
-	entryFixed    = 1 + 8
+	entryWithWall = 2
+	entryFixed    = 1 + 8 + 8 // at most
 	commandPrefix = 4
 	// maxEntry is where a packet stops growing: larger entries upset raft's heartbeats.
 	maxEntry = 512 << 10
@@ -21,9 +23,37 @@ const (
 
 var errEntry = errors.New("clusterstore: a log entry is cut off")
 
-// appendHead starts an entry that was packed at the given ledger time.
-func appendHead(b []byte, stamp flight.Time) []byte {
-	return binary.BigEndian.AppendUint64(append(b, entryVersion), uint64(stamp))
+// stamp is when the leader packed an entry.
+type stamp struct {
+	now  flight.Time
+	wall flight.Time // of the leader's wall clock, where it was later than now; else 0
+}
+
+// appendHead starts an entry.
+func appendHead(b []byte, at stamp) []byte {
+	if at.wall == 0 {
+		return binary.BigEndian.AppendUint64(append(b, entryVersion), uint64(at.now))
+	}
+	b = binary.BigEndian.AppendUint64(append(b, entryWithWall), uint64(at.now))
+	return binary.BigEndian.AppendUint64(b, uint64(at.wall))
+}
+
+// cutHead reads the stamp of an entry, and gives its commands.
+func cutHead(b []byte) (at stamp, commands []byte, err error) {
+	switch {
+	case len(b) == 0:
+		return at, nil, errEntry
+	case b[0] != entryVersion && b[0] != entryWithWall:
+		return at, nil, fmt.Errorf("%w: log entry of version %d", ErrNewer, b[0])
+	case len(b) < 9, b[0] == entryWithWall && len(b) < 17:
+		return at, nil, errEntry
+	}
+	at.now = flight.Time(binary.BigEndian.Uint64(b[1:]))
+	if b[0] == entryWithWall {
+		at.wall = flight.Time(binary.BigEndian.Uint64(b[9:]))
+		return at, b[17:], nil
+	}
+	return at, b[9:], nil
 }
 
 // appendCommand adds an encoded command to an entry.
@@ -32,35 +62,28 @@ func appendCommand(b, command []byte) []byte {
 }
 
 // decodeEntry reads an entry whole before anything of it is applied: a node refuses what it cannot read.
-func decodeEntry(b []byte) (flight.Time, []flight.Command, error) {
-	if len(b) == 0 {
-		return 0, nil, errEntry
+func decodeEntry(b []byte) (at stamp, commands []flight.Command, err error) {
+	at, rest, err := cutHead(b)
+	if err != nil {
+		return at, nil, err
 	}
-	if b[0] != entryVersion {
-		return 0, nil, fmt.Errorf("%w: log entry of version %d", ErrNewer, b[0])
-	}
-	if len(b) < entryFixed {
-		return 0, nil, errEntry
-	}
-	stamp := flight.Time(binary.BigEndian.Uint64(b[1:]))
-	var commands []flight.Command
-	for rest := b[entryFixed:]; len(rest) > 0; {
+	for len(rest) > 0 {
 		if len(rest) < commandPrefix {
-			return 0, nil, errEntry
+			return at, nil, errEntry
 		}
 		n := uint64(binary.BigEndian.Uint32(rest))
 		rest = rest[commandPrefix:]
 		if n > uint64(len(rest)) {
-			return 0, nil, errEntry
+			return at, nil, errEntry
 		}
 		c, err := flight.Decode(rest[:n:n])
 		if errors.Is(err, flight.ErrNewerCodec) {
-			return 0, nil, fmt.Errorf("%w: %w", ErrNewer, err)
+			return at, nil, fmt.Errorf("%w: %w", ErrNewer, err)
 		}
 		if err != nil {
-			return 0, nil, err
+			return at, nil, err
 		}
 		commands, rest = append(commands, c), rest[n:]
 	}
-	return stamp, commands, nil
+	return at, commands, nil
 }

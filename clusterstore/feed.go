@@ -223,11 +223,13 @@ func (f *feed) keep(e *feedEntry) {
 // readEntry finds out what the commands of an entry did.
 func (s *Store) readEntry(log *raft.Log) (*feedEntry, error) {
 	e := &feedEntry{index: log.Index}
-	if log.Type != raft.LogCommand || len(log.Data) < entryFixed || log.Data[0] != entryVersion {
+	if log.Type != raft.LogCommand {
 		return e, nil
 	}
-	stamp := flight.Time(binary.BigEndian.Uint64(log.Data[1:]))
-	rest := log.Data[entryFixed:]
+	stamped, rest, err := cutHead(log.Data)
+	if err != nil {
+		return nil, err
+	}
 	for pos := uint32(0); len(rest) >= commandPrefix; pos++ {
 		n := uint64(binary.BigEndian.Uint32(rest))
 		rest = rest[commandPrefix:]
@@ -236,7 +238,7 @@ func (s *Store) readEntry(log *raft.Log) (*feedEntry, error) {
 		}
 		e.last = pos
 		at := flight.Version{Index: log.Index, Pos: pos}
-		events, err := s.eventsOf(rest[:n:n], at, stamp)
+		events, err := s.eventsOf(rest[:n:n], at, stamped.now)
 		if err != nil {
 			return nil, fmt.Errorf("clusterstore: the feed at %s: %w", at, err)
 		}

@@ -234,7 +234,7 @@ func (s *Store) startRaft(restore bool) error {
 		return storageError("raft cannot start", err)
 	}
 	s.raft = r
-	s.packer = &packer{raft: r, now: s.clock.read, pending: s.machine.pending}
+	s.packer = &packer{raft: r, now: s.clock.stamp, pending: s.machine.pending}
 	s.workers.Add(4)
 	go s.flushes()
 	go s.writeTallies()

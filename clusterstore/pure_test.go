@@ -62,7 +62,7 @@ func TestHazard28_OnlyThreeErrorsAreADefiniteNo(t *testing.T) {
 }
 
 func sampleEntry(t testing.TB) []byte {
-	b := appendHead(nil, 1234)
+	b := appendHead(nil, stamp{now: 1234})
 	for _, c := range []flight.Command{&flight.Tick{}, &flight.Retry{Key: testKey(1), Generation: 2}, &flight.Seal{Key: testKey(2)}} {
 		data, err := flight.Encode(c)
 		require.NoError(t, err)
@@ -73,9 +73,9 @@ func sampleEntry(t testing.TB) []byte {
 
 func TestEntry(t *testing.T) {
 	b := sampleEntry(t)
-	stamp, commands, err := decodeEntry(b)
+	at, commands, err := decodeEntry(b)
 	require.NoError(t, err)
-	require.Equal(t, flight.Time(1234), stamp)
+	require.Equal(t, stamp{now: 1234}, at)
 	require.Equal(t, []flight.Command{&flight.Tick{}, &flight.Retry{Key: testKey(1), Generation: 2}, &flight.Seal{Key: testKey(2)}}, commands)
 	whole := 0
 	for cut := range len(b) {
@@ -84,29 +84,46 @@ func TestEntry(t *testing.T) {
 		}
 	}
 	require.Equal(t, 3, whole)
-	_, _, err = decodeEntry([]byte{2})
+	_, _, err = decodeEntry([]byte{3})
 	require.ErrorIs(t, err, ErrNewer)
-	newer := appendCommand(appendHead(nil, 1), []byte{flight.CodecVersion + 1, 1})
+	newer := appendCommand(appendHead(nil, stamp{now: 1}), []byte{flight.CodecVersion + 1, 1})
 	_, _, err = decodeEntry(newer)
 	require.ErrorIs(t, err, ErrNewer)
 }
 
+// The bytes of an entry whose leader's wall clock was not ahead are what they always were.
+func TestEntryWithTheWallClock(t *testing.T) {
+	require.Equal(t, []byte{1, 0, 0, 0, 0, 0, 0, 4, 210}, appendHead(nil, stamp{now: 1234}))
+	require.Equal(t, []byte{2, 0, 0, 0, 0, 0, 0, 4, 210, 0, 0, 0, 0, 0, 0, 4, 211}, appendHead(nil, stamp{now: 1234, wall: 1235}))
+	b := append(appendHead(nil, stamp{now: 1234, wall: 9999}), sampleEntry(t)[9:]...)
+	at, commands, err := decodeEntry(b)
+	require.NoError(t, err)
+	require.Equal(t, stamp{now: 1234, wall: 9999}, at)
+	require.Len(t, commands, 3)
+	for cut := range entryFixed {
+		_, _, err := decodeEntry(b[:cut])
+		require.ErrorIs(t, err, errEntry)
+	}
+}
+
 func FuzzDecodeEntry(f *testing.F) {
 	f.Add(sampleEntry(f))
+	f.Add(appendHead(nil, stamp{now: 1, wall: 2}))
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		stamp, commands, err := decodeEntry(b)
+		at, commands, err := decodeEntry(b)
 		if err != nil {
 			return
 		}
-		again := appendHead(nil, stamp)
+		again := appendHead(nil, at)
 		for _, c := range commands {
 			data, err := flight.Encode(c)
 			require.NoError(t, err)
 			again = appendCommand(again, data)
 		}
-		_, twice, err := decodeEntry(again)
+		then, twice, err := decodeEntry(again)
 		require.NoError(t, err)
+		require.Equal(t, at, then)
 		require.Equal(t, commands, twice)
 	})
 }

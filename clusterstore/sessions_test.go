@@ -58,8 +58,8 @@ func manySessions(t *testing.T, s *Store) {
 	propose(t, s, &flight.Withdraw{Key: testKey(1), Session: "session-unused", StoreEpoch: s.Header().StoreEpoch})
 }
 
-// What the state machine knows of sessions is the same after a start: where the state was written, where a crash came before that so
-// that the log is applied again, and where the state is lost and a snapshot is restored.
+// After a start the state machine knows the same of sessions as before. The cases: the state was written; the process crashed before
+// that, and the log is applied again; the state was lost, and a snapshot is restored.
 func TestSessionsAfterAStart(t *testing.T) {
 	lose := func(t *testing.T, fs *vfs.MemFS) { require.NoError(t, fs.RemoveAll("ledger/"+stateName(1))) }
 	for name, way := range map[string]struct {
@@ -112,7 +112,8 @@ func TestSessionsAfterAStart(t *testing.T) {
 	}
 }
 
-// One Ended ends so many flights and says that there are more; each has its history, its waiters and its place in the feed.
+// An Ended ends the attempts of at most MaxEnded flights, and its answer says whether some are left. Each flight that it changes gets
+// its line of history, wakes its waiters and stands in the feed.
 func TestEndedInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()

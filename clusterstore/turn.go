@@ -74,15 +74,15 @@ func (t *turn) entry(e *raft.Log, done *[]*packet) error {
 func (t *turn) packet(e *raft.Log, done *[]*packet) error {
 	p := t.m.pending.take(e.Data)
 	if p == nil {
-		stamp, commands, err := decodeEntry(e.Data)
+		at, commands, err := decodeEntry(e.Data)
 		if err != nil {
 			return err
 		}
-		p = unpacked(stamp, commands)
+		p = unpacked(at, commands)
 	} else {
 		*done = append(*done, p)
 	}
-	t.m.header.Now = max(t.m.header.Now, p.stamp)
+	t.m.header.Now, t.m.header.Wall = max(t.m.header.Now, p.stamp.now), p.stamp.wall
 	t.forgetSessions()
 	for i, one := range p.proposals {
 		var err error

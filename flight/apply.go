@@ -137,6 +137,9 @@ func (t *turn) edit() *Flight {
 	return t.after
 }
 
+// latest is the moment of the command by the clock that is furthest ahead.
+func (t *turn) latest() Time { return t.header.Latest(t.header.Now) }
+
 // newest is the newest attempt, to be changed. There must be one.
 func (t *turn) newest() *Attempt {
 	f := t.edit()
@@ -278,7 +281,7 @@ func (t *turn) tryAgain(delay time.Duration) {
 	case t.spent(delay):
 		t.finish(StateFailed, "retries are spent")
 		return
-	case f.Tainted() && !f.WithinWindow(t.header.Now.Add(delay)):
+	case f.Tainted() && !f.WithinWindow(t.latest().Add(delay)):
 		t.escalate("the provider may have forgotten our key, so that a resend could be a second effect")
 		return
 	}

@@ -155,7 +155,7 @@ func (t *turn) tokenRises() bool {
 // effect may have happened or not: the recovery policy decides.
 func (t *turn) takeOff(c *Open) Decision {
 	f := t.flight()
-	if f.Tainted() && !f.WithinWindow(t.header.Now) && !f.Policy.Saga {
+	if f.Tainted() && !f.WithinWindow(t.latest()) && !f.Policy.Saga {
 		t.settleDoubt(0)
 		switch t.flight().State {
 		case Running:

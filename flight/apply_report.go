@@ -56,11 +56,12 @@ func (t *turn) accept(c *Report) {
 }
 
 // acceptRefused: the provider's no ends the flight, unless an earlier attempt may have succeeded and this answer says
-// nothing about that one. It does where the provider honours our key: then the answer is to all attempts alike.
+// nothing about that one. It does where the provider honours our key: then the answer is to all attempts alike. The provider
+// gave its answer before the report came, at a moment that the ledger does not know.
 func (t *turn) acceptRefused(c *Report, wasOpen bool) {
 	t.undoubt()
 	f := t.edit()
-	honoured := f.Policy.Saga || f.Policy.Recovery == Resend && f.WithinWindow(t.header.Now)
+	honoured := f.Policy.Saga || f.Policy.Recovery == Resend && f.honours(t.latest())
 	if !f.Tainted() || honoured {
 		t.land(receiptOf(c))
 		return

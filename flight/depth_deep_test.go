@@ -2,5 +2,5 @@
 
 package flight_test
 
-// One command more: some minutes and some gigabytes. make explore runs it.
+// TestExhaustive tries sequences that are one command longer than usual. That takes minutes and gigabytes; make explore does it.
 const shortDepth, fullDepth = 6, 7

@@ -16,7 +16,7 @@ func (w *world) digest(buf []byte) (uint64, []byte) {
 
 // isStill reports whether nothing that the rules depend on is another than in v.
 func (w *world) isStill(v *world) bool {
-	return w == v || w.flights == v.flights && w.header.Now == v.header.Now && sameHeader(w.header, v.header) &&
+	return w == v || w.flights == v.flights && w.header.Now == v.header.Now && w.header.Wall == v.header.Wall && sameHeader(w.header, v.header) &&
 		len(w.voided) == len(v.voided) && len(w.ended) == len(v.ended)
 }
 
@@ -25,6 +25,7 @@ func (w *world) isStill(v *world) bool {
 // is valid, but for that of the third nonce.
 func (w *world) fingerprintOf(buf []byte) []byte {
 	buf = binary.AppendVarint(buf, int64(w.header.Now))
+	buf = binary.AppendVarint(buf, int64(w.header.Wall))
 	buf = append(buf, byte(w.header.LeaseEpoch), byte(w.header.StoreEpoch), byte(w.header.Guard))
 	buf = binary.AppendVarint(buf, int64(w.header.EpochHold))
 	for i := range sessions {

@@ -42,6 +42,8 @@ func scenarios() []scenario {
 		solo("resend with retries", flight.Policy{Recovery: flight.Resend, Retry: retry2}, nil),
 		solo("resend in a window", flight.Policy{Recovery: flight.Resend, ProviderWindow: window}, nil),
 		solo("resend in a window, with a look-up", flight.Policy{Recovery: flight.Resend, ProviderWindow: window, Lookup: true, Retry: retry2}, nil),
+		solo("resend in a window, with a time-out", flight.Policy{Recovery: flight.Resend, ProviderWindow: window, AttemptTimeout: timeout}, nil),
+		solo("resend in a window, with a wall clock that jumps", flight.Policy{Recovery: flight.Resend, ProviderWindow: window}, wallCommands),
 		solo("verify", flight.Policy{Recovery: flight.Verify}, nil),
 		solo("verify with retries", flight.Policy{Recovery: flight.Verify, Retry: retry2}, nil),
 		solo("retries within a time", flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 3, Within: window}}, nil),
@@ -138,7 +140,7 @@ func wayTo(visits []visit, at int) string {
 func describe(c flight.Command) string {
 	switch c := c.(type) {
 	case *tick:
-		return fmt.Sprintf("time + %v", c.by)
+		return fmt.Sprintf("time + %v, the wall clock %v ahead", c.by, c.ahead)
 	case *restore:
 		return "restored"
 	case *flight.Open:
@@ -235,6 +237,14 @@ func callbackCommands(w *world, s *scenario) []flight.Command {
 			Wake: flight.Wake{At: start.Add(12 * time.Second), Callback: true}})
 	}
 	return cs
+}
+
+// wallCommands let the leader's wall clock jump ahead, once.
+func wallCommands(w *world, _ *scenario) []flight.Command {
+	if w.header.Wall > 0 {
+		return nil
+	}
+	return []flight.Command{&tick{ahead: window}}
 }
 
 func approvalCommands(w *world, _ *scenario) []flight.Command {

@@ -427,8 +427,45 @@ func (p Policy) retention() time.Duration {
 	return DefaultRetention
 }
 
-// WithinWindow reports whether the provider still surely knows our key at the given moment.
-func (f *Flight) WithinWindow(now Time) bool {
+// slowest is by how much the ledger's time may run slower than real time: by a twentieth of what has passed.
+const slowest = 20
+
+// windowEnd is the ledger time from which on the provider may have forgotten our key; ok is false where it never forgets it.
+func (f *Flight) windowEnd() (end Time, ok bool) {
 	w := f.Policy.ProviderWindow
-	return w == 0 || f.FirstSend == 0 || now < f.FirstSend.Add(w)
+	if w <= 0 || f.FirstSend == 0 {
+		return 0, false
+	}
+	return f.FirstSend + Time((w - w/slowest).Milliseconds()), true
+}
+
+// ResendUntil is the ledger time until which the effect may be started once more under our key, so that its attempt is over
+// before the provider may have forgotten the key; ok is false where there is no bound. It is compared with Header.Latest.
+func (f *Flight) ResendUntil() (until Time, ok bool) {
+	end, ok := f.windowEnd()
+	return end - Time(0).Add(f.Policy.AttemptTimeout), ok
+}
+
+// ResendLeft is for how long the effect may still be started under an answer that is given now: the flight may have had an
+// effect before, and only the provider's memory of our key keeps it at one. It is 0 when that is over, and ok is false where
+// there is no bound.
+func (f *Flight) ResendLeft(now Time) (left time.Duration, ok bool) {
+	until, ok := f.ResendUntil()
+	if !ok || !f.Tainted() || f.Policy.Recovery != Resend {
+		return 0, false
+	}
+	return max(0, until.Until(now)), true
+}
+
+// WithinWindow reports whether the effect may be started once more at the given moment, as far as the provider's memory of our
+// key goes.
+func (f *Flight) WithinWindow(now Time) bool {
+	until, ok := f.ResendUntil()
+	return !ok || now < until
+}
+
+// honours reports whether an answer that had come by the given moment was given under our key.
+func (f *Flight) honours(now Time) bool {
+	end, ok := f.windowEnd()
+	return !ok || now < end
 }

@@ -87,13 +87,61 @@ func TestHazard31_TheFirstInputAndIdempotencyKeyStand(t *testing.T) {
 }
 
 func TestHazard32_NoResendAfterTheProviderForgotTheKey(t *testing.T) {
-	newPlay(t, resendFor).do(open(1, nonce1), after(window-time.Millisecond), ended(1), open(2, nonce2)).expect(flight.Proceed, flight.Running)
+	surely := window * 19 / 20 // the ledger's time may be as slow
+	newPlay(t, resendFor).do(open(1, nonce1), after(surely-time.Millisecond), ended(1), open(2, nonce2)).expect(flight.Proceed, flight.Running)
+	newPlay(t, resendFor).do(open(1, nonce1), after(surely), ended(1), open(2, nonce2)).expect(flight.Doubtful, flight.InDoubt)
+	newPlay(t, resendFor).do(open(1, nonce1), ended(1), after(surely), open(2, nonce2)).expect(flight.Doubtful, flight.InDoubt)
 	newPlay(t, resendFor).do(open(1, nonce1), after(window), ended(1), open(2, nonce2)).expect(flight.Doubtful, flight.InDoubt)
 	newPlay(t, resendFor).do(open(1, nonce1), report(1, flight.Unknown, ""), after(window), open(2, nonce2)).expect(flight.Doubtful, flight.InDoubt)
 	ask := resendFor
 	ask.Lookup = true
 	newPlay(t, ask).do(open(1, nonce1), after(window), ended(1), after(settle), open(2, nonce2)).expect(flight.Look, flight.Running)
 	newPlay(t, resendFor).do(open(1, nonce1), report(1, flight.NotDone, ""), after(window), open(2, nonce2)).expect(flight.Proceed, flight.Running)
+}
+
+// An attempt may take as long as its time-out, and its request must come while the provider knows the key.
+func TestHazard32_AnAttemptEndsBeforeTheProviderForgetsTheKey(t *testing.T) {
+	p := resendFor
+	p.AttemptTimeout = timeout
+	surely := window*19/20 - timeout
+	newPlay(t, p).do(open(1, nonce1), ended(1), after(surely-time.Millisecond), open(2, nonce2)).expect(flight.Proceed, flight.Running)
+	newPlay(t, p).do(open(1, nonce1), ended(1), after(surely), open(2, nonce2)).expect(flight.Doubtful, flight.InDoubt)
+	again := []say{open(1, nonce1), ended(1), after(surely - time.Millisecond), open(2, nonce2)}
+	newPlay(t, p).do(again...).do(after(timeout), report(2, flight.Refused, "")).expect(flight.Accepted, flight.StateFailed)
+	newPlay(t, p).do(again...).do(after(timeout+time.Millisecond), report(2, flight.Refused, "")).expect(flight.Accepted, flight.InDoubt)
+}
+
+// The ledger's time follows the wall clock slowly. The provider's does not wait for it.
+func TestHazard32_TheLaterClockClosesTheWindow(t *testing.T) {
+	newPlay(t, resendFor).do(open(1, nonce1), ended(1), wallAhead(settle), open(2, nonce2)).expect(flight.Proceed, flight.Running)
+	newPlay(t, resendFor).do(open(1, nonce1), ended(1), wallAhead(time.Hour), open(2, nonce2)).expect(flight.Doubtful, flight.InDoubt)
+	newPlay(t, resendFor).do(open(1, nonce1), wallAhead(time.Hour), report(1, flight.Unknown, "")).expect(flight.Accepted, flight.InDoubt)
+	newPlay(t, resendFor).do(open(1, nonce1), ended(1), open(2, nonce2), wallAhead(time.Hour), report(2, flight.Refused, "")).expect(flight.Accepted, flight.InDoubt)
+}
+
+// What is left of the window is for the caller to know: it starts the effect later than the ledger let it.
+func TestHazard32_WhatIsLeftOfTheWindow(t *testing.T) {
+	bounded := resendFor
+	bounded.AttemptTimeout = timeout
+	p := newPlay(t, bounded).do(open(1, nonce1))
+	until, ok := p.flight().ResendUntil()
+	require.True(t, ok)
+	require.Equal(t, start.Add(14*time.Second), until)
+	_, ok = p.flight().ResendLeft(start)
+	require.False(t, ok, "nothing was done before: no key need be remembered")
+	p.do(ended(1), after(4*time.Second), open(2, nonce2))
+	left, ok := p.flight().ResendLeft(start.Add(4 * time.Second))
+	require.True(t, ok)
+	require.Equal(t, 10*time.Second, left)
+	left, ok = p.flight().ResendLeft(start.Add(15 * time.Second))
+	require.True(t, ok, "over is not the same as no bound")
+	require.Zero(t, left)
+	_, ok = newPlay(t, resend).do(open(1, nonce1), ended(1), open(2, nonce2)).flight().ResendLeft(start)
+	require.False(t, ok, "the provider never forgets")
+	for _, h := range []flight.Header{{Now: 5, Wall: 9}, {Now: 9, Wall: 5}, {Now: 9}} {
+		require.Equal(t, flight.Time(9), h.Latest(h.Now))
+		require.Equal(t, flight.Time(11), h.Latest(h.Now+2), "as much ahead as before")
+	}
 }
 
 func TestHazard34_ATombstoneStillAnswers(t *testing.T) {

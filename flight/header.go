@@ -16,7 +16,12 @@ type Header struct {
 	Now        Time    `cbor:"6,keyasint,omitempty"` // stamped by the leader, never falls
 	EpochHold  Time    `cbor:"7,keyasint,omitempty"` // until then nothing of an older lease epoch is taken over
 	Version    Version `cbor:"8,keyasint,omitzero"`  // of the command being applied
+	Wall       Time    `cbor:"9,keyasint,omitempty"` // the leader's wall clock beside Now, where it was later; else 0
 }
+
+// Latest is now or, where the leader's wall clock was later than the ledger's time when it was stamped last, as much later. A
+// right to act that must end in time ends by this.
+func (h *Header) Latest(now Time) Time { return now + max(0, h.Wall-h.Now) }
 
 // TokenOf is the fencing token under which an attempt may report to this ledger: its number in the present store epoch.
 // An attempt that was opened before a restore gets a new token by it; reports with the old one are evidence.

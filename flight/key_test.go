@@ -180,13 +180,19 @@ func TestOutcomeOfHTTP(t *testing.T) {
 	want := map[flight.Outcome][]int{
 		flight.Succeeded: {200, 201, 204, 299},
 		flight.Refused:   {400, 402, 405, 406, 410, 413, 415, 422},
-		flight.NotDone:   {300, 301, 302, 304, 307, 308, 401, 403, 404, 407, 421, 425, 426, 429, 431},
-		flight.Unknown:   {0, 100, 199, 408, 409, 411, 412, 418, 423, 424, 451, 500, 502, 503, 504, 599, 600},
+		flight.NotDone:   {401, 403, 404, 407, 421, 425, 426, 429, 431},
+		flight.Unknown:   {0, 100, 199, 300, 301, 302, 303, 304, 307, 308, 399, 408, 409, 411, 412, 418, 423, 424, 451, 500, 502, 503, 504, 599, 600},
 	}
 	for outcome, statuses := range want {
 		for _, status := range statuses {
-			if got := flight.HTTPOutcome(status); got != outcome {
-				t.Errorf("%d is %v, want %v", status, got, outcome)
+			ofSafe := outcome
+			if status >= 300 && status < 400 {
+				ofSafe = flight.NotDone
+			}
+			for safe, want := range map[bool]flight.Outcome{false: outcome, true: ofSafe} {
+				if got := flight.HTTPOutcome(status, safe); got != want {
+					t.Errorf("%d is %v, want %v; safe: %v", status, got, want, safe)
+				}
 			}
 		}
 	}

@@ -39,13 +39,14 @@ func ParseOutcome(s string) (Outcome, error) {
 // Final reports whether an attempt that ended so leaves a receipt.
 func (o Outcome) Final() bool { return o == Succeeded || o == Refused }
 
-// HTTPOutcome classifies the status of an HTTP answer that was read whole, by the table of docs/guarantees.md.
-// An answer that says "not now, not you, not here" is NotDone; one that may hide an effect is Unknown.
-func HTTPOutcome(status int) Outcome {
+// HTTPOutcome classifies the status of an HTTP answer that was read whole, by the table of docs/guarantees.md. An answer
+// that says "not now, not you, not here" is NotDone. One that may hide an effect is Unknown: a redirect, too, unless the
+// request was safe (GET, HEAD, OPTIONS, TRACE), because a provider that acted may answer 303.
+func HTTPOutcome(status int, safe bool) Outcome {
 	switch {
 	case status >= 200 && status < 300:
 		return Succeeded
-	case status >= 300 && status < 400:
+	case status >= 300 && status < 400 && safe:
 		return NotDone
 	}
 	switch status {

@@ -306,7 +306,8 @@ func (v *wanderer) abandon(k flight.Key) flight.Command {
 }
 
 func (v *wanderer) time() flight.Command {
-	return &tick{by: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, settle, 16 * time.Second, window, retains, 10 * retains}).Draw(v.T, "time")}
+	return &tick{by: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, settle, 16 * time.Second, window, retains, 10 * retains}).Draw(v.T, "time"),
+		ahead: rapid.SampledFrom([]time.Duration{0, 0, 0, settle, retains}).Draw(v.T, "wall clock")}
 }
 
 func (v *wanderer) byPerson(k flight.Key, i int, g uint32) flight.Command {

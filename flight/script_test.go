@@ -172,6 +172,9 @@ func suspend(n int, wake flight.Wake) say {
 
 func after(d time.Duration) say { return func(*world) flight.Command { return &tick{by: d} } }
 
+// wallAhead lets the leader's wall clock jump ahead of the ledger's time.
+func wallAhead(d time.Duration) say { return func(*world) flight.Command { return &tick{ahead: d} } }
+
 // look asks to be sent to the provider, under the third session and a nonce of its own.
 func look(nonce byte) say {
 	return func(w *world) flight.Command {

@@ -73,7 +73,7 @@ func TestSessionsFollowTheFlights(t *testing.T) {
 	}
 }
 
-// What a session holds is given in the order of the ids, in pages that together are all of it.
+// Held lists the flights that a session holds in pages, in the order of their ids. The pages together are the whole list.
 func TestSessionsHeldInPages(t *testing.T) {
 	index := flight.NewSessions()
 	var want []flight.ID

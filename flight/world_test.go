@@ -100,6 +100,9 @@ func (w *world) step(c flight.Command) (*world, flight.Reply, error) {
 	case *tick:
 		next := *w
 		next.header.Now = w.header.Now.Add(c.by)
+		if c.ahead > 0 || w.header.Wall > 0 {
+			next.header.Wall = max(w.header.Wall.Add(c.by), next.header.Now.Add(c.ahead))
+		}
 		return &next, flight.Reply{Decision: flight.Accepted}, nil
 	case *restore:
 		next := *w
@@ -234,10 +237,11 @@ func with(set map[nonceRef]bool, ref nonceRef) map[nonceRef]bool {
 	return grown
 }
 
-// tick lets the ledger's time go on.
+// tick lets the ledger's time go on, and its leader's wall clock, which may be ahead of it from then on.
 type tick struct {
 	flight.Tick
-	by time.Duration
+	by    time.Duration
+	ahead time.Duration
 }
 
 // restore lets this ledger be a restored one from now on, which happens to have lost nothing: its store epoch rises.

@@ -34,7 +34,7 @@ func TestFollowerConformance(t *testing.T) {
 	executortest.Run(t, func(*testing.T) executortest.Store { return flightdtest.NewLedger().Follower() })
 }
 
-// What a late follower reads is what the ledger held so many commands ago; what it proposes the ledger answers as it is now.
+// A late follower reads the ledger as it was some commands ago. Its proposals are answered by the ledger as it is now.
 func TestFollowerIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := flightdtest.NewLedger()

@@ -152,6 +152,9 @@ func (l *Ledger) expire(key flight.Key) {
 
 func (l *Ledger) applyOne(c flight.Command) flight.Reply {
 	l.header.Now = max(l.header.Now, l.now())
+	if l.wall > 0 {
+		l.header.Wall = l.header.Now.Add(l.wall)
+	}
 	l.header.Version = flight.Version{Index: l.header.Version.Index + 1}
 	l.sessions.Forget(l.header.Now)
 	l.changed = make(map[flight.ID]*flight.Flight)

@@ -14,6 +14,7 @@ type levers struct {
 	arrived *sync.Cond
 	before  func(flight.Command)
 	ahead   time.Duration
+	wall    time.Duration // by how much the leader's wall clock is ahead of the ledger's time
 }
 
 // outage is a time in which the ledger is out of reach.
@@ -92,6 +93,13 @@ func (l *Ledger) Advance(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ahead += d
+}
+
+// AdvanceWall lets the wall clock of the ledger's leader jump ahead of the ledger's time.
+func (l *Ledger) AdvanceWall(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wall += d
 }
 
 // pass lets a command through to the ledger, or gives the outage that keeps it, and whether it hangs there.

@@ -2,6 +2,7 @@ package flighttest
 
 import (
 	"slices"
+	"time"
 
 	"github.com/flightd/flightd/flight"
 )
@@ -29,9 +30,16 @@ func (s *step) opening() {
 	s.need(!b.State.Terminal(), "I4: an attempt was opened after the end")
 	s.need(b.NotBefore <= s.h.Now, "an attempt was opened before its time")
 	s.need(b.Cancel == nil || a.Policy.Saga, "an attempt was opened after a cancel")
-	s.need(!a.Tainted() || a.Policy.Saga || a.Policy.Recovery == flight.Resend && a.WithinWindow(s.h.Now), "an attempt was opened over a doubt that a resend may not end")
+	s.need(!a.Tainted() || a.Policy.Saga || a.Policy.Recovery == flight.Resend && s.keyKnown(a, a.Policy.AttemptTimeout), "an attempt was opened over a doubt that a resend may not end")
 	r := a.Policy.Retry
 	s.need(!r.Declared() || a.Policy.Saga || int(b.Counted) < r.Attempts, "an attempt was opened beyond the retry policy")
+}
+
+// keyKnown reports whether the provider surely knows our key for some time still, by whichever clock is ahead: the ledger's
+// time runs at 19/20 of real time at least.
+func (s *step) keyKnown(f *flight.Flight, forAs time.Duration) bool {
+	passed := max(s.h.Now, s.h.Wall).At().Sub(f.FirstSend.At())
+	return f.Policy.ProviderWindow == 0 || passed+forAs < f.Policy.ProviderWindow*19/20
 }
 
 // fence: without an attempt it moves only above the token of a report whose attempt this ledger has lost.

@@ -174,7 +174,7 @@ func (s *step) floor() uint32 {
 		switch {
 		case c.Outcome == flight.Succeeded:
 			return 0
-		case c.Outcome == flight.Refused && (b.Policy.Saga || b.Policy.Recovery == flight.Resend && b.WithinWindow(s.h.Now)):
+		case c.Outcome == flight.Refused && (b.Policy.Saga || b.Policy.Recovery == flight.Resend && s.keyKnown(b, 0)):
 			return 0
 		case c.Outcome == flight.Unknown:
 			return doubts + one(own == 0 && !repeated)
@@ -219,7 +219,7 @@ func (s *step) doubts() {
 	waits := a.State == flight.Queued || a.State == flight.Scheduled
 	began := b.State != flight.Queued && b.State != flight.Scheduled || !b.Tainted()
 	s.need(!waits || a.Policy.Recovery == flight.Resend, "a tainted flight is tried again without resend")
-	s.need(!waits || !began || a.WithinWindow(s.h.Now), "a tainted flight is tried again outside the provider's window")
+	s.need(!waits || !began || s.keyKnown(a, a.Policy.AttemptTimeout), "a tainted flight is tried again outside the provider's window")
 	s.need(!waits || a.Cancel == nil, "a tainted flight is tried again after a cancel")
 	canAsk := a.Policy.CanLookUp()
 	s.need(a.Probe == nil || canAsk, "a look-up where nobody can be asked")

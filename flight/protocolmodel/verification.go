@@ -15,7 +15,7 @@ const (
 	verifierOver
 )
 
-// What a caller knows of a verification that it was given.
+// The results of the look-up that a caller was sent to make.
 const (
 	lookNone = iota
 	lookNotDone

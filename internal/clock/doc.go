@@ -1,2 +1,3 @@
-// Package clock reads the clock that the standard library does not: the one that goes on while a machine is asleep.
+// Package clock reads the clock that the standard library does not, the one that goes on while a machine is asleep, and gives
+// moments on all clocks.
 package clock

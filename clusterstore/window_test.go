@@ -1,0 +1,87 @@
+package clusterstore
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// resendOf is an Open of a flight whose provider remembers the idempotency key for a minute.
+func resendOf(s *Store, n int) *flight.Open {
+	o := openOf(s, testKey(1), 1)
+	o.Submission.Policy = flight.Policy{Recovery: flight.Resend, ProviderWindow: time.Minute}
+	o.Nonce, o.Session = nonce(n), sessionOf(s, flight.SessionID("session-"+string(rune('a'+n))))
+	return o
+}
+
+// lost is a store in which the attempt of such a flight was lost.
+func lost(t *testing.T, cfg Config) *Store {
+	s := openStore(t, cfg)
+	require.Equal(t, flight.Proceed, propose(t, s, resendOf(s, 1)).Decision)
+	require.Equal(t, flight.Accepted, propose(t, s, endedOf(s, "session-b")).Decision)
+	f, err := s.Flight(testKey(1).FlightID())
+	require.NoError(t, err)
+	require.Equal(t, flight.Queued, f.State)
+	return s
+}
+
+// A machine that slept for an hour: its clock since boot went on, and the provider has forgotten the key.
+func TestSleepClosesTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		boot := time.Hour
+		cfg := memConfig(vfs.NewMem())
+		cfg.Clock = machineClock(func() time.Duration { return boot })
+		s := lost(t, cfg)
+		before := s.Now()
+		boot += time.Hour
+		require.GreaterOrEqual(t, s.Now().At().Sub(before.At()), 56*time.Minute)
+		require.Equal(t, flight.Doubtful, propose(t, s, resendOf(s, 2)).Decision)
+	})
+}
+
+// A wall clock that gained an hour while nothing else did: either it was wrong before, or the machine slept and has no clock that
+// counts it. The ledger's time follows slowly, and the window is over all the same. A start from the log alone finds the same.
+func TestWallClockClosesTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewCrashableMem()
+		l := &levers{wall: time.UnixMilli(1_700_000_000_000)}
+		cfg := memConfig(fs)
+		cfg.Clock = l.clock()
+		s := lost(t, cfg)
+		require.Zero(t, s.Header().Wall)
+		l.wall = l.wall.Add(time.Hour)
+		require.Equal(t, flight.Doubtful, propose(t, s, resendOf(s, 2)).Decision)
+		h := s.Header()
+		require.Equal(t, h.Now.Add(time.Hour), h.Wall)
+
+		cfg.FS = fs.CrashClone(vfs.CrashCloneCfg{})
+		require.NoError(t, cfg.FS.RemoveAll("ledger/"+stateName(1)))
+		again := openStore(t, cfg)
+		f, err := again.Flight(testKey(1).FlightID())
+		require.NoError(t, err)
+		require.Equal(t, flight.InDoubt, f.State)
+		l.pass(time.Second)
+		propose(t, again, &flight.Tick{})
+		require.Zero(t, again.Header().Wall, "a start sets the ledger's time to the wall clock's")
+		require.NoError(t, again.Close(context.Background()))
+	})
+}
+
+// A machine whose clock since boot cannot be read goes by the monotonic one.
+func TestMachineClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		boot := 5 * time.Hour
+		asleep, blind := machineClock(func() time.Duration { return boot }), machineClock(func() time.Duration { return 0 })
+		time.Sleep(time.Minute)
+		require.Equal(t, time.Minute, asleep.Mono(), "a clock since boot that stands still counts nothing")
+		boot += time.Hour
+		require.Equal(t, time.Hour, asleep.Mono())
+		require.Equal(t, time.Minute, blind.Mono())
+	})
+}
