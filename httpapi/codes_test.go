@@ -51,6 +51,7 @@ func TestEveryCode(t *testing.T) {
 		wire.Forbidden:        func() reply { return d.post("/v1/flights:open", `{}`, "Origin", "http://evil.example") },
 		wire.NotFound:         func() reply { return d.get("/v1/flights/" + flight.MustKey("a/b/c").FlightID().String()) },
 		wire.MethodNotAllowed: func() reply { return d.get("/v1/sessions") },
+		wire.Incomplete:       func() reply { return d.postPart("/v1/flights:open", `{"action":`) },
 		wire.InFlight: func() reply {
 			return d.post("/v1/flights:open", `{"action":"charge","id":"running","input":{"who":"me","amount":1},"wait_ms":0}`)
 		},
@@ -78,6 +79,9 @@ func TestEveryCode(t *testing.T) {
 		},
 		wire.PayloadTooLarge: func() reply {
 			return d.post("/v1/flights:open", `{"action":"charge","id":"1","input":"`+strings.Repeat("x", 256<<10)+`"}`)
+		},
+		wire.WrongDeployment: func() reply {
+			return d.post("/v1/flights:open", `{"action":"charge","id":"1"}`, "Flightd-Deployment", "another")
 		},
 		wire.Conflict: func() reply {
 			return d.post("/v1/flights:open", `{"action":"charge","id":"running","input":{"amount":2,"who":"me"},"wait_ms":0}`)

@@ -44,8 +44,9 @@ func chapters() []openapi.Tag {
 // Codes that come together.
 var (
 	anyRoute = []wire.Code{wire.Forbidden}
-	anyRead  = append([]wire.Code{wire.Internal, wire.NoLeader, wire.Draining}, anyRoute...)
-	anyBody  = append([]wire.Code{wire.InputInvalid, wire.PayloadTooLarge}, anyRead...)
+	ownRoute = append([]wire.Code{wire.InputInvalid, wire.WrongDeployment}, anyRoute...)
+	anyRead  = append([]wire.Code{wire.Internal, wire.NoLeader, wire.Draining}, ownRoute...)
+	anyBody  = append([]wire.Code{wire.PayloadTooLarge, wire.Incomplete}, anyRead...)
 )
 
 func codes(common []wire.Code, more ...wire.Code) []wire.Code {
@@ -83,7 +84,8 @@ func callerOperations() []openapi.Operation {
 			"callers that come later wait for it up to `wait_ms`, and get its receipt.\n\n" +
 			"Draw a new `nonce` for each open that you want, and set `not_after`. Key and nonce identify the open: if the answer is lost, send the same request again, to any node, with the same nonce and the same `not_after`. " +
 			"While the attempt is open, every repeat gets the same answer. A nonce whose attempt has ended opens nothing again.\n\n" +
-			"Renew the `session` that the answer names, which may be another one than you sent. Its trust is counted from the moment when the request was sent: when `trust_ms` are over, do not start the effect.\n\n" +
+			"Renew the `session` that the answer names, which may be another one than you sent. Its trust is counted from the moment when the request was sent: when `trust_ms` are over, do not start the effect. " +
+			"The same holds for `resend_ms`, where the answer has it: an earlier attempt may have acted, and the provider may forget the idempotency key.\n\n" +
 			"If you give up, make sure that nothing is left open under your nonce. The answer is final, and nothing is left to do, if it is `replay`, `idempotency_conflict`, `flight_failed`, `expired` or `open_expired`; " +
 			"if it is `in_doubt` with `proposed` true; or if it is `in_doubt` or `idempotency_in_flight` with `proposed` false and you sent only one request with this nonce. " +
 			"After a time-out, a broken connection or any other answer, repeat the open until its answer is final, or send an abandon until it is answered 200. A request that is rejected with 400 has opened nothing.",
@@ -104,7 +106,8 @@ func callerOperations() []openapi.Operation {
 	}, {
 		Pattern: "POST /v1/flights/{id}/report", ID: "reportFlight", Tag: tagCaller, Summary: "Say how the attempt ended",
 		About: "Repeat the report, to any node, until it is answered. Send `key`: without it, a node that does not know the flight yet answers `not_found`. " +
-			"A report that comes after a newer attempt was opened, or after the flight has ended, is answered `fenced`; it is kept as evidence and overwrites nothing.",
+			"A report that comes after a newer attempt was opened, or after the flight has ended, is answered `fenced`; it is kept as evidence and overwrites nothing.\n\n" +
+			"A report is refused for good only by a problem that names this flight and has the code `idempotency_key_invalid`, `input_invalid`, `not_found` or `payload_too_large`; and `fenced` has taken it. After any other answer, send it again.",
 		Request:  wire.ReportRequest{},
 		Example:  `{"fencing_token":"…","key":"default/charge/order-42","outcome":"succeeded","external_id":"ch_1","body":{"id":"ch_1","paid":true}}`,
 		Answers:  []openapi.Answer{aFlight("it is in the ledger")},

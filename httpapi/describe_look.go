@@ -40,27 +40,34 @@ func lookOperations() []openapi.Operation {
 		Headers: append([]string{wire.HeaderReceiptOutcome, wire.HeaderReceiptDigest, wire.HeaderReceiptSize, wire.HeaderExpires,
 			"X-Content-Type-Options", "Content-Security-Policy"}, ofFlight...),
 		Maybe: []string{wire.HeaderExternalID, wire.HeaderDigest}, Content: []openapi.Content{text("*/*")}}
+	input := openapi.Answer{Status: http.StatusOK, About: "the bytes of the input, with their own content type",
+		Headers: append([]string{wire.HeaderReceiptDigest, wire.HeaderReceiptSize, wire.HeaderDigest, "X-Content-Type-Options", "Content-Security-Policy"}, ofFlight...),
+		Maybe:   ofEnd, Content: []openapi.Content{text("*/*")}}
 	return []openapi.Operation{{
 		Pattern: "GET /v1/flights", ID: "listFlights", Tag: tagFlights, Summary: "List flights, newest first, or find one by its key",
 		About:      "A page may be short, or empty, and not be the last: `next` says whether there is more. Receipts come without their bodies.",
 		Parameters: append([]string{wire.HeaderNamespace}, conditional...), Query: filters(),
 		Answers:  []openapi.Answer{list, unchanged},
-		Problems: codes(anyRead, wire.InputInvalid, wire.KeyInvalid, wire.NotFound),
+		Problems: codes(anyRead, wire.KeyInvalid, wire.NotFound),
 	}, {
 		Pattern: "GET /v1/flights/{id}", ID: "getFlight", Tag: tagFlights, Summary: "Look at one flight",
 		About:      "With If-None-Match and `Prefer: wait=N` it is a long poll: it answers as soon as the flight has another version.",
-		Parameters: conditional, Answers: []openapi.Answer{one, unchanged}, Problems: codes(anyRead, wire.InputInvalid, wire.NotFound),
+		Parameters: conditional, Answers: []openapi.Answer{one, unchanged}, Problems: codes(anyRead, wire.NotFound),
+	}, {
+		Pattern: "GET /v1/flights/{id}/input", ID: "getInput", Tag: tagFlights, Summary: "The exact bytes of the input",
+		About:   "As the first caller of the key submitted it: what every attempt sends.",
+		Answers: []openapi.Answer{input}, Problems: codes(anyRead, wire.NotFound, wire.Expired),
 	}, {
 		Pattern: "GET /v1/flights/{id}/receipt", ID: "getReceipt", Tag: tagFlights, Summary: "The exact bytes of the receipt",
 		About:   "Flightd-Digest is over the whole body, Digest over these bytes.",
-		Answers: []openapi.Answer{receipt}, Problems: codes(anyRead, wire.InputInvalid, wire.NotFound, wire.Expired, wire.FlightFailed),
+		Answers: []openapi.Answer{receipt}, Problems: codes(anyRead, wire.NotFound, wire.Expired, wire.FlightFailed),
 	}, {
 		Pattern: "GET /v1/flights/{id}/events", ID: "getHistory", Tag: tagFlights, Summary: "The history of a flight",
 		About:      "As a stream of server-sent events, where Accept asks for one, it goes on with what happens to the flight from now on.",
 		Parameters: streamed, Query: []openapi.Parameter{behind()},
 		Answers: []openapi.Answer{{Status: http.StatusOK, About: "every line, oldest first", Maybe: slices.Concat([]string{wire.HeaderApplied, "X-Accel-Buffering"}, ofEnd, ofFlight),
 			Content: []openapi.Content{{Type: wire.TypeJSON, Of: wire.History{}}, asStream()}}},
-		Problems: codes(anyRead, wire.InputInvalid, wire.NotFound, wire.Expired, wire.RateLimited),
+		Problems: codes(anyRead, wire.NotFound, wire.Expired, wire.RateLimited),
 	}, {
 		Pattern: "GET /v1/events", ID: "listEvents", Tag: tagFlights, Summary: "What happens to flights, as it happens",
 		About: "Each event has an id, its place in the ledger's log: go on behind it with `after`, or as a stream with Last-Event-ID, also after a restart, and nothing is missing. " +
@@ -68,7 +75,7 @@ func lookOperations() []openapi.Operation {
 		Parameters: append([]string{wire.HeaderNamespace}, streamed...), Query: append([]openapi.Parameter{behind()}, eventFilters()...),
 		Answers: []openapi.Answer{{Status: http.StatusOK, About: "a page, or a stream", Maybe: []string{"Link", wire.HeaderApplied, "X-Accel-Buffering"},
 			Content: []openapi.Content{{Type: wire.TypeJSON, Of: wire.EventPage{}}, asStream()}}},
-		Problems: codes(anyRead, wire.InputInvalid, wire.KeyInvalid, wire.NotFound, wire.Expired, wire.RateLimited),
+		Problems: codes(anyRead, wire.KeyInvalid, wire.NotFound, wire.Expired, wire.RateLimited),
 	}}
 }
 
@@ -116,7 +123,7 @@ func operatorOperations() []openapi.Operation {
 	const why = `{"reason":"the order was withdrawn","as":"maria"}`
 	return []openapi.Operation{
 		decide("resolve", "resolveFlight", "Settle a doubt",
-			`Look at the provider first. "*" is refused in If-Match: a doubt is settled as it was looked at. The same decision sent again gets the same answer, another one is refused.`,
+			`Look at the provider first. The same decision sent again gets the same answer, another one is refused.`,
 			wire.ResolveRequest{}, `{"result":"happened","external_id":"ch_1","body":{"id":"ch_1"},"reason":"found in the provider's log","as":"maria"}`),
 		decide("cancel", "cancelFlight", "Want a flight cancelled",
 			"A flight that is not running is cancelled at once. One that is running is marked: its caller reads that with its next renewal, and what it reports stands.",
@@ -158,11 +165,11 @@ func serverOperations() []openapi.Operation {
 	}, {
 		Pattern: "GET " + documentPath, ID: "openapi", Tag: tagServer, Summary: "This document",
 		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "OpenAPI 3.1", Content: asJSON(struct{}{})}},
-		Problems: codes(anyRoute, wire.Internal),
+		Problems: codes(ownRoute, wire.Internal),
 	}, {
 		Pattern: "GET " + problemPath + "{code}", ID: "problemPage", Tag: tagServer, Summary: "What a problem's code means",
 		About:    "The `type` of every problem leads here. Accept chooses between Markdown, HTML and JSON.",
 		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "the page", Headers: []string{"Vary"}, Maybe: []string{"Content-Security-Policy"}, Content: page}},
-		Problems: codes(anyRoute, wire.NotFound),
+		Problems: codes(ownRoute, wire.NotFound),
 	}}
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -23,7 +24,7 @@ func New(cfg Config) http.Handler {
 	}
 	mux := http.NewServeMux()
 	for pattern, h := range a.routes() {
-		mux.HandleFunc(pattern, h)
+		mux.HandleFunc(pattern, a.own(pattern, h))
 	}
 	if cfg.Metrics != nil {
 		for _, path := range [...]string{"GET /metrics", "GET /metrics/etcd", "GET /metrics/raft"} {
@@ -60,6 +61,7 @@ func (a *api) routes() map[string]http.HandlerFunc {
 		"POST /v1/flights:abandon":      a.bare(a.abandon),
 		"GET /v1/flights":               a.list,
 		"GET /v1/flights/{id}":          a.bare(a.flight),
+		"GET /v1/flights/{id}/input":    a.bare(a.input),
 		"GET /v1/flights/{id}/receipt":  a.bare(a.receipt),
 		"GET /v1/flights/{id}/events":   a.events,
 		"GET /v1/events":                a.allEvents,
@@ -79,6 +81,34 @@ func (a *api) routes() map[string]http.HandlerFunc {
 		"GET /version":                  a.version,
 		"GET " + problemPath + "{code}": a.problemPage,
 		"GET " + documentPath:           a.openapi(),
+	}
+}
+
+// anybodys are the routes that tell of the server alone.
+var anybodys = []string{"GET /livez", "GET /readyz", "GET /version"}
+
+// own lets no request through to a route that names another deployment: this one knows nothing of what was done there, and
+// would let the caller do it once more.
+func (a *api) own(pattern string, route http.HandlerFunc) http.HandlerFunc {
+	if slices.Contains(anybodys, pattern) {
+		return route
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		named, bad := single(r, wire.HeaderDeployment)
+		switch {
+		case bad != nil:
+			a.refuse(w, r, bad)
+		case named != "" && named != a.cfg.Version.Deployment:
+			p := newProblem(wire.WrongDeployment)
+			p.Detail = fmt.Sprintf("the request is for deployment %.100q, and this server is of %q", named, a.cfg.Version.Deployment)
+			if id, bad := flightID(r); bad == nil {
+				p.FlightID = id.String()
+			}
+			writeProblem(w, r, p)
+			a.note(r, p, nil)
+		default:
+			route(w, r)
+		}
 	}
 }
 

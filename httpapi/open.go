@@ -22,7 +22,7 @@ func (a *api) open(w http.ResponseWriter, r *http.Request) {
 	}
 	req, nonce, bad := openRequest(r, body)
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.fail(w, r, req.Key, bad)
 		return
 	}
 	answer, err := a.cfg.Remote.Open(r.Context(), req)
@@ -127,6 +127,10 @@ func (a *api) clear(w http.ResponseWriter, r *http.Request, status int, decision
 		FencingToken: o.FencingToken, IdempotencyKey: o.IdempotencyKey, Probe: o.Probe, Session: string(o.Session),
 		TrustMS: o.Trust.Milliseconds(), RenewEveryMS: o.RenewEvery.Milliseconds(), PolicyDiffers: o.PolicyDiffers,
 		Deployment: a.cfg.Version.Deployment,
+	}
+	if o.Resend != nil {
+		ms := o.Resend.Milliseconds()
+		out.ResendMS = &ms
 	}
 	switch in := o.Input; {
 	case len(in.Data) == 0:
@@ -254,7 +258,7 @@ func (a *api) verdictRequest(w http.ResponseWriter, r *http.Request) (req remote
 func (a *api) abandon(w http.ResponseWriter, r *http.Request) {
 	req, bad := abandonRequest(w, r)
 	if bad != nil {
-		a.refuse(w, r, bad)
+		a.fail(w, r, req.Key, bad)
 		return
 	}
 	if err := a.cfg.Remote.Abandon(r.Context(), req); err != nil {

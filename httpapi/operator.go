@@ -16,7 +16,7 @@ import (
 type decision struct {
 	flight *flight.Flight
 	key    flight.Key
-	seen   *flight.Version // nil: whatever it is
+	seen   flight.Version
 	who    string
 	why    string
 }
@@ -52,7 +52,7 @@ func (a *api) free(w http.ResponseWriter, r *http.Request) {
 // behind the version that was looked at.
 func (a *api) endedLast(d *decision) bool {
 	past := d.flight.Past
-	if d.seen == nil || *d.seen == d.flight.Version || len(past) == 0 {
+	if d.seen == d.flight.Version || len(past) == 0 {
 		return false
 	}
 	if m := past[len(past)-1].EndedBy; m.Who != d.who || m.Why != d.why {
@@ -60,7 +60,7 @@ func (a *api) endedLast(d *decision) bool {
 	}
 	history, err := a.cfg.Ledger.History(d.flight.ID)
 	return err == nil && slices.ContainsFunc(history, func(e Event) bool {
-		return (e.Kind == flight.EventFreed || e.Kind == flight.EventRetried) && e.Version.Later(*d.seen)
+		return (e.Kind == flight.EventFreed || e.Kind == flight.EventRetried) && e.Version.Later(d.seen)
 	})
 }
 
@@ -72,7 +72,7 @@ func (a *api) operate(w http.ResponseWriter, r *http.Request, command func(*deci
 		return
 	}
 	c, decided := command(d)
-	if d.seen != nil && *d.seen != d.flight.Version {
+	if d.seen != d.flight.Version {
 		if decided {
 			a.show(w, r, d.flight)
 			return
@@ -135,7 +135,8 @@ func namedKey(text string, id flight.ID) (flight.Key, *wire.Invalid) {
 	return key, nil
 }
 
-// readDecision reads the path and If-Match.
+// readDecision reads the path and If-Match. A decision names the version that it was made on: one that names any would, delivered
+// late, decide about what nobody has seen.
 func readDecision(r *http.Request) (*decision, flight.ID, *wire.Invalid) {
 	id, bad := flightID(r)
 	if bad != nil {
@@ -145,17 +146,14 @@ func readDecision(r *http.Request) (*decision, flight.ID, *wire.Invalid) {
 	tag, bad := single(r, "If-Match")
 	switch {
 	case bad != nil:
-		return nil, id, bad
 	case tag == "":
-		return nil, id, &wire.Invalid{Code: wire.PreconditionRequired, FieldError: wire.FieldError{Header: "If-Match", Detail: "it is missing"}}
-	case tag != "*":
-		v, bad := parseETag("If-Match", tag)
-		if bad != nil {
-			return nil, id, bad
+		bad = &wire.Invalid{Code: wire.PreconditionRequired, FieldError: wire.FieldError{Header: "If-Match", Detail: "it is missing"}}
+	default:
+		if d.seen, bad = parseETag("If-Match", tag); bad != nil {
+			bad.Hint = "GET the flight first, decide by what you see, and send its ETag"
 		}
-		d.seen = &v
 	}
-	return d, id, nil
+	return d, id, bad
 }
 
 // by notes who decides and why.
@@ -224,10 +222,6 @@ func resolution(w http.ResponseWriter, r *http.Request) (*flight.Resolve, *wire.
 	if bad != nil {
 		return nil, bad
 	}
-	if d.seen == nil {
-		return nil, &wire.Invalid{Code: wire.PreconditionRequired,
-			FieldError: wire.FieldError{Header: "If-Match", Detail: `a doubt is settled as it was looked at; "*" does not say that`}}
-	}
 	body, bad := readBody(w, r, wire.MaxReportBody)
 	if bad != nil {
 		return nil, bad
@@ -239,7 +233,7 @@ func resolution(w http.ResponseWriter, r *http.Request) (*flight.Resolve, *wire.
 	if bad := d.by(r, req.As, req.Reason); bad != nil {
 		return nil, bad
 	}
-	c := &flight.Resolve{Version: *d.seen, ExternalID: req.ExternalID, Who: d.who, Why: d.why}
+	c := &flight.Resolve{Version: d.seen, ExternalID: req.ExternalID, Who: d.who, Why: d.why}
 	if c.Verb, bad = wire.ParseResolution(req.Result); bad != nil {
 		return nil, bad
 	}
@@ -282,7 +276,7 @@ func (a *api) stale(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
 	if f.Redacted != nil {
 		p.Detail += ", and its input is erased"
 	}
-	if tag := r.Header.Get("If-Match"); tag == "*" || tag == `"`+p.Version+`"` { // no other ETag would do
+	if r.Header.Get("If-Match") == `"`+p.Version+`"` { // no other ETag would do
 		p.Hint = "this cannot be done to a flight in this state; the flight's history says how it came to it"
 	}
 	a.answer(w, r, p, nil)

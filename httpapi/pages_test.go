@@ -60,7 +60,7 @@ func TestProblemPages(t *testing.T) {
 // What is to be typed stands there as it is typed, and what is to be left out says how.
 func TestHintsCanBeFollowed(t *testing.T) {
 	p := problemOf(&effect.InDoubt{Key: flight.MustKey("default/charge/order-42"), Cause: "why"})
-	require.Contains(t, p.Hint, "flightd doubt resolve default/charge/order-42 --happened")
+	require.Contains(t, p.Hint, "flightd doubt resolve default/charge/order-42 --reason WHY --happened")
 	require.NotContains(t, p.Hint, "KEY")
 	p = problemOf(&effect.Conflict{Key: flight.MustKey("default/charge/order-42")})
 	require.Contains(t, p.Hint, "fingerprint none")

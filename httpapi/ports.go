@@ -39,6 +39,8 @@ type Ledger interface {
 	Flight(id flight.ID) (*flight.Flight, error)
 	// Wait waits until the flight has another version than the one seen.
 	Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error)
+	// Input gives the exact bytes of the flight's input; nil when there are none.
+	Input(f *flight.Flight) ([]byte, error)
 	// ReceiptBody gives the exact bytes that are kept of the receipt's body; nil when there are none.
 	ReceiptBody(f *flight.Flight) ([]byte, error)
 	List(q Query) (Page, error)

@@ -201,61 +201,110 @@ func cutUnquoted(s string, separator byte) (before, after string) {
 
 // receipt serves GET /v1/flights/{id}/receipt: the exact bytes.
 func (a *api) receipt(w http.ResponseWriter, r *http.Request) {
-	id, bad := flightID(r)
-	if bad != nil {
-		a.refuse(w, r, bad)
-		return
-	}
-	f, ok := a.find(w, r, id)
+	f, body, ok := a.findBytes(w, r, receiptBody, a.cfg.Ledger.ReceiptBody)
 	if !ok {
 		return
 	}
-	f, body, err := a.whole(f)
-	if err != nil {
-		a.fail(w, r, f.Key, err)
-		return
-	}
 	if p := noReceipt(f); p != nil {
-		describe(w.Header(), f)
-		p.State = f.State.String()
-		a.answer(w, r, p, nil)
+		a.lacking(w, r, f, p)
 		return
 	}
-	describe(w.Header(), f)
-	receiptHeaders(w.Header(), f.Receipt)
-	kind := f.Receipt.Body.ContentType
-	if kind == "" {
-		kind = "application/octet-stream"
-	}
-	send(w, r, http.StatusOK, []string{kind}, func(b []byte) []byte { return append(b, body...) })
-}
-
-// receiptHeaders says what the bytes are. They come from a provider, so that no browser may take them for a page of
-// this server.
-func receiptHeaders(h http.Header, rec *flight.Receipt) {
-	h["X-Content-Type-Options"] = []string{"nosniff"}
-	h["Content-Security-Policy"] = []string{"default-src 'none'; sandbox"}
+	h, rec := w.Header(), f.Receipt
 	h[wire.HeaderReceiptOutcome] = []string{rec.Outcome.String()}
-	h[wire.HeaderReceiptDigest] = []string{rec.Body.Digest.String()}
-	h[wire.HeaderReceiptSize] = []string{strconv.Itoa(rec.Body.Size)}
 	if rec.ExternalID != "" {
 		h[wire.HeaderExternalID] = []string{url.PathEscape(rec.ExternalID)}
 	}
-	if !rec.Body.Truncated() {
-		h[wire.HeaderDigest] = []string{"sha-256=" + base64.StdEncoding.EncodeToString(rec.Body.Digest[:])}
+	sendBlob(w, r, f, &rec.Body, body)
+}
+
+// input serves GET /v1/flights/{id}/input: the exact bytes.
+func (a *api) input(w http.ResponseWriter, r *http.Request) {
+	f, body, ok := a.findBytes(w, r, func(f *flight.Flight) flight.Blob { return f.Input }, a.cfg.Ledger.Input)
+	if !ok {
+		return
 	}
+	if p := noInput(f); p != nil {
+		a.lacking(w, r, f, p)
+		return
+	}
+	sendBlob(w, r, f, &f.Input, body)
+}
+
+// findBytes reads the flight that the path names and the bytes of one of its blobs, or answers why it cannot.
+func (a *api) findBytes(w http.ResponseWriter, r *http.Request, blob func(*flight.Flight) flight.Blob, read func(*flight.Flight) ([]byte, error)) (*flight.Flight, []byte, bool) {
+	id, bad := flightID(r)
+	if bad != nil {
+		a.refuse(w, r, bad)
+		return nil, nil, false
+	}
+	f, ok := a.find(w, r, id)
+	if !ok {
+		return nil, nil, false
+	}
+	f, body, err := a.bytesOf(f, blob, read)
+	if err != nil {
+		a.fail(w, r, f.Key, err)
+		return nil, nil, false
+	}
+	return f, body, true
+}
+
+// lacking answers why a flight has no such bytes to show.
+func (a *api) lacking(w http.ResponseWriter, r *http.Request, f *flight.Flight, p *wire.Problem) {
+	describe(w.Header(), f)
+	p.State = f.State.String()
+	a.answer(w, r, p, nil)
+}
+
+// sendBlob answers with the bytes of a blob, and says what they are. They come from a provider or from a caller, so that no
+// browser may take them for a page of this server.
+func sendBlob(w http.ResponseWriter, r *http.Request, f *flight.Flight, blob *flight.Blob, body []byte) {
+	h := w.Header()
+	describe(h, f)
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	h["Content-Security-Policy"] = []string{"default-src 'none'; sandbox"}
+	h[wire.HeaderReceiptDigest] = []string{blob.Digest.String()}
+	h[wire.HeaderReceiptSize] = []string{strconv.Itoa(blob.Size)}
+	if !blob.Truncated() {
+		h[wire.HeaderDigest] = []string{"sha-256=" + base64.StdEncoding.EncodeToString(blob.Digest[:])}
+	}
+	kind := cmp.Or(blob.ContentType, "application/octet-stream")
+	send(w, r, http.StatusOK, []string{kind}, func(b []byte) []byte { return append(b, body...) })
+}
+
+// noInput says why a flight has no input to show; nil when it has one.
+func noInput(f *flight.Flight) *wire.Problem {
+	switch {
+	case f.State == flight.Expired:
+		return expired(f)
+	case f.Input.Digest.IsZero():
+		p := about(wire.NotFound, f.Key, 0)
+		p.Detail = "the flight was opened without an input"
+		p.Hint = "its first caller sent none, or a fingerprint alone; its receipt and its history are there all the same"
+		return p
+	case f.Redacted != nil && f.Input.Truncated():
+		p := about(wire.Expired, f.Key, 0)
+		p.Detail = "its input was erased on " + f.Redacted.At.At().Format(wire.TimeFormat) + "; what happened is known as before"
+		return p
+	}
+	return nil
+}
+
+// expired is the problem that of a flight only a tombstone is left.
+func expired(f *flight.Flight) *wire.Problem {
+	p := about(wire.Expired, f.Key, 0)
+	p.FlightID, p.Outcome = f.ID.String(), f.Was.String()
+	if f.Receipt != nil {
+		p.Digest = f.Receipt.Body.Digest.String()
+	}
+	return p
 }
 
 // noReceipt says why a flight has none to show; nil when it has one.
 func noReceipt(f *flight.Flight) *wire.Problem {
 	switch {
 	case f.State == flight.Expired:
-		p := about(wire.Expired, f.Key, 0)
-		p.FlightID, p.Outcome = f.ID.String(), f.Was.String()
-		if f.Receipt != nil {
-			p.Digest = f.Receipt.Body.Digest.String()
-		}
-		return p
+		return expired(f)
 	case f.Receipt != nil && f.Redacted != nil:
 		p := about(wire.Expired, f.Key, 0)
 		p.Detail = "its body was erased on " + f.Redacted.At.At().Format(wire.TimeFormat) + "; what happened is known as before"

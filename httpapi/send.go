@@ -80,13 +80,16 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wir
 	return body, nil
 }
 
-// unread refuses a request of which a part did not come. Where this node stops, that is not its caller's fault.
+// unread refuses a request of which a part did not come. It says nothing of the request as its caller wrote it: the same one may be
+// taken the next time. Where this node stops, it says so.
 func unread(r *http.Request, err error) *wire.Invalid {
 	var stops *effect.Unavailable
 	if errors.As(context.Cause(r.Context()), &stops) {
 		return &wire.Invalid{Code: wire.Draining, FieldError: wire.FieldError{Detail: "this node stops, and a part of the body had not come yet"}}
 	}
-	return wire.BadField("", "the body could not be read: %v", err)
+	bad := wire.BadField("", "the body could not be read: %v", err)
+	bad.Code = wire.Incomplete
+	return bad
 }
 
 func tooLarge(limit int64) *wire.Invalid {
@@ -137,17 +140,28 @@ func (a *api) show(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
 	send(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
 }
 
-// whole gives a flight and the bytes of its receipt. Where these are gone because the flight went on since it was read (its
-// retention ended, it was erased or freed), it gives the flight as it is now.
+// whole gives a flight and the bytes of its receipt, as bytesOf does.
 func (a *api) whole(f *flight.Flight) (*flight.Flight, []byte, error) {
+	return a.bytesOf(f, receiptBody, a.cfg.Ledger.ReceiptBody)
+}
+
+// receiptBody is what a flight's receipt says of its body; zero where there is none.
+func receiptBody(f *flight.Flight) flight.Blob {
+	if f.Receipt == nil {
+		return flight.Blob{}
+	}
+	return f.Receipt.Body
+}
+
+// bytesOf gives a flight and the bytes of one of its blobs. Where these are gone because the flight went on since it was read (its
+// retention ended, it was erased or freed), it gives the flight as it is now.
+func (a *api) bytesOf(f *flight.Flight, blob func(*flight.Flight) flight.Blob, read func(*flight.Flight) ([]byte, error)) (*flight.Flight, []byte, error) {
 	for {
-		if f.Receipt == nil || f.State == flight.Expired || f.Receipt.Body.Kept == 0 {
-			return f, nil, nil
+		b := blob(f)
+		if f.State == flight.Expired || b.Kept == 0 || b.Data != nil {
+			return f, b.Data, nil
 		}
-		if body := f.Receipt.Body.Data; body != nil {
-			return f, body, nil
-		}
-		body, err := a.cfg.Ledger.ReceiptBody(f)
+		body, err := read(f)
 		if err == nil {
 			return f, body, nil
 		}

@@ -7,7 +7,7 @@
 // business key, attached to the session's etcd lease. Its value names lease epoch, nonce and session. A claim proves
 // nothing: anybody may delete it at any time.
 //
-// What this package promises:
+// The package guarantees:
 //
 //   - Trust in a session ends before its marker can be missing. It counts from the moment when a renewal was sent, ends a
 //     margin before the etcd lease does, and is judged by the clock that says that most time has passed. Two things end a

@@ -47,8 +47,10 @@ func (c *openCall) respond(a action) (OpenAnswer, error) {
 	return OpenAnswer{}, c.busy()
 }
 
-// grant lets the caller act, or sends it to ask the provider.
+// grant lets the caller act, or sends it to ask the provider. The caller counts its trust, and the time for which it may resend, from
+// when it sent the request, which was before start: however long it was kept waiting, it stops in time.
 func (c *openCall) grant(d flight.Decision) (OpenAnswer, error) {
+	served := time.Since(c.start)
 	f, trust := c.view.flight, c.holder.Trust()
 	if trust <= 0 {
 		return OpenAnswer{}, &effect.LeaseLost{Key: c.req.Key}
@@ -59,7 +61,7 @@ func (c *openCall) grant(d flight.Decision) (OpenAnswer, error) {
 	}
 	o := OpenAnswer{
 		Decision: d, Flight: f, Session: c.view.held().ID, IdempotencyKey: c.writer.IdempotencyKey(f), Input: input,
-		Trust: trust, RenewEvery: c.holder.TTL() / renewals, PolicyDiffers: f.Policy != c.req.Submission.Policy,
+		Trust: trust + served, RenewEvery: c.holder.TTL() / renewals, PolicyDiffers: f.Policy != c.req.Submission.Policy,
 	}
 	if d == flight.Look {
 		newest := *f.Newest()
@@ -67,6 +69,11 @@ func (c *openCall) grant(d flight.Decision) (OpenAnswer, error) {
 		return o, nil
 	}
 	o.FencingToken, o.Previous = c.writer.SealToken(f, f.Newest()), answer.Previous(f)
+	h := c.cfg.Memory.Header()
+	if left, bounded := f.ResendLeft(h.Latest(c.cfg.Memory.Now())); bounded {
+		left += served
+		o.Resend = &left
+	}
 	if c.cfg.Events.Claimed != nil {
 		c.cfg.Events.Claimed(c.req.Key, time.Since(c.start))
 	}

@@ -138,7 +138,7 @@ func (w *cluster) node(name, dies string) *node {
 			}
 		}}})
 	n.leases.Slow(time.Millisecond) // claim and open go out at once: the ledger is the first to answer
-	sweeper := executor.NewSweeper(executor.SweeperConfig{Ledger: n.access, Memory: n.access, Sessions: n.access, Leases: bounded{n.leases}})
+	sweeper := executor.NewSweeper(executor.SweeperConfig{Ledger: n.access, Memory: n.access, Sessions: n.access, Leases: n.leases})
 	cfg := remote.Config{Leases: n.leases, Checker: sweeper, Crash: func(point string) {
 		if point == dies {
 			time.Sleep(10 * time.Millisecond) // what is on its way arrives
@@ -160,33 +160,6 @@ func (w *cluster) node(name, dies string) *node {
 		require.NoError(w.t, n.Close(context.Background()))
 	})
 	return n
-}
-
-// bounded bounds a round of the sweeper: a request on a connection that is cut is not answered when that is healed.
-type bounded struct{ lease.Service }
-
-func (b bounded) Living(ctx context.Context, ids ...flight.SessionID) (lease.Living, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	return b.Service.Living(ctx, ids...)
-}
-
-func (b bounded) RaiseGuard(ctx context.Context) (uint32, uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	return b.Service.RaiseGuard(ctx)
-}
-
-func (b bounded) Claims(ctx context.Context) ([]lease.Held, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	return b.Service.Claims(ctx)
-}
-
-func (b bounded) RemoveClaims(ctx context.Context, claims []lease.Held) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	return b.Service.RemoveClaims(ctx, claims)
 }
 
 // die is kill -9 as the others see it: nothing of the node reaches anybody from here on. It does not return before the end of

@@ -46,22 +46,12 @@ type openCall struct {
 	leave    func()          // ends this call's turn at the key; nil: it has none
 }
 
-func (s *Service) serve(ctx context.Context, c *openCall) (OpenAnswer, error) {
+func (s *Service) serve(ctx context.Context, c *openCall) (a OpenAnswer, err error) {
 	c.id = c.req.Key.FlightID()
 	c.view = view{submission: &c.req.Submission, nonce: c.req.Nonce, step: c.req.Key.IsStep()}
-	a, err := c.run(ctx)
-	if a.Trust > 0 {
-		// The caller counts its trust from when it sent the request, which was before start: however long it was kept
-		// waiting, it stops to believe no later than the session's trust ends.
-		a.Trust += time.Since(c.start)
+	if called := s.cfg.Events.Called; called != nil {
+		defer func() { called(c.req.Key, openWord(a, err), time.Since(c.start)) }()
 	}
-	if s.cfg.Events.Called != nil {
-		s.cfg.Events.Called(c.req.Key, openWord(a, err), time.Since(c.start))
-	}
-	return a, err
-}
-
-func (c *openCall) run(ctx context.Context) (OpenAnswer, error) {
 	if err := c.look(); err != nil {
 		return OpenAnswer{}, err
 	}
@@ -76,7 +66,7 @@ func (c *openCall) run(ctx context.Context) (OpenAnswer, error) {
 	c.patience, cancel = context.WithTimeout(ctx, c.req.Wait)
 	defer cancel()
 	defer context.AfterFunc(c.serving, cancel)()
-	a, err := c.steps(ctx)
+	a, err = c.steps(ctx)
 	if err == nil && c.req.Unnamed && ctx.Err() != nil { // nobody hears it, and nobody can ask for it again
 		a, err = OpenAnswer{}, context.Cause(ctx)
 	}
@@ -102,8 +92,12 @@ func (c *openCall) steps(ctx context.Context) (OpenAnswer, error) {
 			err = c.wait(d.pause)
 		case open:
 			err = c.open(ctx)
-		case renewSession:
-			c.renewSession()
+		case renewSession: // whoever made it: only etcd knows whether it lives
+			if c.bound == nil {
+				c.bound = c.asking.Context()
+			}
+			c.holder, _, c.cause = c.renew(c.bound, c.view.held().ID)
+			c.view.session = etcdAnswer(c.cause)
 		case finishClaim:
 			c.finishClaim()
 		case replaceClaim:
@@ -178,9 +172,15 @@ func (c *openCall) open(ctx context.Context) error {
 	c.cfg.Crash(beforeOpen)
 	claimed := make(chan error, 1)
 	bound := c.bound
-	c.claims.Go(func() { claimed <- l.Claim(bound) })
+	c.calls.Go(func() { claimed <- l.Claim(bound) })
 	c.cfg.Crash(duringOpen)
-	o := c.newOpen(l.Session())
+	if c.notAfter = c.req.NotAfter; c.notAfter == 0 {
+		c.notAfter = c.cfg.Memory.Now().Add(c.cfg.OpenLife)
+	}
+	o := &flight.Open{
+		Key: c.req.Key, Submission: c.req.Submission, Session: l.Session(), Nonce: c.req.Nonce, NotAfter: c.notAfter,
+		Owner: c.req.Owner, StoreEpoch: c.cfg.Memory.Header().StoreEpoch,
+	}
 	c.view.proposed = true
 	reply, err := c.propose(c.bound, o)
 	if err != nil {
@@ -210,23 +210,17 @@ func (c *openCall) open(ctx context.Context) error {
 	return nil
 }
 
-func (c *openCall) newOpen(session flight.Session) *flight.Open {
-	if c.notAfter = c.req.NotAfter; c.notAfter == 0 {
-		c.notAfter = c.cfg.Memory.Now().Add(c.cfg.OpenLife)
-	}
-	return &flight.Open{
-		Key: c.req.Key, Submission: c.req.Submission, Session: session, Nonce: c.req.Nonce, NotAfter: c.notAfter,
-		Owner: c.req.Owner, StoreEpoch: c.cfg.Memory.Header().StoreEpoch,
-	}
-}
-
 // enterQueue waits for this call's turn at the key, and looks again.
 func (c *openCall) enterQueue(ctx context.Context) error {
 	leave, err := c.keys.enter(c.patience, c.id)
 	switch {
 	case err == nil:
 		c.leave = leave
-		c.view.full = c.isFull()
+		c.view.full = c.cfg.Sessions.HeldCount() >= c.cfg.MaxOpen
+		if id := c.req.Session; id != "" && !c.view.full {
+			_, n := c.cfg.Sessions.HeldBy(id, flight.ID{}, 0)
+			c.view.full = n >= c.cfg.MaxOpenPerSession
+		}
 		return c.look()
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -243,18 +237,6 @@ func (c *openCall) leaveQueue() {
 	}
 }
 
-// isFull reports whether a bound on opens without a report is reached, as far as this node knows.
-func (c *openCall) isFull() bool {
-	if c.cfg.Sessions.HeldCount() >= c.cfg.MaxOpen {
-		return true
-	}
-	if c.req.Session == "" {
-		return false
-	}
-	_, n := c.cfg.Sessions.HeldBy(c.req.Session, flight.ID{}, 0)
-	return n >= c.cfg.MaxOpenPerSession
-}
-
 // takeSession gets the session to open under: the caller's, or one from the pool, whose marker is in etcd already.
 func (c *openCall) takeSession() (err error) {
 	if c.req.Session != "" {
@@ -269,16 +251,6 @@ func (c *openCall) takeSession() (err error) {
 	}
 	c.ending.oneShot = c.session.Ref().ID
 	return nil
-}
-
-// renewSession renews the session of the attempt or the look-up that is held under this nonce, whoever made it: only etcd
-// knows whether it lives.
-func (c *openCall) renewSession() {
-	if c.bound == nil {
-		c.bound = c.asking.Context()
-	}
-	c.holder, _, c.cause = c.renew(c.bound, c.view.held().ID)
-	c.view.session = etcdAnswer(c.cause)
 }
 
 // finishClaim waits for the claim that went out beside the Open. Where this call has sent none, because the attempt was

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -54,8 +53,7 @@ type Service struct {
 	writer answer.Writer
 	settle answer.Settling
 	keys   keyQueue
-	calls  gate.Gate        // opens, and work in the background
-	claims sync.WaitGroup   // goroutines that wait for the answer to a claim
+	calls  gate.Gate        // opens, claims that wait for their answer, and work in the background
 	asking *horizon.Horizon // bounds requests to etcd and to the ledger
 
 	serving context.Context // ends when Close begins: nobody waits for others any more
@@ -95,23 +93,18 @@ func setDefault[T int | time.Duration](v *T, value T) {
 // background is given up: sessions that nobody ended expire. Close returns at most half a TTL later.
 func (s *Service) Close(ctx context.Context) error {
 	s.drain(effect.ErrClosed)
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		s.calls.Close()
-		s.claims.Wait() // only calls start such goroutines
-	}()
+	done := s.calls.Shut()
 	select {
-	case <-closed:
+	case <-done:
 	case <-ctx.Done():
 	}
 	s.kill(effect.ErrClosed)
-	<-closed
+	<-done
 	s.asking.Close()
 	return nil
 }
 
-// background runs f for at most one OpenLife; while the service drains, before it returns. If the process dies first, the
+// background runs f for at most one OpenLife; where the service is closed, before it returns. If the process dies first, the
 // session that f was to end expires.
 func (s *Service) background(f func(ctx context.Context)) {
 	run := func() {
@@ -119,14 +112,9 @@ func (s *Service) background(f func(ctx context.Context)) {
 		defer cancel()
 		f(ctx)
 	}
-	if !s.calls.Enter() {
+	if !s.calls.Go(run) {
 		run()
-		return
 	}
-	go func() {
-		defer s.calls.Leave()
-		run()
-	}()
 }
 
 // propose asks the ledger until the answer is known, or ctx ends. Repeating a command is harmless: key and nonce, or the

@@ -37,6 +37,7 @@ type OpenAnswer struct {
 	Probe          string           // with Look: what a verdict must bring
 	Trust          time.Duration    // counted from before the request was served
 	RenewEvery     time.Duration
+	Resend         *time.Duration  // with Proceed: the effect starts within it, counted like Trust, or not at all; nil: no bound
 	Previous       *flight.Attempt // the attempt before, nil when there is none
 	PolicyDiffers  bool            // the first caller's policy, another one, stands
 }

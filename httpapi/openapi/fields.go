@@ -166,7 +166,7 @@ func policyWords() map[string]words {
 	return map[string]words{
 		"attempt_timeout_ms": {about: "how long an attempt may take; 0: it is not bounded", to: yearMS},
 		"settle_ms":          {about: "how long after an attempt was lost its effect may still show; no look-up happens before; 0: the attempt's time-out and 15 s", to: yearMS},
-		"provider_window_ms": {about: "how long the provider remembers our idempotency key: `resend` stops then; 0: for ever", to: yearMS},
+		"provider_window_ms": {about: "how long the provider remembers our idempotency key; 0: for ever. `resend` starts nothing that might not end within 19/20 of it", to: yearMS},
 		"recovery":           {about: "what is done about an attempt of unknown outcome: `hold` waits for a person, `resend` tries again with the same idempotency key, `verify` asks the provider first", enum: namesOf(flight.Hold)},
 		"lookup":             {about: "the provider can be asked, whatever the recovery"},
 		"look_tries":         {about: "how many look-ups of unknown result are enough to give up; 0: the usual number", to: 1000},
@@ -191,6 +191,7 @@ func answerWords() map[string]words {
 		"input_base64":                   {about: "the input as first submitted, where it is not JSON"},
 		"input_content_type":             {about: "of `input_base64`"},
 		"trust_ms":                       {about: "how long effects may be started under the session, counted from when the request was sent"},
+		"resend_ms":                      {about: "with `proceed`, where an earlier attempt may have acted: for how long the effect may be started, counted from when the request was sent. After it, report `not_done`: the provider may have forgotten the idempotency key. Not there: no bound", to: 2 * yearMS},
 		"renew_every_ms":                 {about: "how often to renew the session"},
 		"policy_differs":                 {about: "another policy, that of the first caller, stands"},
 		"policy":                         {about: "the policy that stands, where it differs"},

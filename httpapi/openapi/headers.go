@@ -45,6 +45,7 @@ func callerHeaders() map[string]header {
 		wire.HeaderNamespace: {Description: "the namespace part of the key, and of what is listed; `default` where it is not there. In lists and events `*` is all of them", Schema: &Schema{Type: "string",
 			Pattern: `^(\*|[A-Za-z0-9._-]+)$`, MaxLength: 255}},
 		effect.HeaderIdempotencyKey: {Description: "need not be sent; it must be the id or the full key of the flight then, bare or quoted, or the request is refused", Schema: text("")},
+		wire.HeaderDeployment:       {Description: "the deployment that the caller belongs to, as `/version` names it: one of another deployment answers `wrong_deployment`. Send it with every request, so that an address that leads elsewhere does not let an effect happen again", Schema: text("")},
 		wire.HeaderActor:            {Description: "who decides; the field `as` says the same", Schema: text("")},
 		"Traceparent":               {Description: "the trace that the request belongs to, as of W3C Trace Context; it stands in problems and in the log", Schema: text("")},
 		wire.HeaderRequestID:        {Description: "names the request in the server's log: letters, digits, `.`, `_` and `-`, at most 64; one is made up where there is none", Schema: text("")},
@@ -53,7 +54,7 @@ func callerHeaders() map[string]header {
 
 func conditionHeaders() map[string]header {
 	return map[string]header{
-		"If-Match":           {Description: "the ETag of the flight that the decision was made on, or `*`", Schema: text(`^(\*|"[0-9]+\.[0-9]+")$`), Required: true},
+		"If-Match":           {Description: "the ETag of the flight that the decision was made on; `*` is refused", Schema: text(etagPattern), Required: true},
 		"If-None-Match":      {Description: "the ETag of the flight as it was seen: answer only when it has another version. Several are a list, `*` is any version, and what is no ETag of ours matches none", Schema: text(`^[\s,]*(\*|(W/)?"[^"]*")(\s*,[\s,]*(\*|(W/)?"[^"]*"))*[\s,]*$`), example: `"8123.4"`},
 		wire.HeaderLastEvent: {Description: "the id of the last event that was seen of a stream: it goes on behind it", Schema: text(versionPattern), example: "8123.4"},
 		wire.HeaderPrefer: {Description: "`wait=N` (RFC 7240): with If-None-Match, wait up to N seconds, at most 55, for another version; Preference-Applied says how many", Schema: text(""),
@@ -84,7 +85,7 @@ func flightHeaders() map[string]header {
 func receiptHeaders() map[string]header {
 	return map[string]header{
 		wire.HeaderReceiptOutcome: {Description: "`succeeded` or `refused`", Schema: oneOf("succeeded", "refused")},
-		wire.HeaderReceiptDigest:  {Description: "over the whole body, also where it was shortened", Schema: text(digestPattern)},
+		wire.HeaderReceiptDigest:  {Description: "over the whole body, also where only its beginning is kept", Schema: text(digestPattern)},
 		wire.HeaderReceiptSize:    {Description: "the full length of the body in bytes, also where it was shortened", Schema: number(0, 1<<31)},
 		wire.HeaderExternalID:     {Description: "the id of what the effect made at the provider, percent-encoded", Schema: text("")},
 		wire.HeaderDigest:         {Description: "over the bytes of this answer, where they are the whole body", Schema: text(`^sha-256=`)},
@@ -103,7 +104,9 @@ func pathWords() map[string]words {
 }
 
 // everyRequest are headers that any request may have, and aboutFlights those of answers about a flight.
-func everyRequest() []string { return []string{wire.HeaderRequestID, "Traceparent"} }
+func everyRequest() []string {
+	return []string{wire.HeaderRequestID, "Traceparent", wire.HeaderDeployment}
+}
 func aboutFlights() []string { return []string{wire.HeaderFlightID, wire.HeaderState, "ETag"} }
 
 // everyAnswer are headers that all answers have. A node that starts answers 503 and knows no ledger time yet.

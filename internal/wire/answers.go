@@ -40,6 +40,7 @@ type OpenAnswer struct {
 	Session        string          `json:"session,omitempty"`
 	TrustMS        int64           `json:"trust_ms,omitempty"` // counted from when the request was sent
 	RenewEveryMS   int64           `json:"renew_every_ms,omitempty"`
+	ResendMS       *int64          `json:"resend_ms,omitempty"`      // counted like trust_ms: the effect starts within it, or not at all; nil: no bound
 	Deployment     string          `json:"deployment,omitempty"`     // whose the attempt is, and its report
 	PolicyDiffers  bool            `json:"policy_differs,omitempty"` // the first caller's, another one, stands
 	Policy         *Policy         `json:"policy,omitempty"`         // the one that stands, where it differs

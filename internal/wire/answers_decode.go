@@ -141,6 +141,10 @@ func (a *OpenAnswer) field(s *scanner, name []byte) bool {
 		a.TrustMS = s.integer(math.MinInt64, math.MaxInt64)
 	case "renew_every_ms":
 		a.RenewEveryMS = s.integer(0, math.MaxInt64)
+	case "resend_ms":
+		if ms := s.integer(0, math.MaxInt64); !s.none {
+			a.ResendMS = &ms
+		}
 	case "deployment":
 		a.Deployment = s.text()
 	case "policy_differs":

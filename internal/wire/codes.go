@@ -17,6 +17,7 @@ const (
 	Forbidden            Code = "forbidden"
 	NotFound             Code = "not_found"
 	MethodNotAllowed     Code = "method_not_allowed"
+	Incomplete           Code = "request_incomplete"
 	InFlight             Code = "idempotency_in_flight"
 	InDoubt              Code = "in_doubt"
 	Fenced               Code = "fenced"
@@ -27,6 +28,7 @@ const (
 	Expired              Code = "expired"
 	PreconditionFailed   Code = "precondition_failed"
 	PayloadTooLarge      Code = "payload_too_large"
+	WrongDeployment      Code = "wrong_deployment"
 	Conflict             Code = "idempotency_conflict"
 	FlightFailed         Code = "flight_failed"
 	PreconditionRequired Code = "precondition_required"
@@ -73,11 +75,14 @@ var classes = []Class{
 	{MethodNotAllowed, http.StatusMethodNotAllowed, false, "This path takes another method",
 		"the Allow header names the methods",
 		"The path exists, but not for this method. Nothing was changed."},
+	{Incomplete, http.StatusRequestTimeout, true, "A part of the request did not come",
+		"send the same request again",
+		"The connection broke, or was too slow, before the whole body had come. Nothing was changed."},
 	{InFlight, http.StatusConflict, true, "The flight is still running",
 		"ask again with the same key and nonce: you will join the running attempt or get its receipt",
 		"Another caller's attempt was still open when the wait was over, and goes on. Asking again is safe. Where `proposed` is true, this open may still open an attempt: a caller that gives up sends an abandon."},
 	{InDoubt, http.StatusConflict, false, "The flight is in doubt",
-		"look at the provider, then settle it: flightd doubt resolve KEY --happened --receipt @FILE | --did-not-happen | --fail; recovery resend or verify avoids this next time, where the provider honours the idempotency key or can be asked",
+		"look at the provider, then settle it: flightd doubt resolve KEY --reason WHY --happened --receipt @FILE | --did-not-happen | --fail; recovery resend or verify avoids this next time, where the provider honours the idempotency key or can be asked",
 		"The effect may or may not have happened, and nobody may act before a person has said so."},
 	{Fenced, http.StatusConflict, false, "This attempt is over",
 		"do not act and do not report again; read the flight to see what was decided",
@@ -103,6 +108,9 @@ var classes = []Class{
 	{PayloadTooLarge, http.StatusRequestEntityTooLarge, false, "The request is too large",
 		"an input may have 256 KiB; of a receipt send the beginning with truncated, size and digest",
 		"The body is larger than this route takes. Nothing was changed."},
+	{WrongDeployment, http.StatusMisdirectedRequest, false, "This is another deployment",
+		"use the address of one deployment only, or start a new client",
+		"The request names the deployment that its caller belongs to, and this server is of another one, which knows nothing of what the first one did. Nothing was read or changed."},
 	{Conflict, http.StatusUnprocessableEntity, false, "The key belongs to another input",
 		"if the fields that differ are generated, leave them out of the fingerprint, or let the key alone decide (fingerprint none; KeyDecides in the clients); if the intent differs, use another id",
 		"The key was first used with another input. Nothing was run, and no receipt is given for an input that it does not belong to."},

@@ -130,6 +130,9 @@ func (a *OpenAnswer) AppendJSON(b []byte) []byte {
 	w.optStr("session", a.Session)
 	w.optInt("trust_ms", a.TrustMS)
 	w.optInt("renew_every_ms", a.RenewEveryMS)
+	if a.ResendMS != nil {
+		w.int("resend_ms", *a.ResendMS)
+	}
 	w.optStr("deployment", a.Deployment)
 	w.optBool("policy_differs", a.PolicyDiffers)
 	if a.Policy != nil {

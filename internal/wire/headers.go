@@ -5,6 +5,7 @@ const (
 	HeaderNamespace      = "Flightd-Namespace"
 	HeaderActor          = "Flightd-As"
 	HeaderState          = "Flightd-State"
+	HeaderDeployment     = "Flightd-Deployment"  // of a request: the only one that may answer it
 	HeaderLedgerTime     = "Flightd-Ledger-Time" // milliseconds since 1970, of the moment at which the answer was sent
 	HeaderFlightID       = "Flight-Id"
 	HeaderReplayed       = "Idempotent-Replayed"

@@ -36,6 +36,7 @@ func TestAnswersAreJSON(t *testing.T) {
 	answer := &OpenAnswer{Decision: "proceed", FlightID: "fl_x", Key: "a/b/c", Generation: 1, Attempt: 2, FencingToken: "t", IdempotencyKey: "i",
 		Probe: "p", Input: json.RawMessage(`[1,2]`), InputType: "x", Session: "s", TrustMS: 5, RenewEveryMS: 6, PolicyDiffers: true,
 		Policy: &policy, Previous: &Attempt{Attempt: 1, OpenedAt: moment(1)}, Flight: fullFlight()}
+	answer.ResendMS = new(int64) // none is left, which is not the same as no bound
 	written := answer.AppendJSON(nil)
 	byJSON, err := json.Marshal(answer)
 	require.NoError(t, err)

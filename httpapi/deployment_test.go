@@ -1,0 +1,108 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// A caller whose list of addresses leads to two deployments would act once at each of them.
+func TestAnotherDeploymentAnswersNothing(t *testing.T) {
+	d := newDoor(t, func(c *httpapi.Config) {
+		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("# none")) })
+	})
+	ours := into[wire.Version](t, d.get("/version", "Flightd-Deployment", "another")).Deployment
+	require.NotEmpty(t, ours)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	before := d.world.Snapshot()
+	path := "/v1/flights/" + a.FlightID
+	for _, ask := range []struct{ method, path, body string }{
+		{"POST", "/v1/flights:open", `{"action":"charge","id":"2"}`},
+		{"POST", "/v1/flights:open", `{`},
+		{"POST", "/v1/flights:abandon", `{"action":"charge","id":"1","nonce":"n","not_after":1}`},
+		{"POST", path + "/report", `{"fencing_token":"` + a.FencingToken + `","key":"` + a.Key + `","outcome":"succeeded"}`},
+		{"POST", path + "/report?colour=red", `{}`},
+		{"POST", path + "/cancel", `{"reason":"x"}`},
+		{"POST", "/v1/sessions", `{}`},
+		{"POST", "/v1/sessions/ses_1/renew", `{}`},
+		{"GET", path, ""}, {"GET", path + "/receipt", ""}, {"GET", path + "/input", ""}, {"GET", path + "/events", ""},
+		{"GET", "/v1/flights", ""}, {"GET", "/v1/events", ""}, {"GET", "/openapi.json", ""},
+	} {
+		r := d.send(ask.method, ask.path, ask.body, "Flightd-Deployment", "another")
+		p := requireProblem(t, r, http.StatusMisdirectedRequest, wire.WrongDeployment)
+		require.False(t, p.Retryable)
+		require.Equal(t, `the request is for deployment "another", and this server is of "`+ours+`"`, p.Detail)
+		require.Contains(t, p.Hint, "use the address of one deployment only, or start a new client")
+		require.Empty(t, p.State, "it knows nothing of that flight")
+		if strings.HasPrefix(ask.path, path) {
+			require.Equal(t, a.FlightID, p.FlightID)
+		}
+	}
+	require.Equal(t, before, d.world.Snapshot())
+	for _, open := range []string{"/livez", "/readyz", "/version", "/metrics"} {
+		require.Equal(t, http.StatusOK, d.get(open, "Flightd-Deployment", "another").status, open)
+	}
+	require.Equal(t, http.StatusOK, d.get(path, "Flightd-Deployment", ours).status)
+	require.Equal(t, http.StatusOK, d.get(path).status, "a caller that names none is served")
+}
+
+// Whatever is wrong with an open, an abandon or a report, the answer says which flight it is about: a client takes no other answer
+// for one to its request.
+func TestProblemsOfRequestsNameTheirFlight(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	post := func(path, body string, header ...string) {
+		t.Helper()
+		p := into[wire.Problem](t, d.post(path, body, header...))
+		require.Equal(t, []string{a.FlightID, "running"}, []string{p.FlightID, p.State}, "%s %s: %s", path, body, p.Code)
+	}
+	for _, more := range []string{`"ttl_ms":1`, `"retention":"for ever"`, `"recovery":"resend","fingerprint":"x"`, `"not_after":5`} {
+		post("/v1/flights:open", `{"action":"charge","id":"1",`+more+`}`)
+	}
+	post("/v1/flights:open", `{"action":"charge","id":"1"}`, "Idempotency-Key", "2")
+	post("/v1/flights:abandon", `{"action":"charge","id":"1"}`)
+	post("/v1/flights:abandon", `{"action":"charge","id":"1","nonce":"n"}`)
+	for _, body := range []string{``, `[`, `{}`, `{"fencing_token":"x","outcome":"y"}`, `{"fencing_token":"x","outcome":"succeeded"}`,
+		`{"fencing_token":"` + a.FencingToken + `","outcome":"succeeded","key":"a/b/c"}`, `{"fencing_token":"` + a.FencingToken + `","outcome":"succeeded","key":"a"}`} {
+		post("/v1/flights/"+a.FlightID+"/report", body)
+	}
+	post("/v1/flights/"+a.FlightID+"/report", strings.Repeat(" ", wire.MaxReportBody+1))
+	post("/v1/flights/"+a.FlightID+"/report?x=y", `{}`)
+	post("/v1/flights/"+a.FlightID+"/report", `{}`, "Content-Type", "text/plain")
+	post("/v1/flights/"+a.FlightID+"/verdict", `{}`)
+}
+
+// A report of which only a part came was not refused: the whole one may be taken. It must not look like one that never will be.
+func TestAPartOfAReportIsNotRefused(t *testing.T) {
+	d := newDoor(t)
+	a := d.proceed(`{"action":"charge","id":"1"}`)
+	p := requireProblem(t, d.postPart("/v1/flights/"+a.FlightID+"/report", `{"fencing_token":`), http.StatusRequestTimeout, wire.Incomplete)
+	require.True(t, p.Retryable)
+	require.Equal(t, a.FlightID, p.FlightID)
+}
+
+// postPart sends the beginning of a request, and says that there is no more.
+func (d *door) postPart(path, body string) reply {
+	d.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))
+	require.NoError(d.t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n%s", path, body)
+	require.NoError(d.t, err)
+	require.NoError(d.t, conn.(*net.TCPConn).CloseWrite())
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(d.t, err)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(d.t, err)
+	return reply{status: resp.StatusCode, header: resp.Header, body: data}
+}

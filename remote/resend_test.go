@@ -1,0 +1,70 @@
+package remote_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/flightdtest"
+)
+
+// A caller that resends must know when the provider may have forgotten the key: it starts the effect later than this node let it.
+func TestProceedSaysHowLongAResendMayStart(t *testing.T) {
+	policy := flight.Policy{Recovery: flight.Resend, ProviderWindow: 100 * time.Second, AttemptTimeout: 10 * time.Second}
+	const surely = 95*time.Second - 10*time.Second // the ledger's time may be slow, and the attempt may take its time-out
+	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+		first := time.Now()
+		a := proceed(t, fd, openOf("1", `{}`, policy, 1))
+		require.Nil(t, a.Resend, "nothing was done before")
+		asleep(t, 2*time.Second)
+
+		// The second caller waits for the first one, and counts from when it asked.
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			asked := time.Now()
+			req := openOf("1", `{}`, policy, 2)
+			req.Wait = 30 * time.Second
+			b := proceed(t, fd, req)
+			require.NotNil(t, b.Resend)
+			require.InDelta(t, float64(first.Add(surely).Sub(asked)), float64(*b.Resend), float64(2*time.Millisecond))
+			require.Greater(t, time.Since(asked), 4*time.Second)
+		}()
+		asleep(t, 5*time.Second)
+		require.Equal(t, flight.Queued, report(t, fd, a, flight.Unknown, "").State)
+		<-answered
+
+		asleep(t, 10*time.Second)
+		b := proceed(t, fd, openOf("1", `{}`, policy, 2))
+		require.InDelta(t, float64(time.Until(first.Add(surely))), float64(*b.Resend), float64(2*time.Millisecond), "a repeat is told what is left now")
+		fd.Ledger.AdvanceWall(30 * time.Second)
+		proceed(t, fd, openOf("2", `{}`, flight.Policy{}, 1)) // the ledger learns of the jump
+		b = proceed(t, fd, openOf("1", `{}`, policy, 2))
+		require.InDelta(t, float64(time.Until(first.Add(surely-30*time.Second))), float64(*b.Resend), float64(2*time.Millisecond), "the later clock counts")
+		fd.Ledger.AdvanceWall(time.Hour)
+		proceed(t, fd, openOf("3", `{}`, flight.Policy{}, 1))
+		b = proceed(t, fd, openOf("1", `{}`, policy, 2))
+		require.Less(t, *b.Resend, 2*time.Millisecond, "it is over, which is not the same as no bound")
+	})
+}
+
+func TestProceedSaysNoBoundWhereThereIsNone(t *testing.T) {
+	for name, policy := range map[string]flight.Policy{
+		"the provider never forgets": {Recovery: flight.Resend},
+		"a person has decided":       {ProviderWindow: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+				a := proceed(t, fd, openOf("1", `{}`, policy, 1))
+				f := report(t, fd, a, flight.Unknown, "")
+				if f.State == flight.InDoubt {
+					_, err := fd.Ledger.Propose(t.Context(), &flight.Resolve{Key: f.Key, Generation: 1, Version: f.Version, Verb: flight.DidNotHappen, Who: "ann"})
+					require.NoError(t, err)
+				}
+				require.Nil(t, proceed(t, fd, openOf("1", `{}`, policy, 2)).Resend)
+			})
+		})
+	}
+}
