@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"github.com/flightd/flightd/flight"
@@ -14,6 +15,8 @@ type Attempt struct {
 	spec     Spec
 	marks    atomic.Uint32
 	standing atomic.Int32 // requests through Transport that may have changed something, for all that is known
+	unsure   atomic.Int32 // those of them that have ended with unknown outcome
+	moved    sync.Map     // their answers that were redirects, by *http.Response: following one is no second send
 }
 
 // Spec is what an attempt carries; whoever runs handlers fills it in.
@@ -84,13 +87,30 @@ func (a *Attempt) Watch() { a.marks.Or(markWatched) }
 // right to start it is lost. An error that the handler returns before this call means not_done, one after it unknown;
 // so does the error of a second call that is refused after a first one was not. It is refused, too, when the attempt is
 // over: what a handler left running when it returned starts nothing.
+//
+// Unless the recovery is resend, it is refused after a request through Transport whose outcome is unknown. Of what is sent
+// without Transport only the handler knows the outcome: it must not send again where that is unknown.
 func (a *Attempt) Sending() error {
 	a.Watch()
 	if err := a.mayStart(); err != nil {
 		return err
 	}
+	if err := a.maySendMore(); err != nil {
+		return err
+	}
 	return a.start()
 }
+
+// maySendMore refuses another effect where an earlier one may have happened.
+func (a *Attempt) maySendMore() error {
+	if a.unsure.Load() > 0 && a.spec.Recovery != flight.Resend {
+		return NotDone(&keptBackError{errUnsure})
+	}
+	return nil
+}
+
+// errUnsure keeps back a second effect.
+var errUnsure = errors.New("an earlier request of this attempt is of unknown outcome, and its recovery is not resend: nothing more is sent")
 
 // start notes that the effect may have left, unless the attempt is over.
 func (a *Attempt) start() error {

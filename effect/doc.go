@@ -21,5 +21,7 @@
 // NotDone where nothing else was sent. So is the not_done that FromHTTP makes of one request, where another one through
 // Transport, which may have changed something, stands or is still on its way.
 //
-// From then on Transport and Sending refuse: what a handler left running when it returned starts nothing.
+// From then on Transport and Sending refuse: what a handler left running when it returned starts nothing. Before that they
+// refuse another effect after a request through Transport whose outcome is unknown, unless the recovery is resend: the first one
+// may have happened. The attempt's outcome stays unknown then.
 package effect

@@ -317,7 +317,7 @@ func TestTransportWithoutAToken(t *testing.T) {
 }
 
 func TestFromHTTP(t *testing.T) {
-	want := map[int]flight.Outcome{200: flight.Succeeded, 201: flight.Succeeded, 204: flight.Succeeded, 302: flight.NotDone,
+	want := map[int]flight.Outcome{200: flight.Succeeded, 201: flight.Succeeded, 204: flight.Succeeded, 302: flight.Unknown,
 		400: flight.Refused, 401: flight.NotDone, 402: flight.Refused, 404: flight.NotDone, 408: flight.Unknown,
 		409: flight.Unknown, 422: flight.Refused, 429: flight.NotDone, 500: flight.Unknown, 503: flight.Unknown}
 	for status, outcome := range want {

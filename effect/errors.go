@@ -106,7 +106,7 @@ type InDoubt struct {
 }
 
 func (e *InDoubt) Error() string {
-	return fmt.Sprintf("%s is in doubt: %s; settle it with `flightd doubt resolve %s --happened --receipt @FILE | --did-not-happen | --fail`; "+
+	return fmt.Sprintf("%s is in doubt: %s; settle it with `flightd doubt resolve %s --reason WHY --happened --receipt @FILE | --did-not-happen | --fail`; "+
 		"next time, recovery resend avoids this where the provider honours the idempotency key, and verify where it can be asked",
 		e.Key, e.Cause, e.Key)
 }

@@ -31,6 +31,9 @@ const (
 // connection dies, and so acts twice in one attempt. So each effect goes out with a body that cannot be rewound, on a
 // connection of its own, over HTTP/1.1.
 //
+// After a request of unknown outcome it refuses further ones, unless the recovery is resend or they are safe (GET, HEAD,
+// OPTIONS, TRACE). To follow a redirect that repeats the request (307, 308) is no further one.
+//
 // A nil base means http.DefaultTransport. Where a program has put something else in its place than an *http.Transport,
 // nothing is sent: nobody knows how often that would send, and to pass it by would reach past a test's double to the real
 // provider. What is to see the request, as for traces, goes around the outside:
@@ -78,6 +81,14 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, err
 	}
+	unsafe := !safe(req.Method)
+	_, follows := t.at.moved.LoadAndDelete(req.Response)
+	if unsafe && !follows {
+		if err := t.at.maySendMore(); err != nil {
+			closeBody(req)
+			return nil, err
+		}
+	}
 	var used *guardedConn
 	connected := false
 	trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { used, connected = guardOf(got), true }}
@@ -93,10 +104,12 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if out.Body == nil || out.Body == http.NoBody {
 		out.Body, out.ContentLength = emptyBody{bytes.NewReader(nil)}, 0
 	}
-	t.at.standing.Add(acts(req.Method))
+	if unsafe {
+		t.at.standing.Add(1)
+	}
 	resp, err := t.base.RoundTrip(out)
-	if !connected || used != nil && !used.started.Load() || resp != nil && !mayStand(resp.StatusCode) {
-		t.at.standing.Add(-acts(req.Method))
+	if unsafe {
+		t.note(connected && (used == nil || used.started.Load()), follows, resp)
 	}
 	if used == nil {
 		return resp, err
@@ -115,19 +128,72 @@ func guardOf(got httptrace.GotConnInfo) *guardedConn {
 	return guarded
 }
 
-// acts is how many effects a request may have.
-func acts(method string) int32 {
+// safe reports whether requests of this method change nothing.
+func safe(method string) bool {
 	switch method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return 0
+		return true
 	}
-	return 1
+	return false
 }
 
-// mayStand reports whether something may have changed by a request that was answered so.
-func mayStand(status int) bool {
-	outcome := flight.HTTPOutcome(status)
-	return outcome != flight.NotDone && outcome != flight.Refused
+// note notes what became of a request that is not safe. follows: it repeats one that was redirected, and was counted.
+func (t *transport) note(started, follows bool, resp *http.Response) {
+	at := t.at
+	if !started { // the one that it follows stays of unknown outcome
+		at.standing.Add(-1)
+		return
+	}
+	if follows {
+		at.unsure.Add(-1)
+	}
+	outcome := flight.Unknown
+	if resp != nil {
+		outcome = outcomeOf(resp)
+	}
+	switch outcome {
+	case flight.Unknown:
+		at.unsure.Add(1)
+		if resp != nil && isRedirect(resp.StatusCode) {
+			at.moved.Store(resp, nil)
+		}
+		return
+	case flight.NotDone, flight.Refused:
+		at.standing.Add(-1)
+	}
+	resp.Body = &answerBody{resp.Body, at}
+}
+
+// answerBody notes that an answer could not be read whole: its outcome is unknown.
+type answerBody struct {
+	io.ReadCloser
+	at *Attempt
+}
+
+func (b *answerBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.at.unsure.Add(1)
+	}
+	return n, err
+}
+
+func isRedirect(status int) bool { return status >= 300 && status < 400 }
+
+// outcomeOf says what an answer means. One that came after a redirect of an unsafe request was followed is about another
+// page, unless the request was repeated there and succeeded. Where it is not known what was requested, nothing is safe.
+func outcomeOf(resp *http.Response) flight.Outcome {
+	req := resp.Request
+	if req == nil {
+		return flight.HTTPOutcome(resp.StatusCode, false)
+	}
+	outcome := flight.HTTPOutcome(resp.StatusCode, safe(req.Method))
+	for before := req.Response; before != nil && before.Request != nil; before = before.Request.Response {
+		if !safe(before.Request.Method) && (outcome != flight.Succeeded || safe(req.Method)) {
+			return flight.Unknown
+		}
+	}
+	return outcome
 }
 
 // traceparent is what a request for the effect does not say itself about its trace.
@@ -263,7 +329,8 @@ const maxAnswer = 16 << 20
 
 // FromHTTP turns a provider's HTTP answer into a handler's: by the table of flight.HTTPOutcome, with the whole body as
 // the receipt's; more than 16 MiB of it are not read. It reads and closes the body. An answer that could not be read
-// whole is of unknown outcome. The pause that a Retry-After asks for goes with the error. That it was not done is said of this
+// whole is of unknown outcome. So is one that came after a redirect of an unsafe request was followed, unless the request
+// was repeated there (307, 308) and succeeded; a handler that knows its provider may say NotDone itself. The pause that a Retry-After asks for goes with the error. That it was not done is said of this
 // request alone: see Classify.
 func FromHTTP(resp *http.Response, err error) (Answer, error) {
 	if err != nil {
@@ -278,7 +345,7 @@ func FromHTTP(resp *http.Response, err error) (Answer, error) {
 		body = body[:maxAnswer]
 	}
 	answer := Answer{ContentType: resp.Header.Get("Content-Type"), Body: body}
-	switch flight.HTTPOutcome(resp.StatusCode) {
+	switch outcomeOf(resp) {
 	case flight.Succeeded:
 		return answer, nil
 	case flight.Refused:

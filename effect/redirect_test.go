@@ -1,0 +1,151 @@
+package effect
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+)
+
+// A provider that acted may answer a POST with 301, 302 or 303, and the page behind it says nothing of the effect.
+func TestRedirectOfAnUnsafeRequest(t *testing.T) {
+	mux := http.NewServeMux()
+	for _, status := range []string{"301", "302", "303", "307", "308"} {
+		mux.HandleFunc("/"+status+"/", func(w http.ResponseWriter, r *http.Request) {
+			code := map[string]int{"301": 301, "302": 302, "303": 303, "307": 307, "308": 308}[status]
+			http.Redirect(w, r, "/"+strings.SplitN(r.URL.Path, "/", 3)[2], code)
+		})
+	}
+	for path, code := range map[string]int{"/ok": 200, "/created": 201, "/denied": 401, "/gone": 404, "/refused": 402, "/busy": 429, "/broken": 500} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
+	}
+	server := httptest.NewServer(mux)
+	defer server.Close()
+
+	for _, row := range []struct {
+		method, path string
+		want         flight.Outcome
+	}{
+		{"POST", "/303/gone", flight.Unknown},
+		{"POST", "/302/denied", flight.Unknown},
+		{"POST", "/301/busy", flight.Unknown},
+		{"POST", "/303/refused", flight.Unknown},
+		{"POST", "/303/ok", flight.Unknown},
+		{"PUT", "/302/ok", flight.Unknown},
+		{"DELETE", "/301/gone", flight.Unknown},
+		{"POST", "/307/created", flight.Succeeded}, // the method was repeated: it is the provider's answer to it
+		{"POST", "/308/307/created", flight.Succeeded},
+		{"POST", "/307/303/ok", flight.Unknown},
+		{"POST", "/307/busy", flight.Unknown},
+		{"POST", "/308/refused", flight.Unknown},
+		{"GET", "/303/gone", flight.NotDone},
+		{"GET", "/302/refused", flight.Refused},
+		{"GET", "/307/ok", flight.Succeeded},
+		{"POST", "/gone", flight.NotDone},
+	} {
+		for _, through := range []string{"Transport", "Sending"} {
+			t.Run(row.method+" "+row.path+" by "+through, func(t *testing.T) {
+				at, client := attempt(nil), &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+				if through == "Transport" {
+					client.Transport = at.Transport(nil)
+				} else {
+					require.NoError(t, at.Sending())
+				}
+				req, err := http.NewRequest(row.method, server.URL+row.path, strings.NewReader("x"))
+				require.NoError(t, err)
+				_, err = FromHTTP(client.Do(req))
+				require.Equal(t, row.want, Classify(err, at), "%v", err)
+			})
+		}
+	}
+
+	at := attempt(nil)
+	_, err := FromHTTP((&http.Client{Transport: at.Transport(nil)}).Post(server.URL+"/303/gone", "", nil))
+	require.Equal(t, flight.NotDone, Classify(NotDone(err), at), "a handler that knows its provider may still say so")
+}
+
+// What one request of unknown outcome may have done, another one would do again.
+func TestSecondSendAfterAnUnknownOutcome(t *testing.T) {
+	var acted atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			acted.Add(1)
+		}
+		switch r.URL.Path {
+		case "/hangs-up":
+			panic(http.ErrAbortHandler)
+		case "/cut":
+			w.Header().Set("Content-Length", "100")
+			_, _ = w.Write([]byte("the beginning"))
+		case "/moved":
+			http.Redirect(w, r, "/ok", http.StatusTemporaryRedirect)
+		case "/moved-away":
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
+		case "/busy":
+			w.WriteHeader(http.StatusTooManyRequests)
+		case "/broken":
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	defer server.Close()
+
+	for name, row := range map[string]struct {
+		method, path string
+		recovery     flight.Recovery
+		refused      bool
+	}{
+		"it broke":                     {"POST", "/broken", flight.Hold, true},
+		"it broke, verify":             {"POST", "/broken", flight.Verify, true},
+		"it broke, resend":             {"POST", "/broken", flight.Resend, false},
+		"it hung up":                   {"POST", "/hangs-up", flight.Hold, true},
+		"it was redirected":            {"POST", "/moved", flight.Hold, true},
+		"its answer was cut off":       {"POST", "/cut", flight.Hold, true},
+		"it was not done":              {"POST", "/busy", flight.Hold, false},
+		"it was done":                  {"POST", "/ok", flight.Hold, false},
+		"it could not change anything": {"GET", "/broken", flight.Hold, false},
+	} {
+		for _, through := range []string{"Transport", "Sending"} {
+			t.Run(name+", then "+through, func(t *testing.T) {
+				acted.Store(0)
+				at := NewAttempt(Spec{Key: flight.MustKey("ns/charge/1"), Recovery: row.recovery})
+				client := &http.Client{Transport: at.Transport(nil), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+				do := func(method, path string) error {
+					req, err := http.NewRequest(method, server.URL+path, strings.NewReader("x"))
+					require.NoError(t, err)
+					_, err = FromHTTP(client.Do(req))
+					return err
+				}
+				_ = do(row.method, row.path)
+				require.NoError(t, do("GET", "/ok"), "to look is always allowed")
+				acted.Store(0)
+				err := at.Sending()
+				if through == "Transport" {
+					err = do("POST", "/ok")
+					require.Equal(t, !row.refused, acted.Load() == 1)
+				}
+				require.Equal(t, row.refused, err != nil, "%v", err)
+				if row.refused {
+					require.ErrorContains(t, err, "unknown outcome")
+					require.Equal(t, flight.Unknown, Classify(NotDone(err), at))
+				}
+			})
+		}
+	}
+
+	at := attempt(nil)
+	client := &http.Client{Transport: at.Transport(nil)}
+	_, err := FromHTTP(client.Post(server.URL+"/moved", "", nil))
+	require.NoError(t, err, "a redirect that repeats the request is the same send")
+	_, err = FromHTTP(client.Post(server.URL+"/ok", "", nil))
+	require.NoError(t, err, "and its outcome is known")
+
+	_, err = FromHTTP(client.Post(server.URL+"/moved-away", "", nil))
+	require.Error(t, err)
+	_, err = FromHTTP(client.Post(server.URL+"/ok", "", nil))
+	require.ErrorContains(t, err, "unknown outcome", "what was redirected may have been done, though nobody is there")
+}
