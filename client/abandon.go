@@ -48,11 +48,11 @@ func (o *opening) giveUp() { o.update(func() { o.phase, o.cancel = phaseGivenUp,
 // If the process dies before a server has answered, the session ends, and the recovery policy decides.
 func (c *Client) abandon(values context.Context, o *opening) {
 	o.update(func() { o.phase, o.cancel, o.busy = phaseGivenUp, nil, true })
-	c.work.Go(func() {
+	c.runner.Work.Go(func() {
 		defer o.update(func() { o.busy = false })
 		pause, until, last := firstPause, time.Now().Add(abandonFor), false
 		for !c.tryAbandon(values, o) && !last && time.Now().Before(until) {
-			last = !sleep(c.ending, pause)
+			last = !sleep(c.runner.Draining, pause)
 			pause = min(2*pause, 2*time.Second)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -41,16 +42,16 @@ type (
 // OpenAnswer is the answer to an open or a verdict.
 type OpenAnswer struct {
 	wire.OpenAnswer
-	Sent   time.Time // when the request was sent that this answers: trust counts from then
-	sent   moment    // the same, on every clock
-	unsure bool      // beside an error: an open may still be carried out
+	Sent   time.Time    // when the request was sent that this answers: trust counts from then
+	sent   clock.Moment // the same, on every clock
+	unsure bool         // beside an error: an open may still be carried out
 }
 
 // SessionAnswer is the answer to a session that was made or renewed.
 type SessionAnswer struct {
 	wire.SessionAnswer
-	Sent time.Time // when the request was sent that this answers: trust counts from then
-	sent moment    // the same, on every clock
+	Sent time.Time    // when the request was sent that this answers: trust counts from then
+	sent clock.Moment // the same, on every clock
 }
 
 // Open asks for permission to perform an effect. The key decides about action, id and namespace. Nonce and NotAfter are
@@ -93,9 +94,10 @@ func (c *Client) openAnswer(key flight.Key, resp response, err error) (OpenAnswe
 	if err != nil {
 		return OpenAnswer{unsure: resp.unsure}, err
 	}
-	answer, err := openAnswerOf(key, resp, a)
-	c.at(answer.Deployment) // none where there is an error
-	return answer, err
+	if a.Deployment != "" && a.Deployment != c.deployment {
+		return OpenAnswer{unsure: true}, &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("an answer of another deployment: %s", a.Deployment)}
+	}
+	return openAnswerOf(key, resp, a)
 }
 
 func openAnswerOf(key flight.Key, resp response, a *wire.OpenAnswer) (OpenAnswer, error) {

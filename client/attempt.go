@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,119 +9,181 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
-	"github.com/flightd/flightd/internal/caller"
+	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/runner"
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// errCancelled is the cause of an attempt's context when somebody asked for the flight's cancellation.
-var errCancelled = errors.New("somebody asked for its cancellation")
-
-// act performs the effect of the attempt that was opened, and reports it.
-//
-// If the process dies before the handler starts, nothing happened; from its first byte to the answer to the report, the
-// recovery policy decides; after that the receipt stands.
-func (l *leg) act(a OpenAnswer) (again bool, result effect.Result, err error) {
-	policy := effectivePolicy(&l.trip.call, a)
-	if err := l.mayStart(l.client.ending, policy); err != nil {
-		return l.decline(err)
+// Do runs h once for the call's key, or gives the receipt of whoever did. It implements effect.Doer; its errors are
+// those of package effect, of ctx, and *flight.InvalidError. The retries, approvals and delays of a policy are not for
+// callers who perform effects themselves, and are refused; so the pause that a handler asks for by effect.RetryAfter delays
+// nothing, and is found by effect.AskedPause in the *Unsettled. Its story stands in package runner.
+func (c *Client) Do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
+	p, input := &call.Submission.Policy, &call.Submission.Input
+	switch {
+	case call.Key.IsStep():
+		return effect.Result{}, &flight.InvalidError{Field: "key", Detail: "steps of sagas are started by their saga alone"}
+	case p.Retry.Declared() || p.Approval || p.Saga || p.RunAfter > 0:
+		return effect.Result{}, &flight.InvalidError{Field: "policy", Detail: "retries, approvals and delays need a declared action; callers who perform the effect themselves try again by themselves"}
+	case input.Size > 0 && !(wire.IsJSONType(input.ContentType) && wire.ValidJSON(input.Data)):
+		return effect.Result{}, &flight.InvalidError{Field: "input", Detail: "an input that travels is JSON without space around it"}
 	}
-	ctx, cancel, stop := l.attemptContext(policy)
-	l.o.update(func() { l.o.phase, l.o.number, l.o.cancel = phaseHeld, a.Attempt, cancel })
-	end, late := l.perform(ctx, stop, a, policy)
-	if late != nil {
-		l.reportLate(a, late)
+	if err := runner.Check(&call, h); err != nil {
+		return effect.Result{}, err
 	}
-	return l.land(a, end, late == nil)
+	return c.runner.Do(ctx, call, h, 0)
 }
 
-// mostLate is how many attempts in a row may be opened too late to be started, before the caller is told.
-const mostLate = 3
+// transport implements runner.Transport over HTTP.
+type transport struct{ *Client }
 
-// decline abandons an attempt that nothing may be started in any more.
-func (l *leg) decline(why error) (again bool, result effect.Result, err error) {
-	l.client.abandon(l.trip.values, l.o)
+// Renew renews the session for new attempts, and has another one take its place where it cannot be trusted.
+func (c transport) Renew(context.Context) error {
+	s := c.sessions.get()
+	if s == nil {
+		return nil
+	}
+	s.renew()
+	if s.Trust() <= 0 {
+		s.lose()
+		return effect.ErrLeaseLost
+	}
+	return nil
+}
+
+// Open implements runner.Transport: one nonce, under which it asks until there is something to do.
+func (c transport) Open(ctx context.Context, call *effect.Call, until time.Time) (runner.Answer, error) {
+	o := c.newOpening(call.Key)
+	o.call, o.until = call, until
+	scout := false
+	for tracked := false; !tracked; { // a session that was just retired takes no more: there will be another one
+		s, first, err := c.sessions.use(ctx)
+		if err != nil {
+			return runner.Answer{}, err
+		}
+		scout, tracked = first, s == nil || s.track(o)
+	}
+	answer, err := o.ask(ctx)
+	out, err := o.answered(ctx, &answer, err)
+	if scout {
+		c.sessions.back(out.Attempt != nil)
+	}
+	return out, err
+}
+
+// ask opens until there is something to do, or the wait for others is over, or another nonce should be waited under.
+func (o *opening) ask(ctx context.Context) (OpenAnswer, error) {
+	s := &o.call.Submission
+	r := OpenRequest{
+		Fingerprint: s.Fingerprint.String(), Nonce: o.nonce, NotAfter: o.notAfter, Session: o.sessionID(),
+		Owner: o.client.opts.owner, Policy: wire.PolicyOf(s.Policy),
+	}
+	if r.Session == "" {
+		r.TTLMS = o.client.opts.ttl.Milliseconds()
+	}
+	if s.Input.Size > 0 {
+		r.Input = s.Input.Data
+	}
+	for {
+		wait, asked := o.waitMS(), clock.Now()
+		if !o.asked {
+			o.first = asked
+		}
+		r.WaitMS = &wait
+		answer, err := o.client.Open(ctx, o.key, r)
+		o.asked = o.asked || answer.unsure
+		var busy *effect.Busy
+		if !errors.As(err, &busy) || o.over() {
+			return answer, err
+		}
+		// A server that did not wait knows that it cannot be yet: a settle delay is not over, say. It is not asked at once.
+		left := time.Duration(wait)*time.Millisecond - time.Since(asked.Time)
+		if left > 0 && !sleep(ctx, min(max(busy.RetryAfter, firstPause), longPause, left)) {
+			return answer, &endedError{context.Cause(ctx), err}
+		}
+		if isFinal(&answer, err, !o.asked) || time.Since(o.first.Time) > o.window() {
+			return answer, err
+		}
+		o.asked = true
+	}
+}
+
+// answered is what the last answer to an open means. A nonce that is given up before its effect started is abandoned, unless
+// the answer was the last word about it.
+func (o *opening) answered(ctx context.Context, a *OpenAnswer, err error) (runner.Answer, error) {
+	if s := o.session; s != nil && s.id == a.Session {
+		s.trust.extend(a.sent, a.TrustMS)
+	}
+	if err == nil {
+		switch a.Decision {
+		case wire.DecisionProceed:
+			return o.right(runner.Proceed, a), nil
+		case wire.DecisionVerify:
+			return o.right(runner.Look, a), nil
+		case wire.DecisionReplay:
+			o.become(phaseUnknown)
+			result, err := resultOf(a.Flight)
+			return runner.Answer{Result: result}, err
+		}
+		err = fmt.Errorf("client: the server decided %q, which this client does not know", a.Decision)
+	}
+	if isFinal(a, err, !o.asked) {
+		o.giveUp()
+	} else {
+		o.client.abandon(context.WithoutCancel(ctx), o)
+	}
+	var busy *effect.Busy
+	var lost *effect.LeaseLost
+	var fenced *effect.Fenced
 	switch {
-	case l.client.ending.Err() != nil:
-		return false, effect.Result{}, effect.ErrClosed
-	case errors.Is(why, effect.ErrLeaseLost):
-		l.o.session.lose()
-	default:
-		if l.trip.late++; l.trip.late == mostLate {
-			return false, effect.Result{}, &effect.Unsettled{Key: l.trip.call.Key, Outcome: flight.NotDone, Err: why}
+	case errors.As(err, &lost):
+		if o.session != nil {
+			o.session.lose()
+		}
+		return runner.Answer{Decision: runner.Again, Setback: errors.Join(effect.ErrLeaseLost, err)}, nil
+	case errors.As(err, &busy) && !o.over():
+		return runner.Answer{Decision: runner.Again}, nil
+	case errors.As(err, &fenced), CodeOf(err) == wire.OpenExpired:
+		return runner.Answer{Decision: runner.Again, Setback: err}, nil
+	}
+	return runner.Answer{}, err
+}
+
+// right is what the runner needs of an attempt that was opened, or is to be looked up.
+func (o *opening) right(d runner.Decision, a *OpenAnswer) runner.Answer {
+	o.client.sessions.adopt(a, o)
+	o.number, o.token, o.probe = a.Attempt, a.FencingToken, a.Probe
+	out := runner.Answer{Decision: d, Attempt: o, Policy: o.call.Submission.Policy, Sent: o.first}
+	if a.PolicyDiffers && a.Policy != nil { // the first caller's stands
+		if p, bad := a.Policy.Flight(); bad == nil {
+			out.Policy = p
 		}
 	}
-	return l.trip.interest.Err() == nil, effect.Result{}, why
+	if a.ResendMS != nil {
+		out.Resend = a.sent.Add(time.Duration(*a.ResendMS) * time.Millisecond)
+	}
+	out.Spec = effect.Spec{
+		Key: o.key, Number: a.Attempt, IdempotencyKey: a.IdempotencyKey, FencingToken: a.FencingToken,
+		Input: o.input(a), Recovery: out.Policy.Recovery, Previous: previous(a.Previous),
+	}
+	if d == runner.Look && out.Spec.Previous != nil {
+		out.Spec.Number = out.Spec.Previous.Number
+	}
+	return out
 }
 
-// attemptContext is the attempt's context: it ends by time-out, by a cancel, by Close, and by loss of the lease only
-// under verify, whose look-up needs a bound on when the effect may still happen.
-func (l *leg) attemptContext(policy flight.Policy) (ctx context.Context, cancel context.CancelCauseFunc, stop func()) {
-	ctx, cancel = context.WithCancelCause(l.trip.values)
-	life := context.AfterFunc(l.client.life, func() { cancel(effect.ErrClosed) })
-	lease := func() bool { return false }
-	if policy.Recovery == flight.Verify {
-		lease = context.AfterFunc(l.o.session.dying, func() { cancel(effect.ErrLeaseLost) })
+// input is what must be sent: the first caller's.
+func (o *opening) input(a *OpenAnswer) flight.Blob {
+	own := o.call.Submission.Input
+	switch {
+	case a.InputBase64 != nil:
+		return flight.NewBlob(a.InputType, a.InputBase64, flight.MaxInput)
+	case a.Input == nil:
+		return flight.Blob{}
+	case bytes.Equal(a.Input, own.Data):
+		return own
 	}
-	timed := context.CancelFunc(func() {})
-	if d := policy.AttemptTimeout; d > 0 {
-		ctx, timed = context.WithTimeout(ctx, d)
-	}
-	return caller.Mark(ctx, l.client, l.trip.call.Key), cancel, func() {
-		life()
-		lease()
-		timed()
-		cancel(context.Canceled)
-	}
-}
-
-// perform runs the handler. One that hangs beyond its time-out is taken to be of unknown outcome; late then gives its
-// end, which counts as long as nothing newer was opened.
-func (l *leg) perform(ctx context.Context, stop func(), a OpenAnswer, policy flight.Policy) (end caller.Ending, late <-chan caller.Ending) {
-	spec := l.spec(a, policy)
-	spec.Context, spec.MayStart = ctx, func() error { return l.mayStart(ctx, policy) }
-	at := effect.NewAttempt(spec)
-	done := make(chan caller.Ending, 1)
-	go func() { // reportLate waits for it where nobody else does
-		var end caller.Ending
-		defer func() { done <- end }() // also when the handler ends this goroutine
-		defer stop()
-		caller.Perform(ctx, at, l.handler, &end)
-	}()
-	var hung <-chan time.Time
-	if policy.AttemptTimeout > 0 {
-		timer := time.NewTimer(policy.AttemptTimeout + l.client.opts.hungAfter)
-		defer timer.Stop()
-		hung = timer.C
-	}
-	select {
-	case end := <-done:
-		return end, nil
-	case <-hung:
-		return caller.Ending{Outcome: flight.Unknown, Err: errors.New("the handler did not return after its time-out")}, done
-	}
-}
-
-// mayStart is asked right before an effect leaves. The session that the attempt names must be trusted, and the attempt's
-// time-out, counted from when its open was first sent, must not have passed. An attempt whose context has ended starts
-// nothing, whatever its handler still does: another attempt may be open.
-func (l *leg) mayStart(ctx context.Context, policy flight.Policy) error {
-	err := context.Cause(ctx)
-	if timeout := policy.AttemptTimeout; err == nil && timeout > 0 && l.o.startable(timeout) <= 0 {
-		err = context.DeadlineExceeded
-	}
-	if err != nil {
-		return fmt.Errorf("the effect must not be started: %w", err)
-	}
-	return l.o.session.mayStart()
-}
-
-// spec is what the attempt carries.
-func (l *leg) spec(a OpenAnswer, policy flight.Policy) effect.Spec {
-	return effect.Spec{
-		Key: l.trip.call.Key, Number: a.Attempt, IdempotencyKey: a.IdempotencyKey, FencingToken: a.FencingToken,
-		Input: l.input(a), Recovery: policy.Recovery, Previous: previous(a.Previous),
-		LeaseLost: l.o.session.dying.Done,
-	}
+	return flight.NewBlob(wire.TypeJSON, a.Input, flight.MaxInput)
 }
 
 func previous(a *wire.Attempt) *flight.Attempt {
@@ -138,69 +201,117 @@ func previous(a *wire.Attempt) *flight.Attempt {
 	return p
 }
 
-// reportLate reports a hung handler once it returns after all.
-func (l *leg) reportLate(a OpenAnswer, late <-chan caller.Ending) {
-	c, key, values := l.client, l.trip.call.Key, l.trip.values
-	c.work.Go(func() { // the trip itself is counted, so that this one may be
-		_, _, _ = c.record(values, a.Deployment, key, reportOf(a, <-late), &effect.Result{})
+// sessionID is that of the client's session; a session that the server made for one open is not asked for again.
+func (o *opening) sessionID() string {
+	if o.session == nil || o.session.oneShot {
+		return ""
+	}
+	return o.session.id
+}
+
+// window is for how long one nonce is waited under. Half of the time in which its effect may start, and of that in which its
+// open may come into the ledger, is left for what comes then.
+func (o *opening) window() time.Duration {
+	if timeout := o.call.Submission.Policy.AttemptTimeout; timeout > 0 {
+		return min(timeout, openLife) / 2
+	}
+	return openLife / 2
+}
+
+// waitMS is for how long the next open may wait at the server. A short time-out of attempts does not make the wait for others
+// a loop.
+func (o *opening) waitMS() int64 {
+	wait := min(wire.DefaultWaitMS, max(o.window().Milliseconds(), 100))
+	if o.until.IsZero() {
+		return wait
+	}
+	return max(0, min(time.Until(o.until).Milliseconds(), wait))
+}
+
+// over reports whether the wait for others is.
+func (o *opening) over() bool { return !o.until.IsZero() && time.Until(o.until) < time.Millisecond }
+
+// Trust implements runner.Attempt.
+func (o *opening) Trust() time.Duration { return o.session.Trust() }
+
+// Context implements runner.Attempt.
+func (o *opening) Context() context.Context { return o.session.dying }
+
+// Watch implements runner.Attempt: the next renewal tells what somebody wants cancelled.
+func (o *opening) Watch(_ context.Context, cancel context.CancelCauseFunc) (stop func()) {
+	o.update(func() { o.phase, o.cancel = phaseHeld, cancel })
+	return func() {}
+}
+
+// Verify implements runner.Attempt. The verdict goes out under a nonce of its own, and is answered like an open.
+func (o *opening) Verify(ctx context.Context, verb flight.Verb, found effect.Answer) (runner.Answer, error) {
+	next := o.client.newOpening(o.key)
+	next.call, next.until = o.call, o.until
+	if !o.session.oneShot {
+		o.session.track(next) // else the server makes another one
+	}
+	next.first = clock.Now()
+	wait := next.waitMS()
+	answer, err := o.client.Verdict(ctx, o.key, VerdictRequest{
+		Probe: o.probe, Result: wire.VerbWord(verb), Session: next.sessionID(), Nonce: next.nonce, NotAfter: next.notAfter,
+		Owner: o.client.opts.owner, WaitMS: &wait, Body: wire.BodyOf(flight.Text(found.ExternalID), found.ContentType, found.Body),
 	})
+	if err == nil {
+		o.giveUp() // the verdict has ended the look-up
+	} else {
+		o.client.abandon(context.WithoutCancel(ctx), o)
+	}
+	next.asked = answer.unsure
+	var busy *effect.Busy
+	if errors.As(err, &busy) && !next.over() {
+		next.asked = true
+		answer, err = next.ask(ctx)
+	}
+	return next.answered(ctx, &answer, err)
 }
 
-// land reports how the effect ended, and does what the ledger makes of it.
-func (l *leg) land(a OpenAnswer, end caller.Ending, returned bool) (again bool, result effect.Result, err error) {
-	key := l.trip.call.Key
-	provisional := effect.Result{
-		Key: key, FlightID: key.FlightID(), Outcome: end.Outcome, Source: effect.Executed, Attempt: a.Attempt,
-		Answer: end.Answer, Size: len(end.Answer.Body),
+// Report implements runner.Attempt.
+func (o *opening) Report(ctx context.Context, end runner.End) (runner.Answer, error) {
+	c := o.client
+	if end.NotStarted {
+		c.abandon(ctx, o)
+		return runner.Answer{Decision: runner.Again, Setback: end.Err}, nil
 	}
-	report := reportOf(a, end)
-	f, waits, err := l.client.record(l.trip.values, a.Deployment, key, report, &provisional)
-	if waits != "" {
-		l.o.outlast(waits)
-		return false, effect.Result{}, err
-	}
-	l.o.acknowledge(&report)
-	switch {
-	case isFenced(err):
-		result, err = l.afterFence(err)
-		return false, result, err
-	case err != nil:
-		return false, effect.Result{}, err
-	case isSettled(f):
-		f.Source = effect.Executed.String()
-		result, err = resultOf(f)
-		return false, result, err
-	case f.Looking && returned && l.trip.interest.Err() == nil:
-		return true, effect.Result{}, nil
-	}
-	return false, effect.Result{}, &effect.Unsettled{Key: key, Outcome: end.Outcome, Err: end.Err}
-}
-
-// afterFence gives what was decided without this attempt, where that is final, else that it was fenced.
-func (l *leg) afterFence(fenced error) (effect.Result, error) {
-	ctx, cancel := context.WithTimeout(l.trip.values, defaultTry)
-	defer cancel()
-	f, err := l.client.Flight(ctx, l.trip.call.Key.FlightID())
-	if err != nil || !isSettled(f) {
-		return effect.Result{}, fenced
-	}
-	f.Source = effect.Replayed.String()
-	return resultOf(f)
-}
-
-// reportOf is the report of an ending. Too long a body is shortened and marked so; it never makes an attempt fail.
-func reportOf(a OpenAnswer, end caller.Ending) ReportRequest {
-	r := ReportRequest{FencingToken: a.FencingToken, Outcome: end.Outcome.String()}
+	r := ReportRequest{FencingToken: o.token, Outcome: end.Outcome.String()}
 	if end.Err != nil {
 		r.Error = flight.Text(end.Err.Error())
 	}
-	if !end.Outcome.Final() {
-		return r
+	if end.Outcome.Final() { // too long a body is shortened and marked so; it never makes an attempt fail
+		r.Body = wire.BodyOf(flight.Text(end.Answer.ExternalID), end.Answer.ContentType, end.Answer.Body)
 	}
-	answer := end.Answer
-	if end.Outcome == flight.Refused && len(answer.Body) == 0 && end.Err != nil {
-		answer.ContentType, answer.Body = "text/plain; charset=utf-8", []byte(end.Err.Error())
+	f, waits, err := c.record(ctx, o.key, r)
+	if end.Late {
+		return runner.Answer{}, err
 	}
-	r.Body = wire.BodyOf(flight.Text(answer.ExternalID), answer.ContentType, answer.Body)
-	return r
+	if waits != "" {
+		o.outlast(waits)
+		return runner.Answer{}, err
+	}
+	o.acknowledge(&r)
+	source := effect.Executed
+	var fenced *effect.Fenced
+	if errors.As(err, &fenced) { // what was decided without this attempt counts, where that is final
+		ctx, cancel := context.WithTimeout(ctx, defaultTry)
+		defer cancel()
+		var unread error
+		if f, unread = c.Flight(ctx, o.key.FlightID()); unread == nil && isSettled(f) {
+			source, err = effect.Replayed, nil
+		}
+	}
+	switch {
+	case err != nil:
+		return runner.Answer{}, err
+	case isSettled(f):
+		f.Source = source.String()
+		result, err := resultOf(f)
+		return runner.Answer{Result: result}, err
+	case f.Looking:
+		return runner.Answer{Decision: runner.Again}, nil
+	}
+	return runner.Answer{Decision: runner.Unsettled}, nil
 }

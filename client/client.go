@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/runner"
 )
 
 // Client runs effects once through flightd servers. Its methods may be called at once from many goroutines.
@@ -22,22 +22,16 @@ type Client struct {
 	best       atomic.Uint32 // index of the server that answered last
 	links      []*link       // by server; nil where http is used
 	http       *http.Client
-	deployment atomic.Value // string: the deployment that answered last
+	deployment string // the only one that it speaks to; "" before Connect is done
 	ledger     ledgerClock
 
-	trips    trips
+	runner   *runner.Runner
 	sessions sessions
 	spool    *spool
 	drained  chan struct{} // closed when the first round through the spool is over
 	rounds   chan struct{} // closed when there will be none any more
 
-	life   context.Context // of handlers and of work in the background; ends when Close loses its patience
-	kill   context.CancelCauseFunc
-	ending context.Context // ends when Close begins: background work that may be left for later stops
-	end    context.CancelFunc
-	work   sync.WaitGroup // effects on their way and what else must be finished
-	idle   sync.WaitGroup // background work that only has to stop
-	gate   gate
+	idle sync.WaitGroup // background work that only has to stop
 }
 
 var _ effect.Doer = (*Client)(nil)
@@ -58,17 +52,15 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Client, erro
 	for _, server := range servers {
 		c.links = append(c.links, newLink(server))
 	}
-	c.life, c.kill = context.WithCancelCause(context.Background())
-	c.ending, c.end = context.WithCancel(c.life)
+	c.runner = runner.New(transport{c}, o.hungAfter)
 	c.sessions.client = c
 	version, err := c.Version(ctx)
 	if err == nil {
-		c.deployment.Store(version.Deployment)
+		c.deployment = version.Deployment
 		c.spool, err = openSpool(o.spool, o.logger)
 	}
 	if err != nil {
-		c.end()
-		c.kill(effect.ErrClosed)
+		c.runner.End()
 		c.hangUp()
 		return nil, err
 	}
@@ -101,47 +93,18 @@ func (c *Client) Key(name, id string) (flight.Key, error) {
 	return flight.NewKey(c.opts.namespace, name, id)
 }
 
-// Deployment is the id of the deployment that the client is connected to.
-func (c *Client) Deployment() string {
-	id, _ := c.deployment.Load().(string) // none before Connect is done
-	return id
-}
-
-// at takes note of the deployment that an attempt is of: another one may have taken the place of the one that answered
-// first, and only its clients deliver the report then.
-func (c *Client) at(deployment string) {
-	if deployment != "" && deployment != c.Deployment() {
-		c.deployment.Store(deployment)
-	}
-}
-
-// elsewhere reports whether a report was refused by another deployment than its own, or cannot be known to have been: then
-// it waits.
-func (c *Client) elsewhere(ctx context.Context, deployment string) bool {
-	version, err := c.version(ctx, 1)
-	if err != nil {
-		return true
-	}
-	c.deployment.Store(version.Deployment)
-	return version.Deployment != deployment
-}
+// Deployment is the id of the deployment that the client is connected to. It speaks to no other one while it lives: requests
+// name it, and a server of another one rejects them with the code wrong_deployment before it does anything.
+func (c *Client) Deployment() string { return c.deployment }
 
 // Close waits for running effects to finish and to report, as long as ctx lives; then their contexts are cancelled with
 // ErrClosed, and what they still have to report goes to the spool. What no disk took is brought once more. It gives up
 // the session, but for one under which a handler has not returned even then: that ends by its time to live. Whoever waits
 // for somebody else, and every new call, gets ErrClosed.
 func (c *Client) Close(ctx context.Context) error {
-	c.gate.shut()
-	c.end()
-	var late error
-	if !waitFor(ctx, &c.work) {
+	late := c.runner.Close(ctx)
+	if late == nil && c.runner.Life.Err() != nil { // all have returned, but not in time
 		late = context.Cause(ctx)
-		c.kill(effect.ErrClosed)
-		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.hungAfter)
-		defer cancel()
-		if !waitFor(patience, &c.work) {
-			late = errors.Join(late, errors.New("client: a handler did not return after its context had ended"))
-		}
 	}
 	if ctx.Err() != nil { // a last word keeps what was opened, and not sent, from becoming a doubt
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
@@ -150,7 +113,7 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 	c.lastRound(ctx)
 	c.sessions.close(ctx)
-	c.kill(effect.ErrClosed)
+	c.runner.End()
 	c.idle.Wait()
 	c.hangUp()
 	return late
@@ -158,9 +121,9 @@ func (c *Client) Close(ctx context.Context) error {
 
 // background runs f as work that Close waits for, unless Close has begun.
 func (c *Client) background(f func()) {
-	if c.gate.enter(&c.work) {
+	if c.runner.Work.Enter() {
 		go func() {
-			defer c.work.Done()
+			defer c.runner.Work.Leave()
 			f()
 		}()
 	}
@@ -174,44 +137,6 @@ func (c *Client) hangUp() {
 		}
 	}
 	c.http.CloseIdleConnections()
-}
-
-// waitFor waits for wg as long as ctx lives and answers whether it is done.
-func waitFor(ctx context.Context, wg *sync.WaitGroup) bool {
-	home := make(chan struct{})
-	go func() { wg.Wait(); close(home) }() // it ends with the last of wg, whom somebody else waits for
-	select {
-	case <-home:
-		return true
-	case <-ctx.Done():
-	}
-	select {
-	case <-home:
-		return true
-	default:
-		return false
-	}
-}
-
-// gate lets work in until it is shut. It exists because a WaitGroup must not grow from zero while it is waited for.
-type gate struct {
-	mu   sync.RWMutex
-	down bool
-}
-
-func (g *gate) enter(wg *sync.WaitGroup) bool {
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	if !g.down {
-		wg.Add(1)
-	}
-	return !g.down
-}
-
-func (g *gate) shut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.down = true
 }
 
 // newNonce is 128 random bits.

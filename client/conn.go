@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -163,7 +164,7 @@ func (l *link) exchange(ctx context.Context, conn *conn, c *Client, r *request, 
 	if conn.write, err = c.appendRequest(conn.write[:0], l, r); err != nil {
 		return resp, false, err
 	}
-	resp.sent = now()
+	resp.sent = clock.Now()
 	if _, err := conn.Conn.Write(conn.write); err != nil {
 		return resp, false, err
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -80,4 +81,22 @@ func TestReportIsKeptWhereTheFolderIsGone(t *testing.T) {
 	name, err := p.keep(&spooled{Deployment: "d", Key: "default/charge/2", Report: []byte(`{}`)})
 	require.NoError(t, err)
 	require.Contains(t, p.files(), name)
+}
+
+// A process that died while it wrote a report leaves a file without a name of its own. It is removed once nobody can still be
+// writing it.
+func TestLeftoversAreRemoved(t *testing.T) {
+	p, name, _ := newSpool(t)
+	old, young := filepath.Join(p.dir, "new-1"), filepath.Join(p.dir, "new-2")
+	for _, path := range []string{old, young} {
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+	}
+	long := time.Now().Add(-2 * leftoverAge)
+	require.NoError(t, os.Chtimes(old, long, long))
+	require.NoError(t, os.Chtimes(filepath.Join(p.dir, name), long, long))
+	_, err := openSpool(p.dir, p.logger)
+	require.NoError(t, err)
+	require.NoFileExists(t, old)
+	require.FileExists(t, young)
+	require.FileExists(t, filepath.Join(p.dir, name))
 }

@@ -299,7 +299,7 @@ func TestNothingStartsWhenTheAttemptIsOver(t *testing.T) {
 	require.Equal(t, flight.NotDone, unsettled.Outcome)
 	require.Error(t, (<-left).Sending())
 
-	timed := call(`1`, flight.Policy{AttemptTimeout: time.Millisecond})
+	timed := call(`1`, flight.Policy{AttemptTimeout: 20 * time.Millisecond})
 	timed.Key = flight.MustKey("default/charge/timed")
 	_, err = c.Do(t.Context(), timed, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		<-ctx.Done()

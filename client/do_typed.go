@@ -104,11 +104,8 @@ func answerOf(value any) effect.Answer {
 // valueOf reads the result's body.
 func valueOf[T any](result effect.Result) (T, error) {
 	var value T
-	if result.Truncated && len(result.Answer.Body) == 0 {
-		return value, &Unreadable{Result: result, Err: fmt.Errorf("the %d bytes that there were are erased", result.Size)}
-	}
 	if result.Truncated {
-		return value, &Unreadable{Result: result, Err: fmt.Errorf("only %d of %d bytes are kept", len(result.Answer.Body), result.Size)}
+		return value, &ReceiptTruncated{Result: result}
 	}
 	if err := json.Unmarshal(result.Answer.Body, &value); err != nil {
 		return value, &Unreadable{Result: result, Err: err}
@@ -116,8 +113,18 @@ func valueOf[T any](result effect.Result) (T, error) {
 	return value, nil
 }
 
-// Unreadable says that the effect happened and that its receipt cannot be read as what the caller expects: it was too
-// long and is kept shortened, or a person or another program wrote it. Result has what there is.
+// ReceiptTruncated says that the effect happened, and that only the beginning of its receipt is kept, or nothing where it was
+// redacted. Result has what is kept, the full size, the digest over all of it, and the external id.
+type ReceiptTruncated struct {
+	Result effect.Result
+}
+
+func (e *ReceiptTruncated) Error() string {
+	return fmt.Sprintf("%s happened; only %d of the %d bytes of its receipt are kept", e.Result.Key, len(e.Result.Answer.Body), e.Result.Size)
+}
+
+// Unreadable says that the effect happened and that its receipt is not what the caller expects: a person or another program
+// wrote it. Result has what there is.
 type Unreadable struct {
 	Result effect.Result
 	Err    error

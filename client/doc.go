@@ -2,7 +2,9 @@
 //
 // [Client.Do], and the typed [Do] above it, is the whole story for most programs; [Client.Open], [Client.Report] and
 // the other methods are the single requests, for tools. A Client holds one session for all its attempts, renews it,
-// and trusts it no longer than the server allowed, counted from when it asked.
+// and trusts it no longer than the server allowed, counted from when it asked. It speaks to one deployment as long as it lives.
+//
+// The story of a call stands in package runner; attempt.go is its transport over HTTP.
 //
 // # Nonces
 //

@@ -16,6 +16,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -56,9 +57,9 @@ type response struct {
 	status int
 	header http.Header
 	body   []byte
-	sent   moment // right before the try that was answered
-	time   int64  // the ledger's, as the answer says; 0 where it does not
-	unsure bool   // an earlier try may still arrive
+	sent   clock.Moment // right before the try that was answered
+	time   int64        // the ledger's, as the answer says; 0 where it does not
+	unsure bool         // an earlier try may still arrive
 }
 
 const (
@@ -146,7 +147,9 @@ func turnedAway(err error) bool {
 }
 
 // aboutTheWay reports whether a refusal is about the way to flightd and who comes along it, and not about what was asked.
-func aboutTheWay(code Code) bool { return code == wire.Unauthenticated || code == wire.Forbidden }
+func aboutTheWay(code Code) bool {
+	return code == wire.Unauthenticated || code == wire.Forbidden || code == wire.WrongDeployment
+}
 
 // mayHaveArrived reports whether a request that failed so may still be carried out.
 func mayHaveArrived(err error) bool {
@@ -242,7 +245,7 @@ func (c *Client) carryFar(ctx context.Context, server int, r *request, timeout t
 	if err != nil {
 		return response{}, err
 	}
-	sent := now()
+	sent := clock.Now()
 	answer, err := c.http.Do(req)
 	if err != nil {
 		return response{}, err
@@ -263,7 +266,7 @@ type header struct{ name, value string }
 
 // headers are those that depend on the request.
 func (c *Client) headers(r *request) []header {
-	var list [6]header
+	var list [7]header
 	h := list[:0]
 	if r.everywhere {
 		h = append(h, header{wire.HeaderNamespace, wire.AllNamespaces})
@@ -276,7 +279,7 @@ func (c *Client) headers(r *request) []header {
 		h = append(h, header{wire.HeaderActor, c.opts.actor})
 	}
 	for _, optional := range [...]header{{"If-Match", r.ifMatch}, {"If-None-Match", r.ifNone}, {wire.HeaderPrefer, r.prefer},
-		{effect.HeaderTraceparent, r.trace}} {
+		{wire.HeaderDeployment, c.deployment}, {effect.HeaderTraceparent, r.trace}} {
 		if optional.value != "" {
 			h = append(h, optional)
 		}

@@ -7,32 +7,15 @@ import (
 	"github.com/flightd/flightd/internal/clock"
 )
 
-// moment is one on every clock of this machine.
-type moment struct {
-	time.Time               // monotonic and wall
-	boot      time.Duration // since boot, counting the time for which the machine was asleep; 0 where there is no such clock
-}
-
-func now() moment { return moment{time.Now(), clock.SinceBoot()} }
-
-func (m moment) add(d time.Duration) moment { return moment{m.Add(d), m.boot + d} }
-
-// left is how long it is until m. The monotonic clock stands still while a machine sleeps, the clock since boot goes on,
-// and the wall clock may jump; the clock that leaves the least is believed.
-func (m moment) left() time.Duration {
-	now := now()
-	return min(m.Sub(now.Time), m.Round(0).Sub(now.Round(0)), m.boot-now.boot)
-}
-
 // trust is how long a session may be believed in: from the sending of a request for as long as its answer said.
 type trust struct {
 	mu    sync.Mutex
-	until moment
+	until clock.Moment
 }
 
 // extend takes what an answer says; 0: it says nothing of trust.
-func (t *trust) extend(sent moment, ms int64) {
-	until := sent.add(time.Duration(ms) * time.Millisecond)
+func (t *trust) extend(sent clock.Moment, ms int64) {
+	until := sent.Add(time.Duration(ms) * time.Millisecond)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if ms > 0 && until.After(t.until.Time) {
@@ -44,7 +27,7 @@ func (t *trust) left() time.Duration {
 	t.mu.Lock()
 	until := t.until
 	t.mu.Unlock()
-	return until.left()
+	return until.Left()
 }
 
 // openLife is how far ahead of the ledger's time a not_after is set: half of what the ledger allows, so that an estimate
@@ -55,20 +38,20 @@ const openLife = 30 * time.Second
 // estimate that is wrong costs an answer open_expired, and never an effect.
 type ledgerClock struct {
 	mu   sync.Mutex
-	ms   int64  // as the answer said
-	sent moment // when the request was sent that was answered
-	came moment // when the answer came
+	ms   int64        // as the answer said
+	sent clock.Moment // when the request was sent that was answered
+	came clock.Moment // when the answer came
 }
 
 // set takes the ledger's time from an answer, unless an answer to a later request has told it already.
-func (l *ledgerClock) set(ms int64, sent moment) {
+func (l *ledgerClock) set(ms int64, sent clock.Moment) {
 	if ms <= 0 {
 		return // the answer does not say
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ms == 0 || !sent.Before(l.sent.Time) {
-		l.ms, l.sent, l.came = ms, sent, now()
+		l.ms, l.sent, l.came = ms, sent, clock.Now()
 	}
 }
 
@@ -79,7 +62,7 @@ func (l *ledgerClock) notAfter() int64 {
 	if l.ms == 0 {
 		return 0
 	}
-	now := now()
-	passed := max(now.Sub(l.came.Time), now.boot-l.came.boot) // also while the machine slept
+	now := clock.Now()
+	passed := max(now.Sub(l.came.Time), now.Boot-l.came.Boot) // also while the machine slept
 	return l.ms + (passed + openLife).Milliseconds()
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -26,9 +28,14 @@ const (
 type opening struct {
 	key      flight.Key
 	nonce    string
-	notAfter int64  // the same in all copies of the open
-	first    moment // when the first open was sent
-	asked    bool   // an open was sent, and may have arrived
+	notAfter int64 // the same in all copies of the open
+	client   *Client
+	first    clock.Moment // when the first open was sent: it may have opened the attempt
+	asked    bool         // an open was sent, and may have arrived
+	call     *effect.Call
+	until    time.Time // of waiting for others; zero: no end
+
+	token, probe string // of its attempt, or of its look-up
 
 	session *session // whose table it is in, and whose mutex guards what follows; nil: no answer has named one yet
 	phase   phase
@@ -41,12 +48,8 @@ type opening struct {
 }
 
 func (c *Client) newOpening(key flight.Key) *opening {
-	return &opening{key: key, nonce: newNonce(), notAfter: c.ledger.notAfter(), phase: phaseAwaited}
+	return &opening{client: c, key: key, nonce: newNonce(), notAfter: c.ledger.notAfter(), phase: phaseAwaited}
 }
-
-// startable is for how long an effect may still be started under this nonce, where attempts have a time-out. It counts from
-// when the first open was sent: that one may have opened the attempt.
-func (o *opening) startable(timeout time.Duration) time.Duration { return o.first.add(timeout).left() }
 
 // needsSession reports whether the session is to be renewed for this nonce.
 func (o *opening) needsSession() bool {

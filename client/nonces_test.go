@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/runner"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -39,7 +40,7 @@ func TestIsFinal(t *testing.T) {
 	key := flight.MustKey("default/charge/1")
 	always := []Code{wire.Conflict, wire.Expired, wire.OpenExpired}
 	alone := []Code{wire.KeyRequired, wire.KeyInvalid, wire.InputInvalid, wire.PayloadTooLarge, wire.NotFound, wire.MethodNotAllowed,
-		wire.Unauthenticated, wire.Forbidden}
+		wire.Unauthenticated, wire.Forbidden, wire.WrongDeployment}
 	yes, no := true, false
 	for _, class := range wire.Classes() {
 		for _, proposed := range []*bool{nil, &no, &yes} {
@@ -77,16 +78,16 @@ func TestLedgerClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l ledgerClock
 		require.Zero(t, l.notAfter(), "no answer has told it")
-		before := now()
+		before := clock.Now()
 		time.Sleep(time.Second)
-		l.set(1_000_000, now())
+		l.set(1_000_000, clock.Now())
 		require.EqualValues(t, 1_030_000, l.notAfter())
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 1_090_000, l.notAfter())
-		l.set(0, now())
+		l.set(0, clock.Now())
 		l.set(5, before)
 		require.EqualValues(t, 1_090_000, l.notAfter(), "one answer does not say it, the other one is older")
-		l.set(2_000_000, now())
+		l.set(2_000_000, clock.Now())
 		require.EqualValues(t, 2_030_000, l.notAfter())
 	})
 }
@@ -96,6 +97,7 @@ func newTable(t *testing.T) (*Client, *session) {
 	o, err := newOptions([]Option{WithoutSpool()})
 	require.NoError(t, err)
 	c := &Client{opts: o}
+	c.runner = runner.New(transport{c}, o.hungAfter)
 	c.sessions.client = c
 	c.spool, err = openSpool("", o.logger)
 	require.NoError(t, err)
@@ -144,12 +146,39 @@ func TestTableOfNonces(t *testing.T) {
 	require.Len(t, s.nonces, maxNonces, "nonces that were given up stay")
 }
 
-// An effect may be started while its time-out has not passed since the first open was sent.
-func TestStartable(t *testing.T) {
-	o := &opening{first: moment{time.Now().Add(-time.Second), now().boot - time.Second}}
-	for timeout, want := range map[time.Duration]bool{500 * time.Millisecond: false, time.Minute: true} {
-		require.Equal(t, want, o.startable(timeout) > 0, fmt.Sprint(timeout))
+// A report is refused for good only by an answer that names its flight and that the route of reports can give. A renewal's that was
+// swapped, and a stranger's, are not.
+func TestVerdictOnAReport(t *testing.T) {
+	key := flight.MustKey("default/charge/1")
+	final := []Code{wire.KeyInvalid, wire.InputInvalid, wire.PayloadTooLarge, wire.NotFound}
+	for _, class := range wire.Classes() {
+		for _, id := range []string{"", key.FlightID().String()} {
+			want := later
+			switch {
+			case id == "":
+			case class.Code == wire.Fenced:
+				want = taken
+			case slices.Contains(final, class.Code):
+				want = refused
+			}
+			require.Equal(t, want, verdictOn(problem(Problem{Code: class.Code, Status: class.Status, FlightID: id}, key)), "%s, id %q", class.Code, id)
+		}
 	}
-	o.first.boot -= time.Hour
-	require.Negative(t, o.startable(time.Minute), "the machine has slept since")
+	require.Equal(t, taken, verdictOn(nil))
+	require.Equal(t, later, verdictOn(&effect.Unavailable{Code: "unreachable"}))
+}
+
+// The time in which a resend may still be sent counts from when the request was sent that was answered, like trust.
+func TestResendCountsFromTheRequest(t *testing.T) {
+	c, s := newTable(t)
+	s.id = "ses_1"
+	o := c.newOpening(flight.MustKey("default/charge/1"))
+	o.call = &effect.Call{}
+	require.True(t, s.track(o))
+	sent := clock.Now().Add(-time.Minute)
+	ms := int64(90_000)
+	a := &OpenAnswer{OpenAnswer: wire.OpenAnswer{Session: s.id, ResendMS: &ms}, sent: sent}
+	require.Equal(t, sent.Add(90*time.Second), o.right(runner.Proceed, a).Resend)
+	a.ResendMS = nil
+	require.True(t, o.right(runner.Proceed, a).Resend.IsZero(), "no bound")
 }

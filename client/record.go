@@ -1,11 +1,10 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -20,14 +19,13 @@ const firstReport = 2 * time.Second
 // has taken it. It waits for that as long as WithReportWait says; then the error is *Unrecorded, and the report is
 // tried on, by this client and by later ones. *Fenced inside the error: it came too late and is kept as evidence.
 func (c *Client) Record(key flight.Key, r ReportRequest) (*Flight, error) {
-	outcome, _ := flight.ParseOutcome(r.Outcome)
-	f, _, err := c.record(context.Background(), c.Deployment(), key, r, &effect.Result{Key: key, FlightID: key.FlightID(), Outcome: outcome})
+	f, _, err := c.record(context.Background(), key, r)
 	return f, err
 }
 
-// record is Record; values are those of the call that it is for, deployment is the attempt's, and provisional is what
-// Unrecorded tells. With that error it gives the report's name in the spool.
-func (c *Client) record(values context.Context, deployment string, key flight.Key, r ReportRequest, provisional *effect.Result) (f *Flight, name string, err error) {
+// record is Record; values are those of the call that it is for. With *Unrecorded it gives the
+// report's name in the spool.
+func (c *Client) record(values context.Context, key flight.Key, r ReportRequest) (f *Flight, name string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(values), c.opts.reportWait)
 	defer cancel()
 	r.Key = key.String()
@@ -37,7 +35,7 @@ func (c *Client) record(values context.Context, deployment string, key flight.Ke
 		return f, "", err
 	}
 	// If the process dies from here on, the next one that connects reports it.
-	name, spoolErr := c.spool.keep(&spooled{Deployment: deployment, Key: key.String(), Report: ask.body})
+	name, spoolErr := c.spool.keep(&spooled{Deployment: c.deployment, Key: key.String(), Report: ask.body})
 	if spoolErr != nil {
 		c.opts.logger.Error("flightd: a report could not be kept on disk", "key", key.String(), "error", spoolErr)
 	}
@@ -53,9 +51,6 @@ func (c *Client) record(values context.Context, deployment string, key flight.Ke
 		c.spool.drop(name, key.String())
 		return f, "", err
 	}
-	if verdictOn(err) == refused && c.elsewhere(ctx, deployment) {
-		err = refusedElsewhere(err)
-	}
 	var where string
 	if verdictOn(err) == refused {
 		where = c.spool.putAside(name, key.String(), err)
@@ -64,9 +59,9 @@ func (c *Client) record(values context.Context, deployment string, key flight.Ke
 		c.opts.logger.Warn("flightd: an outcome is not recorded yet; "+where, "key", key.String(), "error", err)
 		c.spool.release(name)
 	}
-	provisional.Outcome, _ = flight.ParseOutcome(r.Outcome)
-	provisional.Answer.Body = bytes.Clone(provisional.Answer.Body) // they belong to whoever gave them
-	return nil, name, &effect.Unrecorded{Result: *provisional, Cause: errors.Join(err, spoolErr), Where: where}
+	outcome, _ := flight.ParseOutcome(r.Outcome)
+	result := effect.Result{Key: key, FlightID: key.FlightID(), Outcome: outcome}
+	return nil, name, &effect.Unrecorded{Result: result, Cause: errors.Join(err, spoolErr), Where: where}
 }
 
 // firstReport tries once. A Close that loses its patience meanwhile ends it, unless it says that nothing was sent: the
@@ -74,7 +69,7 @@ func (c *Client) record(values context.Context, deployment string, key flight.Ke
 // its try, too.
 func (c *Client) firstReport(ctx context.Context, ask request, notSent bool) (*Flight, error) {
 	ask.tries, ask.once, ask.timeout = 1, true, min(firstReport, c.opts.reportWait)
-	if c.life.Err() == nil && !notSent {
+	if c.runner.Life.Err() == nil && !notSent {
 		var stop func()
 		ctx, stop = c.untilKilled(ctx)
 		defer stop()
@@ -88,15 +83,10 @@ func (c *Client) bring(ctx context.Context, ask request) (*Flight, error) {
 	return flightOf(ask.key.FlightID(), resp, err)
 }
 
-// refusedElsewhere is what the word of another deployment about a report is worth.
-func refusedElsewhere(err error) error {
-	return &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("it was refused where another deployment answers now, or might: %v", err)}
-}
-
 // untilKilled is ctx until Close loses its patience.
 func (c *Client) untilKilled(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	off := context.AfterFunc(c.life, func() { cancel(effect.ErrClosed) })
+	off := context.AfterFunc(c.runner.Life, func() { cancel(effect.ErrClosed) })
 	return ctx, func() { off(); cancel(nil) }
 }
 
@@ -116,14 +106,21 @@ const (
 	refused               // it can never be taken
 )
 
+// verdictOn reads the answer to a report. Only what flightd's own route for reports can answer about this very flight is believed
+// to be its last word: else the outcome is as good as before, and is brought again.
 func verdictOn(err error) taking {
-	switch code := CodeOf(err); {
-	case err == nil, code == wire.Fenced:
+	p := problemOf(err)
+	switch {
+	case err == nil:
 		return taken
-	case code == "", retryable(code), aboutTheWay(code): // the outcome is as good as before
+	case p == nil || about(p) == "": // see refusal: one about another flight is none
 		return later
+	case p.Code == wire.Fenced:
+		return taken
+	case slices.Contains([]Code{wire.KeyInvalid, wire.InputInvalid, wire.PayloadTooLarge, wire.NotFound}, p.Code):
+		return refused
 	}
-	return refused
+	return later
 }
 
 // PutAside reports whether the report of an *Unrecorded is one that no server will ever take: it was put aside, for a
@@ -143,7 +140,7 @@ func (c *Client) AwaitSpool(ctx context.Context) {
 // round, so that a command that is short still does its share.
 func (c *Client) startDrain() {
 	c.drained, c.rounds = make(chan struct{}), make(chan struct{})
-	if !c.gate.enter(&c.work) {
+	if !c.runner.Work.Enter() {
 		close(c.rounds)
 		return
 	}
@@ -151,21 +148,21 @@ func (c *Client) startDrain() {
 	c.idle.Go(func() {
 		defer close(c.rounds)
 		func() {
-			defer c.work.Done()
+			defer c.runner.Work.Leave()
 			defer close(c.drained)
-			c.drain(c.life, first)
+			c.drain(c.runner.Life, first)
 		}()
 		pause := drainEvery
 		for {
 			timer := time.NewTimer(pause)
 			select {
-			case <-c.ending.Done():
+			case <-c.runner.Draining.Done():
 				timer.Stop()
 				return
 			case <-timer.C:
 			}
 			names := c.spool.names()
-			if pause = drainEvery; len(names) > 0 && !c.drain(c.ending, names) {
+			if pause = drainEvery; len(names) > 0 && !c.drain(c.runner.Draining, names) {
 				pause = 4 * drainEvery
 			}
 		}
@@ -193,7 +190,7 @@ func (c *Client) drain(ctx context.Context, names []string) bool {
 		if !ok {
 			continue
 		}
-		if entry.Deployment != c.Deployment() {
+		if entry.Deployment != c.deployment {
 			c.spool.release(name) // of another server: a client that is connected to that one reports it
 			continue
 		}
@@ -204,9 +201,7 @@ func (c *Client) drain(ctx context.Context, names []string) bool {
 		}
 		ask := c.reportRequest(key, entry.Report)
 		ask.tries = 1
-		if _, err = c.bring(ctx, ask); verdictOn(err) == refused && c.elsewhere(ctx, entry.Deployment) {
-			err = refusedElsewhere(err)
-		}
+		_, err = c.bring(ctx, ask)
 		switch verdictOn(err) {
 		case taken:
 			c.opts.logger.Info("flightd: an outcome that waited on disk is recorded", "key", entry.Key)
@@ -222,9 +217,4 @@ func (c *Client) drain(ctx context.Context, names []string) bool {
 		}
 	}
 	return went
-}
-
-func retryable(code Code) bool {
-	class, known := code.Class()
-	return known && class.Retryable
 }

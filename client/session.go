@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -117,12 +118,12 @@ func (s *session) over() bool {
 	})
 }
 
-// mayStart is nil while an effect may be started.
-func (s *session) mayStart() error {
-	if s.dying.Err() != nil || s.trust.left() <= 0 {
-		return effect.ErrLeaseLost
+// Trust is what is left of the time in which effects may be started under the session.
+func (s *session) Trust() time.Duration {
+	if s.dying.Err() != nil {
+		return 0
 	}
-	return nil
+	return s.trust.left()
 }
 
 // checkTrust runs when trust should be over, and ends it if nothing has prolonged it.
@@ -168,12 +169,12 @@ func (s *session) keep() {
 	for {
 		select {
 		case <-s.alive.Done():
-			if s.client.ending.Err() == nil { // else Close gives it up
-				s.giveUp(s.client.ending)
+			if s.client.runner.Draining.Err() == nil { // else Close gives it up
+				s.giveUp(s.client.runner.Draining)
 				s.client.sessions.forget(s)
 			}
 			return
-		case <-s.client.life.Done():
+		case <-s.client.runner.Life.Done():
 			return // Close gives it up
 		case <-timer.C:
 		}
@@ -207,8 +208,8 @@ func (s *session) giveUp(ctx context.Context) {
 func (s *session) renew() bool {
 	ask, open := RenewRequest{OpenDigest: s.digest()}, []wire.OpenAttempt(nil)
 	for more := true; more; {
-		a, err := s.client.renew(s.client.life, s.id, ask, max(s.every/2, time.Second), 1)
-		if isLeaseLost(err) {
+		a, err := s.client.renew(s.client.runner.Life, s.id, ask, max(s.every/2, time.Second), 1)
+		if lost := (*effect.LeaseLost)(nil); errors.As(err, &lost) {
 			s.lose()
 			s.end()
 			return true
@@ -283,15 +284,18 @@ func (c *Client) carryOut(what duty, o *opening, at *wire.OpenAttempt) {
 	case doNothing:
 		return
 	case abandonAttempt:
-		c.background(func() { c.tryAbandon(c.life, o) })
+		c.background(func() { c.tryAbandon(c.runner.Life, o) })
 		return
 	case reportUnknown:
 		r := ReportRequest{FencingToken: at.FencingToken, Key: at.Key, Outcome: flight.Unknown.String(),
 			Error: "the caller that holds its session does not know this attempt"}
 		report = r.AppendJSON(nil)
 	}
-	c.background(func() { _, _ = c.bring(c.life, c.reportRequest(o.key, report)) })
+	c.background(func() { _, _ = c.bring(c.runner.Life, c.reportRequest(o.key, report)) })
 }
+
+// errCancelled is the cause of an attempt's context when somebody asked for the flight's cancellation.
+var errCancelled = errors.New("somebody asked for its cancellation")
 
 // cancel ends the attempts of a flight that somebody wants cancelled.
 func (s *session) cancel(word string) {

@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"errors"
+	"maps"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -13,36 +15,37 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/clock"
 )
 
-// Close begins between the answer to an open and the start of its handler: nothing is started any more, and the attempt is
-// abandoned.
+// Close begins while the answer to an open is on its way: nothing is started any more, and the attempt is abandoned.
 func TestCloseBetweenTheAnswerAndTheHandler(t *testing.T) {
 	world := httpapitest.New(t)
-	server := httptest.NewServer(httpapi.New(world.Config()))
+	api := httpapi.New(world.Config())
+	var c *Client
+	closed := make(chan error, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := httptest.NewRecorder()
+		api.ServeHTTP(answer, r)
+		if r.URL.Path == "/v1/flights:open" {
+			go func() { closed <- c.Close(context.Background()) }()
+			<-c.runner.Draining.Done()
+		}
+		maps.Copy(w.Header(), answer.Header())
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+	}))
 	t.Cleanup(server.Close)
-	c, err := Connect(t.Context(), server.URL, WithoutSpool())
+	var err error
+	c, err = Connect(t.Context(), server.URL, WithoutSpool())
 	require.NoError(t, err)
 	key := flight.MustKey("default/charge/order-42")
-	trip, first := c.trips.join(t.Context(), effect.Call{Key: key})
-	require.True(t, first)
-	require.True(t, c.gate.enter(&c.work))
-	l := leg{client: c, trip: trip, o: c.newOpening(key), handler: func(context.Context, *effect.Attempt) (effect.Answer, error) {
+	_, err = c.Do(t.Context(), effect.Call{Key: key}, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 		t.Error("the handler must not run")
 		return effect.Answer{}, nil
-	}}
-	answer, err := l.open()
-	require.NoError(t, err)
-	l.adopt(&answer)
-
-	c.gate.shut() // as Close begins
-	c.end()
-	again, _, err := l.act(answer)
-	require.False(t, again)
+	})
 	require.ErrorIs(t, err, effect.ErrClosed)
-	trip.end(effect.Result{}, err)
-	c.work.Done()
-	require.NoError(t, c.Close(t.Context()))
+	require.NoError(t, <-closed)
 	f := world.Flight(key)
 	require.Equal(t, flight.Queued, f.State)
 	require.False(t, f.Tainted())
@@ -69,7 +72,7 @@ func TestALookUpIsOverWithItsVerdict(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, 2, attempts)
-	s, _, err := c.sessions.get(t.Context())
+	s, _, err := c.sessions.use(t.Context())
 	require.NoError(t, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,10 +89,10 @@ func TestASessionThatCameTooLate(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
 	c.sessions.back(true) // a session pays off
-	late := c.sessions.add("late", now(), 0, 5000, nil)
+	late := c.sessions.add("late", clock.Now(), 0, 5000, nil)
 	<-late.dying.Done()
 	c.sessions.made(late)
-	s, _, err := c.sessions.get(t.Context())
+	s, _, err := c.sessions.use(t.Context())
 	require.NoError(t, err)
 	require.NotSame(t, late, s)
 }
@@ -100,9 +103,8 @@ func TestCloseLeavesTheSessionOfAHungHandler(t *testing.T) {
 	world := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
 	t.Cleanup(server.Close)
-	c, err := Connect(t.Context(), server.URL, WithoutSpool())
+	c, err := Connect(t.Context(), server.URL, WithoutSpool(), func(o *options) { o.hungAfter = time.Millisecond })
 	require.NoError(t, err)
-	c.opts.hungAfter = time.Millisecond
 	started, finish, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	key := flight.MustKey("default/charge/order-42")
 	go func() {
@@ -122,6 +124,6 @@ func TestCloseLeavesTheSessionOfAHungHandler(t *testing.T) {
 	require.Contains(t, world.Leases.World.Sessions(), f.Newest().Session.ID)
 	close(finish)
 	require.NoError(t, <-ended)
-	c.work.Wait()
+	<-c.runner.Work.Shut()
 	c.hangUp()
 }

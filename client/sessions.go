@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/internal/clock"
 )
 
 // sessions gives out the session that new attempts are opened under. There is one at a time; one that can no longer be
@@ -28,9 +29,16 @@ type sessions struct {
 	flown    bool          // an effect was performed: a session pays off
 }
 
-// get gives the session for new attempts, or nil for a call that goes without one; then scout says that back must be
+// get gives the session for new attempts, where there is one.
+func (ss *sessions) get() *session {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.current
+}
+
+// use gives the session for new attempts, or nil for a call that goes without one; then scout says that back must be
 // called at its end.
-func (ss *sessions) get(ctx context.Context) (s *session, scout bool, err error) {
+func (ss *sessions) use(ctx context.Context) (s *session, scout bool, err error) {
 	for {
 		ss.mu.Lock()
 		switch {
@@ -89,7 +97,7 @@ func (ss *sessions) start(ctx context.Context) (*session, error) {
 	c := ss.client
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(c.life, cancel)()
+	defer context.AfterFunc(c.runner.Life, cancel)()
 	a, err := c.newSession(ctx, c.opts.ttl, c.opts.owner, len(c.servers))
 	if err != nil {
 		return nil, err
@@ -109,7 +117,7 @@ func (ss *sessions) adopt(a *OpenAnswer, o *opening) *session {
 }
 
 // add begins to renew a session. only is the nonce of the one attempt that it is for; nil: it is for many.
-func (ss *sessions) add(id string, sent moment, trustMS, everyMS int64, only *opening) *session {
+func (ss *sessions) add(id string, sent clock.Moment, trustMS, everyMS int64, only *opening) *session {
 	s := &session{client: ss.client, id: id, oneShot: only != nil, retired: only != nil, nonces: make(map[string]*opening),
 		every: time.Duration(everyMS) * time.Millisecond}
 	if only != nil {

@@ -48,7 +48,11 @@ const (
 	spoolSuffix  = ".report"
 	spoolBad     = ".damaged"
 	spoolRefused = ".refused"
+	spoolBegun   = "new-"
 )
+
+// leftoverAge is how old a file is that no living process still writes.
+const leftoverAge = time.Hour
 
 func openSpool(dir string, logger *slog.Logger) (*spool, error) {
 	p := &spool{dir: dir, logger: logger, busy: make(map[string]struct{}), told: make(map[string]struct{}), held: make(map[string]*spooled)}
@@ -58,7 +62,20 @@ func openSpool(dir string, logger *slog.Logger) (*spool, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("no place for reports that wait: %w", err)
 	}
+	p.removeLeftovers()
 	return p, nil
+}
+
+// removeLeftovers removes files that were begun by processes which died before the file had its name: what they held is not
+// known to be whole, and its process had told nobody that it was kept.
+func (p *spool) removeLeftovers() {
+	entries, _ := os.ReadDir(p.dir)
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil && strings.HasPrefix(e.Name(), spoolBegun) && time.Since(info.ModTime()) > leftoverAge {
+			_ = os.Remove(filepath.Join(p.dir, e.Name())) // else the next one that connects tries
+		}
+	}
 }
 
 func (p *spool) enabled() bool { return p.dir != "" }
@@ -166,7 +183,7 @@ func (p *spool) write(name string, data []byte) error {
 	if err := os.MkdirAll(p.dir, 0o700); err != nil { // somebody may have cleared it away
 		return err
 	}
-	temp, err := os.CreateTemp(p.dir, "new-*") // with mode 0600
+	temp, err := os.CreateTemp(p.dir, spoolBegun+"*") // with mode 0600
 	if err != nil {
 		return err
 	}

@@ -223,25 +223,26 @@ func TestCloseBringsWhatIsOnNoDisk(t *testing.T) {
 	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
 }
 
-// Another deployment may take the place of the one that a client has connected to. A report belongs to the one that let it
-// act: later clients of that one deliver it.
-func TestReportIsKeptForItsDeployment(t *testing.T) {
-	g := newRig(t)
-	c := g.connect(client.WithReportWait(50 * time.Millisecond))
-	g.becomes("another")
-	g.on(func(r *http.Request) fault {
-		if hasSuffix(r, "/report") {
-			return cutBefore
-		}
-		return none
+// A client keeps to one deployment: where another one has taken its place, or answers at another of its addresses, nobody acts.
+func TestOneDeployment(t *testing.T) {
+	g, other := newRig(t), newRig(t)
+	other.becomes("another")
+	c := g.connectTo(g.server.URL+","+other.server.URL, client.WithPatience(100*time.Millisecond))
+	g.on(func(*http.Request) fault { return cutBefore })
+	_, err := c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		t.Error("the handler must not run")
+		return effect.Answer{}, nil
 	})
-	_, err := c.Do(t.Context(), call(`1`), answering(`1`))
-	var unrecorded *client.Unrecorded
-	require.ErrorAs(t, err, &unrecorded)
-	data, err := os.ReadFile(filepath.Join(g.spool, g.files()[0]))
-	require.NoError(t, err)
-	require.Contains(t, string(data), `"deployment":"another"`)
-	require.Equal(t, "another", c.Deployment())
+	require.Error(t, err, "its own deployment does not answer")
+	require.Nil(t, other.flight(key), "it was asked, and has refused")
+	g.on(nil)
+	g.becomes("another")
+	_, err = c.Do(t.Context(), call(`1`), func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		t.Error("the handler must not run")
+		return effect.Answer{}, nil
+	})
+	require.Equal(t, client.Code("wrong_deployment"), client.CodeOf(err))
+	require.Equal(t, "test-deployment", c.Deployment())
 }
 
 // What another deployment says of a report is no word about it: its own may still take it.

@@ -70,9 +70,11 @@ func TestTypedDoKeepsOddResults(t *testing.T) {
 	require.NoError(t, err, "whoever executed it has the whole result")
 	require.Len(t, text, 100<<10)
 	_, err = client.Do(t.Context(), c, client.Key("long", "1"), 1, long)
-	var unreadable *client.Unreadable
-	require.ErrorAs(t, err, &unreadable)
-	require.True(t, unreadable.Result.Truncated)
+	var short *client.ReceiptTruncated
+	require.ErrorAs(t, err, &short)
+	require.Equal(t, 100<<10+2, short.Result.Size)
+	require.Len(t, short.Result.Answer.Body, flight.MaxReceiptBody)
+	require.False(t, short.Result.Digest.IsZero())
 
 	channel := func(context.Context, client.Attempt) (chan int, error) { return make(chan int), nil }
 	_, err = client.Do(t.Context(), c, client.Key("odd", "1"), 1, channel)

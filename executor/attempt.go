@@ -3,205 +3,225 @@ package executor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/answer"
-	"github.com/flightd/flightd/internal/caller"
+	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/runner"
 	"github.com/flightd/flightd/lease"
 )
+
+// attempt is one Open of a call: what was asked for, and what came of it. It implements runner.Attempt.
+type attempt struct {
+	lease.Lease
+	ex    *Executor
+	call  *effect.Call
+	open  *flight.Open
+	sent  clock.Moment // when the Open was first sent
+	reply flight.Reply
+}
+
+// answer is what the runner needs of an attempt that was opened, or is to be looked up: about is that attempt.
+func (a *attempt) answer(d runner.Decision, about, previous *flight.Attempt) (runner.Answer, error) {
+	ex, f := a.ex, a.reply.Flight
+	input, err := ex.writer.Input(&a.call.Submission, f)
+	if err != nil {
+		return runner.Answer{}, errors.Join(&effect.Unavailable{Code: "no_leader", Cause: err}, a.abandon("its input could not be read"))
+	}
+	out := runner.Answer{
+		Decision: d, Generation: f.Generation, Attempt: a, Policy: f.Policy, Sent: a.sent,
+		Spec: effect.Spec{
+			Key: f.Key, Number: about.Number, Input: input, Recovery: f.Policy.Recovery, Previous: previous,
+			IdempotencyKey: ex.writer.IdempotencyKey(f), FencingToken: ex.writer.SealToken(f, about),
+		},
+	}
+	header := ex.cfg.Memory.Header()
+	if left, bounded := f.ResendLeft(header.Latest(ex.cfg.Memory.Now())); bounded {
+		out.Resend = a.sent.Add(left)
+	}
+	return out, nil
+}
 
 // cancelWatch is how long an attempt runs before anybody looks whether somebody wants it cancelled: short ones are
 // over before a person could.
 const cancelWatch = 200 * time.Millisecond
 
-var (
-	// errCancelled is the cause of an attempt's context when somebody asked for the flight's cancellation.
-	errCancelled = errors.New("executor: cancellation was requested")
-	errNoStart   = errors.New("executor: the effect must not be started")
-	errHung      = errors.New("executor: the handler did not return after its time-out")
-)
+// errCancelled is the cause of an attempt's context when somebody asked for the flight's cancellation.
+var errCancelled = errors.New("executor: cancellation was requested")
 
-// act performs the effect of the trip's open attempt and reports it.
-func (ex *Executor) act(t *trip) (again bool, result effect.Result, err error) {
-	at, f := t.at, t.at.reply.Flight
-	if ex.cfg.Events.Opened != nil {
-		ex.cfg.Events.Opened(t.call.Key, at.reply.Token.Number)
+// Watch implements runner.Attempt.
+func (a *attempt) Watch(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
+	var watching sync.WaitGroup
+	watching.Add(1)
+	timer := time.AfterFunc(cancelWatch, func() {
+		defer watching.Done()
+		f := a.reply.Flight
+		for seen := f.Version; ; {
+			now, err := a.ex.cfg.Ledger.Wait(ctx, f.ID, seen)
+			if err != nil || now == nil {
+				return
+			}
+			if now.Cancel != nil && now.Generation == f.Generation {
+				cancel(errCancelled)
+				return
+			}
+			seen = now.Version
+		}
+	})
+	return func() {
+		if !timer.Stop() {
+			watching.Wait() // it ends with ctx
+		}
 	}
-	input, err := ex.writer.Input(&t.call.Submission, f)
-	// 6. Trust, once more, as late as can be. An attempt that may not start says so, and leaves no doubt.
-	late := f.Policy.AttemptTimeout > 0 && time.Since(at.sent) >= f.Policy.AttemptTimeout
-	if err != nil || late || at.lease.Trust() <= 0 || ex.service.Err() != nil {
-		return ex.turnBack(t, err)
-	}
-	if ex.cfg.Events.Claimed != nil {
-		ex.cfg.Events.Claimed(t.call.Key, time.Since(t.wanted))
-		t.wanted = time.Time{}
-	}
-	t.setbacks = 0
-	t.flying.Store(true)
-	ex.cfg.Crash(beforeSend)
-	// From here on the effect may have happened. If the process dies before the report is committed or spooled, the
-	// recovery policy decides what becomes of that. A handler may end this goroutine: then another one goes on from here.
-	return ex.conclude(t, ex.perform(t, input))
 }
 
-// conclude reports an attempt whose handler has ended.
-func (ex *Executor) conclude(t *trip, end caller.Ending) (again bool, result effect.Result, err error) {
+// Report implements runner.Attempt.
+func (a *attempt) Report(_ context.Context, end runner.End) (runner.Answer, error) {
+	if end.NotStarted {
+		if err := a.abandon("the right to start was lost before the effect was sent"); err != nil {
+			return runner.Answer{}, answer.Unavailable(a.call.Key, err)
+		}
+		return runner.Answer{Decision: runner.Again, Setback: end.Err}, nil
+	}
+	ex, f := a.ex, a.reply.Flight
 	ex.cfg.Crash(beforeReport)
-	// 7. The outcome is on its way into the ledger, and survives this process if it can be written anywhere at all.
-	return ex.land(t, end)
-}
-
-// turnBack ends an attempt of which nothing was sent.
-func (ex *Executor) turnBack(t *trip, inputErr error) (again bool, result effect.Result, err error) {
-	at := t.at
-	t.at = nil
-	switch err := ex.abandon(at, "the right to start was lost before the effect was sent"); {
-	case inputErr != nil:
-		return false, effect.Result{}, &effect.Unavailable{Code: "no_leader", Cause: inputErr}
-	case err != nil:
-		return false, effect.Result{}, answer.Unavailable(t.call.Key, err)
-	case ex.service.Err() != nil:
-		return false, effect.Result{}, effect.ErrClosed
+	r := &flight.Report{
+		Key: f.Key, Generation: f.Generation, Token: a.reply.Token, Outcome: end.Outcome, ExternalID: flight.Text(end.Answer.ExternalID),
 	}
-	return true, effect.Result{}, ex.setBack(t, errUntrusted)
+	if end.Outcome.Final() { // too long a body is shortened and marked so; it never makes an attempt fail
+		r.Body = flight.NewBlob(flight.Text(end.Answer.ContentType), end.Answer.Body, flight.MaxReceiptBody)
+	}
+	if end.Err != nil {
+		r.Error, r.RetryAfter = flight.Text(end.Err.Error()), effect.AskedPause(end.Err)
+	}
+	// The outcome is on its way into the ledger, and survives this process if it can be written anywhere at all.
+	reply, err := a.report(r)
+	ex.cfg.Crash(afterReport)
+	if end.Late {
+		return runner.Answer{}, err
+	}
+	if err != nil {
+		return runner.Answer{}, a.outlast(r, err)
+	}
+	ex.cfg.Crash(beforeRelease)
+	a.Release()
+	f = reply.Flight
+	switch {
+	case reply.Decision != flight.Accepted && (f == nil || !f.State.Terminal()):
+		return runner.Answer{}, &effect.Fenced{Key: a.call.Key}
+	case reply.Decision != flight.Accepted:
+		return transport{ex}.done(f, a.call, effect.Replayed)
+	case end.Outcome.Final() && f.Receipt != nil && f.Receipt.Body.Digest == r.Body.Digest:
+		result, err := ex.writer.Receipt(f, r.Body.Data, effect.Executed) // the bytes are at hand
+		return runner.Answer{Result: result}, err
+	case answer.IsFinal(f):
+		return transport{ex}.done(f, a.call, effect.Executed)
+	case f.Looking():
+		ex.settle.Remaining(f)
+		return runner.Answer{Decision: runner.Again}, nil
+	case f.Policy.Retry.Declared() || f.Policy.Saga:
+		return runner.Answer{Decision: runner.Again}, nil
+	}
+	return runner.Answer{Decision: runner.Unsettled}, nil
 }
 
-// perform runs the handler under the attempt's own context. A handler that hangs beyond its time-out is taken to be
-// of unknown outcome; what it reports later counts as long as nothing newer was opened.
-func (ex *Executor) perform(t *trip, input flight.Blob) caller.Ending {
-	reply, f, right := t.at.reply, t.at.reply.Flight, t.at.lease
-	s := ex.span(t, f)
-	at := effect.NewAttempt(effect.Spec{
-		Key: f.Key, Number: reply.Token.Number, Input: input, Recovery: f.Policy.Recovery, Previous: answer.Previous(f), Context: s.ctx,
-		IdempotencyKey: ex.writer.IdempotencyKey(f), FencingToken: ex.writer.SealToken(f, f.Newest()),
-		LeaseLost: lost(right), MayStart: mayStart(s.ctx, right),
+// report brings the end of an attempt into the ledger, or into the spool.
+func (a *attempt) report(r *flight.Report) (flight.Reply, error) {
+	reply, err := a.ex.cfg.Ledger.Report(a.ex.telling.Context(), r)
+	if err == nil {
+		a.ex.cfg.Events.NoteReport(&reply, r.Token.Number, r.Outcome)
+	}
+	return reply, err
+}
+
+// reportHold bounds how long a claim is kept for a report that is on its way into the ledger.
+const reportHold = 10 * time.Minute
+
+// outlast keeps the session of an effect whose report could not be recorded yet, so that nobody takes it for lost while it
+// is only late. A report that is not in the spool either is brought again and again. It ends with Close: a report that has
+// come nowhere by then is lost with this process, and the recovery policy decides.
+func (a *attempt) outlast(r *flight.Report, why error) error {
+	ex := a.ex
+	unrecorded := &effect.Unrecorded{Cause: why, Where: "its report is on no disk, and is brought again until this process ends"}
+	if errors.Is(why, ErrPending) {
+		unrecorded.Where = "its report waits on this node's disk and is sent on"
+	}
+	ex.runner.Work.Go(func() {
+		defer a.Release()
+		for why != nil && !errors.Is(why, ErrPending) && rest(ex.runner.Life, lastPoll) {
+			_, why = a.report(r)
+		}
+		ctx, cancel := context.WithTimeout(ex.runner.Draining, reportHold)
+		defer cancel()
+		f := a.reply.Flight
+		for seen := f.Version; f.OpenAttempt() != nil && f.AttemptNumber() == a.reply.Token.Number; seen = f.Version {
+			var err error
+			if f, err = ex.cfg.Ledger.Wait(ctx, a.reply.Flight.ID, seen); err != nil || f == nil {
+				return
+			}
+		}
 	})
-	if f.Policy.AttemptTimeout <= 0 {
-		return ex.performHere(t, s, at)
-	}
-	done := make(chan caller.Ending, 1)
-	ex.crew.enterMore() // the trip itself is aboard, so this one is let in
-	go func() {
-		defer ex.crew.leave()
-		var end caller.Ending
-		defer func() { done <- end }() // also when the handler ends this goroutine
-		defer s.stop()
-		ex.handle(s.ctx, at, t.handler, &end)
-	}()
-	hung := time.NewTimer(f.Policy.AttemptTimeout + ex.cfg.HungAfter)
-	defer hung.Stop()
-	select {
-	case end := <-done:
-		return end
-	case <-hung.C:
-		ex.reportLate(reply, done)
-		return caller.Ending{Outcome: flight.Unknown, Err: errHung}
-	}
+	return unrecorded
 }
 
-// performHere runs the handler on the goroutine that flies the trip. When the handler ends that goroutine, it leaves the
-// rest of the trip to another one.
-func (ex *Executor) performHere(t *trip, s *span, at *effect.Attempt) (end caller.Ending) {
-	here := false
-	defer func() {
-		s.stop()
-		if !here {
-			t.left = &end
-		}
-	}()
-	ex.handle(s.ctx, at, t.handler, &end)
-	here = true
-	return end
-}
-
-// mayStart is asked right before an effect leaves. An attempt that is over may start none, whatever its handler still
-// does: another one may be open.
-func mayStart(ctx context.Context, right lease.Lease) func() error {
-	return func() error {
-		switch {
-		case ctx.Err() != nil:
-			return fmt.Errorf("%w: %w", errNoStart, context.Cause(ctx))
-		case right.Trust() <= 0:
-			return fmt.Errorf("%w: %w", errNoStart, effect.ErrLeaseLost)
-		}
-		return nil
-	}
-}
-
-// handle calls the handler and notes how it ended, also when it does not return.
-func (ex *Executor) handle(ctx context.Context, at *effect.Attempt, h effect.Handler, end *caller.Ending) {
-	defer ex.cfg.Crash(afterEffect)
-	caller.Perform(ctx, at, h, end)
-}
-
-// span is the time of an attempt: its context, and what may end it.
-type span struct {
-	ctx      context.Context
-	own      lazyContext
-	inside   caller.Inside
-	untime   context.CancelFunc
-	unlink   func() bool
-	watch    *time.Timer
-	watching sync.WaitGroup
-}
-
-// span starts the attempt's time: it ends by time-out, by a cancel, by Close, and by loss of the lease only under
-// verify, whose look-up needs a bound on when the effect may still happen. stop must be called.
-func (ex *Executor) span(t *trip, f *flight.Flight) *span {
-	s, right := &span{own: lazyContext{parent: effect.WithTraceparent(ex.life, t.trace)}}, t.at.lease
-	s.ctx = &s.own
-	if d := f.Policy.AttemptTimeout; d > 0 {
-		s.ctx, s.untime = context.WithDeadline(s.ctx, t.at.sent.Add(d)) // the ledger counts from the Open, too
-	}
-	s.inside = caller.Inside{Doer: ex, Key: f.Key, Span: s.ctx}
-	s.own.inside = &s.inside
-	if f.Policy.Recovery == flight.Verify {
-		s.unlink = context.AfterFunc(right.Context(), func() { s.own.end(effect.ErrLeaseLost) })
-	}
-	s.watching.Add(1)
-	s.watch = time.AfterFunc(cancelWatch, func() {
-		defer s.watching.Done()
-		ex.watchCancel(s, f)
+// Verify implements runner.Attempt. If the process dies before the verdict is recorded, the next caller asks again.
+func (a *attempt) Verify(ctx context.Context, verb flight.Verb, found effect.Answer) (runner.Answer, error) {
+	ex, f := a.ex, a.reply.Flight
+	defer a.Release()
+	reply, err := ex.insist(ex.asking.Context(), &flight.Verdict{
+		Key: f.Key, Generation: f.Generation, Probe: a.reply.Probe, Result: verb,
+		ExternalID: found.ExternalID, Body: flight.NewBlob(found.ContentType, found.Body, flight.MaxReceiptBody),
 	})
-	return s
+	if err != nil {
+		return runner.Answer{}, answer.Unavailable(a.call.Key, err)
+	}
+	ex.settle.Forget(f.ID)
+	ex.cfg.Events.Note(f.Key, reply.Events)
+	if answer.IsFinal(reply.Flight) {
+		return transport{ex}.done(reply.Flight, a.call, effect.Replayed)
+	}
+	return runner.Answer{Decision: runner.Again}, nil
 }
 
-// stop ends the attempt's time.
-func (s *span) stop() {
-	s.own.end(context.Canceled)
-	if s.untime != nil {
-		s.untime()
-	}
-	if s.unlink != nil {
-		s.unlink()
-	}
-	if !s.watch.Stop() {
-		s.watching.Wait()
-	}
-}
-
-// watchCancel cancels the attempt when somebody asks for it. It ends with the attempt's context.
-func (ex *Executor) watchCancel(s *span, f *flight.Flight) {
-	seen := f.Version
-	for {
-		now, err := ex.cfg.Ledger.Wait(s.ctx, f.ID, seen)
-		if err != nil || now == nil {
-			return
+// insist proposes a command until the ledger has answered, or ctx ends.
+func (ex *Executor) insist(ctx context.Context, c flight.Command) (flight.Reply, error) {
+	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
+		reply, err := ex.cfg.Ledger.Propose(ctx, c)
+		if err == nil || !rest(ctx, jitter(pause)) {
+			return reply, err
 		}
-		if now.Cancel != nil && now.Generation == f.Generation {
-			s.own.end(errCancelled)
-			return
-		}
-		seen = now.Version
 	}
 }
 
-// lost gives the end of a right to whoever asks for it.
-func lost(right lease.Lease) func() <-chan struct{} {
-	return func() <-chan struct{} { return right.Context().Done() }
+// abandon says that nothing was sent in an attempt, nor will be, and lets the claim go. If the ledger does not answer, it is
+// told again in the background.
+func (a *attempt) abandon(why string) error {
+	reply, err := a.ex.cfg.Ledger.Propose(a.ex.asking.Context(), a.abandonment(why))
+	if err != nil {
+		a.abandonInBackground()
+		return err
+	}
+	a.ex.cfg.Events.Note(a.open.Key, reply.Events)
+	a.Release()
+	return nil
+}
+
+func (a *attempt) abandonment(why string) *flight.Abandon {
+	return &flight.Abandon{Key: a.open.Key, Nonce: a.open.Nonce, NotAfter: a.open.NotAfter, StoreEpoch: a.open.StoreEpoch, Error: why}
+}
+
+// abandonInBackground abandons an Open whose answer is not known, until the ledger has answered. Close waits for it. If the
+// process dies first, the attempt that may be open ends with its session.
+func (a *attempt) abandonInBackground() {
+	a.ex.runner.Work.Go(func() {
+		defer a.Release()
+		ctx, cancel := context.WithTimeout(a.ex.runner.Life, reportHold)
+		defer cancel()
+		if reply, err := a.ex.insist(ctx, a.abandonment("its opener gave up")); err == nil {
+			a.ex.cfg.Events.Note(a.open.Key, reply.Events)
+		}
+	})
 }

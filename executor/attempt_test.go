@@ -465,3 +465,24 @@ func TestErrorsWithoutAText(t *testing.T) {
 		})
 	}
 }
+
+// A second attempt is let act inside the provider's window, and its handler takes its time: what it would send after the window's
+// end might be a second effect.
+func TestResendIsNotSentAfterTheWindow(t *testing.T) {
+	for rest, want := range map[time.Duration]flight.Outcome{10 * time.Second: flight.Succeeded, 20 * time.Second: flight.NotDone} {
+		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
+			call := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend, ProviderWindow: 100 * time.Second})
+			_, err := fd.Do(t.Context(), call, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+				return effect.Answer{}, errors.Join(at.Sending(), errReset)
+			})
+			require.Error(t, err)
+			time.Sleep(80 * time.Second) // 95 s is what a clock that is slow leaves of the window
+			_, err = fd.Do(t.Context(), call, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+				time.Sleep(rest)
+				return effect.Answer{}, at.Sending()
+			})
+			require.Equal(t, want == flight.Succeeded, err == nil)
+			require.Equal(t, want, fd.Flight(call.Key).Newest().Outcome)
+		})
+	}
+}

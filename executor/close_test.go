@@ -109,7 +109,7 @@ func TestHazard35_CloseWithAHandlerThatHangs(t *testing.T) {
 		done := do(t.Context(), fd, call, g.handle)
 		<-g.in
 		began := time.Now()
-		require.ErrorContains(t, <-closing(fd, 3*time.Second), "did not end")
+		require.ErrorContains(t, <-closing(fd, 3*time.Second), "did not return")
 		require.Equal(t, 18*time.Second, time.Since(began))
 		claims, err := fd.Leases.Claims(t.Context())
 		require.NoError(t, err)

@@ -1,5 +1,5 @@
-// Package executor takes one call from request to receipt: it asks the ledger for an attempt and etcd for the claim, both
-// at once, performs the effect, reports how it ended, and does what the rules make of that.
+// Package executor runs effects in this process: it is package runner's transport over the claims in etcd and the ledger. It
+// asks the ledger for an attempt and etcd for the claim, both at once, and brings the report and the verdict of a look-up.
 //
 // The right to act is one record: the open attempt in the ledger, held by the executor's session in etcd. The claim is a key
 // in etcd that keeps duplicates from asking; it proves nothing, and losing it harms nothing. An attempt ends by its report,
@@ -8,20 +8,13 @@
 //
 // # Files
 //
-//	executor.go   the story of one call, top to bottom; start and stop of the executor
-//	trip.go       callers of one key in this process share one trip; a caller that leaves ends only its own wait
-//	wait.go       waiting for the end of somebody else's attempt
-//	open.go       the Open and the claim; abandoning an Open so that it opens nothing later
-//	attempt.go    the handler: its context, the last look at trust, time-outs, cancellation
-//	land.go       the report, and what the ledger made of it; a report that is late or pending
-//	doubt.go      look-ups
+//	executor.go   configuration, start and stop; a receipt that is stored is answered at once
+//	open.go       waiting for the attempts of others; the Open and the claim
+//	attempt.go    the report and the verdict; abandoning an Open so that it opens nothing later; a report that is pending
 //	sweep.go      the sweeper: it ends the attempts of sessions that have ended, and what is overdue
 //	ports.go      what is needed of the ledger
-//	answer.go, results.go, events.go
-//	              results and errors for callers; events for logs, metrics and tests
-//	lazy.go       a context that costs nothing until somebody waits for its end
-//	crew.go, runners.go
-//	              what is under way, and on which goroutine
+//	results.go, events.go
+//	              words and events for logs, metrics and tests
 //
 // Remote callers, who perform their effects themselves, are served by package remote.
 //

@@ -2,91 +2,233 @@ package executor
 
 import (
 	"context"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/answer"
+	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/runner"
 	"github.com/flightd/flightd/lease"
 )
 
-var (
-	errGone      = errors.New("executor: the goroutine of this call was ended, not by its handler")
-	errUntrusted = errors.New("sessions are made, but lost before they can be used")
-	errRefused   = errors.New("the ledger refuses every open: its epochs, or its time, are not those that this node knows")
-)
-
-// attempt is one Open of a call: what was asked for, and what came of it.
-type attempt struct {
-	open  *flight.Open
-	lease lease.Lease
-	sent  time.Time // when the Open was first sent: the attempt's time-out counts from here
-	reply flight.Reply
+// Checker finds out whether a session still lives, and has its attempts ended where it does not. It does not wait for that.
+type Checker interface {
+	Check(session flight.Session)
 }
 
-// open asks etcd for the claim and the ledger for an attempt, both at once. The attempt alone is the right to act; the claim
-// keeps others from asking. The caller must call release of an attempt that it gets.
+// transport implements runner.Transport over claims and the ledger.
+type transport struct{ *Executor }
+
+// Renew asks etcd whether the session lives. Another one is made where it does not.
+func (ex transport) Renew(context.Context) error {
+	_, err := ex.session.Renew(ex.asking.Context())
+	return err
+}
+
+var (
+	errLost     = fmt.Errorf("sessions are made, but lost before they can be used: %w", effect.ErrLeaseLost)
+	errRefused  = errors.New("the ledger refuses every open: its epochs, or its time, are not those that this node knows")
+	errPatience = errors.New("executor: the caller's wait for others is over")
+)
+
+// Open implements runner.Transport: one Open in the ledger, and what the ledger's answer means.
+func (ex transport) Open(ctx context.Context, call *effect.Call, until time.Time) (runner.Answer, error) {
+	wait := ctx // for others
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithDeadlineCause(ctx, until, errPatience)
+		defer cancel()
+	}
+	wanted := time.Now()
+	f, err := ex.waitTurn(wait, call)
+	if err != nil {
+		return runner.Answer{}, ex.waitEnded(call, f, err)
+	}
+	if answer.IsFinal(f) || answer.Differs(f, &call.Submission) {
+		return ex.done(f, call, effect.Joined)
+	}
+	a, err := ex.openAttempt(call)
+	switch {
+	case errors.Is(err, lease.ErrLost), errors.Is(err, effect.ErrLeaseLost):
+		return runner.Answer{Decision: runner.Again, Setback: errors.Join(errLost, err)}, nil
+	case err != nil:
+		return runner.Answer{}, answer.Unavailable(call.Key, err)
+	}
+	switch f := a.reply.Flight; a.reply.Decision {
+	case flight.Proceed:
+		return ex.proceed(a, wanted)
+	case flight.Look:
+		if left := ex.settle.Remaining(f); left > 0 && !rest(wait, left) { // by this process's own clock
+			_, _ = a.Report(ctx, runner.End{Outcome: flight.NotDone, NotStarted: true, Err: context.Cause(wait)})
+			return runner.Answer{}, ex.waitEnded(call, f, context.Cause(wait))
+		}
+		return ex.look(a)
+	case flight.Busy:
+		a.Release()
+		ex.check(f)
+		pause := a.reply.Wait
+		if f.Looking() {
+			pause = max(pause, ex.settle.Remaining(f))
+		}
+		if pause <= 0 {
+			pause = jitter(firstPoll)
+		}
+		ex.waitChange(wait, f.ID, f.Version, pause)
+		if err := context.Cause(wait); err != nil {
+			return runner.Answer{}, ex.waitEnded(call, f, err)
+		}
+		return runner.Answer{Decision: runner.Again, Generation: f.Generation}, nil
+	case flight.Exhausted:
+		a.Release()
+		return runner.Answer{}, &effect.TooMany{Key: call.Key, What: "too many opens of this key were given up lately", RetryAfter: flight.MaxOpenLife}
+	case flight.SessionEnded:
+		a.Release()
+		return runner.Answer{Decision: runner.Again, Setback: errLost}, nil
+	case flight.Fenced, flight.OpenExpired:
+		a.Release()
+		if call.Key.IsStep() {
+			return runner.Answer{}, &effect.Fenced{Key: call.Key}
+		}
+		return runner.Answer{Decision: runner.Again, Setback: errRefused}, nil
+	default:
+		a.Release()
+		return ex.done(f, call, effect.Replayed)
+	}
+}
+
+// done answers with a flight that is final.
+func (ex transport) done(f *flight.Flight, call *effect.Call, as effect.Source) (runner.Answer, error) {
+	result, err := ex.answer(f, call, as)
+	return runner.Answer{Decision: runner.Done, Result: result, Generation: f.Generation}, err
+}
+
+// waitEnded is what a caller gets whose wait for others has ended.
+func (ex transport) waitEnded(call *effect.Call, f *flight.Flight, err error) error {
+	switch {
+	case errors.Is(err, errPatience):
+		busy := &effect.Busy{Key: call.Key, State: flight.Running, RetryAfter: answer.RetryAfter}
+		if f != nil {
+			busy.State = f.State
+		}
+		return busy
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, effect.ErrClosed):
+		return err
+	}
+	return answer.Unavailable(call.Key, err)
+}
+
+// The pauses of a caller that waits for somebody else's attempt: the ledger wakes it, and it looks by itself in case that
+// the attempt's holder has died without a word.
+const (
+	firstPoll = 10 * time.Millisecond
+	lastPoll  = time.Second
+)
+
+// waitTurn waits while somebody else's attempt is open, and until a declared pause is over. It gives the flight as it is then.
+func (ex transport) waitTurn(ctx context.Context, call *effect.Call) (*flight.Flight, error) {
+	id := call.Key.FlightID()
+	f, err := ex.cfg.Ledger.Flight(id)
+	for err == nil {
+		pause := jitter(lastPoll)
+		switch now := ex.cfg.Memory.Now(); {
+		case answer.IsFinal(f), answer.Differs(f, &call.Submission):
+			return f, nil
+		case ctx.Err() != nil:
+			return f, context.Cause(ctx)
+		case f.OpenAttempt() == nil && (f == nil || f.NotBefore <= now), isOverdue(f, now):
+			return f, nil
+		case f.OpenAttempt() == nil:
+			pause = min(pause, f.NotBefore.Until(now))
+		}
+		ex.check(f)
+		if next := ex.waitChange(ctx, id, f.Version, pause); next != nil {
+			f = next // what ended the wait: a later generation may have begun since
+			continue
+		}
+		f, err = ex.cfg.Ledger.Flight(id)
+	}
+	return f, err
+}
+
+// check has the session looked at that holds the flight.
+func (ex *Executor) check(f *flight.Flight) {
+	if holder := f.Holder(); holder != nil && ex.cfg.Checker != nil {
+		ex.cfg.Checker.Check(*holder)
+	}
+}
+
+// waitChange waits at most d for another version of the flight than the one seen; nil when there was none.
+func (ex *Executor) waitChange(ctx context.Context, id flight.ID, seen flight.Version, d time.Duration) *flight.Flight {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	f, err := ex.cfg.Ledger.Wait(ctx, id, seen)
+	if err == nil {
+		return f
+	}
+	if ctx.Err() == nil {
+		<-ctx.Done() // the ledger cannot tell: without this pause callers would ask it in a circle
+	}
+	return nil
+}
+
+// openAttempt asks etcd for the claim and the ledger for an attempt, both at once. The attempt alone is the right to act; the
+// claim keeps others from asking.
 //
 // If the process dies here, the claim and the attempt may be there or not. Both end with the session.
-func (ex *Executor) open(t *trip) (*attempt, error) {
-	a := &attempt{}
-	nonce := newNonce()
-	var err error
-	if a.lease, err = ex.session.Reserve(ex.asking.Context(), t.call.Key, nonce); err != nil {
+func (ex transport) openAttempt(call *effect.Call) (*attempt, error) {
+	var nonce flight.Nonce
+	_, _ = cryptorand.Read(nonce[:]) // it never fails: it ends the program first
+	right, err := ex.session.Reserve(ex.asking.Context(), call.Key, nonce)
+	if err != nil {
 		return nil, err
 	}
-	if a.lease.Trust() <= 0 { // the machine may have been suspended; only etcd knows whether for too long
-		if _, err := ex.session.Renew(ex.asking.Context()); err != nil || a.lease.Trust() <= 0 {
-			a.lease.Release()
-			return nil, errors.Join(errUntrusted, err)
-		}
+	if right.Trust() <= 0 { // the machine may have been suspended; only etcd knows whether for too long
+		right.Release()
+		return nil, errLost
 	}
+	a := &attempt{Lease: right, ex: ex.Executor, call: call}
 	ex.cfg.Crash(beforeOpen)
 	claimed := make(chan error, 1)
-	ex.crew.more(func() { claimed <- a.lease.Claim(ex.asking.Context()) })
+	ex.runner.Work.Go(func() { claimed <- right.Claim(ex.asking.Context()) })
 	ex.cfg.Crash(duringOpen)
 	a.open = &flight.Open{
-		Key: t.call.Key, Submission: t.call.Submission, Session: a.lease.Session(), Nonce: nonce, Owner: ex.cfg.Owner,
+		Key: call.Key, Submission: call.Submission, Session: right.Session(), Nonce: nonce, Owner: ex.cfg.Owner,
 		NotAfter: ex.cfg.Memory.Now().Add(ex.cfg.OpenLife), StoreEpoch: ex.cfg.Memory.Header().StoreEpoch,
 	}
-	a.sent = time.Now()
+	a.sent = clock.Now()
 	if a.reply, err = ex.propose(a.open); err != nil {
 		if errors.Is(err, ErrAmbiguous) {
-			ex.abandonInBackground(a)
+			a.abandonInBackground()
 		} else {
-			a.lease.Release()
+			a.Release()
 		}
 		return nil, err
 	}
-	t.sees(a.reply.Flight)
 	if a.reply.Decision != flight.Proceed {
 		return a, nil
 	}
 	ex.cfg.Crash(afterOpen)
-	if err := ex.finishClaim(a, <-claimed); err != nil {
-		return nil, errors.Join(err, ex.abandon(a, "its claim could not be made"))
+	if err = <-claimed; errors.Is(err, lease.ErrHeld) { // by another holder, whose attempt is over: the ledger has said so
+		err = right.Replace(ex.asking.Context())
+	}
+	if err != nil {
+		if ex.asking.Context().Err() != nil {
+			err = fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
+		}
+		return nil, errors.Join(err, a.abandon("its claim could not be made"))
 	}
 	return a, nil
-}
-
-// finishClaim replaces the claim of another holder, whose attempt is over: the ledger has said so.
-func (ex *Executor) finishClaim(a *attempt, err error) error {
-	if errors.Is(err, lease.ErrHeld) {
-		err = a.lease.Replace(ex.asking.Context())
-	}
-	if err != nil && ex.asking.Context().Err() != nil {
-		return fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
-	}
-	return err
 }
 
 // propose asks until the answer is known, for half a TTL at most: an opener that cannot reach the ledger must not keep
 // others from the key. It does not end with the caller, because an Open whose answer nobody hears is a doubt; asking again
 // for the same nonce is harmless.
-func (ex *Executor) propose(open *flight.Open) (flight.Reply, error) {
+func (ex transport) propose(open *flight.Open) (flight.Reply, error) {
 	ctx := ex.asking.Context()
 	for unknown := error(nil); ; {
 		reply, err := ex.cfg.Ledger.Propose(ctx, open)
@@ -105,85 +247,23 @@ func (ex *Executor) propose(open *flight.Open) (flight.Reply, error) {
 	}
 }
 
-// abandon says that nothing was sent in an attempt, nor will be, and lets the claim go. If the ledger does not answer, it is
-// told again in the background.
-func (ex *Executor) abandon(a *attempt, why string) error {
-	command := a.abandonment(why)
-	reply, err := ex.cfg.Ledger.Propose(ex.asking.Context(), command)
-	if err != nil {
-		ex.abandonInBackground(a)
-		return err
+// proceed is the answer to an Open that opened an attempt.
+func (ex transport) proceed(a *attempt, wanted time.Time) (runner.Answer, error) {
+	f, number := a.reply.Flight, a.reply.Token.Number
+	if ex.cfg.Events.Opened != nil {
+		ex.cfg.Events.Opened(f.Key, number)
 	}
-	ex.cfg.Events.Note(command.Key, reply.Events)
-	a.lease.Release()
-	return nil
-}
-
-func (a *attempt) abandonment(why string) *flight.Abandon {
-	return &flight.Abandon{Key: a.open.Key, Nonce: a.open.Nonce, NotAfter: a.open.NotAfter, StoreEpoch: a.open.StoreEpoch, Error: why}
-}
-
-// abandonInBackground abandons an Open whose answer is not known, until the ledger has answered. Close waits for it. If the
-// process dies first, the attempt that may be open ends with its session.
-func (ex *Executor) abandonInBackground(a *attempt) {
-	ex.background(reportHold, func(ctx context.Context) {
-		command := a.abandonment("its opener gave up")
-		if reply, err := ex.insist(ctx, command); err == nil {
-			ex.cfg.Events.Note(command.Key, reply.Events)
-		}
-	}, a.lease.Release)
-}
-
-// insist proposes a command until the ledger has answered, or ctx ends.
-func (ex *Executor) insist(ctx context.Context, c flight.Command) (flight.Reply, error) {
-	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
-		reply, err := ex.cfg.Ledger.Propose(ctx, c)
-		if err == nil || !rest(ctx, jitter(pause)) {
-			return reply, err
-		}
+	answer, err := a.answer(runner.Proceed, f.Newest(), answer.Previous(f))
+	if err == nil && ex.cfg.Events.Claimed != nil {
+		ex.cfg.Events.Claimed(f.Key, time.Since(wanted))
 	}
+	return answer, err
 }
 
-// background runs f for at most so long, and then finally, also when there is no time left for f. Close waits for both.
-func (ex *Executor) background(most time.Duration, f func(ctx context.Context), finally func()) {
-	if !ex.crew.enterMore() {
-		finally()
-		return
-	}
-	go func() {
-		defer ex.crew.leave()
-		defer finally()
-		ctx, cancel := context.WithTimeout(ex.life, most)
-		defer cancel()
-		f(ctx)
-	}()
-}
-
-// release lets the claim of the trip's attempt go, unless another goroutine goes on with it.
-func (ex *Executor) release(t *trip) {
-	if t.at == nil || t.left != nil {
-		return
-	}
-	ex.cfg.Crash(beforeRelease)
-	t.at.lease.Release()
-	t.at = nil
-}
-
-// ended ends a trip that need not open, or cannot.
-func (ex *Executor) ended(t *trip, f *flight.Flight, err error) (effect.Result, error) {
-	t.sees(f)
-	switch {
-	case err == nil:
-		return ex.answer(f, &t.call, effect.Joined)
-	case t.interest.Err() != nil:
-		return effect.Result{}, context.Cause(&t.interest)
-	}
-	return effect.Result{}, answer.Unavailable(t.call.Key, err)
-}
-
-func newNonce() (n flight.Nonce) {
-	_, _ = rand.Read(n[:]) // crypto/rand never fails: it ends the program first
-	return n
+// look is the answer to an Open that was sent to ask the provider.
+func (ex transport) look(a *attempt) (runner.Answer, error) {
+	newest := *a.reply.Flight.Newest()
+	return a.answer(runner.Look, &newest, &newest)
 }
 
 // rest waits for d, and reports whether ctx still lives then.
@@ -197,3 +277,6 @@ func rest(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
+
+// jitter spreads d, so that parties that were set off together part again.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }

@@ -153,7 +153,7 @@ func TestHazard36_ARestartAdoptsNothing(t *testing.T) {
 	})
 }
 
-// One way: renewals arrive, their answers do not. The holder starts nothing any more, and keeps its session for what is in
+// Renewals arrive at etcd, and their answers do not come back. The holder starts nothing any more, and keeps its session for what is in
 // the air; the key comes free by the attempt's time-out.
 func TestHazard15_AnswersAreLost(t *testing.T) {
 	bubble(t, func(t *testing.T, a *flightdtest.Flightd) {

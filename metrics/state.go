@@ -63,7 +63,7 @@ func figures() []figure {
 			func(r *reading) float64 {
 				return float64(r.Flights[flight.StateSucceeded] + r.Flights[flight.StateFailed])
 			}),
-		f("leases_held", "Claims that this process holds, for itself and for remote callers.",
+		f("leases_held", "Attempts of this process's own calls whose claims are not released yet; those of remote callers are not counted.",
 			func(r *reading) float64 { return float64(r.claims) }),
 		f("lease_sessions", "Sessions that this process keeps, or renews for remote callers.",
 			func(r *reading) float64 { return float64(r.sessions) }),

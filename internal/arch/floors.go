@@ -21,11 +21,11 @@ func rooms() []room {
 		{"internal/gate", 0},
 		{"internal/horizon", 0},
 		{"effect", 1},
-		{"internal/caller", 2},
 		{"lease", 2},
 		{"clusterstore", 2},
 		{"internal/answer", 3},
 		{"internal/wire", 3},
+		{"internal/runner", 3},
 		{"executor", 4},
 		{"client", 4},
 		{"remote", 5},
@@ -71,7 +71,7 @@ func fences() []fence {
 // light are the packages that a client's program is made of: nothing that they import, however far away, may be one of
 // the heavy libraries.
 func light() []string {
-	return []string{"client", "effect", "flight", "internal/caller", "internal/clock", "internal/wire"}
+	return []string{"client", "effect", "flight", "internal/clock", "internal/gate", "internal/runner", "internal/wire"}
 }
 
 // heavy are the libraries that a client does not carry.

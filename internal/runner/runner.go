@@ -1,0 +1,339 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/gate"
+)
+
+// Transport asks for the right to act.
+type Transport interface {
+	// Open asks for an attempt under a nonce of its own, and waits for the attempts of others until then (zero: without
+	// end) and as long as ctx lives. When ctx ends before an attempt was opened, or nobody knows whether one was, Open has
+	// it abandoned. Errors are final for the call. If the process dies, what was opened ends with its session.
+	Open(ctx context.Context, call *effect.Call, until time.Time) (Answer, error)
+	// Renew makes sure that the next Open is under a session that can be trusted, or finds out why not.
+	Renew(ctx context.Context) error
+}
+
+// Attempt is what an Open gave: an open attempt, or the right to look up what the one before has done.
+type Attempt interface {
+	// Report brings how the attempt ended, and answers what the ledger made of it. Where End.NotStarted is set, the handler
+	// was not called and never will be. *effect.Unrecorded: it is not in the ledger yet, and is brought on.
+	Report(ctx context.Context, end End) (Answer, error)
+	// Verify brings what a look-up found out. It is answered like Open.
+	Verify(ctx context.Context, verb flight.Verb, found effect.Answer) (Answer, error)
+	// Trust is what is left of the time in which an effect may be started, as far as its session is concerned.
+	Trust() time.Duration
+	// Context ends when trust does.
+	Context() context.Context
+	// Watch is called right before the handler. It has cancel called when somebody asks for the flight's cancellation, until
+	// stop is called.
+	Watch(ctx context.Context, cancel context.CancelCauseFunc) (stop func())
+}
+
+// Decision says what is to be done about a call.
+type Decision uint8
+
+const (
+	// Done: the Result, or the error beside it, is what the callers get.
+	Done Decision = iota
+	// Again: nothing is decided. It is worth opening again.
+	Again
+	// Proceed: act, then report.
+	Proceed
+	// Look: ask the provider what happened, then verify.
+	Look
+	// Unsettled: the attempt has ended, the flight has not, and nothing is to be tried again unasked.
+	Unsettled
+)
+
+// Answer is what one of the verbs came to.
+type Answer struct {
+	Decision   Decision
+	Result     effect.Result // with Done
+	Setback    error         // with Again: why the Open came to nothing. nil: somebody else's turn is over, or one's own
+	Generation uint32        // of the flight; 0: not known
+	// With Proceed and Look.
+	Attempt Attempt
+	Spec    effect.Spec   // without its contexts and MayStart
+	Policy  flight.Policy // the one that stands
+	Sent    clock.Moment  // when the Open was first sent: the attempt's time-out counts from here
+	Resend  clock.Moment  // the end of the time in which the provider surely knows the key; zero: there is no such bound
+}
+
+// startBy reports how long the effect may still be started.
+func (a *Answer) startBy() time.Duration {
+	left := a.Attempt.Trust()
+	if d := a.Policy.AttemptTimeout; d > 0 {
+		left = min(left, a.Sent.Add(d).Left())
+	}
+	if !a.Resend.IsZero() {
+		left = min(left, a.Resend.Left())
+	}
+	return left
+}
+
+// Runner runs effects once. Its methods may be called at once from many goroutines.
+type Runner struct {
+	transport Transport
+	hungAfter time.Duration
+	calls     calls
+	// Work counts calls, handlers and what transports do in the background. Close waits for it.
+	Work gate.Gate
+	// Life ends when Close has lost its patience, Draining when Close begins.
+	Life, Draining context.Context
+	kill, drain    context.CancelCauseFunc
+	idle           chan func() // unbuffered: taken by a goroutine that waits for work, or by none
+	waiting        atomic.Int32
+}
+
+// New makes a runner. A handler is believed to return within hungAfter of the end of its context; then its outcome is taken for
+// unknown.
+func New(t Transport, hungAfter time.Duration) *Runner {
+	r := &Runner{transport: t, hungAfter: hungAfter, idle: make(chan func())}
+	r.Life, r.kill = context.WithCancelCause(context.Background())
+	r.Draining, r.drain = context.WithCancelCause(r.Life)
+	return r
+}
+
+// maxSetbacks is how often in a row an Open may come to nothing before somebody is told.
+const maxSetbacks = 6
+
+// firstPause is how long to wait after the first setback; it doubles with each further one.
+const firstPause = 20 * time.Millisecond
+
+// Do runs h once for the call's key, or gives the result of whoever did. seen is the generation of the flight that the caller
+// has seen, 0 for none: nobody is given the end of a call of an earlier one.
+func (r *Runner) Do(ctx context.Context, in effect.Call, h effect.Handler, seen uint32) (effect.Result, error) {
+	if err := r.calls.checkInside(ctx, in.Key); err != nil {
+		return effect.Result{}, err
+	}
+	asked := time.Now()
+	for {
+		if !r.Work.Enter() {
+			return effect.Result{}, effect.ErrClosed
+		}
+		c, first := r.calls.join(ctx, in, seen)
+		if first {
+			r.spawn(func() { r.run(c, h) })
+			return c.await(ctx, 0, effect.Executed)
+		}
+		r.Work.Leave()
+		left := in.Wait
+		if in.Wait > 0 {
+			left = max(in.Wait-time.Since(asked), time.Nanosecond)
+		}
+		result, err := c.accompany(ctx, in, left)
+		if !c.over() || !c.leavesOpen(in, seen, err) || ctx.Err() != nil || in.Wait > 0 && time.Since(asked) >= in.Wait {
+			return result, err
+		}
+	}
+}
+
+// mostIdle is how many goroutines wait for work at once; more than that end.
+const mostIdle = 256
+
+// spawn runs f on a goroutine of its own, one that waits for work if there is one: a fresh one begins with a small stack and
+// grows it several times on its way through a call, which costs more than the call.
+func (r *Runner) spawn(f func()) {
+	select {
+	case r.idle <- f:
+		return
+	default:
+	}
+	go func() {
+		for {
+			f()
+			if r.waiting.Add(1) > mostIdle {
+				r.waiting.Add(-1)
+				return
+			}
+			select {
+			case f = <-r.idle:
+				r.waiting.Add(-1)
+			case <-r.Draining.Done():
+				return
+			}
+		}
+	}()
+}
+
+// run tells everybody who waits for the call how it ended.
+func (r *Runner) run(c *call, h effect.Handler) {
+	defer r.Work.Leave()
+	if r.Draining.Err() != nil { // Close may have told all calls before this one was among them
+		c.drop(effect.ErrClosed)
+	}
+	c.end(r.open(c, h))
+}
+
+// open is the story of one call: open, act, report, as often as the answers say. Its interest ends when nobody waits any more;
+// an effect that has started is not bothered by that.
+func (r *Runner) open(c *call, h effect.Handler) (effect.Result, error) {
+	var until time.Time
+	if c.in.Wait > 0 {
+		until = time.Now().Add(c.in.Wait)
+	}
+	for setbacks := 0; ; {
+		a, err := r.transport.Open(c.interest, &c.in, until)
+		if a.Generation > 0 {
+			c.generation.Store(a.Generation)
+		}
+		for err == nil && a.Decision == Look {
+			a, err = r.lookUp(c, a)
+		}
+		if err == nil && a.Decision == Proceed {
+			a, err = r.act(c, a, h)
+		}
+		switch {
+		case err != nil || a.Decision == Done:
+			return a.Result, c.because(err)
+		case c.interest.Err() != nil:
+			return effect.Result{}, context.Cause(c.interest)
+		case a.Setback == nil:
+			setbacks = 0
+			continue
+		}
+		if setbacks++; setbacks >= maxSetbacks && errors.Is(a.Setback, errTooLate) {
+			return effect.Result{}, &effect.Unsettled{Key: c.in.Key, Outcome: flight.NotDone, Err: a.Setback}
+		} else if setbacks >= maxSetbacks {
+			return effect.Result{}, &effect.Unavailable{Code: "lease_unavailable", Cause: fmt.Errorf("%s: %w", c.in.Key, a.Setback)}
+		}
+		if errors.Is(a.Setback, effect.ErrLeaseLost) {
+			_ = r.transport.Renew(c.interest) // where it fails, so does the next Open, which says why
+		}
+		if pause := firstPause << setbacks; !sleep(c.interest, pause/2+rand.N(pause)) {
+			return effect.Result{}, context.Cause(c.interest)
+		}
+	}
+}
+
+// act performs the effect of an open attempt, and reports it. An attempt that may not start any more says so, and leaves no
+// doubt.
+func (r *Runner) act(c *call, a Answer, h effect.Handler) (Answer, error) {
+	if err := mayStart(r.Draining, &a); err != nil {
+		answer, failed := a.Attempt.Report(c.values, End{Outcome: flight.NotDone, NotStarted: true, Err: err})
+		if r.Draining.Err() != nil {
+			return Answer{}, effect.ErrClosed
+		}
+		return answer, failed
+	}
+	// From here on the effect may have happened. If the process dies before the report is recorded, the recovery policy decides
+	// what becomes of that.
+	end, late := r.perform(c, &a, h)
+	if late != nil {
+		r.Work.Go(func() {
+			end := <-late
+			end.Late = true
+			_, _ = a.Attempt.Report(c.values, end)
+		})
+	}
+	answer, err := a.Attempt.Report(c.values, end)
+	var unrecorded *effect.Unrecorded
+	if errors.As(err, &unrecorded) {
+		unrecorded.Result = effect.Result{
+			Key: c.in.Key, FlightID: c.in.Key.FlightID(), Outcome: end.Outcome, Source: effect.Executed, Attempt: a.Spec.Number,
+			Answer: end.Answer, Size: len(end.Answer.Body),
+		}
+	}
+	if err == nil && answer.Decision == Unsettled {
+		err = &effect.Unsettled{Key: c.in.Key, Outcome: end.Outcome, Err: end.Err}
+	}
+	return answer, err
+}
+
+// mayStart is asked right before an effect leaves, each time. An attempt that is over may start none, whatever its handler
+// still does: another one may be open.
+func mayStart(ctx context.Context, a *Answer) error {
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("the effect must not be started: %w", context.Cause(ctx))
+	case a.Attempt.Trust() <= 0:
+		return effect.ErrLeaseLost
+	case a.startBy() <= 0:
+		return errTooLate
+	}
+	return nil
+}
+
+// errTooLate keeps back an effect whose attempt is too old: its time-out is over, or the time in which the provider surely
+// knows the key.
+var errTooLate = fmt.Errorf("the attempt is too old, the effect must not be started: %w", context.DeadlineExceeded)
+
+// NoLookUp is the cause of the doubt of a caller that was sent to look and brings no look-up.
+const NoLookUp = "an effect of unknown outcome must be looked up at the provider, and this caller brings no look-up"
+
+// lookUp asks the provider what happened and brings the verdict.
+func (r *Runner) lookUp(c *call, a Answer) (Answer, error) {
+	if c.in.LookUp == nil {
+		_, err := a.Attempt.Report(c.values, End{Outcome: flight.NotDone, NotStarted: true, Err: errors.New("its caller brings no look-up")})
+		return Answer{}, errors.Join(&effect.InDoubt{Key: c.in.Key, Cause: NoLookUp}, err)
+	}
+	verb, found := r.ask(c, &a)
+	return a.Attempt.Verify(c.interest, verb, found)
+}
+
+// Close lets running effects finish and report, as long as ctx lives. Whoever waits for somebody else, and every new call, gets
+// effect.ErrClosed. When ctx ends, the contexts of handlers end with that cause, and they are waited for no longer than
+// hungAfter. ErrHung: one has not returned even then.
+func (r *Runner) Close(ctx context.Context) error {
+	r.drain(effect.ErrClosed)
+	empty := r.Work.Shut() // from here on there are no new calls
+	r.calls.drop(effect.ErrClosed, false)
+	select {
+	case <-empty:
+		return nil
+	case <-ctx.Done():
+	}
+	r.kill(effect.ErrClosed)
+	r.calls.drop(effect.ErrClosed, true)
+	patience := time.NewTimer(r.hungAfter)
+	defer patience.Stop()
+	select {
+	case <-empty:
+		return nil
+	case <-patience.C:
+		return fmt.Errorf("%w: %w", ErrHung, context.Cause(ctx))
+	}
+}
+
+// End ends Life: nothing is under way any more, or nobody waits for it.
+func (r *Runner) End() { r.kill(effect.ErrClosed) }
+
+// ErrHung says that a handler has not returned after its context had ended.
+var ErrHung = errors.New("a handler did not return after its context had ended")
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Check says what is wrong with a call, whoever runs it. Errors are *flight.InvalidError.
+func Check(call *effect.Call, h effect.Handler) error {
+	switch p := &call.Submission.Policy; {
+	case call.Key.IsZero():
+		return &flight.InvalidError{Field: "key", Detail: "the call names no key"}
+	case h == nil:
+		return &flight.InvalidError{Field: "handler", Detail: "the call brings no handler"}
+	case p.CanLookUp() && call.LookUp == nil:
+		return &flight.InvalidError{Field: "look_up", Detail: "recovery verify needs a look-up"}
+	case call.Submission.Input.Size > flight.MaxInput:
+		return &flight.InvalidError{Field: "input", Detail: fmt.Sprintf("it has %d bytes; at most %d are allowed", call.Submission.Input.Size, flight.MaxInput)}
+	}
+	return call.Submission.Policy.Check()
+}

@@ -1,0 +1,366 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
+)
+
+// script is a transport that answers as it was told to, and notes what it was asked. It is an Attempt, too.
+type script struct {
+	t      *testing.T
+	opens  []func() (Answer, error) // in turn; the last one for all that follow
+	after  func(End) (Answer, error)
+	verify func(flight.Verb, effect.Answer) (Answer, error)
+	trust  context.Context
+	cut    context.CancelCauseFunc
+
+	asked   int
+	renewed int
+	ends    []End
+}
+
+func newScript(t *testing.T, opens ...func() (Answer, error)) *script {
+	s := &script{t: t, opens: opens}
+	s.trust, s.cut = context.WithCancelCause(t.Context())
+	s.after = func(end End) (Answer, error) {
+		if end.NotStarted {
+			return Answer{Decision: Again, Setback: end.Err}, nil
+		}
+		return Answer{Result: effect.Result{Key: key, Outcome: end.Outcome, Answer: end.Answer}}, nil
+	}
+	return s
+}
+
+func (s *script) Open(context.Context, *effect.Call, time.Time) (Answer, error) {
+	open := s.opens[min(s.asked, len(s.opens)-1)]
+	s.asked++
+	return open()
+}
+func (s *script) Renew(context.Context) error { s.renewed++; return nil }
+func (s *script) Report(_ context.Context, end End) (Answer, error) {
+	s.ends = append(s.ends, end)
+	return s.after(end)
+}
+func (s *script) Verify(_ context.Context, v flight.Verb, a effect.Answer) (Answer, error) {
+	return s.verify(v, a)
+}
+func (s *script) Trust() time.Duration {
+	if s.trust.Err() != nil {
+		return 0
+	}
+	return time.Minute
+}
+func (s *script) Context() context.Context                                     { return s.trust }
+func (s *script) Watch(context.Context, context.CancelCauseFunc) (stop func()) { return func() {} }
+
+// opened is the answer to an Open that opened an attempt just now, changed by with.
+func (s *script) opened(d Decision, with ...func(*Answer)) func() (Answer, error) {
+	return func() (Answer, error) {
+		a := Answer{Decision: d, Attempt: s, Spec: effect.Spec{Key: key, Number: 1}, Sent: clock.Now()}
+		for _, w := range with {
+			w(&a)
+		}
+		return a, nil
+	}
+}
+
+func paid(context.Context, *effect.Attempt) (effect.Answer, error) {
+	return effect.Answer{ExternalID: "ch_1", Body: []byte("paid")}, nil
+}
+
+func never(t *testing.T) effect.Handler {
+	return func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		t.Error("the handler must not run")
+		return effect.Answer{}, nil
+	}
+}
+
+// in runs a test with a runner over a script, in virtual time, and closes the runner.
+func in(t *testing.T, test func(t *testing.T, s *script, r *Runner)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(t)
+		r := New(s, 10*time.Second)
+		test(t, s, r)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = r.Close(ctx)
+		r.End()
+	})
+}
+
+// An attempt is opened, acted in, and reported.
+func TestDo(t *testing.T) {
+	in(t, func(t *testing.T, s *script, r *Runner) {
+		s.opens = append(s.opens, s.opened(Proceed))
+		result, err := r.Do(t.Context(), effect.Call{Key: key}, paid, 0)
+		require.NoError(t, err)
+		require.Equal(t, "paid", string(result.Answer.Body))
+		require.Len(t, s.ends, 1)
+		require.Equal(t, flight.Succeeded, s.ends[0].Outcome)
+	})
+}
+
+// What must not be started is not, and its attempt is given back as not started. Each row is one reason.
+func TestMayStart(t *testing.T) {
+	for name, row := range map[string]struct {
+		with func(s *script, r *Runner, a *Answer)
+		want error
+	}{
+		"trust is over": {func(s *script, _ *Runner, _ *Answer) { s.cut(effect.ErrLeaseLost) }, effect.ErrLeaseLost},
+		"its time-out is over": {func(_ *script, _ *Runner, a *Answer) {
+			a.Policy.AttemptTimeout = time.Second
+			a.Sent = a.Sent.Add(-time.Second)
+		}, errTooLate},
+		"the machine slept":         {func(_ *script, _ *Runner, a *Answer) { a.Policy.AttemptTimeout = time.Minute; a.Sent.Boot -= time.Hour }, errTooLate},
+		"the key may be forgotten":  {func(_ *script, _ *Runner, a *Answer) { a.Resend = a.Sent }, errTooLate},
+		"Close has begun meanwhile": {func(_ *script, r *Runner, _ *Answer) { r.drain(effect.ErrClosed) }, effect.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, s *script, r *Runner) {
+				s.opens = append(s.opens, s.opened(Proceed, func(a *Answer) { row.with(s, r, a) }))
+				_, err := r.Do(t.Context(), effect.Call{Key: key}, never(t), 0)
+				require.Error(t, err)
+				require.NotEmpty(t, s.ends)
+				for _, end := range s.ends {
+					require.True(t, end.NotStarted)
+					require.ErrorIs(t, end.Err, row.want)
+				}
+			})
+		})
+	}
+}
+
+// The same is asked right before each send, and the window of the provider is part of it.
+func TestMayStartRightBeforeTheSend(t *testing.T) {
+	for name, row := range map[string]struct {
+		with func(*Answer)
+		rest time.Duration
+		want flight.Outcome
+	}{
+		"in time":                  {func(a *Answer) { a.Resend = a.Sent.Add(4 * time.Second) }, 3 * time.Second, flight.Succeeded},
+		"the key may be forgotten": {func(a *Answer) { a.Resend = a.Sent.Add(4 * time.Second) }, 5 * time.Second, flight.NotDone},
+		"no bound":                 {func(*Answer) {}, time.Hour, flight.Succeeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, s *script, r *Runner) {
+				s.opens = append(s.opens, s.opened(Proceed, row.with))
+				_, _ = r.Do(t.Context(), effect.Call{Key: key}, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
+					time.Sleep(row.rest)
+					return effect.Answer{}, at.Sending()
+				}, 0)
+				require.Equal(t, row.want, s.ends[0].Outcome)
+			})
+		})
+	}
+}
+
+// Opens that come to nothing are repeated, more slowly each time, until somebody is told. Where the lease is lost it is renewed.
+func TestSetbacks(t *testing.T) {
+	for _, why := range []error{effect.ErrLeaseLost, errors.New("refused")} {
+		in(t, func(t *testing.T, s *script, r *Runner) {
+			s.opens = append(s.opens, func() (Answer, error) { return Answer{Decision: Again, Setback: why}, nil })
+			began := time.Now()
+			_, err := r.Do(t.Context(), effect.Call{Key: key}, never(t), 0)
+			var unavailable *effect.Unavailable
+			require.ErrorAs(t, err, &unavailable)
+			require.ErrorIs(t, err, why)
+			require.Equal(t, maxSetbacks, s.asked)
+			require.Greater(t, time.Since(began), 15*firstPause)
+			require.Equal(t, errors.Is(why, effect.ErrLeaseLost), s.renewed == maxSetbacks-1)
+		})
+	}
+}
+
+// Others' turns are no setbacks, and after one setbacks are counted anew.
+func TestTurnsOfOthersAreNoSetbacks(t *testing.T) {
+	in(t, func(t *testing.T, s *script, r *Runner) {
+		for i := range 3 * maxSetbacks {
+			why := errors.New("refused")
+			if i%(maxSetbacks-1) == 0 {
+				why = nil
+			}
+			s.opens = append(s.opens, func() (Answer, error) { return Answer{Decision: Again, Setback: why}, nil })
+		}
+		s.opens = append(s.opens, s.opened(Proceed))
+		_, err := r.Do(t.Context(), effect.Call{Key: key}, paid, 0)
+		require.NoError(t, err)
+	})
+}
+
+// A handler that hangs is of unknown outcome, and what it says after all is reported, too.
+func TestHungHandler(t *testing.T) {
+	in(t, func(t *testing.T, s *script, r *Runner) {
+		s.opens = append(s.opens, s.opened(Proceed, func(a *Answer) { a.Policy.AttemptTimeout = time.Minute }))
+		s.after = func(End) (Answer, error) { return Answer{Decision: Unsettled}, nil }
+		began, release := time.Now(), make(chan struct{})
+		_, err := r.Do(t.Context(), effect.Call{Key: key}, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
+			<-release
+			require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+			return effect.Answer{ExternalID: "ch_1"}, nil
+		}, 0)
+		var unsettled *effect.Unsettled
+		require.ErrorAs(t, err, &unsettled)
+		require.Equal(t, flight.Unknown, unsettled.Outcome)
+		require.Equal(t, 70*time.Second, time.Since(began))
+		close(release)
+		synctest.Wait()
+		require.Len(t, s.ends, 2)
+		require.True(t, s.ends[1].Late)
+		require.Equal(t, flight.Succeeded, s.ends[1].Outcome)
+	})
+}
+
+// A handler that hangs although Close has ended its context keeps Close waiting no longer than that.
+func TestCloseWithAHungHandler(t *testing.T) {
+	in(t, func(t *testing.T, s *script, r *Runner) {
+		s.opens = append(s.opens, s.opened(Proceed))
+		release := make(chan struct{})
+		go func() {
+			_, _ = r.Do(context.Background(), effect.Call{Key: key}, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
+				<-release
+				require.ErrorIs(t, context.Cause(ctx), effect.ErrClosed)
+				return effect.Answer{}, nil
+			}, 0)
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		require.ErrorIs(t, r.Close(ctx), ErrHung)
+		require.Equal(t, 11*time.Second, time.Since(began))
+		_, err := r.Do(t.Context(), effect.Call{Key: key}, never(t), 0)
+		require.ErrorIs(t, err, effect.ErrClosed)
+		close(release)
+		synctest.Wait()
+	})
+}
+
+// A caller that is sent to look and cannot gives the look-up back. One that joined it and can, looks.
+func TestLookUpByWhoCan(t *testing.T) {
+	in(t, func(t *testing.T, s *script, r *Runner) {
+		turn := make(chan struct{})
+		s.opens = append(s.opens, func() (Answer, error) { <-turn; return s.opened(Look)() })
+		s.verify = func(v flight.Verb, found effect.Answer) (Answer, error) {
+			require.Equal(t, flight.Happened, v)
+			return Answer{Result: effect.Result{Key: key, Answer: found}}, nil
+		}
+		blind := make(chan error, 1)
+		go func() {
+			_, err := r.Do(t.Context(), effect.Call{Key: key}, never(t), 0)
+			blind <- err
+		}()
+		synctest.Wait()
+		seeing := make(chan effect.Result, 1)
+		go func() {
+			result, _ := r.Do(t.Context(), effect.Call{Key: key, LookUp: says(flight.Happened, effect.Answer{ExternalID: "ch_1"}, nil)}, never(t), 0)
+			seeing <- result
+		}()
+		synctest.Wait()
+		close(turn)
+		var doubt *effect.InDoubt
+		require.ErrorAs(t, <-blind, &doubt)
+		require.Equal(t, "ch_1", (<-seeing).Answer.ExternalID)
+		require.Len(t, s.ends, 1)
+		require.True(t, s.ends[0].NotStarted)
+	})
+}
+
+func says(v flight.Verb, a effect.Answer, err error) effect.LookUp {
+	return func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) { return v, a, err }
+}
+
+// A look-up that goes wrong could not find out, and one that hangs is waited for no longer than its time-out and a while.
+func TestAsk(t *testing.T) {
+	hangs := func(ctx context.Context, _ *effect.Attempt) (flight.Verb, effect.Answer, error) {
+		<-ctx.Done()
+		time.Sleep(15 * time.Second)
+		return flight.Happened, effect.Answer{}, nil
+	}
+	for name, row := range map[string]struct {
+		look effect.LookUp
+		want flight.Verb
+		took time.Duration
+	}{
+		"it happened":        {look: says(flight.Happened, effect.Answer{}, nil), want: flight.Happened},
+		"it did not":         {look: says(flight.DidNotHappen, effect.Answer{}, nil), want: flight.DidNotHappen},
+		"it does not know":   {look: says(flight.NoVerb, effect.Answer{}, nil)},
+		"it says nonsense":   {look: says(99, effect.Answer{}, nil)},
+		"an error":           {look: says(flight.Happened, effect.Answer{}, errors.New("cut"))},
+		"a panic":            {look: func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) { panic("boom") }},
+		"it does not return": {look: hangs, took: 40 * time.Second},
+		"its goroutine ends": {look: func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
+			runtime.Goexit()
+			return flight.Happened, effect.Answer{}, nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, s *script, r *Runner) {
+				s.opens = append(s.opens, s.opened(Look))
+				s.verify = func(v flight.Verb, _ effect.Answer) (Answer, error) {
+					require.Equal(t, row.want, v)
+					return Answer{}, nil
+				}
+				began := time.Now()
+				_, err := r.Do(t.Context(), effect.Call{Key: key, LookUp: row.look}, never(t), 0)
+				require.NoError(t, err)
+				require.Equal(t, row.took, time.Since(began))
+			})
+		})
+	}
+}
+
+// The handler of a key that asks for the same key would wait for itself.
+func TestDoInside(t *testing.T) {
+	in(t, func(t *testing.T, s *script, r *Runner) {
+		s.opens = append(s.opens, s.opened(Proceed))
+		var after context.Context
+		_, err := r.Do(t.Context(), effect.Call{Key: key}, func(ctx context.Context, _ *effect.Attempt) (effect.Answer, error) {
+			after = context.WithoutCancel(ctx)
+			_, err := r.Do(ctx, effect.Call{Key: key}, never(t), 0)
+			var invalid *flight.InvalidError
+			require.ErrorAs(t, err, &invalid)
+			_, err = r.Do(ctx, effect.Call{Key: flight.MustKey("default/charge/order-43")}, paid, 0)
+			require.NoError(t, err)
+			return effect.Answer{}, nil
+		}, 0)
+		require.NoError(t, err)
+		_, err = r.Do(after, effect.Call{Key: key}, paid, 0)
+		require.NoError(t, err, "nobody is inside any more")
+	})
+}
+
+// Each caller gets what is its own: the source by which it came to it, and the bytes.
+func TestShare(t *testing.T) {
+	own := effect.Result{Key: key, Source: effect.Executed, Answer: effect.Answer{Body: []byte("paid")}}
+	failed := &effect.Failed{Key: key}
+	for name, err := range map[string]error{"a value": nil, "declined": &effect.Declined{Result: own},
+		"unrecorded": &effect.Unrecorded{Result: own, Cause: failed}, "another error": failed} {
+		t.Run(name, func(t *testing.T) {
+			c := &call{joined: true, result: own, err: err}
+			got, gotErr := c.share(effect.Joined)
+			require.Equal(t, effect.Joined, got.Source)
+			clear(got.Answer.Body)
+			switch e := gotErr.(type) {
+			case *effect.Declined:
+				require.Equal(t, effect.Joined, e.Result.Source)
+			case *effect.Unrecorded:
+				require.Equal(t, effect.Joined, e.Result.Source)
+				clear(e.Result.Answer.Body)
+			default:
+				require.Equal(t, err, gotErr)
+			}
+			require.Equal(t, "paid", string(own.Answer.Body))
+		})
+	}
+}
