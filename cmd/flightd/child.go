@@ -132,7 +132,10 @@ func ended(state *os.ProcessState, err error) childEnd {
 }
 
 // signalBase is what shells add to the number of the signal that ended a program.
-const signalBase = 128
+const (
+	signalBase = 128
+	lastSignal = 64
+)
 
 // send passes a signal to the command's whole group.
 func (c *child) send(s syscall.Signal) {

@@ -46,6 +46,8 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 		{"doubt resolve x", "say one of"},
 		{"doubt resolve x --happened --fail", "say one of"},
 		{"doubt resolve x --fail --receipt y", "go with --happened"},
+		{"doubt resolve x --fail", "--reason is missing"},
+		{"flights free x", "--reason is missing"},
 		{"dev --log-level loud", "debug, info, warn and error"},
 		{"dev --log-format xml", "text and json"},
 		{"version -o xml", "table, json, yaml and id"},

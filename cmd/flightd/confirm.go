@@ -4,12 +4,37 @@ import (
 	"bufio"
 	"fmt"
 	"strings"
+
+	"github.com/spf13/pflag"
 )
 
-// confirm asks the person at the terminal. Where there is none, or --yes was given, it asks nothing: a script has
-// decided when it was written.
-func (a *app) confirm(format string, args ...any) error {
-	if a.yes || !isTerminal(a.in) {
+// operatorFlags say who decides something about a flight, and why. Both are recorded.
+type operatorFlags struct{ reason, as string }
+
+func (d *operatorFlags) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&d.reason, "reason", "", "why, which must be said; it is recorded")
+	flags.StringVar(&d.as, "as", "", "who decides; it is recorded (your user name)")
+}
+
+// check refuses a decision without a reason.
+func (d *operatorFlags) check() error {
+	if strings.TrimSpace(d.reason) == "" {
+		return &coded{code: exitUsage, err: fmt.Errorf("--reason is missing: a decision is recorded with its reason"),
+			hint: "say what you know, as in --reason 'the bank statement shows no charge'; flightd why shows it to whoever comes later"}
+	}
+	return nil
+}
+
+// confirm asks the person at the terminal, unless --yes was given. Where there is no terminal nobody can be asked: what a
+// person may come to regret then needs --yes.
+func (a *app) confirm(regret bool, format string, args ...any) error {
+	switch {
+	case a.yes:
+		return nil
+	case !isTerminal(a.in) && regret:
+		return &coded{code: exitUsage, err: fmt.Errorf(format+" There is no terminal to ask at: nothing was changed", args...),
+			hint: "--yes answers yes"}
+	case !isTerminal(a.in):
 		return nil
 	}
 	_, _ = fmt.Fprintf(a.err, format+" [y/N] ", args...)

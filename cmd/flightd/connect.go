@@ -138,9 +138,9 @@ func classOf(err error) (word string, code int, hint string) {
 	case errors.As(err, &unapproved):
 		return string(wire.ApprovalPending), exitBusy, ""
 	case errors.As(err, &expired):
-		return string(wire.Expired), exitFailed, fmt.Sprintf("a new intent needs a key of its own; flightd flights free %s gives this one away, and then its effect can happen again", expired.Key)
+		return string(wire.Expired), exitFailed, fmt.Sprintf("a new intent needs a key of its own; flightd flights free %s --reason WHY gives this one away, and then its effect can happen again", expired.Key)
 	case errors.As(err, &failed):
-		hint = fmt.Sprintf("flightd flights retry %s lets it run again", failed.Key)
+		hint = fmt.Sprintf("flightd flights retry %s --reason WHY lets it run again", failed.Key)
 		if failed.Redacted {
 			hint = "its input is erased; another try is a new intent with an id of its own"
 		}

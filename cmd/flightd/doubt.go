@@ -61,11 +61,11 @@ func wentWrong(f *client.Flight) string {
 func (a *app) doubtShow() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show KEY-or-ID",
-		Short:   "Tell what is known about one of them",
+		Short:   "Tell what is known about one of them: its story, its input, its receipt",
 		Example: "  flightd doubt show charge/order-42",
 		Args:    exactly(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.tell(cmd.Context(), c, args[0]) })
+			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.tell(cmd.Context(), c, args[0], true) })
 		},
 	}
 }
@@ -74,7 +74,7 @@ func (a *app) doubtShow() *cobra.Command {
 type verdict struct {
 	happened, didNot, fail bool
 	receipt, externalID    string
-	reason, as             string
+	operatorFlags
 }
 
 func (a *app) doubtResolve() *cobra.Command {
@@ -86,8 +86,10 @@ func (a *app) doubtResolve() *cobra.Command {
 
   --happened        it did; what --receipt and --external-id say is the receipt that everybody gets from now on
   --did-not-happen  it did not; the next caller runs it
-  --fail            it did not, and must not be tried again`,
-		Example: `  flightd doubt resolve charge/order-42 --happened --receipt @answer.json --external-id ch_123
+  --fail            it did not, and must not be tried again
+
+--reason says how the person knows. Where there is no terminal, --yes says that it is meant.`,
+		Example: `  flightd doubt resolve charge/order-42 --happened --receipt @answer.json --external-id ch_123 --reason 'it is in the books'
   flightd doubt resolve charge/order-42 --did-not-happen --reason 'looked at the bank statement'`,
 		Args: exactly(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -106,14 +108,13 @@ func (a *app) doubtResolve() *cobra.Command {
 	flags.BoolVar(&v.fail, "fail", false, "the effect did not happen and must not be tried again")
 	flags.StringVar(&v.receipt, "receipt", "", "with --happened: what it left behind; @FILE reads a file, @- standard input")
 	flags.StringVar(&v.externalID, "external-id", "", "with --happened: the external object's id")
-	flags.StringVar(&v.reason, "reason", "", "why; it is recorded")
-	flags.StringVar(&v.as, "as", "", "who decides; it is recorded (your user name)")
+	v.flags(flags)
 	return c
 }
 
 // request is the verdict as the API takes it. word says it to a person.
 func (a *app) request(v verdict) (r client.ResolveRequest, word string, err error) {
-	r.Reason = orWord(v.reason, noReason)
+	r.Reason = v.reason
 	said := 0
 	for _, one := range []struct {
 		flag         bool
@@ -129,6 +130,12 @@ func (a *app) request(v verdict) (r client.ResolveRequest, word string, err erro
 	}
 	if !v.happened && (v.receipt != "" || v.externalID != "") {
 		return r, "", usage("--receipt and --external-id go with --happened")
+	}
+	if err := v.check(); err != nil {
+		return r, "", err
+	}
+	if v.happened && v.receipt == "" && v.externalID == "" {
+		word += ", and everybody gets an empty receipt"
 	}
 	r.ExternalID = v.externalID
 	if v.receipt == "" {
@@ -191,7 +198,7 @@ func (a *app) resolve(ctx context.Context, c *client.Client, word string, r clie
 	if err != nil {
 		return err
 	}
-	if err := a.confirm("%s: %s?", keyOf(f), meaning); err != nil {
+	if err := a.confirm(true, "%s: %s?", keyOf(f), meaning); err != nil {
 		return err
 	}
 	if f, err = c.Resolve(ctx, id, f.Version, r); err != nil {

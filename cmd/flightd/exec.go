@@ -28,6 +28,7 @@ type execFlags struct {
 	capture     sizeValue
 	recovery    *choice
 	failure     *choice
+	notDone     codesValue
 	fingerprint *choice
 	leaseLost   *choice
 	input       string
@@ -46,9 +47,13 @@ func (a *app) execCommand() *cobra.Command {
 		Long: `Runs a command once per key, whoever asks, how often and from where. Everybody else gets what it printed, byte for
 byte, and its exit code.
 
-Exit 0 of the command means that it happened, 75 that it surely did not (the key stays free). Any other is what
---failure says, by default unknown: a script can fail after it has charged the card. What becomes of an unknown
-outcome is what --recovery says: hold waits for a person (flightd doubt resolve), resend runs the command again.
+Exit 0 of the command means that it happened. A code that --not-done-exit names means that it surely did not (the key
+stays free). Any other is what --failure says, by default unknown: a script can fail after it has charged the card.
+Of a command that was killed, or whose shell says so by 129 and more, the outcome is always unknown. What becomes of an
+unknown outcome is what --recovery says: hold waits for a person (flightd doubt resolve), resend runs the command again.
+
+A flightd inside of the command ends with 79 instead of 75 where somebody else is at it: that says nothing of what the
+command did before.
 
 The command finds IDEMPOTENCY_KEY, FLIGHTD_KEY, FLIGHTD_FLIGHT_ID, FLIGHTD_FENCING_TOKEN and FLIGHTD_ATTEMPT in its
 environment: pass the first on to a provider that honours such a key. Its standard input is empty, or what --input names.
@@ -57,6 +62,7 @@ Signals go to the command. While the outcome of one that has ended is reported, 
 one leaves the report on disk for the next flightd command. Ctrl-Z stops both, and the claim on the key is lost within --ttl.`,
 		Example: `  flightd exec --key charge/order-42 -- ./charge.sh 42
   flightd exec --key nightly/2026-03-01 --timeout 1h --recovery resend -- ./report.sh
+  flightd exec --key stock/order-42 --not-done-exit 75 -- ./reserve.sh
   flightd exec --key mail/case-17 --input letter.json -- ./send.sh`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 0 || len(args) == 0 {
@@ -75,7 +81,8 @@ one leaves the report on disk for the next flightd command. Ctrl-Z stops both, a
 	flags.Var(&f.wait, "wait", "how long to wait for somebody else's run: a duration, 0 or forever")
 	flags.Var(&f.capture, "capture", "how much output is kept for the replay, stdout and stderr together")
 	flags.Var(f.recovery, "recovery", "what to do about an unknown outcome")
-	flags.Var(f.failure, "failure", "what an exit code other than 0 and 75 means")
+	flags.Var(f.failure, "failure", "what an exit code other than 0 means that --not-done-exit does not name")
+	flags.Var(&f.notDone, "not-done-exit", "an exit code by which the whole command says that nothing was done, 1 to 125, as in 75; may be repeated")
 	flags.Var(f.fingerprint, "fingerprint", "what must be the same under one key: command and input, or nothing")
 	flags.Var(f.leaseLost, "on-lease-lost", "when the claim on the key is lost in mid-run: let the command finish, or kill it")
 	flags.StringVar(&f.input, "input", "", "file for the command's standard input, stored with the flight; - is this program's own")

@@ -28,9 +28,9 @@ func TestExec_OutcomesAndExitCodes(t *testing.T) {
 		says       string // on stderr, the first time
 	}{
 		{"ok", "", 0, "succeeded", 0, 1, ""},
-		{"unknown", "", 3, "in_doubt", exitInDoubt, 1, "flightd doubt resolve default/exec/unknown --happened"},
+		{"unknown", "", 3, "in_doubt", exitInDoubt, 1, "flightd doubt resolve default/exec/unknown --reason WHY --happened"},
 		{"resend", "--recovery resend", 3, "queued", 3, 2, "the next exec runs it again"},
-		{"temporary", "", exitBusy, "queued", exitBusy, 2, "the key is free"},
+		{"temporary", "--not-done-exit 75", 75, "queued", 75, 2, "the key is free"},
 		{"harmless", "--failure not_done", 4, "queued", 4, 2, "the key is free"},
 		{"refused", "--failure refused", 5, "failed", 5, 1, ""},
 		{"killed", "--failure not_done", -9, "in_doubt", exitInDoubt, 1, "in doubt"}, // it could not say how far it got
@@ -124,9 +124,9 @@ func TestExec_InputIsStoredAndFed(t *testing.T) {
 		}
 	}
 	args := func(key, input string, flags ...string) []string {
-		return sh(key, append(flags, "--input", input), `cat; [ "$FLIGHTD_ATTEMPT" -gt 1 ] || exit 75`)
+		return sh(key, append(flags, "--not-done-exit", "75", "--input", input), `cat; [ "$FLIGHTD_ATTEMPT" -gt 1 ] || exit 75`)
 	}
-	if r := s.flightd(args("in", one)...); r.code != exitBusy || r.out != "first\x00input\xff" {
+	if r := s.flightd(args("in", one)...); r.code != 75 || r.out != "first\x00input\xff" {
 		t.Fatalf("the first: %v", r)
 	}
 	if r := s.flightd(args("in", two)...); r.code != exitUsage || !strings.Contains(r.err, "idempotency_conflict") {
@@ -184,10 +184,10 @@ func TestExec_NothingOutlivesACommandThatWasCutShort(t *testing.T) {
 func TestExec_PassesSignalsOn(t *testing.T) {
 	s := startServer(t)
 	mark := filepath.Join(t.TempDir(), "mark")
-	i := s.begin(sh("signal", nil, "trap 'echo cleaned up; exit 75' TERM; echo x > "+mark+"; while :; do sleep 0.05; done")...)
+	i := s.begin(sh("signal", []string{"--not-done-exit", "75"}, "trap 'echo cleaned up; exit 75' TERM; echo x > "+mark+"; while :; do sleep 0.05; done")...)
 	eventually(t, "it runs", 10*time.Second, func() bool { _, err := os.Stat(mark); return err == nil })
 	i.signal(syscall.SIGTERM)
-	if r := i.wait(); r.code != exitBusy || r.out != "cleaned up\n" {
+	if r := i.wait(); r.code != 75 || r.out != "cleaned up\n" {
 		t.Errorf("%v", r)
 	}
 	if f := s.flight("signal"); f.State != "queued" {

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -87,11 +88,14 @@ func (e *execution) handle(ctx context.Context, at *effect.Attempt) (effect.Answ
 	return effect.Answer{ContentType: receiptType, Body: encodeReceipt(end.code, e.capture)}, e.classify(end, told)
 }
 
+// insideExec is the variable of the environment that tells a flightd that it runs inside of an exec.
+const insideExec = "FLIGHTD_FLIGHT_ID"
+
 // environment is what the command finds about its attempt.
 func (e *execution) environment(at *effect.Attempt) []string {
 	return append(os.Environ(),
 		"FLIGHTD_KEY="+at.Key().String(),
-		"FLIGHTD_FLIGHT_ID="+at.Key().FlightID().String(),
+		insideExec+"="+at.Key().FlightID().String(),
 		"FLIGHTD_FENCING_TOKEN="+at.FencingToken(),
 		fmt.Sprintf("FLIGHTD_ATTEMPT=%d", at.Number()),
 		"IDEMPOTENCY_KEY="+at.IdempotencyKey(),
@@ -151,7 +155,9 @@ func (e *execution) leaseLost() {
 	e.app.say("the claim on the key is lost; the command goes on, and its outcome is reported late")
 }
 
-// classify says what the end of the command means: nil for succeeded. One that was killed could not say how far it got.
+// classify says what the end of the command means: nil for succeeded. One that was killed could not say how far it got, nor
+// could a shell one of whose commands was killed. No exit code means that nothing was done unless the caller said so: a script
+// may have charged the card before the command whose code it ends with.
 func (e *execution) classify(end childEnd, told bool) error {
 	what := fmt.Errorf("exit status %d", end.code)
 	switch {
@@ -161,9 +167,9 @@ func (e *execution) classify(end childEnd, told bool) error {
 		return fmt.Errorf("killed by signal %d (%v)", end.signal, end.signal)
 	case end.code == 0:
 		return nil
-	case end.code == exitBusy:
+	case slices.Contains(e.flags.notDone, end.code):
 		return effect.NotDone(what)
-	case told:
+	case told, end.code > signalBase && end.code <= signalBase+lastSignal:
 		return what
 	case e.flags.failure.value == "not_done":
 		return effect.NotDone(what)
@@ -199,20 +205,25 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 	}
 	var doubt *effect.InDoubt
 	if errors.As(err, &doubt) {
-		return heldBack(doubt)
+		return e.heldBack(doubt)
 	}
 	return callError(err)
 }
 
 // heldBack says that a command was not run because nobody knows whether an earlier one did it.
-func heldBack(d *effect.InDoubt) error {
+func (e *execution) heldBack(d *effect.InDoubt) error {
 	return &coded{code: exitInDoubt, err: fmt.Errorf("%s: %s is in doubt: %s; nothing was run", wire.InDoubt, d.Key, d.Cause),
-		hint: waysOut(d.Key, "exit 75 when nothing was done, or --recovery resend where a repeat does no harm")}
+		hint: e.waysOut(d.Key, "")}
 }
 
 // waysOut are what a person can do about a doubt, and what avoids it.
-func waysOut(key flight.Key, nextTime string) string {
-	return fmt.Sprintf("settle it:  flightd doubt resolve %s --happened --receipt @FILE | --did-not-happen | --fail\n  next time:  %s", key, nextTime)
+func (e *execution) waysOut(key flight.Key, more string) string {
+	notDone := "--not-done-exit 75 for a command that exits so when nothing was done, or "
+	if codes := e.flags.notDone; len(codes) > 0 {
+		notDone = fmt.Sprintf("exit %d when nothing was done, or ", codes[0])
+	}
+	return fmt.Sprintf("settle it:  flightd doubt resolve %s --reason WHY --happened --receipt @FILE | --did-not-happen | --fail\n"+
+		"  next time:  %s%s--recovery resend where a repeat does no harm", key, notDone, more)
 }
 
 // otherCommand says what is another one than when the key was first used, in words of the command line: what is stored of a
@@ -277,7 +288,7 @@ func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result
 		e.app.say("%s: it is not known whether it was done (exit %d); the next exec runs it again (--recovery resend)", key, code)
 	case errors.As(err, &doubt) && code != exitOK:
 		e.app.say("%s is in doubt: exit %d does not say whether it was done.\n  %s", key, code,
-			waysOut(key, "exit 75 when nothing was done, or "+e.failureHint(end)+"--recovery resend where a repeat does no harm"))
+			e.waysOut(key, e.failureHint(end)))
 	case errors.As(err, &unrecorded):
 		e.app.say("%s: it ran, but its outcome is not recorded yet; %s", key, whereabouts(unrecorded, code))
 	case err == nil || superseded(err):

@@ -16,6 +16,7 @@ const (
 	exitInDoubt     = 76 // the effect may have happened; a person has to say
 	exitForbidden   = 77
 	exitConfig      = 78
+	exitBusyInside  = 79 // exitBusy of a flightd that runs inside of an exec
 )
 
 // exitCode is one of them, for people.
@@ -32,10 +33,11 @@ func exitCodes() []exitCode {
 		{exitUsage, "the command line is wrong, or the key belongs to another input"},
 		{exitUnreachable, "flightd is not there or cannot decide now, or its address is taken; nothing was started"},
 		{exitDied, "a running flightd dev could not go on, mostly because of its disk, and ended at once; nothing that was acknowledged is lost"},
-		{exitBusy, "somebody else is at it; ask again. A command under exec says by it that it surely did nothing"},
+		{exitBusy, "somebody else is at it; ask again"},
 		{exitInDoubt, "the effect may have happened; a person has to say (flightd doubt)"},
 		{exitForbidden, "not allowed"},
 		{exitConfig, "the settings are wrong, or the data directory is somebody else's"},
+		{exitBusyInside, "as 75, inside of flightd exec: the command around it may have done something already"},
 	}
 }
 

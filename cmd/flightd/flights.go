@@ -22,13 +22,13 @@ func (a *app) flightsCommand() *cobra.Command {
 	return group("flights", "Look at flights, cancel them, let them run again",
 		a.flightsList(), a.flightsGet(), a.flightsWatch(),
 		a.operate("cancel", "Ask that the effect should not happen any more",
-			"cancel %s?", (*client.Client).Cancel),
+			false, "cancel %s?", (*client.Client).Cancel),
 		a.operate("retry", "Let a flight that ended without a receipt run again",
-			"let %s run again?", (*client.Client).Retry),
+			true, "let %s run again?", (*client.Client).Retry),
 		a.operate("redact", "Erase the input and the receipt's body of a finished flight; the key stays guarded",
-			"erase the input and the receipt's body of %s for good?", (*client.Client).Redact),
+			true, "erase the input and the receipt's body of %s for good?", (*client.Client).Redact),
 		a.operate("free", "Give a finished flight's key away: the next call with it acts, though the effect may have happened",
-			"free %s, so that the next call with it acts, though the effect may have happened?", (*client.Client).Free))
+			true, "free %s, so that the next call with it acts, though the effect may have happened?", (*client.Client).Free))
 }
 
 func (a *app) flightsList() *cobra.Command {
@@ -153,7 +153,7 @@ func keyOf(f *client.Flight) string {
 func (a *app) flightsGet() *cobra.Command {
 	return &cobra.Command{
 		Use:   "get KEY-or-ID",
-		Short: "Show one flight",
+		Short: "Show one flight, with its input and its receipt",
 		Example: `  flightd flights get charge/order-42
   flightd flights get fl_abc… -o json`,
 		Args: exactly(1, "a key or an id"),
@@ -163,7 +163,17 @@ func (a *app) flightsGet() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.show(f)
+				w := a.wholeOf(cmd.Context(), c, f)
+				switch a.format {
+				case "id":
+					return a.show(f)
+				case "table":
+					if err := a.show(f); err != nil {
+						return err
+					}
+					return w.write(a.out, a.servers[0])
+				}
+				return a.print(w)
 			})
 		},
 	}
@@ -326,15 +336,18 @@ func moment(t time.Time) string {
 // operator is a command of an operator on one flight.
 type operator func(c *client.Client, ctx context.Context, id flight.ID, version string, r client.OperatorRequest) (*client.Flight, error)
 
-// operate makes one of them. question is what a person is asked before it is done.
-func (a *app) operate(verb, short, question string, do operator) *cobra.Command {
-	var reason, as string
+// operate makes one of them. question is what a person is asked before it is done; regret: it cannot be taken back.
+func (a *app) operate(verb, short string, regret bool, question string, do operator) *cobra.Command {
+	var d operatorFlags
 	c := &cobra.Command{
 		Use:     verb + " KEY-or-ID",
 		Short:   short,
 		Example: fmt.Sprintf("  flightd flights %s charge/order-42 --reason 'the customer called'", verb),
 		Args:    exactly(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := d.check(); err != nil {
+				return err
+			}
 			return a.withClient(cmd.Context(), func(c *client.Client) error {
 				f, err := a.find(cmd.Context(), c, args[0])
 				if err != nil {
@@ -344,21 +357,17 @@ func (a *app) operate(verb, short, question string, do operator) *cobra.Command 
 				if err != nil {
 					return err
 				}
-				if err := a.confirm(question, keyOf(f)); err != nil {
+				if err := a.confirm(regret, question, keyOf(f)); err != nil {
 					return err
 				}
-				if f, err = do(c, cmd.Context(), id, f.Version, client.OperatorRequest{Key: f.Key, Reason: orWord(reason, noReason)}); err != nil {
+				if f, err = do(c, cmd.Context(), id, f.Version, client.OperatorRequest{Key: f.Key, Reason: d.reason}); err != nil {
 					return err
 				}
 				a.say("%s: %s", keyOf(f), present(f))
 				return a.show(f)
-			}, client.WithActor(person(as)))
+			}, client.WithActor(person(d.as)))
 		},
 	}
-	c.Flags().StringVar(&reason, "reason", "", "why; it is recorded")
-	c.Flags().StringVar(&as, "as", "", "who decides; it is recorded (your user name)")
+	d.flags(c.Flags())
 	return c
 }
-
-// noReason is what is recorded where a person gave none.
-const noReason = "no reason was given"

@@ -105,7 +105,7 @@ func TestRedact_TheOutputIsGoneAndTheKeyIsGuarded(t *testing.T) {
 	if r := s.flightd("exec", "--key", "secret", "--", "sh", "-c", "echo canary-7f"); r.out != "canary-7f\n" {
 		t.Fatal(r)
 	}
-	r := s.flightd("flights", "redact", "exec/secret", "--reason", "ticket 12", "--as", "ann")
+	r := s.flightd("flights", "redact", "exec/secret", "--reason", "ticket 12", "--as", "ann", "--yes")
 	if r.code != 0 || strings.Contains(r.out, "canary") || !strings.Contains(r.out, "by ann: ticket 12") {
 		t.Fatalf("redact: %v", r)
 	}
@@ -130,7 +130,7 @@ func TestRedact_WhoAsksAgainIsTold(t *testing.T) {
 	if r := s.flightd("import", file); r.code != 0 {
 		t.Fatal(r)
 	}
-	if r := s.flightd("flights", "redact", "charge/o-1", "--yes"); r.code != 0 {
+	if r := s.flightd("flights", "redact", "charge/o-1", "--reason", "a test", "--yes"); r.code != 0 {
 		t.Fatal(r)
 	}
 	if r := s.flightd("exec", "--key", "charge/o-1", "--", "echo", "ran"); r.code != 0 || r.out != "" || !strings.Contains(r.err, "its 12 bytes are erased") {
@@ -141,15 +141,15 @@ func TestRedact_WhoAsksAgainIsTold(t *testing.T) {
 // TestRedact_NoRetryWithoutAnInput: what is refused is not held out.
 func TestRedact_NoRetryWithoutAnInput(t *testing.T) {
 	s := startServer(t)
-	run := []string{"exec", "--key", "gone", "--", "sh", "-c", "exit 75"}
+	run := []string{"exec", "--key", "gone", "--not-done-exit", "75", "--", "sh", "-c", "exit 75"}
 	s.flightd(run...)
-	if r := s.flightd("flights", "cancel", "gone"); r.code != 0 {
+	if r := s.flightd("flights", "cancel", "gone", "--reason", "a test"); r.code != 0 {
 		t.Fatal(r)
 	}
-	if r := s.flightd(run...); r.code != exitFailed || !strings.Contains(r.err, "flightd flights retry default/exec/gone lets it run again") {
+	if r := s.flightd(run...); r.code != exitFailed || !strings.Contains(r.err, "flightd flights retry default/exec/gone --reason WHY lets it run again") {
 		t.Errorf("cancelled: %v", r)
 	}
-	if r := s.flightd("flights", "redact", "gone", "--yes"); r.code != 0 {
+	if r := s.flightd("flights", "redact", "gone", "--reason", "a test", "--yes"); r.code != 0 {
 		t.Fatal(r)
 	}
 	if r := s.flightd(run...); r.code != exitFailed || strings.Contains(r.err, "lets it run again") || !strings.Contains(r.err, "an id of its own") {
@@ -170,7 +170,7 @@ func TestFree_TheKeyActsAgain(t *testing.T) {
 		t.Fatalf("behind its tombstone: %v", r)
 	}
 	for range 2 { // a tombstone, then a receipt
-		if r := s.flightd("flights", "free", "exec/order", "--reason", "another order of that number", "--as", "ann"); r.code != 0 {
+		if r := s.flightd("flights", "free", "exec/order", "--reason", "another order of that number", "--as", "ann", "--yes"); r.code != 0 {
 			t.Fatalf("free: %v", r)
 		}
 		if r := s.flightd(run...); r.code != 0 || r.out != "ran\n" || strings.Contains(r.err, "nothing was run") {

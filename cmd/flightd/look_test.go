@@ -170,7 +170,7 @@ func TestFree_SaysWhatBecameOfTheKey(t *testing.T) {
 	defer server.Close()
 	world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/1"), Outcome: flight.Succeeded})
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
-	r := cli(env, "flights", "free", "charge/1", "--reason", "a new order of that number", "--as", "ann")
+	r := cli(env, "flights", "free", "charge/1", "--reason", "a new order of that number", "--as", "ann", "--yes")
 	if r.code != 0 || !strings.Contains(r.err, "free; the next call with it acts") || !strings.Contains(r.out, "by ann: a new order of that number; its flight was succeeded") {
 		t.Errorf("got %v", r)
 	}
@@ -215,7 +215,7 @@ func TestFind_AFreedKeyHadAFlight(t *testing.T) {
 	key := flight.MustKey("default/charge/1")
 	world.Apply(t, &flight.Import{Key: key, Outcome: flight.Succeeded})
 	world.Apply(t, &flight.Free{Key: key, Generation: 1, Who: "ann", Why: "a new order"})
-	for _, look := range [][]string{{"flights", "get"}, {"flights", "watch"}, {"flights", "retry"}} {
+	for _, look := range [][]string{{"flights", "get"}, {"flights", "watch"}, {"flights", "retry", "--reason", "a test", "--yes"}} {
 		for _, word := range []string{"charge/1", key.String(), key.FlightID().String()} {
 			r := cli(env, append(look, word)...)
 			if r.code != exitFailed || !strings.Contains(r.err, "by ann: a new order; its flight was succeeded") || !strings.Contains(r.err, "flightd why default/charge/1") {

@@ -84,6 +84,7 @@ func TestCLI_ExitCodes(t *testing.T) {
 		{"doctor, nobody there", nil, []string{"doctor", "--server", "127.0.0.1:1"}, exitUnreachable},
 		{"in flight", nil, at(wire.InFlight), exitBusy},
 		{"approval", nil, at(wire.ApprovalPending), exitBusy},
+		{"in flight, inside of an exec", map[string]string{"FLIGHTD_FLIGHT_ID": "fl_x"}, at(wire.InFlight), exitBusyInside},
 		{"in doubt", nil, at(wire.InDoubt), exitInDoubt},
 		{"fenced", nil, at(wire.Fenced), exitInDoubt},
 		{"forbidden", nil, at(wire.Forbidden), exitForbidden},

@@ -34,23 +34,23 @@ func dataCommands() map[string]func(s *server, run string) (args []string) {
 		"config path": looked("config", "path"),
 		"version":     looked("version"),
 		"doubt resolve": func(s *server, run string) []string {
-			return []string{"doubt", "resolve", doubtful(s, run), "--happened", "--external-id", "ch_1"}
+			return []string{"doubt", "resolve", doubtful(s, run), "--happened", "--external-id", "ch_1", "--reason", "looked", "--yes"}
 		},
 		"flights cancel": func(s *server, run string) []string {
-			s.flightd("exec", "--key", "charge/"+run, "--", "sh", "-c", "exit 75")
-			return []string{"flights", "cancel", "charge/" + run}
+			s.flightd("exec", "--key", "charge/"+run, "--not-done-exit", "75", "--", "sh", "-c", "exit 75")
+			return []string{"flights", "cancel", "charge/" + run, "--reason", "a test"}
 		},
 		"flights free": func(s *server, run string) []string {
-			s.flightd("doubt", "resolve", doubtful(s, run), "--fail")
-			return []string{"flights", "free", "charge/" + run, "--reason", "a new order of that number"}
+			s.flightd("doubt", "resolve", doubtful(s, run), "--fail", "--reason", "looked", "--yes")
+			return []string{"flights", "free", "charge/" + run, "--reason", "a new order of that number", "--yes"}
 		},
 		"flights redact": func(s *server, run string) []string {
-			s.flightd("doubt", "resolve", doubtful(s, run), "--fail")
-			return []string{"flights", "redact", "charge/" + run, "--reason", "asked for"}
+			s.flightd("doubt", "resolve", doubtful(s, run), "--fail", "--reason", "looked", "--yes")
+			return []string{"flights", "redact", "charge/" + run, "--reason", "asked for", "--yes"}
 		},
 		"flights retry": func(s *server, run string) []string {
-			s.flightd("doubt", "resolve", doubtful(s, run), "--fail")
-			return []string{"flights", "retry", "charge/" + run}
+			s.flightd("doubt", "resolve", doubtful(s, run), "--fail", "--reason", "looked", "--yes")
+			return []string{"flights", "retry", "charge/" + run, "--reason", "a test", "--yes"}
 		},
 	}
 }

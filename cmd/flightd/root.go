@@ -46,6 +46,9 @@ func run(ctx context.Context, term terminal, args []string) int {
 		err = a.misled
 	}
 	code, message, hint := explain(err)
+	if code == exitBusy && message != "" && a.env(insideExec) != "" { // a command's own exit code has no message
+		code = exitBusyInside
+	}
 	if a.decided == nil {
 		_ = a.settle(root) // for the colours of an error that came before it
 	}
@@ -106,7 +109,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringP("namespace", "n", "", "namespace of keys (FLIGHTD_NAMESPACE; default)")
 	flags.StringP("output", "o", "", "table, json, yaml or id (FLIGHTD_OUTPUT; table)")
 	flags.Bool("no-color", false, "no colours (NO_COLOR)")
-	flags.BoolVar(&a.yes, "yes", false, "ask nothing; where there is no terminal, nothing is asked anyway")
+	flags.BoolVar(&a.yes, "yes", false, "answer yes to every question; where there is no terminal to ask at, it must be said")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		cmd.SetContext(client.WithTraceparent(cmd.Context(), a.env("TRACEPARENT")))
 		if unsettling(cmd) {

@@ -85,7 +85,7 @@ func TestConfirm_AsksAPersonAndNobodyElse(t *testing.T) {
 	s := startServer(t)
 	s.flightd("exec", "--key", "order-42", "--", "sh", "-c", "exit 3")
 	env := []string{"FLIGHTD_ADDR=" + s.url()}
-	resolve := []string{"doubt", "resolve", "order-42", "--fail"}
+	resolve := []string{"doubt", "resolve", "order-42", "--fail", "--reason", "looked"}
 	for _, typed := range []string{"n\n", "\n", "maybe\n"} {
 		text := onTerminal(t, env, typed, resolve...)
 		if !strings.Contains(text, "[y/N]") || !strings.Contains(text, "nothing was changed") || s.flight("order-42").State != "in_doubt" {
@@ -95,15 +95,18 @@ func TestConfirm_AsksAPersonAndNobodyElse(t *testing.T) {
 	if text := onTerminal(t, env, "y\n", resolve...); !strings.Contains(text, "[y/N]") || s.flight("order-42").State != "failed" {
 		t.Errorf("yes: %q", text)
 	}
-	if text := onTerminal(t, env, "", "flights", "retry", "order-42", "--yes"); strings.Contains(text, "[y/N]") || s.flight("order-42").State != "queued" {
+	if text := onTerminal(t, env, "", "flights", "retry", "order-42", "--reason", "a test", "--yes"); strings.Contains(text, "[y/N]") || s.flight("order-42").State != "queued" {
 		t.Errorf("--yes: %q", text)
 	}
 	for verb, asked := range map[string]string{"redact": "for good? [y/N]", "free": "though the effect may have happened? [y/N]"} {
-		if text := onTerminal(t, env, "n\n", "flights", verb, "order-42"); !strings.Contains(text, asked) {
+		if text := onTerminal(t, env, "n\n", "flights", verb, "order-42", "--reason", "a test"); !strings.Contains(text, asked) {
 			t.Errorf("%s does not ask what it does: %q", verb, text)
 		}
 	}
-	if r := s.flightd("flights", "cancel", "order-42"); r.code != 0 || strings.Contains(r.err, "[y/N]") {
+	if text := onTerminal(t, env, "y\n", "flights", "free", "order-42"); !strings.Contains(text, "--reason is missing") || strings.Contains(text, "[y/N]") {
+		t.Errorf("no reason: %q", text)
+	}
+	if r := s.flightd("flights", "cancel", "order-42", "--reason", "a test"); r.code != 0 || strings.Contains(r.err, "[y/N]") {
 		t.Errorf("no terminal: %v", r)
 	}
 }

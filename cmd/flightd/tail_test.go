@@ -171,7 +171,7 @@ func TestWatch(t *testing.T) {
 			s.kill()
 			s.start()
 		}
-		if r := s.flightd(append([]string{"doubt", "resolve", key, "--reason", "looked"}, end.args...)...); r.code != 0 {
+		if r := s.flightd(append([]string{"doubt", "resolve", key, "--reason", "looked", "--yes"}, end.args...)...); r.code != 0 {
 			t.Fatal(r)
 		}
 		r := w.wait()

@@ -65,6 +65,22 @@ func (v *sinceValue) Set(s string) error {
 
 func (v *sinceValue) Type() string { return "duration" }
 
+// codesValue is a flag for exit codes. What is above 125 a shell says of its commands: what they did before, it does not know.
+type codesValue []int
+
+func (v *codesValue) String() string { return strings.Trim(fmt.Sprint([]int(*v)), "[]") }
+
+func (v *codesValue) Set(s string) error {
+	code, err := strconv.Atoi(s)
+	if err != nil || code < 1 || code > 125 {
+		return fmt.Errorf("%q is no exit code from 1 to 125", s)
+	}
+	*v = append(*v, code)
+	return nil
+}
+
+func (v *codesValue) Type() string { return "code" }
+
 // sizeValue is a flag in bytes: 49152, 48KiB, 1MiB.
 type sizeValue int
 

@@ -107,13 +107,13 @@ func TestEveryRefusalSaysWhatToDoNext(t *testing.T) {
 		not  string
 	}{
 		{"a command whose key is in doubt", []string{"exec", "--key", "held", "--", "sh", "-c", "exit 3"}, exitInDoubt,
-			[]string{"nothing was run\n", "\n  settle it:  flightd doubt resolve default/exec/held --happened", "\n  next time:  exit 75 when nothing was done, or --recovery resend"}, "verify"},
+			[]string{"nothing was run\n", "\n  settle it:  flightd doubt resolve default/exec/held --reason WHY --happened", "\n  next time:  --not-done-exit 75 for a command that exits so when nothing was done, or --recovery resend"}, "verify"},
 		{"an id without its name", []string{"why", "order-42"}, exitFailed, []string{"not_found", "\n  order-42 alone is exec/order-42", "charge/order-42"}, ""},
 		{"a key that nobody used", []string{"why", "charge/order-42"}, exitFailed, []string{"not_found", "\n  flightd flights ls"}, ""},
 		{"a kind that is none", []string{"tail", "--kind", "opend"}, exitUsage, []string{"input_invalid: kind: \"opend\" is no kind", "opened"}, "JSON pointer"},
-		{"nothing to settle", []string{"doubt", "resolve", "paid", "--fail"}, exitFailed, []string{"precondition_failed", "\n  flightd why default/exec/paid"}, "("},
-		{"a receipt that was meant as JSON", []string{"doubt", "resolve", "held", "--happened", "--receipt", `{"id": ch_1}`}, exitUsage, []string{"--receipt", "no JSON", "@FILE"}, ""},
-		{"a file that was meant by its name", []string{"doubt", "resolve", "held", "--happened", "--receipt", program}, exitUsage, []string{"did you mean @" + program + "?"}, ""},
+		{"nothing to settle", []string{"doubt", "resolve", "paid", "--fail", "--reason", "a test", "--yes"}, exitFailed, []string{"precondition_failed", "\n  flightd why default/exec/paid"}, "("},
+		{"a receipt that was meant as JSON", []string{"doubt", "resolve", "held", "--reason", "a test", "--happened", "--receipt", `{"id": ch_1}`}, exitUsage, []string{"--receipt", "no JSON", "@FILE"}, ""},
+		{"a file that was meant by its name", []string{"doubt", "resolve", "held", "--reason", "a test", "--happened", "--receipt", program}, exitUsage, []string{"did you mean @" + program + "?"}, ""},
 	} {
 		r := s.flightd(test.args...)
 		if r.code != test.code || test.not != "" && strings.Contains(r.err, test.not) {
@@ -128,7 +128,7 @@ func TestEveryRefusalSaysWhatToDoNext(t *testing.T) {
 	if state := s.flight("held").State; state != "in_doubt" {
 		t.Errorf("what was refused has settled it: %s", state)
 	}
-	r := s.flightd("doubt", "resolve", "held", "--did-not-happen", "--reason", "looked", "--as", "ada")
+	r := s.flightd("doubt", "resolve", "held", "--did-not-happen", "--reason", "looked", "--as", "ada", "--yes")
 	if !strings.Contains(r.err, "default/exec/held: nobody is at it; the next caller runs it") || !strings.Contains(r.out, "it did not happen, by ada: looked") {
 		t.Errorf("settled: %v", r)
 	}
@@ -141,7 +141,7 @@ func TestEveryRefusalSaysWhatToDoNext(t *testing.T) {
 func TestWhy_TellsOfAKeyThatWasGivenAway(t *testing.T) {
 	s := startServer(t)
 	s.flightd("exec", "--key", "given", "--", "true")
-	s.flightd("flights", "free", "given", "--reason", "a mistake", "--as", "ada")
+	s.flightd("flights", "free", "given", "--reason", "a mistake", "--as", "ada", "--yes")
 	r := s.flightd("why", "given")
 	if r.code != 0 || !strings.Contains(r.out, "default/exec/given") || !strings.Contains(r.out, "ada freed the key (a mistake)") || !strings.Contains(r.out, "now: free; the next call with it acts") {
 		t.Errorf("why: %v", r)

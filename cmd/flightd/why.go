@@ -15,19 +15,22 @@ import (
 )
 
 func (a *app) whyCommand() *cobra.Command {
-	return &cobra.Command{
+	var full bool
+	c := &cobra.Command{
 		Use:     "why KEY-or-ID",
 		Short:   "Tell the story of one flight in plain English",
-		Example: "  flightd why charge/order-42\n  flightd why fl_abc… -o json",
+		Example: "  flightd why charge/order-42\n  flightd why charge/order-42 --full\n  flightd why fl_abc… -o json",
 		Args:    exactly(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.tell(cmd.Context(), c, args[0]) })
+			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.tell(cmd.Context(), c, args[0], full) })
 		},
 	}
+	c.Flags().BoolVar(&full, "full", false, "show the input, too, and the receipt")
+	return c
 }
 
-// tell writes the story of a flight.
-func (a *app) tell(ctx context.Context, c *client.Client, word string) error {
+// tell writes the story of a flight; full: with its input and its receipt.
+func (a *app) tell(ctx context.Context, c *client.Client, word string, full bool) error {
 	f, err := a.find(ctx, c, word)
 	if was := new(freed); errors.As(err, &was) {
 		f, err = was.flight(), nil
@@ -43,18 +46,25 @@ func (a *app) tell(ctx context.Context, c *client.Client, word string) error {
 	if err != nil {
 		return err
 	}
+	w := whole{Flight: f}
+	if full {
+		w = a.wholeOf(ctx, c, f)
+	}
 	switch a.format {
 	case "id":
 		_, err := fmt.Fprintln(a.out, f.ID)
 		return err
 	case "table":
-		return writeStory(a.out, f, story)
+		if err := writeStory(a.out, f, story); err != nil || !full {
+			return err
+		}
+		return w.write(a.out, a.servers[0])
 	}
 	return a.print(struct {
-		Flight     *client.Flight     `json:"flight"`
+		Flight     whole              `json:"flight"`
 		Events     []client.Event     `json:"events"`
 		Duplicates *client.Duplicates `json:"duplicates,omitempty"`
-	}{f, story.Events, story.Duplicates})
+	}{w, story.Events, story.Duplicates})
 }
 
 func writeStory(w io.Writer, f *client.Flight, story *client.History) error {
@@ -215,11 +225,11 @@ func present(f *client.Flight) string {
 		} else if f.Redacted != nil {
 			s += "its input is erased, so that another try is a new intent with an id of its own"
 		} else {
-			s += "flightd flights retry " + f.Key + " lets it run again"
+			s += "flightd flights retry " + f.Key + " --reason WHY lets it run again"
 		}
 	case flight.InDoubt.String():
 		s = "in doubt" + because(f.Cause) + "; look at what really happened, then:\n" +
-			"     flightd doubt resolve " + f.Key + " --happened --receipt @FILE | --did-not-happen | --fail"
+			"     flightd doubt resolve " + f.Key + " --reason WHY --happened --receipt @FILE | --did-not-happen | --fail"
 	case flight.Running.String():
 		s = "running"
 		if f.Looking {

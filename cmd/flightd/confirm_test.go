@@ -1,0 +1,74 @@
+package main
+
+import (
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+)
+
+// regretted are the commands that a person may come to regret, with a flight each that they would change.
+func regretted(t *testing.T) (world *httpapitest.World, env map[string]string, commands map[string][]string) {
+	t.Helper()
+	world = httpapitest.New(t)
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	t.Cleanup(server.Close)
+	for _, id := range []string{"free", "redact"} {
+		world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/" + id), Outcome: flight.Succeeded})
+	}
+	world.Apply(t, &flight.Submit{Key: flight.MustKey("default/charge/retry")})
+	world.Apply(t, &flight.Cancel{Key: flight.MustKey("default/charge/retry"), Generation: 1, Who: "ann", Why: "a test"})
+	submitted(t, world, 1)
+	return world, map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, map[string][]string{
+		"free":     {"flights", "free", "charge/free"},
+		"redact":   {"flights", "redact", "charge/redact"},
+		"retry":    {"flights", "retry", "charge/retry"},
+		"cancel":   {"flights", "cancel", "charge/1"},
+		"happened": {"doubt", "resolve", "charge/1", "--happened"},
+		"not":      {"doubt", "resolve", "charge/1", "--did-not-happen"},
+		"fail":     {"doubt", "resolve", "charge/1", "--fail"},
+	}
+}
+
+// What a person decides is recorded with its reason, and nobody makes one up.
+func TestDecisions_NeedAReason(t *testing.T) {
+	_, env, commands := regretted(t)
+	for name, args := range commands {
+		for _, reason := range [][]string{nil, {"--reason", ""}, {"--reason", " "}} {
+			r := cli(env, append(append(args, "--yes"), reason...)...)
+			require.Equal(t, exitUsage, r.code, "%s: %v", name, r)
+			require.Contains(t, r.err, "--reason is missing", name)
+			require.Contains(t, r.err, "\n  ", "a hint: %s", name)
+		}
+	}
+	r := cli(env, append(commands["free"], "--yes", "--reason", "a new order", "--as", "ann")...)
+	require.Zero(t, r.code, "%v", r)
+	require.Contains(t, r.out, "by ann: a new order")
+}
+
+// Where nobody can be asked, the command line itself must say that it is meant.
+func TestDecisions_WithoutATerminalNeedYes(t *testing.T) {
+	world, env, commands := regretted(t)
+	for name, args := range commands {
+		if name == "cancel" { // it can be taken back
+			continue
+		}
+		r := cli(env, append(args, "--reason", "a test")...)
+		require.Equal(t, exitUsage, r.code, "%s: %v", name, r)
+		require.Contains(t, r.err, "--yes", name)
+		require.Contains(t, r.err, "nothing was changed", name)
+	}
+	require.Equal(t, flight.StateCancelled, world.Flight(flight.MustKey("default/charge/retry")).State)
+	require.Equal(t, flight.StateSucceeded, world.Flight(flight.MustKey("default/charge/free")).State)
+	for _, name := range []string{"free", "redact", "retry", "cancel"} {
+		args := append(commands[name], "--reason", "a test")
+		if name != "cancel" {
+			args = append(args, "--yes")
+		}
+		require.Zero(t, cli(env, args...).code, name)
+	}
+}

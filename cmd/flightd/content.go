@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// whole is a flight together with its input, in the fields that an open's answer has for it. The receipt is in the flight.
+type whole struct {
+	*client.Flight
+	Input       json.RawMessage `json:"input,omitempty"`
+	InputBase64 []byte          `json:"input_base64,omitempty"`
+	InputType   string          `json:"input_content_type,omitempty"`
+
+	input *client.InputBody // nil: there is none to show
+}
+
+// wholeOf reads the input of a flight. Where it cannot be read the person is told why, and gets the rest.
+func (a *app) wholeOf(ctx context.Context, c *client.Client, f *client.Flight) whole {
+	w := whole{Flight: f}
+	id, err := flight.ParseID(f.ID)
+	if err != nil || a.format == "id" || f.State == flight.Absent.String() || f.State == flight.Expired.String() || f.Redacted != nil {
+		return w
+	}
+	w.input, err = c.Input(ctx, id)
+	var none *effect.Missing
+	if err != nil {
+		if !errors.As(err, &none) && client.CodeOf(err) != wire.Expired {
+			a.say("the input cannot be shown: %v", err)
+		}
+		return w
+	}
+	w.InputType = w.input.ContentType
+	if json.Valid(w.input.Data) {
+		w.Input = w.input.Data
+	} else {
+		w.InputBase64 = w.input.Data
+	}
+	return w
+}
+
+// write shows the input and the receipt's body to a person.
+func (w *whole) write(out io.Writer, server string) error {
+	path := server + "/v1/flights/" + w.ID
+	if in := w.input; in != nil {
+		if err := writeContent(out, "input", path+"/input", in.ContentType, in.Digest, in.Data, len(in.Data)); err != nil {
+			return err
+		}
+	}
+	r := w.Receipt
+	if r == nil || r.Body == nil && r.BodyBase64 == nil {
+		return nil
+	}
+	body := r.BodyBase64
+	if r.Body != nil {
+		body = r.Body
+	}
+	return writeContent(out, "receipt", path+"/receipt", r.ContentType, r.Digest, body, r.Size)
+}
+
+// mostShown is how many bytes of an input or a receipt a person is shown at once.
+const mostShown = 4 << 10
+
+// writeContent writes text as it is, each line indented: what others wrote must not look like a line of this program. Of what
+// is no text, and of the rest of what is long, it says how to get it.
+func writeContent(out io.Writer, name, url, kind, digest string, data []byte, size int) error {
+	shown, isText := textOf(data, size > len(data))
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s of %s, %s\n", name, counted(size, "byte", "bytes"), oneLine(orWord(kind, "unknown type")), digest)
+	if isText {
+		for line := range strings.Lines(shown) {
+			fmt.Fprintln(&b, "  "+clean(strings.TrimRight(line, "\r\n")))
+		}
+	}
+	var more []string
+	switch {
+	case !isText:
+		more = append(more, "it is not text")
+	case len(shown) < len(data):
+		more = append(more, fmt.Sprintf("the first %d bytes are shown", len(shown)))
+	}
+	if size > len(data) {
+		more = append(more, fmt.Sprintf("only the first %d bytes are kept", len(data)))
+	}
+	if len(shown) < len(data) || !isText {
+		more = append(more, "to get it: curl -s -o FILE "+url)
+	}
+	if len(more) > 0 {
+		fmt.Fprintf(&b, "  (%s)\n", strings.Join(more, "; "))
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// textOf gives the beginning of a text. cut: the data may end within a character.
+func textOf(data []byte, cut bool) (shown string, isText bool) {
+	text := data
+	if len(text) > mostShown {
+		text, cut = text[:mostShown], true
+	}
+	for n := 1; cut && n < utf8.UTFMax && n <= len(text); n++ { // a character that was cut in two
+		if last := text[len(text)-n]; utf8.RuneStart(last) {
+			if !utf8.FullRune(text[len(text)-n:]) {
+				text = text[:len(text)-n]
+			}
+			break
+		}
+	}
+	return string(text), utf8.Valid(text) && !bytes.ContainsFunc(text, func(r rune) bool { return r == 0 })
+}
+
+// clean is a line that others wrote without what would command the terminal.
+func clean(line string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || r == '\t' {
+			return r
+		}
+		return ' '
+	}, line)
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/remote"
+)
+
+// doubtful is a server with a flight in doubt, default/charge/1, that has this input.
+func doubtful(t *testing.T, kind, input string) (world *httpapitest.World, env map[string]string) {
+	t.Helper()
+	world = httpapitest.New(t)
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	t.Cleanup(server.Close)
+	open := remote.OpenRequest{Key: flight.MustKey("default/charge/1"), Nonce: flight.Nonce{1}, Owner: "host:1"}
+	open.Submission.Input = flight.NewBlob(kind, []byte(input), flight.MaxInput)
+	answer, err := world.Remote().Open(t.Context(), open)
+	require.NoError(t, err)
+	world.Expire(t, answer.Session)
+	return world, map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+}
+
+// A person who settles a doubt sees what was to be done, without a program of their own.
+func TestContent_TheInputIsShown(t *testing.T) {
+	_, env := doubtful(t, "application/json", `{"cents":4200,"to":"ann"}`)
+	for _, args := range [][]string{{"doubt", "show", "charge/1"}, {"why", "charge/1", "--full"}, {"flights", "get", "charge/1"}} {
+		r := cli(env, args...)
+		require.Zero(t, r.code, "%v", r)
+		require.Contains(t, r.out, "input: 25 bytes of application/json, sha256:", "%v", args)
+		require.Contains(t, r.out, "\n  {\"cents\":4200,\"to\":\"ann\"}\n", "%v", args)
+
+		r = cli(env, append(args, "-o", "json")...)
+		var said struct {
+			Input  json.RawMessage
+			Flight struct{ Input json.RawMessage }
+		}
+		require.NoError(t, json.Unmarshal([]byte(r.out), &said), "%v", r)
+		require.JSONEq(t, `{"cents":4200,"to":"ann"}`, string(append(said.Input, said.Flight.Input...)), "%v", args)
+	}
+	require.NotContains(t, cli(env, "why", "charge/1").out, "4200")
+}
+
+func TestContent_WhatIsNotTextOrLong(t *testing.T) {
+	for name, row := range map[string]struct {
+		kind, input string
+		says        []string
+	}{
+		"text":    {"text/plain", "one\ntwo\x1b[2J\n", []string{"\n  one\n  two [2J\n"}},
+		"binary":  {"image/png", "\x89PNG\x00", []string{"input: 5 bytes of image/png, sha256:", "it is not text", "/input"}},
+		"no text": {"text/plain", "a\x00b", []string{"it is not text"}},
+		"long":    {"text/plain", strings.Repeat("é", 3000), []string{"input: 6000 bytes of text/plain", "the first 4096 bytes are shown; to get it: curl -s -o FILE http://127.0.0.1:"}},
+		"between": {"text/plain", "x" + strings.Repeat("é", 3000), []string{"the first 4095 bytes are shown"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, env := doubtful(t, row.kind, row.input)
+			r := cli(env, "doubt", "show", "charge/1")
+			for _, want := range row.says {
+				require.Contains(t, r.out, want)
+			}
+			require.NotContains(t, r.out, "\x1b")
+			r = cli(env, "flights", "get", "charge/1", "-o", "json")
+			var said struct {
+				Input []byte `json:"input_base64"`
+			}
+			require.NoError(t, json.Unmarshal([]byte(r.out), &said), "%v", r)
+			require.Equal(t, base64.StdEncoding.EncodeToString([]byte(row.input)), base64.StdEncoding.EncodeToString(said.Input))
+		})
+	}
+}
+
+func TestContent_TheReceiptIsShown(t *testing.T) {
+	world, env := doubtful(t, "application/json", "{}")
+	long := strings.Repeat("x", flight.MaxReceiptBody+1)
+	for id, body := range map[string]string{"short": `{"paid":true}`, "long": long} {
+		world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/" + id), Outcome: flight.Succeeded,
+			Body: flight.NewBlob("text/plain", []byte(body), flight.MaxReceiptBody)})
+	}
+	r := cli(env, "flights", "get", "charge/short")
+	require.Contains(t, r.out, "receipt: 13 bytes of text/plain, sha256:")
+	require.Contains(t, r.out, "\n  {\"paid\":true}\n")
+	require.NotContains(t, r.out, "input: ", "an imported receipt has none")
+	require.Empty(t, r.err)
+	r = cli(env, "flights", "get", "charge/long")
+	require.Contains(t, r.out, fmt.Sprintf("the first 4096 bytes are shown; only the first %d bytes are kept", flight.MaxReceiptBody))
+
+	world.Apply(t, &flight.Redact{Key: flight.MustKey("default/charge/short"), Generation: 1, Who: "ann", Why: "a test"})
+	r = cli(env, "flights", "get", "charge/short")
+	require.Zero(t, r.code)
+	require.NotContains(t, r.out, "paid\":")
+	require.Contains(t, r.out, "input and receipt erased")
+	require.Empty(t, r.err)
+}
+
+// A server that cannot give the input does not keep the rest from a person.
+func TestContent_AnInputThatCannotBeRead(t *testing.T) {
+	world := httpapitest.New(t)
+	submitted(t, world, 1)
+	api := httpapi.New(world.Config())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/input") {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		api.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	r := cli(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "flights", "get", "charge/1")
+	require.Zero(t, r.code)
+	require.Contains(t, r.out, "default/charge/1")
+	require.Contains(t, r.err, "the input cannot be shown")
+}
