@@ -56,10 +56,13 @@ func between() (all []scenario) {
 	const refusal = `{"code":%q,"status":409,"retryable":false,"flight_id":"fl_aaaaaaaaaaaaaaaaaaaaaaaaaa"}`
 	fenced := page{409, "application/problem+json", fmt.Sprintf(refusal, "fenced")}
 	inDoubt := page{409, "application/problem+json", fmt.Sprintf(refusal, "in_doubt")}
+	sessionEnded := page{410, "application/problem+json", `{"code":"lease_lost","status":410,"retryable":false}`} // of a renewal
 	return append(all, scenario{"report-turned-away", reportTurnedAway}, scenario{"answer-of-another", answerOfAnother},
 		scenario{"receipt-of-another", receiptOfAnother},
 		scenario{"answer-to-another", answerToAnother},
 		scenario{"report-to-a-refusal-of-another", func(t *trial) { reportTo(t, fenced) }},
+		scenario{"report-to-the-end-of-a-session", func(t *trial) { reportTo(t, sessionEnded) }},
+		scenario{"report-to-the-answer-of-an-open", reportToAnOpensAnswer},
 		scenario{"open-and-a-refusal-of-another", func(t *trial) { openAnd(t, inDoubt) }})
 }
 
@@ -134,6 +137,12 @@ func answerToAnother(t *trial) {
 	t.got(t.driver().do(t.call()), "executed")
 	require.NotEqual(t, "another", t.asked()[0].key)
 	t.landed(1)
+}
+
+// An answer to an open of the same flight is none to its report.
+func reportToAnOpensAnswer(t *trial) {
+	const answer = `{"code":"expired","status":410,"retryable":false,"key":%q,"flight_id":%q}`
+	reportTo(t, page{410, "application/problem+json", fmt.Sprintf(answer, t.key, flight.MustKey(t.key).FlightID())})
 }
 
 // Only flightd itself can take a report, or refuse it, and it refuses none because it does not know who is there. Whatever

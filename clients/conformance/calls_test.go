@@ -199,6 +199,32 @@ func notDoneBesideWhatStands(t *trial) {
 	require.Len(t, t.charges(), 1)
 }
 
+// After a request of which nobody knows the outcome, the same attempt sends no other one.
+func unknownIsNotDoneAgain(t *trial) {
+	t.provider.set(func(p *provider) { p.status = []int{500, 201} })
+	d := t.driver()
+	t.got(d.do(t.call(func(c *call) { c.Again = true })), "in_doubt")
+	t.got(d.do(t.call()), "in_doubt")
+	require.Len(t, t.asked(), 1)
+}
+
+// Under resend it does: the provider knows the key.
+func resentInOneAttempt(t *trial) {
+	t.provider.set(func(p *provider) { p.status, p.honour = []int{500, 201}, true })
+	t.got(t.driver().do(t.call(recovery("resend"), window, func(c *call) { c.Again = true })), "executed")
+	require.Len(t, t.asked(), 2)
+	t.landed(1)
+}
+
+// A provider that has acted may send its caller to another page. What that page answers says nothing of the effect.
+func redirected(t *trial) {
+	t.provider.set(func(p *provider) { p.status = []int{303} })
+	d := t.driver()
+	t.got(d.do(t.call()), "in_doubt")
+	t.got(d.do(t.call()), "in_doubt")
+	require.Len(t, t.asked(), 1)
+}
+
 // Who has waited long enough is told so, and waiting changes nothing.
 func busy(t *trial) {
 	t.provider.shut("/effect")
@@ -229,6 +255,23 @@ func serversInTurn(t *trial) {
 	d := t.driver(func(s *setup) { s.Address = "http://127.0.0.1:1, " + strings.TrimPrefix(t.proxy.url, "http://") })
 	t.got(d.do(t.call()), "executed")
 	t.landed(1)
+}
+
+// A client that has acted by one deployment does not act by another one, which knows nothing of that: not while its own is away,
+// and not where it is gone.
+func twoDeployments(t *trial) {
+	t.moveOut()
+	other := newHouse(t.T)
+	d := t.driver(func(s *setup) { s.Address, s.PatienceMS = t.proxy.url+","+other.address(), 300 })
+	t.got(d.do(t.call()), "executed")
+	t.house.kill()
+	t.got(d.do(t.call()), "wrong_deployment")
+	t.house.start()
+	t.got(d.do(t.call()), "replayed")
+	t.house.wipe()
+	t.got(d.do(t.call()), "wrong_deployment")
+	require.Len(t, t.asked(), 1)
+	require.Empty(t, other.flight(t.key).State)
 }
 
 // Without a server no effect starts.

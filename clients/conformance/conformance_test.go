@@ -18,9 +18,10 @@ import (
 func scenarios() []scenario {
 	return append(between(), []scenario{
 		{"crowd", crowd}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"report-lost", reportLost},
-		{"answer-drips", answerDrips}, {"not-done-beside-what-stands", notDoneBesideWhatStands}, {"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
+		{"answer-drips", answerDrips}, {"not-done-beside-what-stands", notDoneBesideWhatStands}, {"unknown-is-not-done-again", unknownIsNotDoneAgain},
+		{"resent-in-one-attempt", resentInOneAttempt}, {"redirected", redirected}, {"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
 		{"error-before-effect", errorBeforeEffect}, {"left-behind", leftBehind}, {"time-is-over", timeIsOver}, {"not-done", notDone}, {"busy", busy},
-		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"nobody-there", nobodyThere}, {"answer-too-late", answerTooLate},
+		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"two-deployments", twoDeployments}, {"nobody-there", nobodyThere}, {"answer-too-late", answerTooLate},
 		{"late-renewals", lateRenewals}, {"gone-with-its-answer", goneWithItsAnswer}, {"gone-for-longer", goneForLonger},
 		{"killed-in-mid-effect", killedInMidEffect}, {"away-at-the-end", awayAtTheEnd},
 		{"away-for-three-ttls", awayForThreeTTLs}, {"dead-caller-is-held", deadCallerIsHeld},
@@ -29,7 +30,7 @@ func scenarios() []scenario {
 		{"wiped", wiped}, {"wiped-in-mid-effect", wipedInMidEffect}, {"unrecorded-is-not-let-go", unrecordedIsNotLetGo}, {"unrecorded-and-gone", unrecordedAndGone},
 		{"first-server-takes-and-is-silent", firstTakesAndIsSilent}, {"nested", nested},
 		{"frozen-before-effect-hold", frozenBeforeEffectHold}, {"frozen-in-effect-hold", frozenInEffectHold},
-		{"frozen-before-effect-resend", frozenBeforeEffectResend}, {"frozen-in-effect-resend", frozenInEffectResend},
+		{"window-is-over", windowIsOver}, {"frozen-before-effect-resend", frozenBeforeEffectResend}, {"frozen-in-effect-resend", frozenInEffectResend},
 		{"verify-own-doubt", verifyOwnDoubt}, {"verify-dead-holder-happened", verifyDeadHolderHappened},
 		{"verify-dead-holder-did-not", verifyDeadHolderDidNot}, {"look-takes-its-time", lookTakesItsTime},
 		{"who-cannot-look-lets-go", whoCannotLookLetsGo},

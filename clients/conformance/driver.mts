@@ -9,7 +9,7 @@ interface Call {
   call: number; callers: number; name: string; id: string; input?: unknown; recovery?: OnceOptions["recovery"];
   wait_ms?: number; settle_ms?: number; attempt_timeout_ms?: number; provider_window_ms?: number;
   before?: string; effect: string; look?: string; throw_before?: boolean; leave_behind?: string; inner?: string;
-  twice?: boolean;
+  twice?: boolean; again?: boolean;
 }
 
 interface Charge { id: string }
@@ -19,7 +19,7 @@ class Boom extends Error {}
 async function http(url: string, body?: unknown, headers: Record<string, string> = {}): Promise<any> {
   const answer = await fetch(url, body === undefined ? {} : { method: "POST", body: JSON.stringify(body), headers });
   const text = await answer.text();
-  throwForStatus(answer.status, text);
+  throwForStatus(answer.status, text, { method: body === undefined ? "GET" : "POST", redirects: answer.redirected });
   return text === "" ? undefined : JSON.parse(text);
 }
 
@@ -62,7 +62,10 @@ async function once(client: Client, call: Call): Promise<object> {
     }
     if (call.before) await http(call.before);
     if (call.throw_before) throw new Boom("before the effect");
-    const charge = await perform(client, f, call);
+    const charge = await perform(client, f, call).catch((e) => {
+      if (!call.again) throw e;
+      return perform(client, f, call);
+    });
     return call.twice ? perform(client, f, call) : charge;
   }, optionsOf(call));
   return {

@@ -25,11 +25,15 @@ def say(line):
 
 def http(url, body=None, headers=None):
     request = urllib.request.Request(url, data=body, headers=headers or {})
+    method = request.get_method()
     try:
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return json.loads(answer.read() or b"null")
+        answer = urllib.request.urlopen(request, timeout=120)
     except urllib.error.HTTPError as e:
-        flightd.raise_for_status(e.code, e.read().decode())
+        answer = e
+    with answer:
+        text = answer.read().decode()
+        flightd.raise_for_status(answer.status, text, method=method, redirects=answer.geturl() != url)
+        return json.loads(text or "null")
 
 
 def look_up_at(url):
@@ -77,8 +81,14 @@ def once(client, call):
             http(call["before"])
         if not f.replayed and call.get("throw_before"):
             raise Boom("before the effect")
-        with f.effect():
-            perform(client, f, call)
+        try:
+            with f.effect():
+                perform(client, f, call)
+        except Exception:
+            if not call.get("again"):
+                raise
+            with f.effect():
+                perform(client, f, call)
         if call.get("twice"):
             with f.effect():
                 perform(client, f, call)

@@ -91,6 +91,7 @@ type call struct {
 	Look             string `json:"look,omitempty"`
 	ThrowBefore      bool   `json:"throw_before,omitempty"`
 	Twice            bool   `json:"twice,omitempty"`        // a second effect follows in the same attempt
+	Again            bool   `json:"again,omitempty"`        // a second effect follows in the same attempt, where the first one failed
 	Inner            string `json:"inner,omitempty"`        // id of a flight inside this one's effect, which is not done
 	LeaveBehind      string `json:"leave_behind,omitempty"` // asked when what the callback left behind has tried the effect
 }

@@ -16,6 +16,7 @@ import (
 // provider performs the effects, counts what really happened, and can be asked to wait.
 //
 //	POST /effect    the effect; its answer comes when the gate is open
+//	GET  /page      404: where it redirects to
 //	GET  /before    nothing; its answer comes when the other gate is open
 //	GET  /after     nothing
 //	GET  /look      what happened; its answer comes when its gate is open
@@ -26,7 +27,7 @@ type provider struct {
 	charges []charge
 	seen    []call2provider
 	honour  bool  // one Idempotency-Key, one charge
-	status  []int // of the next answers; a charge is made by 2xx, and by 500: that is what makes it hard
+	status  []int // of the next answers; a charge is made by 2xx, and by 303 and 500: that is what makes it hard
 	hangUp  bool  // the next charge is made and not answered
 	waiting map[string]int
 	gates   map[string]chan struct{} // shut ones, by path
@@ -71,11 +72,16 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/look":
 		p.pass(r)
 		p.look(w)
+	case "/page":
+		http.NotFound(w, r)
 	case "/effect":
 		status, made, hangUp := p.perform(call2provider{r.Header.Get("Idempotency-Key"), r.Header.Get("Flightd-Fencing-Token"), string(body)})
 		p.pass(r)
 		if hangUp {
 			panic(http.ErrAbortHandler)
+		}
+		if status == http.StatusSeeOther {
+			w.Header().Set("Location", "/page")
 		}
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(made) // a caller that is dead does not read it
@@ -90,7 +96,7 @@ func (p *provider) perform(c call2provider) (status int, made any, hangUp bool) 
 	if len(p.status) > 0 {
 		status, p.status = p.status[0], p.status[1:]
 	}
-	if status >= 300 && status != http.StatusInternalServerError {
+	if status >= 300 && status != http.StatusInternalServerError && status != http.StatusSeeOther {
 		p.seen = append(p.seen, c)
 		return status, "no", hangUp
 	}

@@ -20,7 +20,8 @@ What an error means is told by where it was raised:
     any other one, once in effect()   it may have happened: ``unknown``, and the recovery policy decides
 
 NotDone raised in one ``effect()`` says nothing of another one of the block, and what a flight inside the block was left
-with says nothing of the one around it: then it is any other one, too.
+with says nothing of the one around it: then it is any other one, too. After an ``effect()`` of unknown outcome the block
+starts no further one, except under ``resend``.
 
 The policy is ``hold`` unless you name another: then nobody acts again before a person has said what happened
 (``InDoubt``). ``resend`` suits providers that honour ``f.idempotency_key``; ``verify`` those that can be asked, by
@@ -32,7 +33,7 @@ nothing starts. An open whose caller gives up is abandoned, so that the ledger k
 no server takes is fsynced to ``$XDG_STATE_HOME/flightd/reports``, in the format of all flightd's clients, and delivered by
 whichever of them comes next.
 
-Servers come from ``FLIGHTD_ADDR`` (several, separated by commas, are tried in turn), the namespace from
+Servers come from ``FLIGHTD_ADDR`` (several of one deployment, separated by commas, are tried in turn), the namespace from
 ``FLIGHTD_NAMESPACE``. All calls block and may come from many threads; from asyncio, use ``asyncio.to_thread``. A fork
 of a process in a block neither acts for it nor ends it.
 """
@@ -62,7 +63,7 @@ import urllib.parse
 import weakref
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Type, Union, cast
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type, Union, cast
 
 _fcntl: Any = None
 with contextlib.suppress(ImportError):  # not every system has it
@@ -71,7 +72,7 @@ with contextlib.suppress(ImportError):  # not every system has it
 __all__ = [
     "once", "Client", "Flight", "Receipt", "Happened", "NotHappened", "raise_for_status",
     "Error", "Refused", "NotDone", "InDoubt", "Conflict", "Busy", "Unapproved", "Expired", "Fenced", "Failed",
-    "Declined", "Unavailable", "Unrecorded", "Unsettled", "LeaseLost",
+    "Declined", "Unavailable", "Unrecorded", "Unsettled", "LeaseLost", "ReceiptTruncated", "NOT_DONE_STATUSES",
 ]
 
 _log = logging.getLogger("flightd")
@@ -90,6 +91,7 @@ _PURSUED = 1000  # of them at most; where there are more, the oldest attempts ar
 _LOOK = 30.0  # seconds that a look-up may take where the flight has no time-out
 _HUNG = 15.0  # seconds beyond that, after which its session is not renewed any more
 _IDLE = 20.0  # seconds after which an idle connection is not used again
+_LEFTOVER = 3600.0  # seconds after which a half-written file in the spool is removed
 _NAMESPACE = re.compile("[A-Za-z0-9._-]{1,255}")
 
 
@@ -193,6 +195,14 @@ class Declined(Error):
     receipt: "Receipt"
 
 
+class ReceiptTruncated(Error):
+    """It happened, and its result is not stored as a whole: ``receipt.value`` is its beginning, as bytes or text, or None after a
+    redaction. ``receipt`` has the size and the digest of the whole, and the external id."""
+
+    code = "receipt_truncated"
+    receipt: "Receipt"
+
+
 class Unavailable(Error):
     """flightd cannot decide now. No effect was started; asking again is safe."""
 
@@ -230,7 +240,10 @@ class _Skip(BaseException):
         self.flight = flight
 
 
-_ABOUT_THE_WAY = ("unauthenticated", "forbidden")  # refusals that are not about what was asked, but about who comes along it
+# Refusals that are not about what was asked, but about the server that was: another one may answer.
+_ANOTHER_SERVER = ("internal", "unauthenticated", "forbidden", "wrong_deployment")
+# With these, and with fenced, the route of reports answers a report for good.
+_REPORT_REFUSED = ("idempotency_key_invalid", "input_invalid", "not_found", "payload_too_large")
 _NOBODY = "is flightd running there? `flightd dev` starts one; FLIGHTD_ADDR says where another one is"
 
 
@@ -326,15 +339,33 @@ def _asked(path: str, about: str) -> str:
     return about or (path.split("/")[3] if path.startswith("/v1/flights/") else "")
 
 
-def raise_for_status(status: int, text: str = "") -> None:
-    """Raises what an HTTP answer of a provider means: Refused, NotDone, or a plain Error for an unknown outcome."""
-    if 200 <= status < 300:
+# Everything that ends an attempt as not_done, which says that surely nothing happened:
+#   one of these statuses, or 3xx to a safe method, where no redirect of an unsafe method was followed   raise_for_status
+#   NotDone, raised by the caller about all that was sent                                               Flight._classify
+#   an error before the first effect() has begun; LeaseLost of an effect() that did not begin is one    Flight._classify
+# An error of a connection is none of them, also before a byte was sent: the caller raises NotDone where it knows that.
+NOT_DONE_STATUSES = frozenset((401, 403, 404, 407, 421, 425, 426, 429, 431))
+_REFUSED_STATUSES = frozenset((400, 402, 405, 406, 410, 413, 415, 422))
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
+
+
+def raise_for_status(status: int, text: str = "", *, method: str = "POST", redirects: Union[bool, Sequence[int]] = ()) -> None:
+    """Raises what an HTTP answer of a provider means: Refused, NotDone, or a plain Error for an unknown outcome.
+
+    method     of the request. A provider may answer any but GET, HEAD, OPTIONS and TRACE with a redirect after it has acted
+    redirects  the statuses of the redirects that were followed: ``[r.status_code for r in response.history]``; True where
+               only that is known. 307 and 308 repeat the method, and the others turn it into GET
+    """
+    safe = method.upper() in _SAFE_METHODS
+    repeated = not redirects or not isinstance(redirects, bool) and set(redirects) <= {307, 308}
+    if 200 <= status < 300 and (safe or repeated):
         return
     message = f"the provider answered {status}: {text}"
-    if status in (400, 402, 405, 406, 410, 413, 415, 422):
-        raise Refused(message)
-    if 300 <= status < 400 or status in (401, 403, 404, 407, 421, 425, 426, 429, 431):
-        raise NotDone(message)
+    if safe or not redirects:
+        if status in _REFUSED_STATUSES:
+            raise Refused(message)
+        if status in NOT_DONE_STATUSES or safe and 300 <= status < 400:
+            raise NotDone(message)
     raise Error(message, code="unknown")
 
 
@@ -384,14 +415,15 @@ def _now() -> _Sent:
 
 
 class _Trust:
-    """Time that counts from the sending of a request: how long a session is trusted, or an attempt may take.
+    """Time that counts from the sending of a request: how long a session is trusted, an attempt may take, or the provider
+    surely remembers a key.
 
     The monotonic clock stands still while a machine sleeps and the wall clock may jump; whichever clock says that it is
     over is believed.
     """
 
-    def __init__(self) -> None:
-        self._until = _Sent(0.0, 0.0)
+    def __init__(self, sent: _Sent = _Sent(0.0, 0.0), ms: int = 0) -> None:
+        self._until = _Sent(*(at + ms / 1000 for at in sent))
         self._lost = False
 
     def extend(self, sent: _Sent, ms: int) -> None:
@@ -491,7 +523,10 @@ class Flight:
         self._running = self._standing = 0  # effects: that run; of which nothing says that they did not happen
         self._word: Optional[BaseException] = None  # that the last effect left with
         self._process, self._since = os.getpid(), time.monotonic()
-        self._deadline: Optional[_Trust] = None
+        self._deadline: Optional[_Trust] = None  # of the attempt
+        self._resend: Optional[_Trust] = None  # for which the provider surely knows the key of what was sent before
+        self._unknown = False  # an effect has ended, and nobody knows how
+        self._again: Optional[LeaseLost] = None  # that another one was refused with
         self._looks_until: Optional[float] = None
         self._nonces: Dict[str, _Nonce] = {}  # by id
         self._nonce = _Nonce(0)  # the newest one
@@ -504,7 +539,6 @@ class Flight:
         self.result: Any = None
         self.external_id, self.content_type = "", ""
         self.receipt: Optional[Receipt] = None
-        self._deployment = ""  # that the attempt is of
         self.cancel_requested = False  #: somebody wants the flight cancelled; what has started is yours to stop
 
     # What the block may use.
@@ -515,28 +549,45 @@ class Flight:
 
         It leaves the ``once`` block when the flight is over already, and raises LeaseLost when the right to start is: the
         lease is lost, ``attempt_timeout`` is over, a cancellation is wanted, the block was left (by a thread that it
-        started, say), or this is a fork of the process that may act.
+        started, say), or this is a fork of the process that may act. Under ``resend`` the right ends, too, when the provider
+        may have forgotten the key (``provider_window``), and otherwise with an ``effect()`` of unknown outcome.
         """
         if self._over and not self._left:
             raise _Skip(self)
         self._refuse_fork()
         with self._gate:
-            over = ("the block was left" if self._left else "the lease is lost" if self._trust.left() <= 0
-                    else "a cancellation is wanted" if self.cancel_requested
-                    else "its time-out is over" if self._deadline and self._deadline.left() <= 0 else "")
+            resends = self._policy.get("recovery") == "resend"
+            again = self._unknown and not resends
+            over = ("the block was left" if self._left else "a cancellation is wanted" if self.cancel_requested
+                    else "an effect before it has an unknown outcome" if again else self._late())
             if over:
-                raise LeaseLost(f"{self.key}: {over}: the effect must not be started")
+                lost = LeaseLost(f"{self.key}: {over}: the effect must not be started")
+                if again:
+                    self._again = lost
+                raise lost
             self._sent = True
             self._running += 1
-        happened = True
+        happened, unknown, started = True, True, _now()
         try:
             yield self
+            unknown = False
         except BaseException as e:
             self._word, happened = e, not self._is_own(e)
+            unknown = happened
             raise
         finally:
             with self._gate:
                 self._running, self._standing = self._running - 1, self._standing + happened
+                self._unknown = self._unknown or unknown
+                window = self._policy.get("provider_window_ms")
+                if unknown and resends and window and self._resend is None:
+                    self._resend = _Trust(started, window)
+
+    def _late(self) -> str:
+        """Why no effect may start any more, by the clocks; "" where one may."""
+        bounds = ((self._trust, "the lease is lost"), (self._deadline, "its time-out is over"),
+                  (self._resend, "the provider may have forgotten its key"))
+        return next((why for bound, why in bounds if bound is not None and bound.left() <= 0), "")
 
     def _is_own(self, e: Optional[BaseException]) -> bool:
         """A word about this flight, and not one that another flight, within the block of this one, was left with."""
@@ -630,9 +681,10 @@ class Flight:
                     raise Error(f"the server decided {answer['decision']!r}, which this client does not know: "
                                 "nothing was run; take a newer client", code="internal")
                 self._adopt(answer, sent)
-                if self._trust.left() > 0 and (self._deadline is None or self._deadline.left() > 0):
+                late = self._late()
+                if not late:
                     return answer
-                raise LeaseLost(f"{self.key}: the right to start was lost before the effect was sent")
+                raise LeaseLost(f"{self.key}: {late}: the effect was not started")
             except (Busy, LeaseLost, Fenced, Unavailable) as e:
                 lost = 0 if isinstance(e, Busy) else lost + 1
                 expired = e.code == "open_expired" and lost <= 3  # ledger time was estimated wrongly; now it is known
@@ -679,7 +731,7 @@ class Flight:
         try:
             self._client._ask("POST", "/v1/flights:abandon", abandon, has="{}", timeout=5.0, patience=5.0)
         except Exception as e:  # also an answer that nobody can read
-            return _taking(e) == "refused"
+            return _taking(e, self._id) == "refused"
         return True
 
     def _look(self, answer: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
@@ -732,14 +784,11 @@ class Flight:
 
     def _adopt(self, answer: Dict[str, Any], sent: _Sent) -> None:
         self.flight_id, self.fencing_token = answer["flight_id"], answer["fencing_token"]
-        self._deployment = self._client._at(answer.get("deployment"))
         self._describe(answer)
-        self._trust, self._deadline = _Trust(), None
-        self._trust.extend(sent, answer["trust_ms"])
-        timeout = self._policy.get("attempt_timeout_ms")
-        if timeout:
-            self._deadline = _Trust()
-            self._deadline.extend(self._nonce.made, timeout)
+        self._trust = _Trust(sent, answer["trust_ms"])
+        timeout, resend = self._policy.get("attempt_timeout_ms"), answer.get("resend_ms")
+        self._deadline = _Trust(self._nonce.made, timeout) if timeout else None
+        self._resend = None if resend is None else _Trust(sent, resend)
 
     def _keep(self, answer: Dict[str, Any], trust: _Trust, stop: threading.Event, until: float = float("inf")) -> None:
         """Begins to renew the session of an answer: while the block runs and its report is on the way, or for as long as a
@@ -792,6 +841,8 @@ class Flight:
         if self._process != os.getpid():
             return False  # a fork does not end the flight of its parent
         interrupted = exc is not None and not isinstance(exc, Exception)
+        if exc is None:
+            exc = self._again  # also where the block took it, the outcome of the effect before stays unknown
         try:
             with self._gate:
                 self._left = True
@@ -836,8 +887,7 @@ class Flight:
             report.update(_body_fields(self.external_id, content_type, body))
             if content_type and body:
                 self.result = _decode(content_type, body)  # as every duplicate will see it
-        deployment = self._deployment or self._client._deployment
-        return self._client._record(deployment, self.key, self.flight_id, report, self.result)
+        return self._client._record(self.key, self.flight_id, report, self.result)
 
     def _land(self, flight: Dict[str, Any], outcome: str, exc: Optional[BaseException]) -> bool:
         if flight["state"] in _SETTLED:
@@ -892,7 +942,7 @@ class Flight:
         state, cause, about = flight["state"], flight.get("cause", ""), {
             "key": self.key, "flight_id": self.flight_id, "version": flight.get("version", ""), "flight": flight}
         if state == "in_doubt":
-            raise InDoubt(f"{self.key} is in doubt: {cause}; settle it with `flightd doubt resolve {self.key} "
+            raise InDoubt(f"{self.key} is in doubt: {cause}; settle it with `flightd doubt resolve {self.key} --reason WHY "
                           "--happened --receipt @FILE | --did-not-happen | --fail`", problem=about)
         if state == "awaiting_approval":
             raise Unapproved(f"{self.key} waits for an approval", problem=about)
@@ -902,13 +952,18 @@ class Flight:
             raise Failed(f"{self.key} is {state}: {cause}", problem=about)
         self.receipt = _receipt(flight["receipt"])
         self.external_id = self.receipt.external_id
-        if not (self.source == "executed" and self.receipt.truncated):
-            self.result = self.receipt.value  # whoever executed it has the whole result
         self.attempt = self.receipt.attempt
         if self.receipt.outcome == "refused":
             declined = Declined(f"{self.key} was refused by the provider: {self.receipt.value}", problem=about)
             declined.receipt = self.receipt
             raise declined
+        if not self.receipt.truncated:
+            self.result = self.receipt.value
+        elif self.source != "executed":  # whoever executed it has the whole result
+            truncated = ReceiptTruncated(f"{self.key} has succeeded, and its result of {self.receipt.size} bytes is not stored "
+                                         "as a whole", problem=about)
+            truncated.receipt = self.receipt
+            raise truncated
 
 
 _SETTLED = ("succeeded", "failed", "cancelled", "expired", "in_doubt", "awaiting_approval")
@@ -928,7 +983,8 @@ def _receipt(r: Dict[str, Any]) -> Receipt:
 class Client:
     """Speaks to flightd servers. Its methods may be called from many threads.
 
-    address     one server or several, separated by commas, tried in turn; ``FLIGHTD_ADDR``, else http://127.0.0.1:7420
+    address     one server or several of one deployment, separated by commas, tried in turn; ``FLIGHTD_ADDR``, else
+                http://127.0.0.1:7420. The client stays with the deployment that answers it first
     namespace   of keys; ``FLIGHTD_NAMESPACE``, else default
     ttl         whole seconds from 2 to 600 that an attempt outlives this process; the server's default is 15
     spool       folder of reports that no server took yet; "" keeps none: an outcome may then die with the process
@@ -1050,6 +1106,9 @@ class Client:
             headers["Content-Type"] = "application/json"
         if self.namespace != "default":
             headers["Flightd-Namespace"] = self.namespace
+        if self._deployment not in ("", "-"):
+            headers["Flightd-Deployment"] = self._deployment
+        elsewhere: Optional[Error] = None  # the answer of a server of another deployment
         deadline: Optional[float] = None  # patience begins with the first failure: a good answer may take its time
         pause, unsure, count, turns = 0.02, False, 0, 0  # turns: times in a row that it was turned away
         while True:
@@ -1060,14 +1119,16 @@ class Client:
             try:
                 status, fields, data, sent, stale = self._wires[server].exchange(method, path, payload, headers, timeout, once)
                 unsure = unsure or stale
-                self._note_ledger_ms(fields.get("Flightd-Ledger-Time"))
+                if status != 421:  # of another deployment, whose ledger has another time
+                    self._note_ledger_ms(fields.get("Flightd-Ledger-Time"))
                 if status < 300 and (not has or _has(data, has, path, about, nonce)):
                     return data, sent
                 failure = _refusal(status, fields.get("Retry-After") or "", data, self._wires[server].address,
                                    _asked(path, about))
                 if 300 <= status < 500 and status != 429 and failure.code != "unreachable":
-                    # What is there is not flightd, or does not know who asks: the next server may do it.
-                    turns = turns + 1 if failure.code in ("internal", *_ABOUT_THE_WAY) else 0
+                    # What is there is not our flightd, or does not know who asks: the next server may do it.
+                    turns = turns + 1 if failure.code in _ANOTHER_SERVER else 0
+                    elsewhere = failure if failure.code == "wrong_deployment" else elsewhere
                     if turns in (0, len(self._wires)):
                         failure._unsure = unsure
                         raise failure
@@ -1089,19 +1150,23 @@ class Client:
             if count < len(self._wires):
                 wait = 0.0  # the next server may know better
             if count == tries or time.monotonic() + wait > deadline:
+                failure = elsewhere or failure  # the one that a person must mend
                 failure._unsure = unsure
                 raise failure
             time.sleep(wait)
 
     def _connect(self, path: str) -> None:
-        """Learns at first which deployment answers, since reports on disk belong to one, and delivers those."""
+        """Learns at first which deployment answers, and delivers its reports that wait on disk. It is the client's for good:
+        another one knows nothing of what this one has let it do."""
         if self._deployment or path == "/version":
             return
         version, _ = self._ask("GET", "/version", has="version")
-        self._note_ledger_ms(version.get("ledger_time"))
         with self._lock:
-            first, self._deployment = not self._deployment, version.get("deployment") or "-"
-        if first and self._spool.names():
+            if self._deployment:
+                return
+            self._deployment = str(version.get("deployment") or "-")  # older servers do not say it
+        self._note_ledger_ms(version.get("ledger_time"))
+        if self._spool.names():
             self._drain_soon(now=True)
 
     def _note_ledger_ms(self, ms: Any) -> None:
@@ -1148,56 +1213,39 @@ class Client:
                 with self._lock:
                     self._abandons.append((until, abandon))
 
-    def _at(self, deployment: Any) -> str:
-        """Takes note of the deployment that an attempt is of: another one may have taken the place of the one that answered
-        first, and only its clients deliver the report then. Older servers do not say it."""
-        if deployment and deployment != self._deployment:
-            self._deployment = str(deployment)
-            self._drain_soon(now=False)
-        return self._deployment
-
-    def _elsewhere(self, deployment: str) -> bool:
-        """Whether a report was refused by another deployment than its own, or cannot be known to have been: then it waits."""
-        try:
-            version, _ = self._ask("GET", "/version", has="version", tries=1)
-        except Error:
-            return True
-        self._deployment = version.get("deployment") or "-"
-        return self._deployment != deployment
-
     def _receipt_body(self, flight_id: str, digest: str) -> bytes:
         """Without a digest of what is kept, nothing tells whether these are the bytes."""
         return self._ask_raw("GET", f"/v1/flights/{flight_id}/receipt", None, _TRY, None, 0, False, has=digest)[0]
 
     # Reports.
 
-    def _record(self, deployment: str, key: str, flight_id: str, report: Dict[str, Any], result: Any) -> Dict[str, Any]:
+    def _record(self, key: str, flight_id: str, report: Dict[str, Any], result: Any) -> Dict[str, Any]:
         """Brings the outcome of an attempt. From the first try that fails the report is on disk, until it is taken."""
         path, started = f"/v1/flights/{flight_id}/report", time.monotonic()
         try:
             return self._ask("POST", path, report, has="state", timeout=min(_FIRST_REPORT, self._report_wait), tries=1,
                              once=True)[0]
         except BaseException as e:
-            if _taking(e) == "taken":
+            if _taking(e, flight_id) == "taken":
                 raise
             failure = e
         # If the process dies from here on, the next client reports it.
         try:
-            name = self._spool.keep(deployment, key, json.dumps(report).encode())
+            name = self._spool.keep(self._deployment, key, json.dumps(report).encode())
         except BaseException:  # it interrupts the program, and the report is kept all the same
             self._drain_soon(now=False)
             raise
         try:
             if not isinstance(failure, Error):
                 raise failure
-            if _taking(failure) == "later":
+            if _taking(failure, flight_id) == "later":
                 left = max(0.01, self._report_wait - (time.monotonic() - started))
                 flight = self._ask("POST", path, report, has="state", timeout=min(max(1.0, left), _REPORT_TRY),
                                    patience=left)[0]
                 self._spool.drop(name)
                 return flight
         except Error as e:
-            if _taking(e) == "taken":
+            if _taking(e, flight_id) == "taken":
                 self._spool.drop(name)
                 raise
             failure = e
@@ -1205,7 +1253,7 @@ class Client:
             self._spool.release(name)
             self._drain_soon(now=False)
             raise
-        if _taking(failure) == "refused" and not self._elsewhere(deployment):
+        if _taking(failure, flight_id) == "refused":
             where = "a person must look at it: " + self._spool.put_aside(name, failure)
         else:
             where = self._spool.place(name)
@@ -1247,17 +1295,18 @@ class Client:
                 self._spool.release(name)  # of another server: a client that is connected to that one reports it
                 continue
             try:
-                path, report = f"/v1/flights/{_flight_id(entry['key'])}/report", base64.b64decode(entry["report"])
+                report = base64.b64decode(entry["report"])
                 json.loads(report)
             except (ValueError, RecursionError) as e:  # it has its checksum and is none of ours all the same
                 self._spool.put_aside(name, e)
                 continue
+            flight_id = _flight_id(entry["key"])
             try:
                 # It goes out as it is: another language has written it, and read and written here it may be another receipt.
-                self._ask("POST", path, report, has="state", timeout=5.0, tries=1)
+                self._ask("POST", f"/v1/flights/{flight_id}/report", report, has="state", timeout=5.0, tries=1)
             except Exception as e:
-                taking = _taking(e)
-                if taking == "refused" and not self._elsewhere(entry["deployment"]):
+                taking = _taking(e, flight_id)
+                if taking == "refused":
                     self._spool.put_aside(name, e)
                     continue
                 if taking != "taken":
@@ -1271,13 +1320,12 @@ class Client:
         return went
 
 
-def _taking(e: BaseException) -> str:
-    """What a server made of a report: taken, as the outcome or as evidence; later; or refused for ever."""
-    if isinstance(e, Fenced):
-        return "taken"
-    waits = (not isinstance(e, Error) or isinstance(e, Unavailable) or e.problem.get("retryable")
-             or e.code in _ABOUT_THE_WAY)
-    return "later" if waits else "refused"
+def _taking(e: BaseException, flight_id: str) -> str:
+    """What a server made of a report of a flight: taken, as the outcome or as evidence; later; or refused for good. An answer
+    that is not about this flight, or that no report gets, belongs to another request."""
+    if not isinstance(e, Error) or e.flight_id != flight_id:
+        return "later"
+    return "taken" if isinstance(e, Fenced) else "refused" if e.code in _REPORT_REFUSED else "later"
 
 
 def _flight_id(key: str) -> str:
@@ -1451,6 +1499,16 @@ class _Spool:
         self._busy: Set[str] = set()
         self._told: Set[str] = set()  # files of which a person was told that they cannot be read
         self._memory: Dict[str, Dict[str, str]] = {}  # what the disk did not take
+        self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        """Removes what processes have left that were killed while they wrote a report."""
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self.folder) if self.folder else []:
+                path = os.path.join(self.folder, name)
+                with contextlib.suppress(OSError):
+                    if name.startswith("new-") and time.time() - os.lstat(path).st_mtime > _LEFTOVER:
+                        os.remove(path)
 
     def forked(self) -> None:
         self._lock, self._busy = threading.Lock(), set()

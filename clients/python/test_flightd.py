@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -58,13 +59,18 @@ class TestOnce(unittest.TestCase):
                 self.assertEqual(self.run_once(value).source, "executed")
                 self.assertEqual(self.run_once(None).receipt.outcome, "succeeded")
 
-    def test_a_long_result_is_whole_for_whoever_executed_it(self):
-        first, again = self.run_once("x" * 100_000), self.run_once("")
-        self.assertEqual(first.result, "x" * 100_000)
-        self.assertTrue(again.receipt.truncated)
-        self.assertEqual(again.receipt.size, 100_002)
-        self.assertEqual(len(again.result), 64 << 10)
-        self.assertEqual(first.receipt.digest, again.receipt.digest)
+    def test_a_long_result_is_whole_for_whoever_executed_it_and_an_error_for_everybody_else(self):
+        for content_type, value, kept in (("", "x" * 100_000, b'"' + b"x" * 65_535),
+                                          ("text/plain", b"\xc3\xa9" * 50_000, "\u00e9" * 32_768)):
+            self.id = uuid.uuid4().hex
+            with self.client.once("test", self.id) as first, first.effect():
+                first.result, first.content_type, first.external_id = value, content_type, "ch_1"
+            self.assertEqual(len(first.result), 100_000 if content_type == "" else 50_000)
+            with self.assertRaises(flightd.ReceiptTruncated) as caught:
+                self.run_once("")
+            receipt = caught.exception.receipt
+            self.assertEqual((caught.exception.code, receipt.value, receipt.external_id), ("receipt_truncated", kept, "ch_1"))
+            self.assertEqual((receipt.size, receipt.digest), (100_002 if content_type == "" else 100_000, first.receipt.digest))
 
     def test_texts_that_cannot_travel_never_keep_a_report_away(self):
         with self.client.once("test", self.id) as f:
@@ -206,38 +212,85 @@ class TestOnce(unittest.TestCase):
         self.assertTrue(client._drain(client._spool.names()), "and it is tried again itself")
         self.assertEqual((client._spool.names(), len(asked)), ([], 3))
 
-    def test_a_report_is_its_deployments(self):
-        class Moved(flightd.Client):
-            now = "old"
+    def test_a_client_stays_with_its_deployment(self):
+        def answer(status, **body):
+            body = json.dumps(body).encode()
+            return b"HTTP/1.1 %d x\r\nFlightd-Ledger-Time: %d\r\nContent-Length: %d\r\n\r\n%s" % (status, status, len(body), body)
+        version = answer(200, version="1", deployment="first", ledger_time=200)
+        wrong = answer(421, code="wrong_deployment", retryable=False, detail="this is second, and not first")
+        moved, asked = self.serve([version, wrong])
+        own, asked_next = self.serve([answer(200, state="running", id="fl_1")])
+        client = flightd.Client(f"{moved},{own}", spool="", patience=0.05)
+        self.addCleanup(client.close)
+        self.assertEqual(client._ask("GET", "/v1/flights/fl_1", has="state")[0]["id"], "fl_1", "the next address is tried")
+        self.assertEqual(client._ledger_ms() // 100, 2, "the time of another ledger is none of its own")
+        for request in (asked[1], asked_next[0]):
+            self.assertIn(b"\r\nFlightd-Deployment: first\r\n", request)
+        self.assertEqual(client._deployment, "first")
+        for servers in ([[wrong], [wrong]], [99 * [wrong], []]):  # at the last one nobody is there
+            other = flightd.Client(",".join(self.serve(answers)[0] for answers in servers), spool="", patience=0.05)
+            self.addCleanup(other.close)
+            other._deployment = "first"
+            with self.assertRaisesRegex(flightd.Error, "second, and not first") as caught:
+                other._ask("GET", "/v1/flights/fl_1", has="state")
+            self.assertEqual((caught.exception.code, other._deployment), ("wrong_deployment", "first"))
+
+    def test_servers_that_do_not_name_their_deployment_are_told_none(self):
+        address, asked = self.serve([b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}', b""])
+        client = flightd.Client(address, spool="", patience=0.01)
+        self.addCleanup(client.close)
+        with self.assertRaises(flightd.Unavailable):
+            client._ask("GET", "/v1/flights/fl_1", has="state")
+        self.assertNotIn(b"Flightd-Deployment", b"".join(asked))
+
+    def test_a_report_that_another_deployment_or_the_answer_to_another_request_refuses_stays(self):
+        class Refusing(flightd.Client):
+            code, names = "", True
 
             def _ask(self, method, path, *args, **options):
-                if path == "/version":
-                    return {"version": "1", "deployment": self.now}, flightd._Sent(0, 0)
                 if path.endswith("/report"):
-                    raise flightd.Error("no", code="input_invalid", problem={"retryable": False})
-                answer, sent = super()._ask(method, path, *args, **options)
-                if path.endswith(":open"):
-                    answer["deployment"] = self.now
-                return answer, sent
-
-        def kept():
-            return {n: flightd.Client(spool=self.spool.name)._spool.claim(n)["deployment"] for n in client._spool.on_disk()}
-        client = Moved(spool=self.spool.name, report_wait=0.05)
+                    problem = {"retryable": False, "flight_id": path.split("/")[3] if self.names else ""}
+                    raise flightd.Error("no", code=self.code, problem=problem)
+                return super()._ask(method, path, *args, **options)
+        client = Refusing(spool=self.spool.name, report_wait=0.05)
         self.addCleanup(client.close)
         client._drain_soon = lambda now: None
-        client._connect("")
-        client.now = "new"
-        with self.assertRaises(flightd.Unrecorded), self.assertLogs("flightd"), client.once("test", self.id) as f:
-            with f.effect():
-                client.now = "newest"
-        self.assertEqual(list(kept().values()), ["new"], "it is kept for the one that let it act, which has refused nothing")
-        client._deployment = "new"  # as if it had just been there
-        self.assertFalse(client._drain(client._spool.on_disk()))
-        self.assertEqual(len(kept()), 1, "nor is it put aside later")
-        with self.assertRaisesRegex(flightd.Unrecorded, "a person must look"), self.assertLogs("flightd"):
-            with client.once("test", self.id + "-2") as f:
-                with f.effect():
-                    pass
+        for client.code, client.names in (("wrong_deployment", True), ("lease_lost", False), ("input_invalid", False)):
+            self.id = uuid.uuid4().hex
+            with self.assertRaisesRegex(flightd.Unrecorded, "waits in"), self.assertLogs("flightd"):
+                with self.client.once("test", self.id) as f, f.effect():
+                    f._client = client
+            (name,) = client._spool.on_disk()
+            self.assertFalse(client._drain([name]))
+            self.assertEqual(client._spool.on_disk(), [name], "nor is it put aside later")
+            client._spool.drop(name)
+
+    def test_only_the_answer_of_its_own_route_and_flight_refuses_a_report(self):
+        own, other = flightd._flight_id("default/test/1"), flightd._flight_id("default/test/2")
+        final = {"fenced": "taken", "idempotency_key_invalid": "refused", "input_invalid": "refused",
+                 "payload_too_large": "refused", "not_found": "refused"}
+        others = ["lease_lost", "expired", "in_doubt", "idempotency_in_flight", "idempotency_conflict", "flight_failed",
+                  "wrong_deployment", "forbidden", "unauthenticated", "method_not_allowed", "open_expired", "approval_pending",
+                  "session_in_use", "precondition_failed", "internal", "no_leader", "unreachable", "of a later version"]
+        for code in [*final, *others]:
+            for flight_id in (own, other, ""):
+                problem = {"code": code, "retryable": False, "flight_id": flight_id}
+                e = flightd._refusal(410, "", json.dumps(problem).encode(), "")
+                self.assertEqual(flightd._taking(e, own), final.get(code, "later") if flight_id == own else "later", (code, flight_id))
+        self.assertEqual(flightd._taking(TypeError("no JSON"), own), "later")
+
+    def test_what_killed_processes_left_in_the_spool_is_removed(self):
+        names = ["new-old", "new-young", "1.report", "other"]
+        for name in names:
+            path = os.path.join(self.spool.name, name)
+            open(path, "wb").close()
+            age = 1800 if name == "new-young" else 7200
+            os.utime(path, (time.time() - age,) * 2)
+        os.mkdir(os.path.join(self.spool.name, "new-folder"))
+        os.utime(os.path.join(self.spool.name, "new-folder"), (0, 0))
+        self.addCleanup(flightd.Client(spool=self.spool.name).close)
+        self.assertEqual(sorted(os.listdir(self.spool.name)), sorted([*names[1:], "new-folder"]))
+        self.addCleanup(flightd.Client(spool=os.path.join(self.spool.name, "not there")).close)
 
     def test_a_flight_is_entered_once(self):
         flight = self.client.once("test", self.id)
@@ -485,12 +538,12 @@ class TestOnce(unittest.TestCase):
         def lives():
             for connection_answers in answers:
                 connection, _ = listener.accept()
-                for answer in connection_answers:
-                    asked.append(connection.recv(65536))
-                    connection.sendall(answer)
-                if connection_answers is answers[-1]:
-                    listener.close()
-                connection.close()
+                with connection, contextlib.suppress(BrokenPipeError):
+                    for answer in connection_answers:
+                        asked.append(connection.recv(65536))
+                        connection.sendall(answer)
+                    if connection_answers is answers[-1]:
+                        listener.close()
         threading.Thread(target=lives, daemon=True).start()
         self.addCleanup(listener.close)
         return "http://127.0.0.1:%d" % listener.getsockname()[1], asked
@@ -781,7 +834,8 @@ class TestOnce(unittest.TestCase):
         class Refusing(flightd.Client):
             def _ask(self, method, path, *args, **more):
                 if path.endswith("/report"):
-                    raise flightd.Error("no", code="input_invalid", problem={"retryable": False})
+                    problem = {"retryable": False, "flight_id": path.split("/")[3]}
+                    raise flightd.Error("no", code="input_invalid", problem=problem)
                 return super()._ask(method, path, *args, **more)
         client = Refusing(spool=self.spool.name)
         self.addCleanup(client.close)
@@ -1076,6 +1130,92 @@ class TestProtocol(unittest.TestCase):
         (waited, opened), (abandon,) = self.bodies("open"), self.abandoned()
         self.assertEqual(waited["wait_ms"], 2500)
         self.assertEqual((abandon["nonce"], opened["nonce"] == waited["nonce"]), (waited["nonce"], False))
+
+    def test_a_redacted_result_is_an_error(self):
+        receipt = {"outcome": "succeeded", "external_id": "ch_1", "truncated": True, "size": 9, "digest": "sha256:x"}
+        replay = {"decision": "replay", "flight": {"id": "fl_1", "state": "succeeded", "source": "replayed", "receipt": receipt}}
+        with self.assertRaises(flightd.ReceiptTruncated) as caught:
+            self.once(replay).__enter__()
+        self.assertEqual((caught.exception.receipt.value, caught.exception.receipt.size, self.pursued), (None, 9, []))
+
+    def test_a_resend_starts_only_while_the_provider_surely_knows_the_key(self):
+        options = dict(recovery="resend", provider_window=60)
+        with self.once(self.later(2, self.proceed(resend_ms=3000)), **options) as f:
+            self.at += 0.9
+            with f.effect():
+                pass
+        self.asked = []
+        with self.assertRaisesRegex(flightd.LeaseLost, "forgotten"), self.once(self.proceed(resend_ms=3000), **options) as f:
+            self.at += 3
+            with f.effect():
+                self.fail("it starts")
+        self.assertEqual([r["outcome"] for r in self.bodies("report")], ["not_done"])
+        self.asked = []
+        for first in (self.later(4, self.proceed(resend_ms=3000)), self.proceed(resend_ms=0)):
+            with self.assertRaises(flightd.InDoubt):  # an answer that comes too late is abandoned
+                self.once(first, self.error("in_doubt", proposed=True), **options).__enter__()
+        self.assertEqual((self.bodies("report"), len(self.abandoned())), ([], 2))
+        with self.once(self.proceed(trust_ms=9_000_000), **options) as f:
+            self.at += 3600
+            with f.effect():
+                pass
+
+    def test_after_an_effect_of_unknown_outcome_no_other_one_starts(self):
+        def twice(f, pause=0):
+            with contextlib.suppress(TimeoutError), f.effect():
+                raise TimeoutError
+            self.at += pause
+            with f.effect():
+                f.result = 1
+        for recovery in ("hold", "verify"):
+            options = dict(recovery=recovery, look_up=(lambda f: None) if recovery == "verify" else None)
+            for swallow in (False, True):
+                self.asked = []
+                with self.assertRaises(flightd.InDoubt) as caught, self.once(self.proceed(), **options) as f:
+                    with contextlib.suppress(flightd.LeaseLost if swallow else ()):
+                        twice(f)
+                self.assertIsInstance(caught.exception.__cause__, flightd.LeaseLost)
+                self.assertEqual([r["outcome"] for r in self.bodies("report")], ["unknown"])
+        self.asked = []
+        with self.once(self.proceed(policy_differs=True, policy={"recovery": "resend"})) as f:  # the first caller's policy
+            twice(f, 5)
+        self.assertEqual([r["outcome"] for r in self.bodies("report")], ["succeeded"])
+        with self.assertRaises(flightd.InDoubt), self.once(self.proceed(), recovery="resend", provider_window=4) as f:
+            twice(f, 5)  # and the provider may have forgotten the key
+        self.asked = []
+        with self.once(self.proceed()) as f:  # what surely did not happen is done again
+            with contextlib.suppress(flightd.NotDone), f.effect():
+                raise flightd.NotDone("connection refused")
+            with f.effect():
+                pass
+        self.assertEqual([r["outcome"] for r in self.bodies("report")], ["succeeded"])
+
+    def test_a_redirect_of_an_unsafe_method_says_nothing(self):
+        def outcome(*args, **more):
+            try:
+                flightd.raise_for_status(*args, **more)
+            except flightd.Error as e:
+                return e.code
+            return "succeeded"
+        self.assertEqual([outcome(status) for status in (201, 303, 404, 410, 500)],
+                         ["succeeded", "unknown", "not_done", "refused", "unknown"])
+        for method in ("GET", "HEAD", "OPTIONS", "TRACE", "get"):
+            for redirects in ((), (303,), True):
+                for status, want in ((200, "succeeded"), (302, "not_done"), (404, "not_done"), (410, "refused"), (500, "unknown")):
+                    self.assertEqual(outcome(status, method=method, redirects=redirects), want, (method, status))
+        for method in ("POST", "PUT", "DELETE", "PATCH", "of a later version"):
+            for status in (300, 301, 302, 303, 304, 307, 308):
+                self.assertEqual(outcome(status, method=method), "unknown", (method, status))
+            for redirects in ([301], [302], [303], [307], [308], [307, 303], True):
+                for status in (302, 401, 404, 410, 429, 500):
+                    self.assertEqual(outcome(status, method=method, redirects=redirects), "unknown", (status, redirects))
+                want = "succeeded" if redirects in ([307], [308]) else "unknown"
+                self.assertEqual(outcome(201, method=method, redirects=redirects), want, redirects)
+
+    def test_the_documents_say_what_concludes_not_done(self):
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "guarantees.md")) as text:
+            (row,) = [line for line in text if line.startswith("|") and line.rstrip().endswith("| `not_done` |")]
+        self.assertEqual({int(status) for status in re.findall(r"\b[1-5]\d\d\b", row)}, flightd.NOT_DONE_STATUSES)
 
     def test_a_verdict_opens_under_a_nonce_of_its_own(self):
         verify = {"decision": "verify", "flight_id": "fl_1", "session": "s", "probe": "p", "renew_every_ms": 600_000}

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createHash, randomUUID } from "node:crypto";
-import { mkdir, mkdtemp, open, readFile, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, open, readFile, readdir, rm, utimes, writeFile } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
 import { syncBuiltinESMExports } from "node:module";
 import type { AddressInfo } from "node:net";
@@ -10,8 +10,9 @@ import os, { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, beforeEach, test, type TestContext } from "node:test";
 import {
-  Busy, Client, Conflict, Expired, Failed, Fenced, FlightdError, InDoubt, LeaseLost, NotDone, Unapproved, Unavailable, Unrecorded, dueFor,
-  isFinal, once, type ClientOptions, type Flight, type OnceOptions, type Result,
+  Busy, Client, Conflict, Expired, Failed, Fenced, FlightdError, InDoubt, LeaseLost, NOT_DONE_STATUSES, NotDone, ReceiptTruncated,
+  Unapproved, Unavailable, Unrecorded, dueFor, isFinal, once, taking, throwForStatus, type ClientOptions, type Exchange, type Flight,
+  type OnceOptions, type Result,
 } from "./flightd.js";
 
 let spool: string;
@@ -57,14 +58,19 @@ test("an effect that happened is no error because of its result", async () => {
   }
 });
 
-test("a long result is whole for whoever executed it", async () => {
-  const first = await run("x".repeat(100_000));
-  const again = await run(1);
-  assert.equal((first.value as string).length, 100_000);
-  assert.equal(again.receipt.truncated, true);
-  assert.equal(again.receipt.size, 100_002);
-  assert.equal((again.value as Uint8Array).length, 64 << 10);
-  assert.equal(first.receipt.digest, again.receipt.digest);
+test("a long result is whole for whoever executed it, and an error for everybody else", async () => {
+  for (const [value, size, kept] of [["x".repeat(100_000), 100_002, '"' + "x".repeat(65_535)],
+    [Buffer.alloc(100_000, "é"), 100_000, "é".repeat(32_768)]] as const) {
+    id = randomUUID();
+    const first = await client.once("test", id, undefined, (f) => f.effect(() => { f.externalId = "ch_1"; return value; }));
+    assert.equal(first.value.length, 100_000);
+    await assert.rejects(run(1), (e) => {
+      assert.ok(e instanceof ReceiptTruncated);
+      assert.deepEqual([e.code, e.receipt.value], ["receipt_truncated", new Uint8Array(Buffer.from(kept))]);
+      assert.deepEqual([e.receipt.size, e.receipt.externalId, e.receipt.digest], [size, "ch_1", first.receipt.digest]);
+      return true;
+    });
+  }
 });
 
 test("texts that cannot travel never keep a report away", async () => {
@@ -311,7 +317,10 @@ function withoutReports(options: ClientOptions, error: FlightdError): Client {
   const other = new Client(undefined, { reportWaitMs: 50, log: () => undefined, ...options });
   const ask = other.ask.bind(other);
   other.ask = async (method, route, body, o) => {
-    if (route.endsWith("/report")) throw error;
+    if (route.endsWith("/report")) {
+      if (error.flightId === "its own") error.problem["flight_id"] = route.split("/")[3];
+      throw error;
+    }
     return ask(method, route, body, o);
   };
   return other;
@@ -336,7 +345,7 @@ test("a report that is not on disk is told of, and leaves nothing half-written",
 
 test("a report that is refused for ever does not wait", async () => {
   const folder = await mkdtemp(path.join(spool, "refused-"));
-  const other = withoutReports({ spool: folder }, new FlightdError("no", "input_invalid", { retryable: false }));
+  const other = withoutReports({ spool: folder }, new FlightdError("no", "input_invalid", { retryable: false, flight_id: "its own" }));
   await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => 1)), /a person must look.*\.refused/);
   assert.deepEqual((await readdir(folder)).map((n) => n.slice(33)), ["report.refused"]);
 });
@@ -422,27 +431,80 @@ test("a file that is none of ours keeps no report waiting", async () => {
   assert.deepEqual(await readdir(folder), ["0.report.damaged", "1.report.damaged", "2.report.damaged"]);
 });
 
-test("a report is its deployment's", async () => {
-  const folder = await mkdtemp(path.join(spool, "moved-"));
-  const other = withoutReports({ spool: folder }, new FlightdError("no", "input_invalid", { retryable: false }));
-  const ask = other.ask.bind(other);
-  let now = "old";
-  other.ask = async (method, route, body, o) => {
-    if (route === "/version") return { json: { version: "1", deployment: now }, sent: { mono: 0, wall: 0 } };
-    const answer = await ask(method, route, body, o);
-    if (route.endsWith(":open")) answer.json["deployment"] = now;
-    return answer;
+test("a report that another deployment, or the answer to another request, refuses stays", async () => {
+  for (const [code, named] of [["wrong_deployment", true], ["lease_lost", false], ["input_invalid", false]] as const) {
+    id = randomUUID();
+    const folder = await mkdtemp(path.join(spool, "stays-"));
+    const problem = { retryable: false, ...(named ? { flight_id: "its own" } : {}) };
+    const other = withoutReports({ spool: folder }, new FlightdError("no", code, problem));
+    await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => 1)), (e) => e instanceof Unrecorded && /waits in/.test(e.message));
+    other.close();
+    const names = await readdir(folder);
+    assert.deepEqual(names.map((n) => n.slice(33)), ["report"]);
+    const text = (await readFile(path.join(folder, names[0] ?? ""))).subarray(8).toString();
+    assert.match(JSON.parse(text).deployment, /./);
+  }
+});
+
+test("only the answer of its own route and flight refuses a report", () => {
+  const final: Record<string, string> = { fenced: "taken", idempotency_key_invalid: "refused", input_invalid: "refused",
+    payload_too_large: "refused", not_found: "refused" };
+  const others = ["lease_lost", "expired", "in_doubt", "idempotency_in_flight", "idempotency_conflict", "flight_failed", "wrong_deployment",
+    "forbidden", "unauthenticated", "method_not_allowed", "open_expired", "approval_pending", "session_in_use", "precondition_failed",
+    "internal", "no_leader", "unreachable", "of a later version"];
+  for (const code of [...Object.keys(final), ...others]) {
+    for (const flightId of ["fl_1", "fl_2", ""]) {
+      const want = flightId === "fl_1" ? final[code] ?? "later" : "later";
+      assert.equal(taking(refused(code, 410, { flight_id: flightId, retryable: false }), "fl_1"), want, `${code} ${flightId}`);
+    }
+  }
+  assert.equal(taking(new TypeError("no JSON"), "fl_1"), "later");
+});
+
+test("what killed processes left in the spool is removed", async () => {
+  const folder = await mkdtemp(path.join(spool, "left-"));
+  for (const name of ["new-old", "new-young", "1.report", "other"]) {
+    await writeFile(path.join(folder, name), "");
+    const at = Date.now() / 1000 - (name === "new-young" ? 1800 : 7200);
+    await utimes(path.join(folder, name), at, at);
+  }
+  await mkdir(path.join(folder, "new-folder"));
+  await utimes(path.join(folder, "new-folder"), 0, 0);
+  new Client(undefined, { spool: folder });
+  new Client(undefined, { spool: path.join(folder, "not there") });
+  for (let i = 0; (await readdir(folder)).includes("new-old") && i < 1000; i++) await turn();
+  assert.deepEqual((await readdir(folder)).sort(), ["1.report", "new-folder", "new-young", "other"]);
+});
+
+test("a client stays with its deployment", async (t) => {
+  const asked: unknown[] = [];
+  const answers: Record<string, [number, Body]> = {
+    "/version": [200, { version: "1", deployment: "first", ledger_time: 200 }],
+    moved: [421, { code: "wrong_deployment", retryable: false, detail: "this is second, and not first" }],
+    own: [200, { state: "running", id: "fl_1" }],
   };
-  await other.connect();
-  now = "new";
-  await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => { now = "newest"; })), Unrecorded);
-  other.close();
-  const names = await readdir(folder);
-  assert.deepEqual(names.map((n) => n.slice(33)), ["report"]); // who has refused it is another one
-  const text = (await readFile(path.join(folder, names[0] ?? ""))).subarray(8).toString();
-  assert.equal(JSON.parse(text).deployment, "new"); // that let it act
-  id += "-2";
-  await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => 1)), /a person must look/);
+  const serve = async (what: string): Promise<string> => listen(t, createServer((request, response) => {
+    const [status, body] = answers[request.url ?? ""] ?? answers[what] ?? [500, {}];
+    if (request.url !== "/version") asked.push(request.headers["flightd-deployment"]);
+    response.writeHead(status, { "Flightd-Ledger-Time": status }).end(JSON.stringify(body));
+  }));
+  const [moved, also, own] = [await serve("moved"), await serve("moved"), await serve("own")];
+  const asks = (servers: string): Promise<{ json: Body }> => {
+    const made = new Client(servers, { spool: "", patienceMs: 50 });
+    return made.ask("GET", "/v1/flights/fl_1", undefined, { has: "state" }).finally(() => {
+      const known = made.ledgerMs();
+      assert.ok(known >= 200 && known < 400, `${known} is the time of another ledger`);
+    });
+  };
+  assert.equal((await asks(`${moved},${own}`)).json["id"], "fl_1"); // the next address is tried
+  assert.deepEqual(asked, ["first", "first", "first"]); // fetch itself repeats what is answered 421
+  for (const servers of [`${moved},${also}`, `${moved},http://127.0.0.1:1`]) { // at the last one nobody is there
+    await assert.rejects(asks(servers), (e) => e instanceof FlightdError && e.code === "wrong_deployment" && /second, and not first/.test(e.message));
+  }
+  asked.length = 0;
+  answers["/version"] = [200, { version: "1", ledger_time: 200 }]; // older servers do not name theirs, and are told none
+  await asks(own);
+  assert.deepEqual(asked, [undefined]);
 });
 
 test("a refusal about another flight is none", async (t) => {
@@ -752,7 +814,7 @@ test("an abandon is sent until it is answered", async (t) => {
   const scripted = new Scripted().gets(new Error("given up"));
   await assert.rejects(scripted.run(), /given up/);
   for (const error of [new Unavailable("away", "unreachable"), refused("too_many_open", 429), refused("open_expired"), refused("fenced"),
-    new TypeError("no JSON"), refused("input_invalid", 400)]) {
+    new TypeError("no JSON"), refused("input_invalid", 400, { flight_id: "fl_s5o2pgooztnzq6vesjqje74fau" })]) {
     scripted.ask = async () => { throw error; };
     const refusedForEver = error instanceof FlightdError && error.code === "input_invalid"; // which is not sent for ever
     assert.equal(await scripted.pursued[0]?.(), refusedForEver, String(error));
@@ -807,6 +869,89 @@ test("the time of an attempt counts from the first request", async (t) => {
   const [[waited, opened], [abandon]] = [client.bodies("open"), await client.abandoned()];
   assert.equal(waited?.["wait_ms"], 12_500);
   assert.deepEqual([abandon?.["nonce"], opened?.["nonce"] === waited?.["nonce"]], [waited?.["nonce"], false]);
+});
+
+test("a redacted result is an error", async () => {
+  const receipt = { outcome: "succeeded", external_id: "ch_1", truncated: true, size: 9, digest: "sha256:x" };
+  const client = new Scripted().gets({ decision: "replay", flight: { id: "fl_1", state: "succeeded", source: "replayed", receipt } });
+  await assert.rejects(client.run(), (e) => e instanceof ReceiptTruncated && e.receipt.value === undefined && e.receipt.size === 9);
+});
+
+test("a resend starts only while the provider surely knows the key", async (t) => {
+  const move = clocks(t);
+  const options: OnceOptions = { recovery: "resend", providerWindowMs: 60_000 };
+  const client = new Scripted().gets(proceed({ resend_ms: 9000 }));
+  await client.run(options, (f) => { move(5000); return f.effect(() => 1); });
+  await assert.rejects(client.gets(proceed({ resend_ms: 5000 })).run(options, (f) => {
+    move(7000);
+    return f.effect(() => assert.fail("it starts"));
+  }), (e) => e instanceof LeaseLost && /forgotten/.test(e.message));
+  assert.deepEqual(client.bodies("report").map((r) => r["outcome"]), ["not_done"]);
+  for (const first of [() => { move(7000); return proceed({ resend_ms: 5000 }); }, proceed({ resend_ms: -1000 })]) {
+    client.gets(first, refused("in_doubt", 409, { proposed: true }));
+    await assert.rejects(client.run(options), InDoubt); // an answer that comes too late is abandoned
+    assert.deepEqual([client.bodies("report"), (await client.abandoned()).length], [[], 1]);
+  }
+  await client.gets(proceed({ trust_ms: 9_000_000 })).run(options, (f) => { move(3_600_000); return f.effect(() => 1); });
+});
+
+test("after an effect of unknown outcome no other one starts", async (t) => {
+  const move = clocks(t);
+  const twice = async (f: Flight): Promise<unknown> => {
+    await assert.rejects(f.effect(() => { throw new RangeError("no answer"); }), RangeError);
+    move(5000);
+    return f.effect(() => 1);
+  };
+  const client = new Scripted();
+  const outcomes = (): unknown[] => client.bodies("report").map((r) => r["outcome"]);
+  for (const options of [{ recovery: "hold" }, { recovery: "verify", lookUp: () => undefined }] as const) {
+    for (const act of [twice, (f: Flight) => twice(f).catch(() => 1)]) { // also where the callback takes the error
+      await assert.rejects(client.gets(proceed()).run(options, act), (e) => e instanceof InDoubt && e.cause instanceof LeaseLost);
+      assert.deepEqual(outcomes(), ["unknown"]);
+    }
+  }
+  await client.gets(proceed({ policy_differs: true, policy: { recovery: "resend" } })).run({}, twice); // the first caller's policy
+  assert.deepEqual(outcomes(), ["succeeded"]);
+  await assert.rejects(client.gets(proceed()).run({ recovery: "resend", providerWindowMs: 3000 }, twice), InDoubt); // it may have forgotten
+  await client.gets(proceed()).run({}, async (f) => { // what surely did not happen is done again
+    await assert.rejects(f.effect(() => { throw new NotDone("connection refused"); }), NotDone);
+    return f.effect(() => 1);
+  });
+  assert.deepEqual(outcomes(), ["succeeded"]);
+});
+
+test("a redirect of an unsafe method says nothing", () => {
+  const outcome = (status: number, how?: Exchange): string => {
+    try {
+      throwForStatus(status, "", how);
+      return "succeeded";
+    } catch (e) {
+      return (e as FlightdError).code;
+    }
+  };
+  assert.deepEqual([201, 303, 404, 410, 500].map((status) => outcome(status)), ["succeeded", "unknown", "not_done", "refused", "unknown"]);
+  for (const method of ["GET", "HEAD", "OPTIONS", "TRACE", "get"]) {
+    for (const redirects of [[], [303], true, false]) {
+      for (const [status, want] of [[200, "succeeded"], [302, "not_done"], [404, "not_done"], [410, "refused"], [500, "unknown"]] as const) {
+        assert.equal(outcome(status, { method, redirects }), want, `${method} ${status}`);
+      }
+    }
+  }
+  for (const method of ["POST", "PUT", "DELETE", "PATCH", "of a later version"]) {
+    for (const status of [300, 301, 302, 303, 304, 307, 308]) assert.equal(outcome(status, { method }), "unknown", `${method} ${status}`);
+    for (const redirects of [[301], [302], [303], [307], [308], [307, 303], true]) {
+      for (const status of [302, 401, 404, 410, 429, 500]) assert.equal(outcome(status, { method, redirects }), "unknown", `${status} ${redirects}`);
+      const want = ["307", "308"].includes(String(redirects)) ? "succeeded" : "unknown";
+      assert.equal(outcome(201, { method, redirects }), want, String(redirects));
+    }
+  }
+});
+
+test("the documents say what concludes not done", async () => {
+  const text = await readFile(new URL("../../../../docs/guarantees.md", import.meta.url), "utf8");
+  const rows = text.split("\n").filter((line) => line.startsWith("|") && line.trimEnd().endsWith("| `not_done` |"));
+  assert.equal(rows.length, 1);
+  assert.deepEqual(new Set((rows[0]?.match(/\b[1-5]\d\d\b/g) ?? []).map(Number)), NOT_DONE_STATUSES);
 });
 
 test("a verdict opens under a nonce of its own", async () => {

@@ -18,7 +18,8 @@
  *     any other one, once in effect()   it may have happened: `unknown`, and the recovery policy decides
  *
  * NotDone thrown in one effect() says nothing of another one of the callback, and what a flight inside the callback was
- * left with says nothing of the one around it: then it is any other one, too.
+ * left with says nothing of the one around it: then it is any other one, too. After an effect() of unknown outcome the
+ * callback starts no further one, except under `resend`.
  *
  * The policy is `hold` unless you name another: then nobody acts again before a person has said what happened (InDoubt).
  * `resend` suits providers that honour `f.idempotencyKey`; `verify` those that can be asked, by `lookUp`.
@@ -29,8 +30,8 @@
  * abandoned, so that the ledger knows that nothing was sent. A report that no server takes is fsynced to
  * `$XDG_STATE_HOME/flightd/reports`, in the format of all flightd's clients, and delivered by whichever of them comes next.
  *
- * Servers come from `FLIGHTD_ADDR` (several, separated by commas, are tried in turn), the namespace from
- * `FLIGHTD_NAMESPACE`.
+ * Servers come from `FLIGHTD_ADDR` (several of one deployment, separated by commas, are tried in turn), the namespace
+ * from `FLIGHTD_NAMESPACE`.
  *
  * @module
  */
@@ -54,6 +55,7 @@ const OPEN_LIFE_MS = 30_000; // of ledger time, after which an open opens nothin
 const PURSUIT_MS = 600_000; // for which an abandon is sent again where no server answers
 const PURSUED = 1000; // of them at most; where there are more, the oldest attempts are left to the end of their sessions
 const REPORT_TRY_MS = 15_000; // that one of its later tries may take: the next server may be well
+const LEFTOVER_MS = 3_600_000; // after which a half-written file in the spool is removed
 
 type Json = Record<string, any>;
 
@@ -135,6 +137,19 @@ export class Declined extends FlightdError {
   }
 }
 
+/**
+ * It happened, and its result is not stored as a whole: `receipt.value` is its beginning, as bytes or text, or undefined after a
+ * redaction. `receipt` has the size and the digest of the whole, and the external id.
+ */
+export class ReceiptTruncated extends FlightdError {
+  readonly receipt: Receipt;
+
+  constructor(message: string, receipt: Receipt, problem: Json, cause?: unknown) {
+    super(message, "receipt_truncated", problem, cause);
+    this.receipt = receipt;
+  }
+}
+
 /** flightd cannot decide now. No effect was started; asking again is safe. */
 export class Unavailable extends FlightdError {}
 
@@ -169,8 +184,11 @@ const BY_CODE: Record<string, ErrorClass> = {
   too_many_open: Unavailable, open_expired: Unavailable,
 };
 
-/** Refusals that are not about what was asked, but about who comes along which way. */
-const ABOUT_THE_WAY = ["unauthenticated", "forbidden"];
+/** Refusals that are not about what was asked, but about the server that was: another one may answer. */
+const ANOTHER_SERVER = ["internal", "unauthenticated", "forbidden", "wrong_deployment"];
+
+/** With these, and with fenced, the route of reports answers a report for good. */
+const REPORT_REFUSED = ["idempotency_key_invalid", "input_invalid", "not_found", "payload_too_large"];
 
 const NOBODY = "is flightd running there? `flightd dev` starts one; FLIGHTD_ADDR says where another one is";
 
@@ -268,13 +286,39 @@ function askedOf(route: string, o: AskOptions): string | undefined {
   return o.about ?? (route.startsWith("/v1/flights/") ? route.split("/")[3] : undefined);
 }
 
+// Everything that ends an attempt as not_done, which says that surely nothing happened:
+//   one of these statuses, or 3xx to a safe method, where no redirect of an unsafe method was followed   throwForStatus
+//   NotDone, thrown by the caller about all that was sent                                               Flight.outcomeOf
+//   an error before the first effect() has begun; LeaseLost of an effect() that did not begin is one    Flight.outcomeOf
+// An error of a connection is none of them, also before a byte was sent: the caller throws NotDone where it knows that.
+export const NOT_DONE_STATUSES: ReadonlySet<number> = new Set([401, 403, 404, 407, 421, 425, 426, 429, 431]);
+const REFUSED_STATUSES: ReadonlySet<number> = new Set([400, 402, 405, 406, 410, 413, 415, 422]);
+const SAFE_METHODS = ["GET", "HEAD", "OPTIONS", "TRACE"];
+
+/** How an answer of a provider came. */
+export interface Exchange {
+  /**
+   * of the request; the default is POST. A provider may answer any but GET, HEAD, OPTIONS and TRACE with a redirect after it
+   * has acted
+   */
+  method?: string;
+  /**
+   * the statuses of the redirects that were followed, of which 307 and 308 repeat the method and the others turn it into GET;
+   * or whether there were any, where only that is known, as with `redirected` of fetch
+   */
+  redirects?: readonly number[] | boolean;
+}
+
 /** Throws what an HTTP answer of a provider means: Refused, NotDone, or a plain error for an unknown outcome. */
-export function throwForStatus(status: number, text = ""): void {
-  if (status >= 200 && status < 300) return;
+export function throwForStatus(status: number, text = "", { method = "POST", redirects = [] }: Exchange = {}): void {
+  const safe = SAFE_METHODS.includes(method.toUpperCase());
+  const followed = typeof redirects === "boolean" ? redirects : redirects.length > 0;
+  const repeated = typeof redirects === "boolean" ? !followed : redirects.every((r) => r === 307 || r === 308);
+  if (status >= 200 && status < 300 && (safe || repeated)) return;
   const message = `the provider answered ${status}: ${text}`;
-  if ([400, 402, 405, 406, 410, 413, 415, 422].includes(status)) throw new Refused(message);
-  if ((status >= 300 && status < 400) || [401, 403, 404, 407, 421, 425, 426, 429, 431].includes(status)) {
-    throw new NotDone(message);
+  if (safe || !followed) {
+    if (REFUSED_STATUSES.has(status)) throw new Refused(message);
+    if (NOT_DONE_STATUSES.has(status) || (safe && status >= 300 && status < 400)) throw new NotDone(message);
   }
   throw new FlightdError(message, "unknown");
 }
@@ -347,12 +391,15 @@ const COARSE_MS = 1000;
 const now = (): Required<Sent> => ({ mono: performance.now(), wall: Date.now(), boot: 1000 * os.uptime() });
 
 /**
- * Time that counts from the sending of a request: how long a session is trusted, or an attempt may take. The monotonic
- * clock stands still while a machine sleeps and the wall clock may jump; whichever clock says that it is over is believed.
+ * Time that counts from the sending of a request: how long a session is trusted, an attempt may take, or the provider surely
+ * remembers a key. The monotonic clock stands still while a machine sleeps and the wall clock may jump; whichever clock says
+ * that it is over is believed.
  */
 class Trust {
-  private until: Required<Sent> = { mono: 0, wall: 0, boot: 0 };
+  private until: Required<Sent> = { mono: -Infinity, wall: 0, boot: 0 };
   private lost = false;
+
+  constructor(sent: Sent, ms: number) { this.extend(sent, ms); }
 
   extend(sent: Sent, ms: number): void {
     if (sent.mono + ms <= this.until.mono) return;
@@ -457,19 +504,24 @@ export class Flight {
   /** the external object's id, where the provider has one; set it for the receipt */
   externalId = "";
 
-  /** @internal that the attempt is of */ deployment = "";
   /** @internal */ sent = false;
   /** @internal the callback has ended */ left = false;
   /** @internal */ readonly trust: Trust;
   private readonly abort: AbortController;
-  /** @internal that nothing may start after; timers come late where the event loop is blocked */ deadline: Trust | undefined;
+  private readonly policy: Json;
+  /** @internal of the attempt; timers come late where the event loop is blocked */ deadline: Trust | undefined;
+  private resend: Trust | undefined; // for which the provider surely knows the key of what was sent before
+  private unknown = false; // an effect has ended, and nobody knows how
+  /** @internal that another one was refused with */ again: LeaseLost | undefined;
   /** @internal effects that run */ running = 0;
   private standing = 0; // effects of which nothing says that they did not happen
   private word: unknown; // that the last effect was left with
   private readonly since = performance.now();
 
   /** @internal */
-  constructor(answer: Json, trust: Trust, abort: AbortController) {
+  constructor({ json: answer, sent }: Answer, policy: Json, trust: Trust, abort: AbortController) {
+    this.policy = policy;
+    if (answer["resend_ms"] !== undefined) this.resend = new Trust(sent, answer["resend_ms"]);
     this.key = answer["key"] ?? "";
     this.flightId = answer["flight_id"];
     this.attempt = answer["attempt"] ?? 0;
@@ -486,7 +538,8 @@ export class Flight {
   /**
    * Stands around the call that must happen once. From its beginning on, a plain error is of unknown outcome. Throws
    * LeaseLost, and starts nothing, when the right to start is over: the lease is lost, `signal` has ended, or the callback
-   * has (and left something running).
+   * has (and left something running). Under `resend` the right ends, too, when the provider may have forgotten the key
+   * (`providerWindowMs`), and otherwise with an effect() of unknown outcome.
    */
   effect<T>(call: (f: Flight) => Promise<T> | T): Promise<T> {
     const made = this.run(call);
@@ -495,23 +548,39 @@ export class Flight {
   }
 
   private async run<T>(call: (f: Flight) => Promise<T> | T): Promise<T> {
-    const over = this.left ? "the callback has ended" : this.trust.left() <= 0 ? "the lease is lost"
-      : this.signal.aborted ? textOf(this.signal.reason)
-      : this.deadline && this.deadline.left() <= 0 ? "the attempt's time-out is over" : "";
-    if (over) throw new LeaseLost(`${this.key}: ${over}: the effect must not be started`, "lease_lost", {}, this.signal.reason);
+    const resends = this.policy["recovery"] === "resend";
+    const again = this.unknown && !resends;
+    const over = this.left ? "the callback has ended" : this.signal.aborted ? textOf(this.signal.reason)
+      : again ? "an effect before it has an unknown outcome" : this.late();
+    if (over) {
+      const lost = new LeaseLost(`${this.key}: ${over}: the effect must not be started`, "lease_lost", {}, this.signal.reason);
+      if (again) this.again = lost;
+      throw lost;
+    }
     this.sent = true;
     this.running++;
+    const started = now();
     let happened = true;
     try {
       return await call(this);
     } catch (e) {
       this.word = e;
       happened = !this.isOwn(e);
+      this.unknown ||= happened;
+      const window: number = this.policy["provider_window_ms"] ?? 0;
+      if (happened && resends && window > 0) this.resend ??= new Trust(started, window);
       throw e;
     } finally {
       this.running--;
       if (happened) this.standing++;
     }
+  }
+
+  /** @internal Why no effect may start any more, by the clocks; "" where one may. */
+  late(): string {
+    const bounds = [[this.trust, "the lease is lost"], [this.deadline, "the attempt's time-out is over"],
+      [this.resend, "the provider may have forgotten its key"]] as const;
+    return bounds.find(([bound]) => bound && bound.left() <= 0)?.[1] ?? "";
   }
 
   /** Whether e is a word about this flight, and not one that another flight, within this one's callback, was left with. */
@@ -556,7 +625,7 @@ class Attempt {
   private readonly every: number;
   private readonly verify: boolean;
   private readonly abort = new AbortController();
-  private readonly trust = new Trust();
+  private readonly trust: Trust;
   private readonly timers = new Set<NodeJS.Timeout>();
   private over = false;
 
@@ -569,20 +638,16 @@ class Attempt {
     this.digest = createHash("sha256").update(attempts).digest("hex").slice(0, 32);
     this.every = Math.max(json["renew_every_ms"] || 1000, 50);
     this.verify = policy["recovery"] === "verify";
-    this.trust.extend(sent, json["trust_ms"]);
-    this.flight = new Flight(json, this.trust, this.abort);
-    this.flight.deployment = trip.client.at(json["deployment"]);
+    this.trust = new Trust(sent, json["trust_ms"]);
+    this.flight = new Flight(answer, policy, this.trust, this.abort);
     const timeout: number = policy["attempt_timeout_ms"] ?? 0;
     if (timeout > 0) {
-      const deadline = (this.flight.deadline = new Trust());
-      deadline.extend(since, timeout);
+      const deadline = (this.flight.deadline = new Trust(since, timeout));
       this.after(deadline.left(), () => this.abort.abort(new Error("the attempt's time-out is over")));
     }
     this.watch();
     this.after(this.every, () => void this.renew());
   }
-
-  get mayStart(): boolean { return this.trust.left() > 0 && (this.flight.deadline?.left() ?? Infinity) > 0; }
 
   private after(ms: number, then: () => void): void {
     if (this.over) return;
@@ -737,9 +802,10 @@ class Trip<T> {
             "take a newer client", "internal");
         }
         const attempt = new Attempt(this, answer, this.policyOf(answer), this.nonce.made);
-        if (attempt.mayStart) return attempt;
+        const late = attempt.flight.late();
+        if (!late) return attempt;
         attempt.end();
-        throw new LeaseLost(`${this.key}: the right to start was lost before the effect was sent`, "lease_lost");
+        throw new LeaseLost(`${this.key}: ${late}: the effect was not started`, "lease_lost");
       } catch (e) {
         if (!(e instanceof Busy || e instanceof LeaseLost || e instanceof Fenced || e instanceof Unavailable)) throw e;
         this.options.signal?.throwIfAborted();
@@ -793,7 +859,7 @@ class Trip<T> {
       await this.client.ask("POST", "/v1/flights:abandon", body, { has: "{}", timeoutMs: 5000, patienceMs: 5000 });
       return true;
     } catch (e) { // also an answer that nobody can read
-      return taking(e) === "refused";
+      return taking(e, this.id) === "refused";
     }
   }
 
@@ -861,8 +927,8 @@ class Trip<T> {
     try {
       value = await act(f);
       f.leave();
-      if (!f.sent || f.running > 0) {
-        error = new Error(f.sent ? "return or await what f.effect() gives: the callback ended while it was running"
+      if (!f.sent || f.running > 0 || f.again) {
+        error = f.again ?? new Error(f.sent ? "return or await what f.effect() gives: the callback ended while it was running"
           : "put f.effect() around the call that must happen once, or throw NotDone to leave without it");
         outcome = "unknown"; // nobody can tell whether anything was sent, or how it ends
       }
@@ -914,7 +980,7 @@ class Trip<T> {
     const state: string = flight["state"];
     switch (state) {
       case "in_doubt":
-        throw new InDoubt(`${key} is in doubt: ${flight["cause"] ?? ""}; settle it with \`flightd doubt resolve ${key} ` +
+        throw new InDoubt(`${key} is in doubt: ${flight["cause"] ?? ""}; settle it with \`flightd doubt resolve ${key} --reason WHY ` +
           "--happened --receipt @FILE | --did-not-happen | --fail`", "in_doubt", about, cause);
       case "awaiting_approval":
         throw new Unapproved(`${key} waits for an approval`, "approval_pending", about, cause);
@@ -927,6 +993,10 @@ class Trip<T> {
       throw new Declined(`${key} was refused by the provider: ${String(receipt.value)}`, receipt, about, cause);
     }
     const whole = flight["source"] === "executed" && receipt.truncated; // whoever executed it has the whole result
+    if (receipt.truncated && !whole) {
+      throw new ReceiptTruncated(`${key} has succeeded, and its result of ${receipt.size} bytes is not stored as a whole`,
+        receipt, about, cause);
+    }
     return {
       value: whole ? (own as T) : (receipt.value as T), source: flight["source"] ?? "replayed", key, flightId, receipt,
       body: () => this.client.receiptBody(flightId, receipt),
@@ -985,7 +1055,10 @@ export class Client {
   private readonly abandons: { until: number; abandon: () => Promise<boolean> }[] = [];
   private pursuing = false;
 
-  /** address: one server or several, separated by commas, tried in turn; FLIGHTD_ADDR, else http://127.0.0.1:7420 */
+  /**
+   * address: one server or several of one deployment, separated by commas, tried in turn; FLIGHTD_ADDR, else
+   * http://127.0.0.1:7420. The client stays with the deployment that answers it first
+   */
   constructor(address?: string, options: ClientOptions = {}) {
     this.options = options;
     this.servers = addresses(address || process.env["FLIGHTD_ADDR"] || DEFAULT_SERVER);
@@ -1071,6 +1144,7 @@ export class Client {
     let deadline = 0; // patience begins with the first failure: a good answer may take its time
     let unsure = false;
     let turns = 0; // times in a row that it was turned away
+    let elsewhere: FlightdError | undefined; // the answer of a server of another deployment
     for (let count = 1, pause = 20; ; count++, pause = Math.min(2 * pause, 1000)) {
       const server = this.best;
       let failure: FlightdError;
@@ -1081,8 +1155,9 @@ export class Client {
         if (e instanceof FlightdError) {
           const status: number = e.problem["status"];
           if (status >= 300 && status < 500 && status !== 429 && e.code !== "unreachable") {
-            // What is there is not flightd, or does not know who asks: the next server may do it.
-            turns = e.code === "internal" || ABOUT_THE_WAY.includes(e.code) ? turns + 1 : 0;
+            // What is there is not our flightd, or does not know who asks: the next server may do it.
+            turns = ANOTHER_SERVER.includes(e.code) ? turns + 1 : 0;
+            if (e.code === "wrong_deployment") elsewhere = e;
             if (turns === 0 || turns === this.servers.length) {
               e.unsure = unsure;
               throw e;
@@ -1107,6 +1182,7 @@ export class Client {
       // The next server may know better; a pause comes after the last one.
       const wait = count < this.servers.length ? 0 : hint || pause * (0.5 + Math.random());
       if (count === o.tries || performance.now() + wait > deadline) {
+        failure = elsewhere ?? failure; // the one that a person must mend
         failure.unsure = unsure;
         throw failure;
       }
@@ -1120,6 +1196,7 @@ export class Client {
     const headers: Record<string, string> = { "User-Agent": "flightd-typescript" };
     if (body) headers["Content-Type"] = "application/json";
     if (this.namespace !== "default") headers["Flightd-Namespace"] = this.namespace;
+    if (!["", "-"].includes(this.deployment)) headers["Flightd-Deployment"] = this.deployment;
     const over = AbortSignal.timeout(Math.ceil(o.timeoutMs ?? TRY_MS));
     const signal = o.signal ? AbortSignal.any([over, o.signal]) : over;
     const sent = now();
@@ -1127,7 +1204,7 @@ export class Client {
       method, headers, signal, redirect: "manual", ...(body ? { body: typeof body === "string" ? body : JSON.stringify(body) } : {}),
     });
     const data = Buffer.from(await answer.arrayBuffer());
-    this.noteLedgerMs(answer.headers.get("Flightd-Ledger-Time"));
+    if (answer.status !== 421) this.noteLedgerMs(answer.headers.get("Flightd-Ledger-Time")); // that is another ledger
     if (answer.status >= 300 || (o.has && !has(data, route, o))) {
       throw refusal(answer.status, answer.headers.get("Retry-After") ?? "", data.toString(), server, askedOf(route, o));
     }
@@ -1135,7 +1212,8 @@ export class Client {
   }
 
   /**
-   * Learns at first which deployment answers, since reports on disk belong to one, and delivers those.
+   * Learns at first which deployment answers, and delivers its reports that wait on disk. It is the client's for good: another
+   * one knows nothing of what this one has let it do.
    * @internal
    */
   async connect(signal?: AbortSignal): Promise<void> {
@@ -1143,7 +1221,7 @@ export class Client {
     if (this.deployment) return;
     this.connecting ??= (async () => {
       const { json } = await this.ask("GET", "/version", undefined, { has: "version" });
-      this.deployment = json["deployment"] || "-";
+      this.deployment = String(json["deployment"] || "-"); // older servers do not say it
       this.noteLedgerMs(json["ledger_time"]);
       if ((await this.spool.names()).length > 0) void this.drainRounds().catch(() => undefined);
     })().finally(() => { this.connecting = undefined; });
@@ -1192,30 +1270,6 @@ export class Client {
     this.pursuing = false;
   }
 
-  /**
-   * Takes note of the deployment that an attempt is of: another one may have taken the place of the one that answered first,
-   * and only its clients deliver the report then. Older servers do not say it.
-   * @internal
-   */
-  at(deployment: unknown): string {
-    if (typeof deployment === "string" && deployment !== "" && deployment !== this.deployment) {
-      this.deployment = deployment;
-      this.drainLater(2000);
-    }
-    return this.deployment;
-  }
-
-  /** Whether a report was refused by another deployment than its own, or cannot be known to have been: then it waits. */
-  private async elsewhere(deployment: string): Promise<boolean> {
-    try {
-      const { json } = await this.ask("GET", "/version", undefined, { has: "version", tries: 1 });
-      this.deployment = json["deployment"] || "-";
-      return this.deployment !== deployment;
-    } catch {
-      return true;
-    }
-  }
-
   /** @internal */
   async receiptBody(flightId: string, receipt: Receipt): Promise<Uint8Array> {
     const o = { has: receipt.truncated ? "" : receipt.digest }; // that of the whole tells nothing about a part
@@ -1234,20 +1288,19 @@ export class Client {
       return (await this.ask("POST", route, report,
         { has: "state", timeoutMs: Math.min(FIRST_REPORT_MS, this.reportWait), tries: 1 })).json;
     } catch (e) {
-      if (taking(e) === "taken") throw e;
+      if (taking(e, f.flightId) === "taken") throw e;
       failure = e;
     }
     // If the process dies from here on, the next client reports it.
-    const deployment = f.deployment || this.deployment;
-    const name = await this.spool.keep(deployment, f.key, JSON.stringify(report));
-    if (taking(failure) === "later") {
+    const name = await this.spool.keep(this.deployment, f.key, JSON.stringify(report));
+    if (taking(failure, f.flightId) === "later") {
       const left = Math.max(10, this.reportWait - (performance.now() - started));
       try {
         const { json } = await this.ask("POST", route, report, { has: "state", timeoutMs: Math.min(Math.max(1000, left), REPORT_TRY_MS), patienceMs: left });
         await this.spool.drop(name);
         return json;
       } catch (e) {
-        if (taking(e) === "taken") {
+        if (taking(e, f.flightId) === "taken") {
           await this.spool.drop(name);
           throw e;
         }
@@ -1255,7 +1308,7 @@ export class Client {
       }
     }
     let where: string;
-    if (taking(failure) === "refused" && !await this.elsewhere(deployment)) {
+    if (taking(failure, f.flightId) === "refused") {
       where = `a person must look at it: ${await this.spool.putAside(name, failure)}`;
     } else {
       where = this.spool.place(name);
@@ -1299,12 +1352,12 @@ export class Client {
         await this.spool.putAside(name, e);
         continue;
       }
+      const flightId = flightIdOf(entry.key);
       try {
-        await this.ask("POST", `/v1/flights/${flightIdOf(entry.key)}/report`, report,
-          { has: "state", timeoutMs: 5000, tries: 1 });
+        await this.ask("POST", `/v1/flights/${flightId}/report`, report, { has: "state", timeoutMs: 5000, tries: 1 });
       } catch (e) {
-        const made = taking(e);
-        if (made === "refused" && !await this.elsewhere(entry.deployment)) {
+        const made = taking(e, flightId);
+        if (made === "refused") {
           await this.spool.putAside(name, e);
           continue;
         }
@@ -1321,12 +1374,15 @@ export class Client {
   }
 }
 
-/** What a server made of a report: taken, as the outcome or as evidence; later; or refused for ever. */
-function taking(e: unknown): "taken" | "later" | "refused" {
+/**
+ * What a server made of a report of a flight: taken, as the outcome or as evidence; later; or refused for good. An answer that is
+ * not about this flight, or that no report gets, belongs to another request.
+ * @internal
+ */
+export function taking(e: unknown, flightId: string): "taken" | "later" | "refused" {
+  if (!(e instanceof FlightdError) || e.flightId !== flightId) return "later";
   if (e instanceof Fenced) return "taken";
-  if (e instanceof FlightdError && ABOUT_THE_WAY.includes(e.code)) return "later"; // the outcome is as good as before
-  if (e instanceof Unavailable || !(e instanceof FlightdError) || e.problem["retryable"]) return "later";
-  return "refused";
+  return REPORT_REFUSED.includes(e.code) ? "refused" : "later";
 }
 
 /** The id that a key has everywhere and for ever. */
@@ -1381,6 +1437,16 @@ class Spool {
   constructor(folder: string, log: (message: string) => void) {
     this.folder = folder && path.resolve(folder); // also where the process moves to another directory
     this.log = log;
+    void this.removeLeftovers().catch(() => undefined);
+  }
+
+  /** Removes what processes have left that were killed while they wrote a report. */
+  private async removeLeftovers(): Promise<void> {
+    for (const name of this.folder ? await fs.readdir(this.folder) : []) {
+      const file = path.join(this.folder, name);
+      const written = name.startsWith("new-") && await fs.lstat(file).catch(() => undefined); // another process may be faster
+      if (written && Date.now() - written.mtimeMs > LEFTOVER_MS) await fs.rm(file).catch(() => undefined);
+    }
   }
 
   async names(): Promise<string[]> { return [...this.inMemory(), ...await this.onDisk()]; }

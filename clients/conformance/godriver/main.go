@@ -47,6 +47,7 @@ type call struct {
 	Inner            string          `json:"inner"`
 	LeaveBehind      string          `json:"leave_behind"`
 	Twice            bool            `json:"twice"`
+	Again            bool            `json:"again"`
 }
 
 // answer is one line per caller.
@@ -194,7 +195,7 @@ func (one call) handler(c *client.Client) effect.Handler {
 			return effect.Answer{}, errors.New("before the effect")
 		}
 		answer, err := one.perform(ctx, at)
-		if err == nil && one.Twice {
+		if err == nil && one.Twice || err != nil && one.Again {
 			answer, err = one.perform(ctx, at)
 		}
 		if err == nil && one.Inner != "" {
