@@ -22,6 +22,8 @@ type attempt struct {
 	open  *flight.Open
 	sent  clock.Moment // when the Open was first sent
 	reply flight.Reply
+
+	watching sync.WaitGroup
 }
 
 // answer is what the runner needs of an attempt that was opened, or is to be looked up: about is that attempt.
@@ -54,10 +56,9 @@ var errCancelled = errors.New("executor: cancellation was requested")
 
 // Watch implements runner.Attempt.
 func (a *attempt) Watch(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
-	var watching sync.WaitGroup
-	watching.Add(1)
+	a.watching.Add(1)
 	timer := time.AfterFunc(cancelWatch, func() {
-		defer watching.Done()
+		defer a.watching.Done()
 		f := a.reply.Flight
 		for seen := f.Version; ; {
 			now, err := a.ex.cfg.Ledger.Wait(ctx, f.ID, seen)
@@ -73,7 +74,7 @@ func (a *attempt) Watch(ctx context.Context, cancel context.CancelCauseFunc) (st
 	})
 	return func() {
 		if !timer.Stop() {
-			watching.Wait() // it ends with ctx
+			a.watching.Wait() // it ends with ctx
 		}
 	}
 }

@@ -164,9 +164,12 @@ func (c *call) leavesOpen(in effect.Call, seen uint32, err error) bool {
 // because says of what the call's end is a consequence: of nobody waiting any more, or of Close, where that is so. An effect
 // that happened is no consequence of either.
 func (c *call) because(err error) error {
-	var unrecorded *effect.Unrecorded
 	cause := context.Cause(c.interest)
-	if err != nil && cause != nil && !errors.As(err, &unrecorded) && (errors.Is(err, context.Canceled) || errors.Is(err, cause)) {
+	if err == nil || cause == nil {
+		return err
+	}
+	var unrecorded *effect.Unrecorded
+	if !errors.As(err, &unrecorded) && (errors.Is(err, context.Canceled) || errors.Is(err, cause)) {
 		return cause
 	}
 	return err

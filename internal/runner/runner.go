@@ -70,18 +70,6 @@ type Answer struct {
 	Resend  clock.Moment  // the end of the time in which the provider surely knows the key; zero: there is no such bound
 }
 
-// startBy reports how long the effect may still be started.
-func (a *Answer) startBy() time.Duration {
-	left := a.Attempt.Trust()
-	if d := a.Policy.AttemptTimeout; d > 0 {
-		left = min(left, a.Sent.Add(d).Left())
-	}
-	if !a.Resend.IsZero() {
-		left = min(left, a.Resend.Left())
-	}
-	return left
-}
-
 // Runner runs effects once. Its methods may be called at once from many goroutines.
 type Runner struct {
 	transport Transport
@@ -150,7 +138,7 @@ func (r *Runner) spawn(f func()) {
 		return
 	default:
 	}
-	go func() {
+	go func(f func()) {
 		for {
 			f()
 			if r.waiting.Add(1) > mostIdle {
@@ -164,7 +152,7 @@ func (r *Runner) spawn(f func()) {
 				return
 			}
 		}
-	}()
+	}(f)
 }
 
 // run tells everybody who waits for the call how it ended.
@@ -192,7 +180,8 @@ func (r *Runner) open(c *call, h effect.Handler) (effect.Result, error) {
 			a, err = r.lookUp(c, a)
 		}
 		if err == nil && a.Decision == Proceed {
-			a, err = r.act(c, a, h)
+			opened := a // its handler may ask it for longer than this round lasts
+			a, err = r.act(c, &opened, h)
 		}
 		switch {
 		case err != nil || a.Decision == Done:
@@ -219,8 +208,8 @@ func (r *Runner) open(c *call, h effect.Handler) (effect.Result, error) {
 
 // act performs the effect of an open attempt, and reports it. An attempt that may not start any more says so, and leaves no
 // doubt.
-func (r *Runner) act(c *call, a Answer, h effect.Handler) (Answer, error) {
-	if err := mayStart(r.Draining, &a); err != nil {
+func (r *Runner) act(c *call, a *Answer, h effect.Handler) (Answer, error) {
+	if err := mayStart(r.Draining, a); err != nil {
 		answer, failed := a.Attempt.Report(c.values, End{Outcome: flight.NotDone, NotStarted: true, Err: err})
 		if r.Draining.Err() != nil {
 			return Answer{}, effect.ErrClosed
@@ -229,7 +218,7 @@ func (r *Runner) act(c *call, a Answer, h effect.Handler) (Answer, error) {
 	}
 	// From here on the effect may have happened. If the process dies before the report is recorded, the recovery policy decides
 	// what becomes of that.
-	end, late := r.perform(c, &a, h)
+	end, late := r.perform(c, a, h)
 	if late != nil {
 		r.Work.Go(func() {
 			end := <-late
@@ -238,15 +227,18 @@ func (r *Runner) act(c *call, a Answer, h effect.Handler) (Answer, error) {
 		})
 	}
 	answer, err := a.Attempt.Report(c.values, end)
+	if err == nil {
+		if answer.Decision == Unsettled {
+			err = &effect.Unsettled{Key: c.in.Key, Outcome: end.Outcome, Err: end.Err}
+		}
+		return answer, err
+	}
 	var unrecorded *effect.Unrecorded
 	if errors.As(err, &unrecorded) {
 		unrecorded.Result = effect.Result{
 			Key: c.in.Key, FlightID: c.in.Key.FlightID(), Outcome: end.Outcome, Source: effect.Executed, Attempt: a.Spec.Number,
 			Answer: end.Answer, Size: len(end.Answer.Body),
 		}
-	}
-	if err == nil && answer.Decision == Unsettled {
-		err = &effect.Unsettled{Key: c.in.Key, Outcome: end.Outcome, Err: end.Err}
 	}
 	return answer, err
 }
@@ -259,7 +251,7 @@ func mayStart(ctx context.Context, a *Answer) error {
 		return fmt.Errorf("the effect must not be started: %w", context.Cause(ctx))
 	case a.Attempt.Trust() <= 0:
 		return effect.ErrLeaseLost
-	case a.startBy() <= 0:
+	case a.Policy.AttemptTimeout > 0 && a.Sent.Add(a.Policy.AttemptTimeout).Left() <= 0, !a.Resend.IsZero() && a.Resend.Left() <= 0:
 		return errTooLate
 	}
 	return nil
