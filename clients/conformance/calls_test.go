@@ -318,6 +318,19 @@ func answerTooLate(t *trial) {
 	require.False(t, f.Tainted)
 }
 
+// An answer comes when the session that it names has ended, so that its attempt is in doubt. The caller knows that nothing was sent,
+// says so, and opens again only when that was answered: else it would be told of its own doubt.
+func answerAfterItsSession(t *trial) {
+	t.proxy.once(":open", fault{late: 5 * time.Second})
+	t.proxy.once(":abandon", fault{cut: true})
+	t.got(t.driver(ttl(2)).do(t.call()), "executed")
+	f := t.flight()
+	require.Len(t, t.proxy.requests(":open"), 2)
+	require.Len(t, t.charges(), 1)
+	require.Len(t, t.asked(), 1)
+	require.False(t, f.Tainted)
+}
+
 // While an effect is in the air its session is renewed, and each renewal says by a digest what is open under it. Copies of a
 // renewal that come late end nothing: the effect goes on, and nobody acts beside it.
 func lateRenewals(t *trial) {

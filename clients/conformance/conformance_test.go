@@ -21,7 +21,7 @@ func scenarios() []scenario {
 		{"answer-drips", answerDrips}, {"not-done-beside-what-stands", notDoneBesideWhatStands}, {"unknown-is-not-done-again", unknownIsNotDoneAgain},
 		{"resent-in-one-attempt", resentInOneAttempt}, {"redirected", redirected}, {"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
 		{"error-before-effect", errorBeforeEffect}, {"left-behind", leftBehind}, {"time-is-over", timeIsOver}, {"not-done", notDone}, {"busy", busy},
-		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"two-deployments", twoDeployments}, {"nobody-there", nobodyThere}, {"answer-too-late", answerTooLate},
+		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"two-deployments", twoDeployments}, {"nobody-there", nobodyThere}, {"answer-too-late", answerTooLate}, {"answer-after-its-session", answerAfterItsSession},
 		{"late-renewals", lateRenewals}, {"gone-with-its-answer", goneWithItsAnswer}, {"gone-for-longer", goneForLonger},
 		{"killed-in-mid-effect", killedInMidEffect}, {"away-at-the-end", awayAtTheEnd},
 		{"away-for-three-ttls", awayForThreeTTLs}, {"dead-caller-is-held", deadCallerIsHeld},

@@ -86,6 +86,7 @@ _FIRST_REPORT = 2.0  # seconds after which a report that is not answered goes to
 _INSIST = 5  # times that a report is written again where somebody interrupts the program meanwhile
 _REPORT_TRY = 15.0  # seconds that one of its later tries may take: the next server may be well
 _OPEN_LIFE_MS = 30_000  # of ledger time, after which an open opens nothing any more
+_ABANDON_FIRST = 2.0  # for which an abandon is waited for before the key is opened anew
 _PURSUIT = 600.0  # seconds for which an abandon is sent again where no server answers
 _PURSUED = 1000  # of them at most; where there are more, the oldest attempts are left to the end of their sessions
 _LOOK = 30.0  # seconds that a look-up may take where the flight has no time-out
@@ -691,7 +692,7 @@ class Flight:
                 if not expired and (isinstance(e, Unavailable) or self._waited()):
                     raise
                 if not isinstance(e, Busy) or _now().mono - self._nonce.made.mono >= self._window():
-                    self._give_up()
+                    self._give_up(_ABANDON_FIRST)
                 pause = 0.02 * lost
                 if isinstance(e, Busy):  # a server that did not wait knows that it cannot be yet: it is not asked at once
                     pause = min(max(e.retry_after, 0.02), wait - (time.monotonic() - asked))
@@ -717,12 +718,14 @@ class Flight:
             nonce.state = "final"
         return answer, sent
 
-    def _give_up(self) -> None:
-        """Abandons what was asked for and will not be used: nobody else would ever say that nothing was sent."""
+    def _give_up(self, wait: float = 0.0) -> None:
+        """Abandons what was asked for and will not be used: nobody else would ever say that nothing was sent. It waits so
+        long for the first try: who opens the key anew would meet a doubt of its own."""
+        until = time.monotonic() + wait
         for nonce in list(self._nonces.values()):
             if nonce.state == "awaited" and self._process == os.getpid():  # what a fork leaves is its parent's
                 nonce.state = "given up"
-                self._client._pursue(functools.partial(self._abandon, nonce))
+                self._client._pursue(functools.partial(self._abandon, nonce), until)
 
     def _abandon(self, nonce: _Nonce) -> bool:
         """Says that nothing was sent under a nonce, and that nothing will be. False: no server has taken it yet."""
@@ -1181,9 +1184,9 @@ class Client:
         (ms, then), now = self._ledger, _now()
         return ms + int(1000 * max(now.mono - then.mono, now.boot - then.boot))
 
-    def _pursue(self, abandon: Callable[[], bool]) -> None:
+    def _pursue(self, abandon: Callable[[], bool], wait_until: float = 0.0) -> None:
         """Sends an abandon until it is answered, for as long as this process and client live: with its session the attempt
-        would end in doubt. The end of the program waits for the first try alone."""
+        would end in doubt. It waits for the first try until then; the end of the program waits for the first try alone."""
         def begin() -> None:
             if abandon():
                 return
@@ -1195,7 +1198,9 @@ class Client:
             with contextlib.suppress(RuntimeError):
                 threading.Thread(target=self._pursue_all, name="flightd-pursuit", daemon=True).start()
         with contextlib.suppress(RuntimeError):  # the interpreter ends: the attempt ends with its session
-            threading.Thread(target=begin, name="flightd-abandon").start()
+            first = threading.Thread(target=begin, name="flightd-abandon")
+            first.start()
+            first.join(max(0.0, wait_until - time.monotonic()))
 
     def _pursue_all(self) -> None:
         pause = 0.1

@@ -847,7 +847,7 @@ class TestOnce(unittest.TestCase):
 
     def test_nothing_is_abandoned_where_nothing_was_asked(self):
         pursued = []
-        with mock.patch.object(flightd.Client, "_pursue", lambda self, abandon: pursued.append(abandon)):
+        with mock.patch.object(flightd.Client, "_pursue", lambda self, abandon, *_: pursued.append(abandon)):
             address, _ = self.serve([b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 7\r\n\r\n<html/>"])
             away = flightd.Client(address, spool="", patience=0.01)
             self.addCleanup(away.close)
@@ -947,7 +947,7 @@ class TestProtocol(unittest.TestCase):
         self.addCleanup(clock.stop)
         self.client, self.asked, self.pursued = flightd.Client(spool=""), [], []
         self.addCleanup(self.client.close)
-        self.client._ask, self.client._pursue = self.ask, self.pursued.append
+        self.client._ask, self.client._pursue = self.ask, lambda abandon, *_: self.pursued.append(abandon)
 
     def ask(self, method, path, body=None, **more):
         """Answers opens and verdicts with what self.answers holds, and takes everything else."""

@@ -628,7 +628,7 @@ class Scripted extends Client {
 
   constructor() { super(undefined, { spool: "", log: () => undefined }); }
 
-  override pursue(abandon: () => Promise<boolean>): void { this.pursued.push(abandon); }
+  override async pursue(abandon: () => Promise<boolean>): Promise<void> { this.pursued.push(abandon); }
 
   override async ask(_method: string, route: string, body: Body | string | undefined) {
     const verb = route.split(/[/:]/).at(-1) ?? "";

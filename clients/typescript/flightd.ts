@@ -52,6 +52,7 @@ const FIRST_REPORT_MS = 2_000; // after which a report that is not answered goes
 const LOOK_MS = 30_000; // that a look-up may take where the flight has no time-out
 const HUNG_MS = 15_000; // beyond that, after which it is believed to return no more
 const OPEN_LIFE_MS = 30_000; // of ledger time, after which an open opens nothing any more
+const ABANDON_FIRST_MS = 2000; // for which an abandon is waited for before the key is opened anew: else a caller meets its own doubt
 const PURSUIT_MS = 600_000; // for which an abandon is sent again where no server answers
 const PURSUED = 1000; // of them at most; where there are more, the oldest attempts are left to the end of their sessions
 const REPORT_TRY_MS = 15_000; // that one of its later tries may take: the next server may be well
@@ -776,7 +777,7 @@ class Trip<T> {
         }
       }
     } catch (e) {
-      this.giveUp();
+      void this.giveUp();
       throw e;
     }
   }
@@ -812,7 +813,9 @@ class Trip<T> {
         lost = e instanceof Busy ? 0 : lost + 1;
         const expired = e.code === "open_expired" && lost <= 3; // ledger time was estimated wrongly; now it is known
         if (!expired && (e instanceof Unavailable || this.waited)) throw e;
-        if (!(e instanceof Busy) || now().mono - this.nonce.made.mono >= this.window) this.giveUp();
+        if (!(e instanceof Busy) || now().mono - this.nonce.made.mono >= this.window) {
+          await Promise.race([this.giveUp(), sleep(ABANDON_FIRST_MS, undefined, { ref: false })]);
+        }
         // A server that did not wait knows that it cannot be yet: it is not asked at once.
         const pause = e instanceof Busy ? Math.min(Math.max(e.retryAfterMs, 20), wait - (performance.now() - asked)) : 20 * lost;
         if (pause > 0) await until(this.options.signal, sleep(Math.min(pause, 1000), undefined, { signal: this.options.signal }));
@@ -843,12 +846,11 @@ class Trip<T> {
   }
 
   /** Abandons what was asked for and will not be used: nobody else would ever say that nothing was sent. */
-  private giveUp(): void {
-    for (const nonce of this.nonces.values()) {
-      if (nonce.state !== "awaited") continue;
+  private async giveUp(): Promise<void> {
+    await Promise.all([...this.nonces.values()].filter((nonce) => nonce.state === "awaited").map((nonce) => {
       nonce.state = "given up";
-      this.client.pursue(() => this.abandon(nonce));
-    }
+      return this.client.pursue(() => this.abandon(nonce));
+    }));
   }
 
   /** Says that nothing was sent under a nonce, and that nothing will be. False: no server has taken it yet. */
@@ -867,7 +869,7 @@ class Trip<T> {
   async answerFor(attempt: Json): Promise<void> {
     const nonce = this.nonces.get(attempt["nonce"]);
     const due = dueFor(nonce?.state ?? "unknown");
-    if (due === "abandon" && nonce) this.client.pursue(() => this.abandon(nonce));
+    if (due === "abandon" && nonce) void this.client.pursue(() => this.abandon(nonce));
     if (due !== "report") return;
     const report = { fencing_token: attempt["fencing_token"], key: attempt["key"], outcome: "unknown",
       error: "its caller knows nothing of it any more" };
@@ -1245,16 +1247,14 @@ export class Client {
 
   /**
    * Sends an abandon until it is answered, for as long as the program and this client live: with its session the attempt
-   * would end in doubt. The end of the program waits for the first try alone.
+   * would end in doubt. It waits for the first try alone, and so does the end of the program.
    * @internal
    */
-  pursue(abandon: () => Promise<boolean>): void {
-    void abandon().then((taken) => {
-      if (taken) return;
-      this.abandons.push({ until: performance.now() + PURSUIT_MS, abandon });
-      if (this.abandons.length > PURSUED) this.abandons.shift();
-      if (!this.pursuing) void this.pursueAll();
-    });
+  async pursue(abandon: () => Promise<boolean>): Promise<void> {
+    if (await abandon()) return;
+    this.abandons.push({ until: performance.now() + PURSUIT_MS, abandon });
+    if (this.abandons.length > PURSUED) this.abandons.shift();
+    if (!this.pursuing) void this.pursueAll();
   }
 
   private async pursueAll(): Promise<void> {
