@@ -321,8 +321,20 @@ func answerTooLate(t *trial) {
 // An answer comes when the session that it names has ended, so that its attempt is in doubt. The caller knows that nothing was sent,
 // says so, and opens again only when that was answered: else it would be told of its own doubt.
 func answerAfterItsSession(t *trial) {
-	t.proxy.once(":open", fault{late: 5 * time.Second})
-	t.proxy.once(":abandon", fault{cut: true})
+	opens, abandons := 0, 0
+	t.proxy.always(func(path string) fault {
+		switch {
+		case strings.HasSuffix(path, ":open"):
+			if opens++; opens == 1 {
+				return fault{late: 5 * time.Second}
+			}
+		case strings.HasSuffix(path, ":abandon"):
+			if abandons++; abandons < 4 {
+				return fault{cut: true}
+			}
+		}
+		return fault{}
+	})
 	t.got(t.driver(ttl(2)).do(t.call()), "executed")
 	f := t.flight()
 	require.Len(t, t.proxy.requests(":open"), 2)
