@@ -64,11 +64,7 @@ func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenA
 	if r.Nonce == "" {
 		r.Nonce, r.NotAfter = newNonce(), c.ledger.notAfter()
 	}
-	resp, err := c.ask(ctx, request{
-		method: http.MethodPost, path: "/v1/flights:open", body: r.AppendJSON(nil), key: key,
-		has: flightAnswer(key), nonce: r.Nonce, timeout: wire.Wait(r.WaitMS) + defaultTry,
-	})
-	return c.openAnswer(key, resp, err)
+	return c.open(ctx, key, "/v1/flights:open", r.AppendJSON(nil), r.Nonce, r.WaitMS)
 }
 
 // Verdict brings what a look-up found out. It is answered like Open, and its nonce is not that of the open before.
@@ -76,31 +72,25 @@ func (c *Client) Verdict(ctx context.Context, key flight.Key, r VerdictRequest) 
 	if r.Nonce == "" {
 		r.Nonce, r.NotAfter = newNonce(), c.ledger.notAfter()
 	}
-	resp, err := c.ask(ctx, request{
-		method: http.MethodPost, path: flightPath(key.FlightID(), "/verdict"), body: r.AppendJSON(nil), key: key,
-		has: flightAnswer(key), nonce: r.Nonce, timeout: wire.Wait(r.WaitMS) + defaultTry,
-	})
-	return c.openAnswer(key, resp, err)
+	return c.open(ctx, key, flightPath(key.FlightID(), "/verdict"), r.AppendJSON(nil), r.Nonce, r.WaitMS)
 }
 
-// openAnswer reads the answer to an open. A flight that ended badly is an answer, too. One about another flight is none:
-// something between has mixed it up, and whoever believed it would act without an attempt.
-func (c *Client) openAnswer(key flight.Key, resp response, err error) (OpenAnswer, error) {
+// open sends an open or a verdict and reads its answer. The failure of a flight is an answer, too. An answer about another
+// flight is none: a caller that believed it would act without an attempt.
+func (c *Client) open(ctx context.Context, key flight.Key, path string, body []byte, nonce string, waitMS *int64) (OpenAnswer, error) {
+	resp, err := c.ask(ctx, request{
+		method: http.MethodPost, path: path, body: body, key: key,
+		has: flightAnswer(key), nonce: nonce, timeout: wire.Wait(waitMS) + defaultTry,
+	})
+	var a *wire.OpenAnswer
 	if p := problemOf(err); p != nil && p.Code == wire.FlightFailed && p.Flight != nil {
-		a := wire.OpenAnswer{Decision: wire.DecisionReplay, FlightID: p.Flight.ID, Flight: p.Flight}
-		return openAnswerOf(key, resp, &a)
-	}
-	a, err := decode[wire.OpenAnswer](resp, err)
-	if err != nil {
+		a = &wire.OpenAnswer{Decision: wire.DecisionReplay, FlightID: p.Flight.ID, Flight: p.Flight}
+	} else if a, err = decode[wire.OpenAnswer](resp, err); err != nil {
 		return OpenAnswer{unsure: resp.unsure}, err
 	}
 	if a.Deployment != "" && a.Deployment != c.deployment {
 		return OpenAnswer{unsure: true}, &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("an answer of another deployment: %s", a.Deployment)}
 	}
-	return openAnswerOf(key, resp, a)
-}
-
-func openAnswerOf(key flight.Key, resp response, a *wire.OpenAnswer) (OpenAnswer, error) {
 	about := a.FlightID
 	if a.Flight != nil {
 		about = a.Flight.ID
@@ -117,6 +107,9 @@ func mixedUp(about string) error {
 }
 
 func problemOf(err error) *Problem {
+	if err == nil { // nearly always; what errors.As needs would be made for nothing
+		return nil
+	}
 	var e *Error
 	if !errors.As(err, &e) {
 		return nil
@@ -128,11 +121,9 @@ func problemOf(err error) *Problem {
 // nothing on disk: Record does. Errors: *Error, inside it *Fenced; *Unavailable.
 func (c *Client) Report(ctx context.Context, key flight.Key, r ReportRequest) (*Flight, error) {
 	r.Key = key.String()
-	resp, err := c.ask(ctx, request{
-		method: http.MethodPost, path: flightPath(key.FlightID(), "/report"), body: r.AppendJSON(nil), key: key,
-		has: flightAnswer(key), timeout: reportTry,
-	})
-	return flightOf(key.FlightID(), resp, err)
+	ask := c.reportRequest(key, r.AppendJSON(nil))
+	ask.patience = c.opts.patience
+	return c.bring(ctx, ask)
 }
 
 // flightOf reads an answer that is that flight. Others name it, too: one to an open, which is no answer to a report.
@@ -238,23 +229,23 @@ type Query struct {
 
 // List reads one page of flights, without the bodies of their receipts.
 func (c *Client) List(ctx context.Context, q Query) (*FlightPage, error) {
+	path := withQuery("/v1/flights", "state", strings.Join(q.States, ","), "action", q.Action, "key_prefix", q.KeyPrefix,
+		"since", q.Since.String(), "limit", strconv.Itoa(q.Limit), "cursor", q.Cursor)
+	return decode[FlightPage](c.ask(ctx, request{method: http.MethodGet, path: path, everywhere: q.AllNamespaces}))
+}
+
+// withQuery is a path with those parameters, named and given in turn, that ask for something.
+func withQuery(path string, parameters ...string) string {
 	v := url.Values{}
-	set := func(name, value string) {
-		if value != "" && value != "0" && value != "0s" {
-			v.Set(name, value)
+	for i := 0; i < len(parameters); i += 2 {
+		if value := parameters[i+1]; value != "" && value != "0" && value != "0s" {
+			v.Set(parameters[i], value)
 		}
 	}
-	set("state", strings.Join(q.States, ","))
-	set("action", q.Action)
-	set("key_prefix", q.KeyPrefix)
-	set("since", q.Since.String())
-	set("limit", strconv.Itoa(q.Limit))
-	set("cursor", q.Cursor)
-	path := "/v1/flights"
-	if len(v) > 0 {
-		path += "?" + v.Encode()
+	if len(v) == 0 {
+		return path
 	}
-	return decode[FlightPage](c.ask(ctx, request{method: http.MethodGet, path: path, everywhere: q.AllNamespaces}))
+	return path + "?" + v.Encode()
 }
 
 // ReceiptBody is the body of a receipt as it was reported, byte for byte.
@@ -274,32 +265,36 @@ func (c *Client) Receipt(ctx context.Context, id flight.ID) (*ReceiptBody, error
 		return nil, err
 	}
 	size, _ := strconv.Atoi(resp.header.Get(wire.HeaderReceiptSize)) // see isReceipt
+	externalID := resp.header.Get(wire.HeaderExternalID)
+	if text, err := url.PathUnescape(externalID); err == nil {
+		externalID = text
+	}
 	return &ReceiptBody{
-		Outcome: resp.header.Get(wire.HeaderReceiptOutcome), ExternalID: externalID(resp.header),
+		Outcome: resp.header.Get(wire.HeaderReceiptOutcome), ExternalID: externalID,
 		ContentType: resp.header.Get("Content-Type"), Data: resp.body, Size: size,
 		Digest: resp.header.Get(wire.HeaderReceiptDigest),
 	}, nil
 }
 
-func externalID(h http.Header) string {
-	value := h.Get(wire.HeaderExternalID)
-	if id, err := url.PathUnescape(value); err == nil {
-		return id
-	}
-	return value
+// InputBody is the input of a flight as it was first submitted, byte for byte.
+type InputBody struct {
+	ContentType string
+	Data        []byte
+	Digest      string
 }
 
-// History reads what happened to a flight, in order.
-func (c *Client) History(ctx context.Context, id flight.ID) ([]Event, error) {
-	h, err := c.Story(ctx, id)
+// Input reads the exact bytes of a flight's input. *Missing is inside the error where the flight has no input or is not
+// known; where its bytes were erased, or its retention is over, the code is expired.
+func (c *Client) Input(ctx context.Context, id flight.ID) (*InputBody, error) {
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/input"), receipt: id.String()}) // its headers are a receipt's
 	if err != nil {
 		return nil, err
 	}
-	return h.Events, nil
+	return &InputBody{ContentType: resp.header.Get("Content-Type"), Data: resp.body, Digest: resp.header.Get(wire.HeaderReceiptDigest)}, nil
 }
 
-// Story reads what happened to a flight, in order, and what is known of its duplicates.
-func (c *Client) Story(ctx context.Context, id flight.ID) (*History, error) {
+// History reads what happened to a flight, in order, and what is known of its duplicates.
+func (c *Client) History(ctx context.Context, id flight.ID) (*History, error) {
 	return decode[History](c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/events")}))
 }
 
@@ -341,11 +336,7 @@ func (c *Client) Ready(ctx context.Context) (*Ready, error) {
 
 // Version asks which version the server has, and to which deployment it belongs.
 func (c *Client) Version(ctx context.Context) (*Version, error) {
-	return c.version(ctx, 0)
-}
-
-func (c *Client) version(ctx context.Context, tries int) (*Version, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: "/version", has: `"version"`, tries: tries})
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: "/version", has: `"version"`})
 	v, err := decode[Version](resp, err)
 	if err == nil {
 		c.ledger.set(v.LedgerTime, resp.sent) // the header may have been lost on its way

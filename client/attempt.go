@@ -17,7 +17,7 @@ import (
 // Do runs h once for the call's key, or gives the receipt of whoever did. It implements effect.Doer; its errors are
 // those of package effect, of ctx, and *flight.InvalidError. The retries, approvals and delays of a policy are not for
 // callers who perform effects themselves, and are refused; so the pause that a handler asks for by effect.RetryAfter delays
-// nothing, and is found by effect.AskedPause in the *Unsettled. Its story stands in package runner.
+// nothing, and is found by effect.AskedPause in the *Unsettled. Package runner has the steps of a call.
 func (c *Client) Do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
 	p, input := &call.Submission.Policy, &call.Submission.Input
 	switch {
@@ -98,7 +98,7 @@ func (o *opening) ask(ctx context.Context) (OpenAnswer, error) {
 		}
 		// A server that did not wait knows that it cannot be yet: a settle delay is not over, say. It is not asked at once.
 		left := time.Duration(wait)*time.Millisecond - time.Since(asked.Time)
-		if left > 0 && !sleep(ctx, min(max(busy.RetryAfter, firstPause), longPause, left)) {
+		if left > 0 && !clock.Sleep(ctx, min(max(busy.RetryAfter, firstPause), longPause, left)) {
 			return answer, &endedError{context.Cause(ctx), err}
 		}
 		if isFinal(&answer, err, !o.asked) || time.Since(o.first.Time) > o.window() {
@@ -117,9 +117,9 @@ func (o *opening) answered(ctx context.Context, a *OpenAnswer, err error) (runne
 	if err == nil {
 		switch a.Decision {
 		case wire.DecisionProceed:
-			return o.right(runner.Proceed, a), nil
+			return o.granted(runner.Proceed, a), nil
 		case wire.DecisionVerify:
-			return o.right(runner.Look, a), nil
+			return o.granted(runner.Look, a), nil
 		case wire.DecisionReplay:
 			o.become(phaseUnknown)
 			result, err := resultOf(a.Flight)
@@ -127,10 +127,11 @@ func (o *opening) answered(ctx context.Context, a *OpenAnswer, err error) (runne
 		}
 		err = fmt.Errorf("client: the server decided %q, which this client does not know", a.Decision)
 	}
+	var abandoned <-chan struct{}
 	if isFinal(a, err, !o.asked) {
 		o.giveUp()
 	} else {
-		o.client.abandon(context.WithoutCancel(ctx), o)
+		abandoned = o.client.abandon(context.WithoutCancel(ctx), o)
 	}
 	var busy *effect.Busy
 	var lost *effect.LeaseLost
@@ -140,21 +141,21 @@ func (o *opening) answered(ctx context.Context, a *OpenAnswer, err error) (runne
 		if o.session != nil {
 			o.session.lose()
 		}
-		return runner.Answer{Decision: runner.Again, Setback: errors.Join(effect.ErrLeaseLost, err)}, nil
+		return openAgain(ctx, abandoned, errors.Join(effect.ErrLeaseLost, err)), nil
 	case errors.As(err, &busy) && !o.over():
-		return runner.Answer{Decision: runner.Again}, nil
+		return openAgain(ctx, abandoned, nil), nil
 	case errors.As(err, &fenced), CodeOf(err) == wire.OpenExpired:
-		return runner.Answer{Decision: runner.Again, Setback: err}, nil
+		return openAgain(ctx, abandoned, err), nil
 	}
 	return runner.Answer{}, err
 }
 
-// right is what the runner needs of an attempt that was opened, or is to be looked up.
-func (o *opening) right(d runner.Decision, a *OpenAnswer) runner.Answer {
+// granted is the runner's answer where there is something to do: an attempt was opened, or is to be looked up.
+func (o *opening) granted(d runner.Decision, a *OpenAnswer) runner.Answer {
 	o.client.sessions.adopt(a, o)
 	o.number, o.token, o.probe = a.Attempt, a.FencingToken, a.Probe
 	out := runner.Answer{Decision: d, Attempt: o, Policy: o.call.Submission.Policy, Sent: o.first}
-	if a.PolicyDiffers && a.Policy != nil { // the first caller's stands
+	if a.PolicyDiffers && a.Policy != nil { // the first caller's policy holds
 		if p, bad := a.Policy.Flight(); bad == nil {
 			out.Policy = p
 		}
@@ -274,8 +275,7 @@ func (o *opening) Verify(ctx context.Context, verb flight.Verb, found effect.Ans
 func (o *opening) Report(ctx context.Context, end runner.End) (runner.Answer, error) {
 	c := o.client
 	if end.NotStarted {
-		c.abandon(ctx, o)
-		return runner.Answer{Decision: runner.Again, Setback: end.Err}, nil
+		return openAgain(c.runner.Draining, c.abandon(ctx, o), end.Err), nil
 	}
 	r := ReportRequest{FencingToken: o.token, Outcome: end.Outcome.String()}
 	if end.Err != nil {

@@ -122,10 +122,8 @@ func (c *Client) Close(ctx context.Context) error {
 // background runs f as work that Close waits for, unless Close has begun.
 func (c *Client) background(f func()) {
 	if c.runner.Work.Enter() {
-		go func() {
-			defer c.runner.Work.Leave()
-			f()
-		}()
+		c.runner.Work.Go(f)
+		c.runner.Work.Leave()
 	}
 }
 

@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -180,7 +181,7 @@ func (c *Client) appendRequest(b []byte, l *link, r *request) ([]byte, error) {
 	b = append(append(append(b, l.base...), r.path...), " HTTP/1.1\r\nHost: "...)
 	b = append(append(b, l.host...), "\r\nUser-Agent: flightd-go\r\n"...)
 	if r.body != nil {
-		b = append(append(append(b, "Content-Type: "...), r.contentType()...), "\r\nContent-Length: "...)
+		b = append(append(append(b, "Content-Type: "...), cmp.Or(r.kind, wire.TypeJSON)...), "\r\nContent-Length: "...)
 		b = append(strconv.AppendInt(b, int64(len(r.body)), 10), "\r\n"...)
 	}
 	for _, h := range c.headers(r) {
@@ -214,9 +215,12 @@ func (c *conn) answer(r *request, resp *response) (keep bool, err error) {
 	}
 	resp.status, resp.time = status, ledger
 	if status >= 300 || r.receipt != "" {
-		if resp.header, err = readHeader(head); err != nil {
+		_, fields, _ := bytes.Cut(head, []byte("\r\n"))
+		header, err := textproto.NewReader(bufio.NewReader(bytes.NewReader(fields))).ReadMIMEHeader()
+		if err != nil {
 			return false, err
 		}
+		resp.header = http.Header(header)
 	}
 	if _, err := c.read.Discard(len(head)); err != nil {
 		return false, err
@@ -275,12 +279,6 @@ func parseHead(head []byte) (status, length int, ledger int64, plain bool) {
 		}
 	}
 	return status, length, ledger, length >= 0 || status == http.StatusNotModified
-}
-
-func readHeader(head []byte) (http.Header, error) {
-	_, fields, _ := bytes.Cut(head, []byte("\r\n"))
-	h, err := textproto.NewReader(bufio.NewReader(bytes.NewReader(fields))).ReadMIMEHeader()
-	return http.Header(h), err
 }
 
 // slowAnswer reads any answer that HTTP/1.1 allows.

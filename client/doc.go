@@ -4,7 +4,7 @@
 // the other methods are the single requests, for tools. A Client holds one session for all its attempts, renews it,
 // and trusts it no longer than the server allowed, counted from when it asked. It speaks to one deployment as long as it lives.
 //
-// The story of a call stands in package runner; attempt.go is its transport over HTTP.
+// Package runner has the steps of a call; attempt.go is its transport over HTTP.
 //
 // # Nonces
 //

@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/flightd/flightd/effect"
@@ -69,9 +70,8 @@ func (e *Error) Unwrap() error { return e.class }
 
 // CodeOf gives the server's code for an error of a Client; empty where no server said it.
 func CodeOf(err error) Code {
-	var e *Error
-	if errors.As(err, &e) {
-		return e.Problem.Code
+	if p := problemOf(err); p != nil {
+		return p.Code
 	}
 	return ""
 }
@@ -89,7 +89,7 @@ func problem(p Problem, key flight.Key) *Error {
 	case wire.Conflict:
 		c := &effect.Conflict{Key: key}
 		for _, f := range p.Errors {
-			c.Fields = append(c.Fields, trimInput(f.Pointer))
+			c.Fields = append(c.Fields, strings.TrimPrefix(f.Pointer, "/input")) // a pointer into the request, made one into its input
 		}
 		e.class = c
 	case wire.InFlight:
@@ -130,13 +130,4 @@ func about(p *Problem) string {
 		return p.Flight.ID
 	}
 	return p.FlightID
-}
-
-// trimInput makes a pointer into the request one into its input.
-func trimInput(pointer string) string {
-	const prefix = "/input"
-	if len(pointer) >= len(prefix) && pointer[:len(prefix)] == prefix {
-		return pointer[len(prefix):]
-	}
-	return pointer
 }

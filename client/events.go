@@ -9,11 +9,11 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -32,22 +32,8 @@ type EventQuery struct {
 }
 
 func (q *EventQuery) path(count string, after string) string {
-	v := url.Values{}
-	set := func(name, value string) {
-		if value != "" && value != "0" && value != "0s" {
-			v.Set(name, value)
-		}
-	}
-	set("after", after)
-	set(count, strconv.Itoa(q.Last))
-	set("since", q.Since.String())
-	set("action", q.Action)
-	set("key_prefix", q.KeyPrefix)
-	set("kind", strings.Join(q.Kinds, ","))
-	if len(v) == 0 {
-		return "/v1/events"
-	}
-	return "/v1/events?" + v.Encode()
+	return withQuery("/v1/events", "after", after, count, strconv.Itoa(q.Last), "since", q.Since.String(), "action", q.Action,
+		"key_prefix", q.KeyPrefix, "kind", strings.Join(q.Kinds, ","))
 }
 
 // EventPage reads events that there are already: those behind After, else the last ones. With Last about as many, else
@@ -73,14 +59,13 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, erro
 			server := c.best.Load()
 			came := t.came
 			err := t.follow(ctx, c.servers[server])
-			var e *Error
-			switch {
+			switch p := problemOf(err); {
 			case errors.Is(err, errEnough):
 				return
 			case ctx.Err() != nil:
 				yield(Event{}, context.Cause(ctx))
 				return
-			case errors.As(err, &e) && e.Problem.Status < 500 && e.Problem.Status != http.StatusTooManyRequests:
+			case p != nil && p.Status < 500 && p.Status != http.StatusTooManyRequests:
 				yield(Event{}, err)
 				return
 			}
@@ -91,7 +76,7 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, erro
 				q.Lost(err)
 			}
 			c.best.CompareAndSwap(server, (server+1)%uint32(len(c.servers)))
-			sleep(ctx, pause)
+			clock.Sleep(ctx, pause)
 		}
 	}
 }

@@ -148,7 +148,7 @@ func TestEventPages(t *testing.T) {
 	page, err = c.EventPage(t.Context(), client.EventQuery{After: page.Next}, 20*time.Second)
 	require.NoError(t, err)
 	require.Equal(t, "default/charge/9", page.Events[0].Key)
-	story, err := c.Story(t.Context(), flight.MustKey("default/charge/9").FlightID())
+	story, err := c.History(t.Context(), flight.MustKey("default/charge/9").FlightID())
 	require.NoError(t, err)
 	require.Len(t, story.Events, 1)
 	require.Nil(t, story.Duplicates)

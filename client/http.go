@@ -2,13 +2,13 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
@@ -45,13 +45,6 @@ type request struct {
 	tries    int           // at most so many; 0: as many as patience allows
 }
 
-func (r *request) contentType() string {
-	if r.kind != "" {
-		return r.kind
-	}
-	return wire.TypeJSON
-}
-
 // response is an answer that was read whole.
 type response struct {
 	status int
@@ -73,10 +66,7 @@ const (
 // ask sends the request until a server answers it. An answer that is a problem comes as *Error. When nobody answers in
 // time the error is *Unavailable, and the request may have been carried out unless nothing was sent.
 func (c *Client) ask(ctx context.Context, r request) (response, error) {
-	patience := r.patience
-	if patience == 0 {
-		patience = c.opts.patience
-	}
+	patience := cmp.Or(r.patience, c.opts.patience)
 	r.trace = effect.Traceparent(ctx)
 	var deadline time.Time // patience begins with the first failure: a good answer may take its time
 	pause := firstPause
@@ -105,13 +95,13 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 		}
 		c.best.CompareAndSwap(server, (server+1)%uint32(len(c.servers)))
 		if wait == 0 {
-			wait = pause/2 + rand.N(pause)
+			wait = clock.Jitter(pause)
 			pause = min(2*pause, longPause)
 		}
 		if try < len(c.servers) {
 			wait = 0 // the next server may know better
 		}
-		if try == r.tries || time.Now().Add(wait).After(deadline) || !sleep(ctx, wait) {
+		if try == r.tries || time.Now().Add(wait).After(deadline) || !clock.Sleep(ctx, wait) {
 			resp.unsure = unsure
 			return resp, unavailable(ctx, err)
 		}
@@ -120,21 +110,20 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 
 // again says whether a failed try is worth another one, and after how long, where the server said so.
 func again(err error) (wait time.Duration, yes bool) {
-	var e *Error
-	switch {
+	switch p := problemOf(err); {
 	case err == nil:
 		return 0, false
-	case !errors.As(err, &e):
+	case p == nil:
 		return 0, true
-	case e.Problem.Status < 500 && e.Problem.Status != http.StatusTooManyRequests:
+	case p.Status < 500 && p.Status != http.StatusTooManyRequests:
 		return 0, false
+	default:
+		return min(time.Duration(p.RetryAfterMS)*time.Millisecond, longestHint), true
 	}
-	hint := time.Duration(e.Problem.RetryAfterMS) * time.Millisecond
-	return min(hint, longestHint), true
 }
 
-// turnedAway reports whether a request was not let in: what is there is not flightd, or does not know who asks. Nothing of it
-// was carried out, and the next server may do it.
+// turnedAway reports whether a request was not let in: the answer is not flightd's, or flightd rejected the credentials or the
+// deployment. Nothing of the request was carried out, and the next server may do it.
 func turnedAway(err error) bool {
 	switch p := problemOf(err); {
 	case p == nil:
@@ -142,56 +131,31 @@ func turnedAway(err error) bool {
 	case p.Code == wire.Internal:
 		return p.Status < http.StatusInternalServerError // flightd itself says so with a 500
 	default:
-		return aboutTheWay(p.Code)
+		return p.Code == wire.Unauthenticated || p.Code == wire.Forbidden || p.Code == wire.WrongDeployment
 	}
-}
-
-// aboutTheWay reports whether a refusal is about the way to flightd and who comes along it, and not about what was asked.
-func aboutTheWay(code Code) bool {
-	return code == wire.Unauthenticated || code == wire.Forbidden || code == wire.WrongDeployment
 }
 
 // mayHaveArrived reports whether a request that failed so may still be carried out.
 func mayHaveArrived(err error) bool {
-	var e *Error
-	var op *net.OpError
-	if errors.As(err, &e) {
-		return e.Problem.Code == wire.Internal && !turnedAway(err) // the server does not know it either
+	if p := problemOf(err); p != nil {
+		return p.Code == wire.Internal && !turnedAway(err) // the server does not know it either
 	}
+	var op *net.OpError
 	return !(errors.As(err, &op) && op.Op == "dial")
 }
 
 func unavailable(ctx context.Context, err error) error {
-	var e *Error
 	if ctx.Err() != nil {
 		err = &endedError{context.Cause(ctx), err}
-	} else if errors.As(err, &e) {
+	} else if problemOf(err) != nil {
 		return err
 	}
 	return &effect.Unavailable{Code: "unreachable", Cause: err}
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // try sends the request once.
 func (c *Client) try(ctx context.Context, server int, r *request) (response, error) {
-	timeout := r.timeout
-	if timeout == 0 {
-		timeout = defaultTry
-	}
-	resp, err := c.carry(ctx, server, r, timeout)
+	resp, err := c.carry(ctx, server, r, cmp.Or(r.timeout, defaultTry))
 	if errors.Is(err, errHeader) {
 		return resp, &Error{Problem: Problem{Code: wire.InputInvalid, Status: http.StatusBadRequest, Detail: err.Error()}}
 	}
@@ -221,11 +185,24 @@ func (r *request) answered(body []byte) bool {
 	return wire.DecodeAnswer(body, &a) == nil && (a.Nonce == r.nonce || a.Decision == wire.DecisionReplay)
 }
 
+// carry goes over the server's link, or, where it has none, through net/http.
 func (c *Client) carry(ctx context.Context, server int, r *request, timeout time.Duration) (response, error) {
 	if l := c.links[server]; l != nil {
 		return l.do(ctx, c, r, timeout)
 	}
-	resp, err := c.carryFar(ctx, server, r, timeout)
+	bounded, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	req, err := c.httpRequest(bounded, c.servers[server], r)
+	if err != nil {
+		return response{}, err
+	}
+	resp := response{sent: clock.Now()}
+	answer, err := c.http.Do(req)
+	if err == nil {
+		defer answer.Body.Close()
+		resp.status, resp.header, resp.time = answer.StatusCode, answer.Header, ledgerTime(answer.Header)
+		resp.body, err = readBody(answer)
+	}
 	if err != nil && ctx.Err() != nil { // net/http gives the cause itself
 		why := errors.New("it was given up")
 		var op *net.OpError
@@ -235,24 +212,6 @@ func (c *Client) carry(ctx context.Context, server int, r *request, timeout time
 		err = &endedError{context.Cause(ctx), why}
 	}
 	return resp, err
-}
-
-// carryFar goes through net/http.
-func (c *Client) carryFar(ctx context.Context, server int, r *request, timeout time.Duration) (response, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	req, err := c.httpRequest(ctx, c.servers[server], r)
-	if err != nil {
-		return response{}, err
-	}
-	sent := clock.Now()
-	answer, err := c.http.Do(req)
-	if err != nil {
-		return response{}, err
-	}
-	defer answer.Body.Close()
-	body, err := readBody(answer)
-	return response{status: answer.StatusCode, header: answer.Header, body: body, sent: sent, time: ledgerTime(answer.Header)}, err
 }
 
 // ledgerTime is what an answer says of the ledger's time.
@@ -298,7 +257,7 @@ func (c *Client) httpRequest(ctx context.Context, server string, r *request) (*h
 	}
 	req.GetBody = nil // nobody sends this again but ask
 	if r.body != nil {
-		req.Header.Set("Content-Type", r.contentType())
+		req.Header.Set("Content-Type", cmp.Or(r.kind, wire.TypeJSON))
 	}
 	req.Header.Set("User-Agent", "flightd-go")
 	for _, h := range c.headers(r) {
@@ -326,8 +285,15 @@ func readBody(answer *http.Response) ([]byte, error) {
 // refusal reads a problem document. What is none comes from something in between, a proxy perhaps, which cannot say what
 // became of the request: where it says that there is no server, there is none.
 func refusal(resp *response, key flight.Key) error {
-	var p Problem
-	if !isProblem(resp.body) || json.Unmarshal(resp.body, &p) != nil {
+	var said struct {
+		Problem
+		Retryable *bool `json:"retryable"` // no problem document but flightd's has it
+	}
+	err := json.Unmarshal(resp.body, &said)
+	p := said.Problem
+	if err == nil && p.Code != "" && said.Retryable != nil {
+		p.Retryable = *said.Retryable
+	} else {
 		if resp.status >= http.StatusInternalServerError || resp.status == http.StatusRequestTimeout {
 			return &effect.Unavailable{Code: "unreachable", Cause: errors.New(stranger(resp))}
 		}
@@ -355,15 +321,6 @@ func isReceipt(resp *response, flightID string) bool {
 	digest, ok := wire.ParseDigest(resp.header.Get(wire.HeaderReceiptDigest))
 	size, err := strconv.Atoi(resp.header.Get(wire.HeaderReceiptSize))
 	return ok && err == nil && resp.header.Get(wire.HeaderFlightID) == flightID && (size > len(resp.body) || sha256.Sum256(resp.body) == digest)
-}
-
-// isProblem reports whether this is flightd's own word: others have codes, too, but none of them says retryable.
-func isProblem(body []byte) bool {
-	var p struct {
-		Code      string
-		Retryable *bool
-	}
-	return json.Unmarshal(body, &p) == nil && p.Code != "" && p.Retryable != nil
 }
 
 // decode reads an answer leniently: later versions may have added fields.

@@ -1,12 +1,16 @@
 package client
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"net/http"
 	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/runner"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -123,4 +127,72 @@ func isRejected(code Code) bool {
 		return true
 	}
 	return false
+}
+
+const (
+	// abandonTry is how long one try to abandon an open may take, with its repeats.
+	abandonTry = 5 * time.Second
+	// abandonFor is for how long it is tried again and again.
+	abandonFor = 10 * time.Minute
+)
+
+// Abandon says that nothing was sent under the nonce of an open, and that nothing ever will be. It ends the attempt that the
+// nonce has opened, or keeps it from opening one. r.NotAfter is that of the open; the key decides about action and id.
+func (c *Client) Abandon(ctx context.Context, key flight.Key, r AbandonRequest) error {
+	r.Action, r.ID = key.Name(), key.BusinessID()
+	resp, err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/flights:abandon", body: r.AppendJSON(nil), key: key, timeout: abandonTry})
+	if err == nil && string(bytes.TrimSpace(resp.body)) != "{}" {
+		err = &effect.Unavailable{Code: "unreachable", Cause: errors.New("an answer to something else than an abandon")}
+	}
+	return err
+}
+
+// tryAbandon asks for the abandon of an open that was given up, for a short while. It answers whether there is nothing more
+// to ask for.
+func (c *Client) tryAbandon(ctx context.Context, o *opening) bool {
+	ctx, cancel := context.WithTimeout(ctx, abandonTry)
+	defer cancel()
+	err := c.Abandon(ctx, o.key, AbandonRequest{Nonce: o.nonce, NotAfter: o.notAfter, Reason: "its caller gave up before the effect started"})
+	return err == nil || isRejected(CodeOf(err))
+}
+
+// giveUp gives up a nonce before its effect has started.
+func (o *opening) giveUp() { o.update(func() { o.phase, o.cancel = phaseGivenUp, nil }) }
+
+// abandon gives up a nonce whose open may be carried out, and abandons that until a server has answered: nobody else would
+// ever say that nothing was sent, and with its session it would end in doubt. The session is renewed meanwhile. Close waits
+// for one more try. values are those of the call that it is for; that call is counted as work, so that this may be. The channel is
+// closed when nobody asks any more.
+//
+// If the process dies before a server has answered, the session ends, and the recovery policy decides.
+func (c *Client) abandon(values context.Context, o *opening) (over <-chan struct{}) {
+	o.update(func() { o.phase, o.cancel, o.busy = phaseGivenUp, nil, true })
+	done := make(chan struct{})
+	c.runner.Work.Go(func() {
+		defer close(done)
+		defer o.update(func() { o.busy = false })
+		pause, until, last := firstPause, time.Now().Add(abandonFor), false
+		for !c.tryAbandon(values, o) && !last && time.Now().Before(until) {
+			last = !clock.Sleep(c.runner.Draining, pause)
+			pause = min(2*pause, 2*time.Second)
+		}
+	})
+	return done
+}
+
+// abandonFirst is how long an abandon is waited for before the key is opened anew.
+const abandonFirst = 2 * time.Second
+
+// openAgain is the answer where the key is to be opened anew. The abandon that is under way, if there is one, goes first: else the
+// caller might meet the doubt of its own attempt.
+func openAgain(ctx context.Context, abandoned <-chan struct{}, setback error) runner.Answer {
+	if abandoned != nil {
+		ctx, cancel := context.WithTimeout(ctx, abandonFirst)
+		defer cancel()
+		select {
+		case <-abandoned:
+		case <-ctx.Done():
+		}
+	}
+	return runner.Answer{Decision: runner.Again, Setback: setback}
 }

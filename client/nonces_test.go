@@ -178,7 +178,7 @@ func TestResendCountsFromTheRequest(t *testing.T) {
 	sent := clock.Now().Add(-time.Minute)
 	ms := int64(90_000)
 	a := &OpenAnswer{OpenAnswer: wire.OpenAnswer{Session: s.id, ResendMS: &ms}, sent: sent}
-	require.Equal(t, sent.Add(90*time.Second), o.right(runner.Proceed, a).Resend)
+	require.Equal(t, sent.Add(90*time.Second), o.granted(runner.Proceed, a).Resend)
 	a.ResendMS = nil
-	require.True(t, o.right(runner.Proceed, a).Resend.IsZero(), "no bound")
+	require.True(t, o.granted(runner.Proceed, a).Resend.IsZero(), "no bound")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/internal/wire"
 )
 
@@ -106,8 +107,8 @@ const (
 	refused               // it can never be taken
 )
 
-// verdictOn reads the answer to a report. Only what flightd's own route for reports can answer about this very flight is believed
-// to be its last word: else the outcome is as good as before, and is brought again.
+// verdictOn reads the answer to a report. Only an answer that names this flight, with a code of flightd's own route for reports,
+// is final. After any other answer the report is sent again.
 func verdictOn(err error) taking {
 	p := problemOf(err)
 	switch {
@@ -127,8 +128,8 @@ func verdictOn(err error) taking {
 // person to look at.
 func PutAside(u *Unrecorded) bool { return verdictOn(u.Cause) == refused }
 
-// AwaitSpool waits until each report that lay in the spool when the client connected was sent once, or ctx ends. Who asks how
-// a flight stands then is told what is so with the outcomes that wait on this machine's disk.
+// AwaitSpool waits until each report that lay in the spool when the client connected was sent once, or ctx ends. A flight that is
+// read then shows the outcomes that waited on this machine's disk.
 func (c *Client) AwaitSpool(ctx context.Context) {
 	select {
 	case <-c.drained:
@@ -152,15 +153,7 @@ func (c *Client) startDrain() {
 			defer close(c.drained)
 			c.drain(c.runner.Life, first)
 		}()
-		pause := drainEvery
-		for {
-			timer := time.NewTimer(pause)
-			select {
-			case <-c.runner.Draining.Done():
-				timer.Stop()
-				return
-			case <-timer.C:
-			}
+		for pause := drainEvery; clock.Sleep(c.runner.Draining, pause); {
 			names := c.spool.names()
 			if pause = drainEvery; len(names) > 0 && !c.drain(c.runner.Draining, names) {
 				pause = 4 * drainEvery

@@ -39,13 +39,9 @@ func resultOf(f *Flight) (effect.Result, error) {
 		if f.Receipt == nil {
 			return effect.Result{}, &effect.Failed{Key: key, State: state, Cause: f.Cause, Redacted: f.Redacted != nil}
 		}
-		return receiptResult(f, key)
+	default:
+		return effect.Result{}, &effect.Busy{Key: key, State: state}
 	}
-	return effect.Result{}, &effect.Busy{Key: key, State: state}
-}
-
-// receiptResult is the result of a flight that has a receipt.
-func receiptResult(f *Flight, key flight.Key) (effect.Result, error) {
 	r := f.Receipt
 	outcome, err := flight.ParseOutcome(r.Outcome)
 	if err != nil {
@@ -56,8 +52,14 @@ func receiptResult(f *Flight, key flight.Key) (effect.Result, error) {
 	if r.Body == nil {
 		body = r.BodyBase64
 	}
+	source := effect.Replayed
+	for s := effect.Executed; s < effect.Replayed; s++ {
+		if s.String() == f.Source {
+			source = s
+		}
+	}
 	result := effect.Result{
-		Key: key, FlightID: key.FlightID(), Outcome: outcome, Source: sourceOf(f.Source), Attempt: r.Attempt,
+		Key: key, FlightID: key.FlightID(), Outcome: outcome, Source: source, Attempt: r.Attempt,
 		Answer: effect.Answer{ExternalID: r.ExternalID, ContentType: r.ContentType, Body: body},
 		Digest: digest, Size: r.Size, Truncated: r.Truncated, At: r.At.Time,
 	}
@@ -65,13 +67,4 @@ func receiptResult(f *Flight, key flight.Key) (effect.Result, error) {
 		return result, &effect.Declined{Result: result}
 	}
 	return result, nil
-}
-
-func sourceOf(word string) effect.Source {
-	for s := effect.Executed; s <= effect.Replayed; s++ {
-		if s.String() == word {
-			return s
-		}
-	}
-	return effect.Replayed
 }

@@ -107,13 +107,13 @@ func (ss *sessions) start(ctx context.Context) (*session, error) {
 
 // adopt lets the attempt be held by the session that an answer names, whichever session the open named: that is the one
 // that keeps it.
-func (ss *sessions) adopt(a *OpenAnswer, o *opening) *session {
+func (ss *sessions) adopt(a *OpenAnswer, o *opening) {
 	if o.session != nil && o.session.id == a.Session {
-		return o.session
+		return
 	}
 	o.become(phaseUnknown) // in the table of the other one
 	o.phase = phaseAwaited
-	return ss.add(a.Session, a.sent, a.TrustMS, a.RenewEveryMS, o)
+	ss.add(a.Session, a.sent, a.TrustMS, a.RenewEveryMS, o)
 }
 
 // add begins to renew a session. only is the nonce of the one attempt that it is for; nil: it is for many.

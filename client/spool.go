@@ -33,10 +33,10 @@ type spool struct {
 
 // spooled is what a file holds: this, behind the magic and a checksum.
 type spooled struct {
-	Deployment string          `json:"deployment"`
-	Key        string          `json:"key"`
-	At         time.Time       `json:"at"`
-	Report     json.RawMessage `json:"report"` // the body of the request
+	Deployment string    `json:"deployment"`
+	Key        string    `json:"key"`
+	At         time.Time `json:"at"`
+	Report     []byte    `json:"report"` // the body of the request, byte for byte
 }
 
 // ErrNotKept is inside the cause of *Unrecorded when no disk has the report: it is lost with this process.
@@ -62,23 +62,17 @@ func openSpool(dir string, logger *slog.Logger) (*spool, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("no place for reports that wait: %w", err)
 	}
-	p.removeLeftovers()
-	return p, nil
-}
-
-// removeLeftovers removes files that were begun by processes which died before the file had its name: what they held is not
-// known to be whole, and its process had told nobody that it was kept.
-func (p *spool) removeLeftovers() {
-	entries, _ := os.ReadDir(p.dir)
+	// Files are removed that were begun by processes which died before the file had its name: a report in one is not known to be
+	// whole, and its process had told nobody that it was kept.
+	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		info, err := e.Info()
 		if err == nil && strings.HasPrefix(e.Name(), spoolBegun) && time.Since(info.ModTime()) > leftoverAge {
-			_ = os.Remove(filepath.Join(p.dir, e.Name())) // else the next one that connects tries
+			_ = os.Remove(filepath.Join(dir, e.Name())) // else the next one that connects tries
 		}
 	}
+	return p, nil
 }
-
-func (p *spool) enabled() bool { return p.dir != "" }
 
 // names lists the reports that wait.
 func (p *spool) names() []string { return append(p.inMemory(), p.files()...) }
@@ -95,7 +89,7 @@ func (p *spool) has(name string) bool {
 	p.mu.Lock()
 	held := p.held[name] != nil
 	p.mu.Unlock()
-	if held || !p.enabled() {
+	if held || p.dir == "" {
 		return held
 	}
 	_, err := os.Lstat(filepath.Join(p.dir, name))
@@ -104,7 +98,7 @@ func (p *spool) has(name string) bool {
 
 // files lists the files that hold reports.
 func (p *spool) files() []string {
-	if !p.enabled() {
+	if p.dir == "" {
 		return nil
 	}
 	entries, err := os.ReadDir(p.dir)
@@ -138,7 +132,7 @@ func (p *spool) keep(s *spooled) (name string, err error) {
 	p.busy[name] = struct{}{}
 	p.mu.Unlock()
 	err = errors.New("no spool: the outcome is lost with this process")
-	if p.enabled() {
+	if p.dir != "" {
 		err = p.write(name, data)
 	}
 	if err != nil {
@@ -151,10 +145,7 @@ func (p *spool) keep(s *spooled) (name string, err error) {
 }
 
 func encodeSpooled(s *spooled) ([]byte, error) {
-	body, err := json.Marshal(struct {
-		spooled
-		Report []byte `json:"report"` // as base64: byte for byte
-	}{*s, s.Report})
+	body, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
@@ -167,15 +158,8 @@ func decodeSpooled(b []byte) (*spooled, error) {
 		binary.BigEndian.Uint32(b[len(spoolMagic):]) != crc32.Checksum(b[spoolHead:], crc32.MakeTable(crc32.Castagnoli)) {
 		return nil, errors.New("a report in the spool does not have its checksum")
 	}
-	var s struct {
-		spooled
-		Report []byte `json:"report"`
-	}
-	if err := json.Unmarshal(b[spoolHead:], &s); err != nil {
-		return nil, err
-	}
-	s.spooled.Report = s.Report
-	return &s.spooled, nil
+	s := new(spooled)
+	return s, json.Unmarshal(b[spoolHead:], s)
 }
 
 // write makes the file appear whole or not at all.
@@ -195,12 +179,7 @@ func (p *spool) write(name string, data []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(temp.Name()))
 	}
-	return p.sync()
-}
-
-// sync makes the names in the directory durable.
-func (p *spool) sync() error {
-	dir, err := os.Open(p.dir)
+	dir, err := os.Open(p.dir) // its names must be durable, too
 	if err != nil {
 		return err
 	}

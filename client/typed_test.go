@@ -126,7 +126,7 @@ func TestSingleRequests(t *testing.T) {
 	require.Len(t, page.Flights, 1)
 	history, err := c.History(ctx, key.FlightID())
 	require.NoError(t, err)
-	require.Equal(t, "submitted", history[0].Kind)
+	require.Equal(t, "submitted", history.Events[0].Kind)
 	freed, err := c.Free(ctx, key.FlightID(), f.Version, client.OperatorRequest{Reason: "again"})
 	require.NoError(t, err)
 	require.Equal(t, "absent", freed.State)

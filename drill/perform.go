@@ -280,9 +280,11 @@ func (p *play) gatherFlight(ctx context.Context, c *client.Client, id flight.ID)
 		return err
 	}
 	p.facts.State, p.facts.Overlap = f.State, f.Overlap
-	if p.facts.History, err = c.History(ctx, id); err != nil {
+	history, err := c.History(ctx, id)
+	if err != nil {
 		return err
 	}
+	p.facts.History = history.Events
 	for _, past := range f.Past {
 		if past.Digest != "" {
 			p.facts.Receipts = append(p.facts.Receipts, Outcome{ExternalID: past.ExternalID, Digest: past.Digest})

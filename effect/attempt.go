@@ -88,8 +88,8 @@ func (a *Attempt) Watch() { a.marks.Or(markWatched) }
 // so does the error of a second call that is refused after a first one was not. It is refused, too, when the attempt is
 // over: what a handler left running when it returned starts nothing.
 //
-// Unless the recovery is resend, it is refused after a request through Transport whose outcome is unknown. Of what is sent
-// without Transport only the handler knows the outcome: it must not send again where that is unknown.
+// Unless the recovery is resend, it is refused after a request through Transport whose outcome is unknown. Only the handler
+// knows the outcome of what it sends without Transport: it must not send again where that is unknown.
 func (a *Attempt) Sending() error {
 	a.Watch()
 	if err := a.mayStart(); err != nil {

@@ -17,9 +17,9 @@
 //	any other error, a panic, or    unknown           not_done                       unknown
 //	the end of its goroutine
 //
-// An *Unsettled of another flight, which the handler flew, is such an other error, also where NotDone is inside it; wrap it in
-// NotDone where nothing else was sent. So is the not_done that FromHTTP makes of one request, where another one through
-// Transport, which may have changed something, stands or is still on its way.
+// An *Unsettled of another flight, which the handler ran, counts as "any other error", although NotDone may be inside it: a
+// handler that has sent nothing else wraps it in NotDone. The NotDone that FromHTTP makes of one answer counts so, too, where
+// another request through Transport has changed something, or may have, or is still on its way.
 //
 // From then on Transport and Sending refuse: what a handler left running when it returned starts nothing. Before that they
 // refuse another effect after a request through Transport whose outcome is unknown, unless the recovery is resend: the first one

@@ -24,9 +24,9 @@ type Call struct {
 // What the error means is told by Classify.
 type Handler func(ctx context.Context, at *Attempt) (Answer, error)
 
-// LookUp asks the provider whether an effect happened: flight.Happened with its answer, flight.DidNotHappen, or
-// flight.NoVerb when it could not find out, and then its answer counts for nothing; an error counts as the last. The attempt that it gets is the one in doubt, by its
-// number and idempotency key; its FencingToken is empty through a client.
+// LookUp asks the provider whether an effect happened: it returns flight.Happened with the provider's answer,
+// flight.DidNotHappen, or flight.NoVerb when it could not find out. An error counts as NoVerb. The attempt that it gets is the
+// one in doubt, by its number and idempotency key; its FencingToken is empty through a client.
 type LookUp func(ctx context.Context, at *Attempt) (flight.Verb, Answer, error)
 
 // Answer is what an effect left behind: the external object's id and the body that every duplicate will get.

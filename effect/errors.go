@@ -36,7 +36,7 @@ func textOf(err error, class string) string {
 	return err.Error()
 }
 
-// keptBackError says that this package kept a handler from sending: of what it may have sent before it says nothing.
+// keptBackError says that this package kept a handler from sending. It says nothing of earlier sends.
 type keptBackError struct{ err error }
 
 func (e *keptBackError) Error() string { return e.err.Error() }
@@ -66,8 +66,8 @@ func Classify(err error, at *Attempt) flight.Outcome {
 	return flight.Unknown
 }
 
-// ofAnother reports whether the word is that of another flight, flown by this one's handler: of what this one has sent it
-// says nothing.
+// ofAnother reports whether the NotDone is that of another flight, which this one's handler ran: it says nothing of what this
+// handler has sent.
 func ofAnother(err error, word *notDoneError) bool {
 	var inner *Unsettled
 	var its *notDoneError
@@ -220,6 +220,37 @@ func (e *Unrecorded) Error() string {
 	return fmt.Sprintf("%s: %v", text, e.Cause)
 }
 func (e *Unrecorded) Unwrap() error { return e.Cause }
+
+// LeaseLost says that the caller's session is gone: no effect may be started under it. What was started may finish and
+// is to be reported.
+type LeaseLost struct {
+	Key flight.Key // zero where it is about the session as such
+}
+
+func (e *LeaseLost) Error() string {
+	if e.Key.IsZero() {
+		return "the session is lost"
+	}
+	return fmt.Sprintf("%s: the session is lost", e.Key)
+}
+
+// Unsettled says that the attempt ended without ending the flight: the effect surely did not happen this time, or a
+// resend is allowed. Calling Do again opens the next attempt; no policy of the call's does it by itself.
+type Unsettled struct {
+	Key     flight.Key
+	Outcome flight.Outcome // NotDone, or Unknown under recovery resend
+	Err     error          // what the handler returned
+}
+
+func (e *Unsettled) Error() string { return fmt.Sprintf("%s: %s: %v", e.Key, e.Outcome, e.Err) }
+func (e *Unsettled) Unwrap() error { return e.Err }
+
+// Missing says that there is no such flight: its key was never used, or was freed.
+type Missing struct {
+	ID flight.ID
+}
+
+func (e *Missing) Error() string { return "there is no flight " + e.ID.String() }
 
 // ErrLeaseLost is the cause with which an effect may not be started any more.
 var ErrLeaseLost = errors.New("the lease is lost: the effect must not be started")

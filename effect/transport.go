@@ -137,10 +137,11 @@ func safe(method string) bool {
 	return false
 }
 
-// note notes what became of a request that is not safe. follows: it repeats one that was redirected, and was counted.
+// note notes what became of a request that is not safe. follows says that it follows a redirect of a request that is counted in
+// unsure already.
 func (t *transport) note(started, follows bool, resp *http.Response) {
 	at := t.at
-	if !started { // the one that it follows stays of unknown outcome
+	if !started { // a request that was redirected to it stays of unknown outcome
 		at.standing.Add(-1)
 		return
 	}
@@ -180,8 +181,8 @@ func (b *answerBody) Read(p []byte) (int, error) {
 
 func isRedirect(status int) bool { return status >= 300 && status < 400 }
 
-// outcomeOf says what an answer means. One that came after a redirect of an unsafe request was followed is about another
-// page, unless the request was repeated there and succeeded. Where it is not known what was requested, nothing is safe.
+// outcomeOf says what an answer means. The answer after a redirect of an unsafe request was followed is about another page,
+// unless the request was repeated there and succeeded. A request that is not known counts as unsafe.
 func outcomeOf(resp *http.Response) flight.Outcome {
 	req := resp.Request
 	if req == nil {
@@ -329,9 +330,9 @@ const maxAnswer = 16 << 20
 
 // FromHTTP turns a provider's HTTP answer into a handler's: by the table of flight.HTTPOutcome, with the whole body as
 // the receipt's; more than 16 MiB of it are not read. It reads and closes the body. An answer that could not be read
-// whole is of unknown outcome. So is one that came after a redirect of an unsafe request was followed, unless the request
-// was repeated there (307, 308) and succeeded; a handler that knows its provider may say NotDone itself. The pause that a Retry-After asks for goes with the error. That it was not done is said of this
-// request alone: see Classify.
+// whole is of unknown outcome. So is the answer after a redirect of an unsafe request was followed, unless the request was
+// repeated there (307, 308) and succeeded; a handler that knows its provider may say NotDone itself. The pause that a
+// Retry-After asks for goes with the error. A NotDone speaks of this request alone: see Classify.
 func FromHTTP(resp *http.Response, err error) (Answer, error) {
 	if err != nil {
 		return Answer{}, err

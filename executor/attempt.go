@@ -10,6 +10,7 @@ import (
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/answer"
 	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/crashpoint"
 	"github.com/flightd/flightd/internal/runner"
 	"github.com/flightd/flightd/lease"
 )
@@ -26,7 +27,8 @@ type attempt struct {
 	watching sync.WaitGroup
 }
 
-// answer is what the runner needs of an attempt that was opened, or is to be looked up: about is that attempt.
+// answer is the runner's answer where there is something to do: about is the attempt that was opened or is to be looked up,
+// previous the one that its handler is told of.
 func (a *attempt) answer(d runner.Decision, about, previous *flight.Attempt) (runner.Answer, error) {
 	ex, f := a.ex, a.reply.Flight
 	input, err := ex.writer.Input(&a.call.Submission, f)
@@ -88,7 +90,7 @@ func (a *attempt) Report(_ context.Context, end runner.End) (runner.Answer, erro
 		return runner.Answer{Decision: runner.Again, Setback: end.Err}, nil
 	}
 	ex, f := a.ex, a.reply.Flight
-	ex.cfg.Crash(beforeReport)
+	ex.cfg.Crash(crashpoint.BeforeReport)
 	r := &flight.Report{
 		Key: f.Key, Generation: f.Generation, Token: a.reply.Token, Outcome: end.Outcome, ExternalID: flight.Text(end.Answer.ExternalID),
 	}
@@ -100,26 +102,26 @@ func (a *attempt) Report(_ context.Context, end runner.End) (runner.Answer, erro
 	}
 	// The outcome is on its way into the ledger, and survives this process if it can be written anywhere at all.
 	reply, err := a.report(r)
-	ex.cfg.Crash(afterReport)
+	ex.cfg.Crash(crashpoint.AfterReport)
 	if end.Late {
 		return runner.Answer{}, err
 	}
 	if err != nil {
 		return runner.Answer{}, a.outlast(r, err)
 	}
-	ex.cfg.Crash(beforeRelease)
+	ex.cfg.Crash(crashpoint.BeforeRelease)
 	a.Release()
 	f = reply.Flight
 	switch {
 	case reply.Decision != flight.Accepted && (f == nil || !f.State.Terminal()):
 		return runner.Answer{}, &effect.Fenced{Key: a.call.Key}
 	case reply.Decision != flight.Accepted:
-		return transport{ex}.done(f, a.call, effect.Replayed)
+		return ex.done(f, a.call, effect.Replayed)
 	case end.Outcome.Final() && f.Receipt != nil && f.Receipt.Body.Digest == r.Body.Digest:
 		result, err := ex.writer.Receipt(f, r.Body.Data, effect.Executed) // the bytes are at hand
 		return runner.Answer{Result: result}, err
 	case answer.IsFinal(f):
-		return transport{ex}.done(f, a.call, effect.Executed)
+		return ex.done(f, a.call, effect.Executed)
 	case f.Looking():
 		ex.settle.Remaining(f)
 		return runner.Answer{Decision: runner.Again}, nil
@@ -142,8 +144,8 @@ func (a *attempt) report(r *flight.Report) (flight.Reply, error) {
 const reportHold = 10 * time.Minute
 
 // outlast keeps the session of an effect whose report could not be recorded yet, so that nobody takes it for lost while it
-// is only late. A report that is not in the spool either is brought again and again. It ends with Close: a report that has
-// come nowhere by then is lost with this process, and the recovery policy decides.
+// is only late. A report that is not in the spool either is sent again and again, until Close: a report that is stored nowhere
+// by then is lost with this process, and the recovery policy decides.
 func (a *attempt) outlast(r *flight.Report, why error) error {
 	ex := a.ex
 	unrecorded := &effect.Unrecorded{Cause: why, Where: "its report is on no disk, and is brought again until this process ends"}
@@ -152,7 +154,7 @@ func (a *attempt) outlast(r *flight.Report, why error) error {
 	}
 	ex.runner.Work.Go(func() {
 		defer a.Release()
-		for why != nil && !errors.Is(why, ErrPending) && rest(ex.runner.Life, lastPoll) {
+		for why != nil && !errors.Is(why, ErrPending) && clock.Sleep(ex.runner.Life, lastPoll) {
 			_, why = a.report(r)
 		}
 		ctx, cancel := context.WithTimeout(ex.runner.Draining, reportHold)
@@ -182,7 +184,7 @@ func (a *attempt) Verify(ctx context.Context, verb flight.Verb, found effect.Ans
 	ex.settle.Forget(f.ID)
 	ex.cfg.Events.Note(f.Key, reply.Events)
 	if answer.IsFinal(reply.Flight) {
-		return transport{ex}.done(reply.Flight, a.call, effect.Replayed)
+		return ex.done(reply.Flight, a.call, effect.Replayed)
 	}
 	return runner.Answer{Decision: runner.Again}, nil
 }
@@ -191,7 +193,7 @@ func (a *attempt) Verify(ctx context.Context, verb flight.Verb, found effect.Ans
 func (ex *Executor) insist(ctx context.Context, c flight.Command) (flight.Reply, error) {
 	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
 		reply, err := ex.cfg.Ledger.Propose(ctx, c)
-		if err == nil || !rest(ctx, jitter(pause)) {
+		if err == nil || !clock.Sleep(ctx, clock.Jitter(pause)) {
 			return reply, err
 		}
 	}

@@ -13,8 +13,7 @@
 //	attempt.go    the report and the verdict; abandoning an Open so that it opens nothing later; a report that is pending
 //	sweep.go      the sweeper: it ends the attempts of sessions that have ended, and what is overdue
 //	ports.go      what is needed of the ledger
-//	results.go, events.go
-//	              words and events for logs, metrics and tests
+//	events.go     events, and words for how calls end, for logs, metrics and tests
 //
 // Remote callers, who perform their effects themselves, are served by package remote.
 //

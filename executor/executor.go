@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/answer"
+	"github.com/flightd/flightd/internal/crashpoint"
 	"github.com/flightd/flightd/internal/horizon"
 	"github.com/flightd/flightd/internal/runner"
 	"github.com/flightd/flightd/lease"
@@ -36,7 +38,8 @@ type Config struct {
 	HungAfter time.Duration
 	// Checker looks at sessions whose attempts stand in the way of a call; nil: nobody does.
 	Checker Checker
-	// Crash is called at the named points of no return; nil: nothing happens there.
+	// Crash is called at the named points of no return, of which the package comment says what is true if the process dies
+	// there; nil: nothing happens.
 	Crash func(point string)
 }
 
@@ -48,10 +51,10 @@ func (c Config) withDefaults() (Config, error) {
 		host, _ := os.Hostname()
 		c.Owner = fmt.Sprintf("%s:%d", host, os.Getpid())
 	}
-	setDefault(&c.TTL, lease.DefaultTTL)
-	setDefault(&c.OpenLife, flight.MaxOpenLife/2)
-	setDefault(&c.ReportWait, 10*time.Second)
-	setDefault(&c.HungAfter, flight.PauseBound)
+	c.TTL = cmp.Or(c.TTL, lease.DefaultTTL)
+	c.OpenLife = cmp.Or(c.OpenLife, flight.MaxOpenLife/2)
+	c.ReportWait = cmp.Or(c.ReportWait, 10*time.Second)
+	c.HungAfter = cmp.Or(c.HungAfter, flight.PauseBound)
 	if c.OpenLife > flight.MaxOpenLife {
 		return c, fmt.Errorf("executor: OpenLife %v is longer than the ledger allows (%v)", c.OpenLife, flight.MaxOpenLife)
 	}
@@ -59,12 +62,6 @@ func (c Config) withDefaults() (Config, error) {
 		c.Crash = func(string) {}
 	}
 	return c, nil
-}
-
-func setDefault[T int | time.Duration](d *T, value T) {
-	if *d == 0 {
-		*d = value
-	}
 }
 
 // Executor runs effects once. Its methods may be called at once from many goroutines.
@@ -96,17 +93,18 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	return ex, nil
 }
 
-// Do runs h once for the call's key, or gives the receipt of whoever did. Its story stands in package runner.
-func (ex *Executor) Do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
-	start := time.Now()
-	result, err := ex.do(ctx, call, h)
-	if ex.cfg.Events.Called != nil {
-		ex.cfg.Events.Called(call.Key, resultWord(result, err), time.Since(start))
+// Do runs h once for the call's key, or gives the receipt of whoever did. Package runner has its steps.
+func (ex *Executor) Do(ctx context.Context, call effect.Call, h effect.Handler) (result effect.Result, err error) {
+	if called := ex.cfg.Events.Called; called != nil {
+		start := time.Now()
+		defer func() {
+			word := result.Source.String()
+			if err != nil {
+				word = ErrorWord(err)
+			}
+			called(call.Key, word, time.Since(start))
+		}()
 	}
-	return result, err
-}
-
-func (ex *Executor) do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
 	if err := runner.Check(&call, h); err != nil {
 		return effect.Result{}, err
 	}
@@ -118,23 +116,16 @@ func (ex *Executor) do(ctx context.Context, call effect.Call, h effect.Handler) 
 		return effect.Result{}, answer.Unavailable(call.Key, err)
 	case f == nil:
 	case f.State.Terminal() || answer.Differs(f, &call.Submission):
-		return ex.answer(f, &call, effect.Replayed)
+		a, err := ex.done(f, &call, effect.Replayed)
+		return a.Result, err
 	default:
 		generation = f.Generation
 	}
 	return ex.runner.Do(ctx, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
-		ex.cfg.Crash(beforeSend)
-		defer ex.cfg.Crash(afterEffect)
+		ex.cfg.Crash(crashpoint.BeforeSend)
+		defer ex.cfg.Crash(crashpoint.AfterEffect)
 		return h(ctx, at)
 	}, generation)
-}
-
-// answer turns a flight that is final into what its callers get.
-func (ex *Executor) answer(f *flight.Flight, call *effect.Call, as effect.Source) (effect.Result, error) {
-	if err := ex.writer.Final(f, call.Key, &call.Submission); err != nil {
-		return effect.Result{}, err
-	}
-	return ex.writer.Receipt(f, nil, as)
 }
 
 // Close lets running effects finish and report, as long as ctx lives, and gives up the session. Whoever waits for

@@ -5,13 +5,13 @@ import (
 	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/answer"
 	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/crashpoint"
 	"github.com/flightd/flightd/internal/runner"
 	"github.com/flightd/flightd/lease"
 )
@@ -59,24 +59,35 @@ func (ex transport) Open(ctx context.Context, call *effect.Call, until time.Time
 	case err != nil:
 		return runner.Answer{}, answer.Unavailable(call.Key, err)
 	}
-	switch f := a.reply.Flight; a.reply.Decision {
+	f = a.reply.Flight
+	if d := a.reply.Decision; d != flight.Proceed && d != flight.Look {
+		a.Release()
+	}
+	switch a.reply.Decision {
 	case flight.Proceed:
-		return ex.proceed(a, wanted)
+		if ex.cfg.Events.Opened != nil {
+			ex.cfg.Events.Opened(f.Key, a.reply.Token.Number)
+		}
+		out, err := a.answer(runner.Proceed, f.Newest(), answer.Previous(f))
+		if err == nil && ex.cfg.Events.Claimed != nil {
+			ex.cfg.Events.Claimed(f.Key, time.Since(wanted))
+		}
+		return out, err
 	case flight.Look:
-		if left := ex.settle.Remaining(f); left > 0 && !rest(wait, left) { // by this process's own clock
+		if left := ex.settle.Remaining(f); left > 0 && !clock.Sleep(wait, left) { // by this process's own clock
 			_, _ = a.Report(ctx, runner.End{Outcome: flight.NotDone, NotStarted: true, Err: context.Cause(wait)})
 			return runner.Answer{}, ex.waitEnded(call, f, context.Cause(wait))
 		}
-		return ex.look(a)
+		newest := *f.Newest()
+		return a.answer(runner.Look, &newest, &newest)
 	case flight.Busy:
-		a.Release()
 		ex.check(f)
 		pause := a.reply.Wait
 		if f.Looking() {
 			pause = max(pause, ex.settle.Remaining(f))
 		}
 		if pause <= 0 {
-			pause = jitter(firstPoll)
+			pause = clock.Jitter(firstPoll)
 		}
 		ex.waitChange(wait, f.ID, f.Version, pause)
 		if err := context.Cause(wait); err != nil {
@@ -84,30 +95,29 @@ func (ex transport) Open(ctx context.Context, call *effect.Call, until time.Time
 		}
 		return runner.Answer{Decision: runner.Again, Generation: f.Generation}, nil
 	case flight.Exhausted:
-		a.Release()
 		return runner.Answer{}, &effect.TooMany{Key: call.Key, What: "too many opens of this key were given up lately", RetryAfter: flight.MaxOpenLife}
 	case flight.SessionEnded:
-		a.Release()
 		return runner.Answer{Decision: runner.Again, Setback: errLost}, nil
 	case flight.Fenced, flight.OpenExpired:
-		a.Release()
 		if call.Key.IsStep() {
 			return runner.Answer{}, &effect.Fenced{Key: call.Key}
 		}
 		return runner.Answer{Decision: runner.Again, Setback: errRefused}, nil
-	default:
-		a.Release()
-		return ex.done(f, call, effect.Replayed)
 	}
+	return ex.done(f, call, effect.Replayed)
 }
 
 // done answers with a flight that is final.
-func (ex transport) done(f *flight.Flight, call *effect.Call, as effect.Source) (runner.Answer, error) {
-	result, err := ex.answer(f, call, as)
-	return runner.Answer{Decision: runner.Done, Result: result, Generation: f.Generation}, err
+func (ex *Executor) done(f *flight.Flight, call *effect.Call, as effect.Source) (runner.Answer, error) {
+	a := runner.Answer{Decision: runner.Done, Generation: f.Generation}
+	err := ex.writer.Final(f, call.Key, &call.Submission)
+	if err == nil {
+		a.Result, err = ex.writer.Receipt(f, nil, as)
+	}
+	return a, err
 }
 
-// waitEnded is what a caller gets whose wait for others has ended.
+// waitEnded is the error for a caller whose wait for others has ended.
 func (ex transport) waitEnded(call *effect.Call, f *flight.Flight, err error) error {
 	switch {
 	case errors.Is(err, errPatience):
@@ -134,7 +144,7 @@ func (ex transport) waitTurn(ctx context.Context, call *effect.Call) (*flight.Fl
 	id := call.Key.FlightID()
 	f, err := ex.cfg.Ledger.Flight(id)
 	for err == nil {
-		pause := jitter(lastPoll)
+		pause := clock.Jitter(lastPoll)
 		switch now := ex.cfg.Memory.Now(); {
 		case answer.IsFinal(f), answer.Differs(f, &call.Submission):
 			return f, nil
@@ -192,10 +202,10 @@ func (ex transport) openAttempt(call *effect.Call) (*attempt, error) {
 		return nil, errLost
 	}
 	a := &attempt{Lease: right, ex: ex.Executor, call: call}
-	ex.cfg.Crash(beforeOpen)
+	ex.cfg.Crash(crashpoint.BeforeOpen)
 	claimed := make(chan error, 1)
 	ex.runner.Work.Go(func() { claimed <- right.Claim(ex.asking.Context()) })
-	ex.cfg.Crash(duringOpen)
+	ex.cfg.Crash(crashpoint.DuringOpen)
 	a.open = &flight.Open{
 		Key: call.Key, Submission: call.Submission, Session: right.Session(), Nonce: nonce, Owner: ex.cfg.Owner,
 		NotAfter: ex.cfg.Memory.Now().Add(ex.cfg.OpenLife), StoreEpoch: ex.cfg.Memory.Header().StoreEpoch,
@@ -212,7 +222,7 @@ func (ex transport) openAttempt(call *effect.Call) (*attempt, error) {
 	if a.reply.Decision != flight.Proceed {
 		return a, nil
 	}
-	ex.cfg.Crash(afterOpen)
+	ex.cfg.Crash(crashpoint.AfterOpen)
 	if err = <-claimed; errors.Is(err, lease.ErrHeld) { // by another holder, whose attempt is over: the ledger has said so
 		err = right.Replace(ex.asking.Context())
 	}
@@ -234,7 +244,7 @@ func (ex transport) propose(open *flight.Open) (flight.Reply, error) {
 		reply, err := ex.cfg.Ledger.Propose(ctx, open)
 		switch {
 		case errors.Is(err, ErrAmbiguous):
-			if unknown = err; rest(ctx, jitter(firstPoll)) {
+			if unknown = err; clock.Sleep(ctx, clock.Jitter(firstPoll)) {
 				continue
 			}
 		case err != nil && unknown != nil: // this one was not taken; an earlier one may have been
@@ -246,37 +256,3 @@ func (ex transport) propose(open *flight.Open) (flight.Reply, error) {
 		return reply, err
 	}
 }
-
-// proceed is the answer to an Open that opened an attempt.
-func (ex transport) proceed(a *attempt, wanted time.Time) (runner.Answer, error) {
-	f, number := a.reply.Flight, a.reply.Token.Number
-	if ex.cfg.Events.Opened != nil {
-		ex.cfg.Events.Opened(f.Key, number)
-	}
-	answer, err := a.answer(runner.Proceed, f.Newest(), answer.Previous(f))
-	if err == nil && ex.cfg.Events.Claimed != nil {
-		ex.cfg.Events.Claimed(f.Key, time.Since(wanted))
-	}
-	return answer, err
-}
-
-// look is the answer to an Open that was sent to ask the provider.
-func (ex transport) look(a *attempt) (runner.Answer, error) {
-	newest := *a.reply.Flight.Newest()
-	return a.answer(runner.Look, &newest, &newest)
-}
-
-// rest waits for d, and reports whether ctx still lives then.
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// jitter spreads d, so that parties that were set off together part again.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }

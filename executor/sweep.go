@@ -1,12 +1,15 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/lease"
 )
 
@@ -50,7 +53,7 @@ const (
 
 // NewSweeper makes a sweeper. Run sets it to work.
 func NewSweeper(cfg SweeperConfig) *Sweeper {
-	setDefault(&cfg.Every, 2*time.Second)
+	cfg.Every = cmp.Or(cfg.Every, 2*time.Second)
 	if cfg.Leads == nil {
 		cfg.Leads = func() bool { return true }
 	}
@@ -59,7 +62,12 @@ func NewSweeper(cfg SweeperConfig) *Sweeper {
 
 // Run works until ctx ends. A watch on sessions makes it quick; the timer makes it sure.
 func (s *Sweeper) Run(ctx context.Context) {
-	defer s.close()
+	defer func() {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+		s.work.Wait()
+	}()
 	hint := make(chan struct{}, 1)
 	s.work.Go(func() { s.watch(ctx, hint) })
 	sweep, guard, orphans := time.NewTimer(0), time.NewTimer(0), time.NewTimer(orphansEvery)
@@ -97,13 +105,6 @@ func (s *Sweeper) lead(ctx context.Context, round func(context.Context) error) e
 	return round(ctx)
 }
 
-func (s *Sweeper) close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.work.Wait()
-}
-
 // watch turns ended sessions into hints, and starts over when the watch breaks.
 func (s *Sweeper) watch(ctx context.Context, hint chan<- struct{}) {
 	for ctx.Err() == nil {
@@ -113,28 +114,23 @@ func (s *Sweeper) watch(ctx context.Context, hint chan<- struct{}) {
 			default:
 			}
 		})
-		rest(ctx, s.cfg.Every)
+		clock.Sleep(ctx, s.cfg.Every)
 	}
 }
 
-// Sweep is one round: it ends the attempts of sessions that have ended, and what is overdue.
+// Sweep is one round: it ends what is overdue, and the attempts of sessions that have ended. A session whose effects are in the
+// air in this process is left alone, whatever etcd says of it: this process knows that its holder lives.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	err := s.wakeOverdue(ctx)
 	holders := s.cfg.Sessions.Holders()
 	if len(holders) == 0 {
 		return err
 	}
-	return errors.Join(err, s.endSessions(ctx, holders))
-}
-
-// endSessions proposes the end of those sessions that have ended. Sessions whose effects are in the air in this process are
-// left alone, whatever etcd says of them: this process knows that their holder lives.
-func (s *Sweeper) endSessions(ctx context.Context, holders []flight.Session) error {
-	living, err := s.cfg.Leases.Living(ctx)
-	if err != nil {
-		return err
+	living, unread := s.cfg.Leases.Living(ctx)
+	if unread != nil {
+		return errors.Join(err, unread)
 	}
-	var errs []error
+	errs := []error{err}
 	for _, session := range holders {
 		if s.hasEnded(session, living) && !s.cfg.Leases.InUse(session.ID) {
 			errs = append(errs, s.end(ctx, session, living))
@@ -165,20 +161,15 @@ func (s *Sweeper) end(ctx context.Context, session flight.Session, living lease.
 			return err
 		}
 		for i := range reply.Each {
-			s.tell(&reply.Each[i])
+			f := reply.Each[i].Flight
+			s.cfg.Events.Note(f.Key, reply.Each[i].Events)
+			if a := f.Newest(); a != nil && a.Lost && s.cfg.Events.Recovered != nil {
+				s.cfg.Events.Recovered(f.Key, a.Number, f.State)
+			}
 		}
 		if reply.Decision != flight.Accepted || !reply.More { // refused: it is of another epoch by now, and the next round looks again
 			return nil
 		}
-	}
-}
-
-// tell tells events of one flight whose session has ended.
-func (s *Sweeper) tell(reply *flight.Reply) {
-	f := reply.Flight
-	s.cfg.Events.Note(f.Key, reply.Events)
-	if a := f.Newest(); a != nil && a.Lost && s.cfg.Events.Recovered != nil {
-		s.cfg.Events.Recovered(f.Key, a.Number, f.State)
 	}
 }
 
@@ -221,11 +212,7 @@ func (s *Sweeper) Check(session flight.Session) {
 		return
 	}
 	if len(s.checked) >= maxChecked {
-		for id, at := range s.checked {
-			if time.Since(at) >= checkEvery {
-				delete(s.checked, id)
-			}
-		}
+		maps.DeleteFunc(s.checked, func(_ flight.SessionID, at time.Time) bool { return time.Since(at) >= checkEvery })
 	}
 	s.checked[session.ID] = time.Now()
 	s.work.Go(func() {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/flightd/flightd/clusterstore"
 	"github.com/flightd/flightd/executor"
-	"github.com/flightd/flightd/internal/crashpoint"
 	"github.com/flightd/flightd/lease"
 	"github.com/flightd/flightd/lease/etcdlease"
 	"github.com/flightd/flightd/metrics"
@@ -211,14 +210,13 @@ func (n *node) within(ctx context.Context, stop func(context.Context) error) err
 // running effects finish and report, and then to end the session: ledger and leases are stopped later, for that.
 func (n *node) openExecutor(ctx context.Context) error {
 	book := ledger{n.store}
-	crash := func(point string) { n.cfg.Crash.At(crashpoint.Point(point)) }
 	n.sweeper = executor.NewSweeper(executor.SweeperConfig{Ledger: book, Memory: book, Sessions: n.store, Leases: n.desk, Events: n.events})
-	exec, err := executor.New(ctx, executor.Config{Ledger: book, Memory: book, Leases: n.desk, Events: n.events, Checker: n.sweeper, Crash: crash})
+	exec, err := executor.New(ctx, executor.Config{Ledger: book, Memory: book, Leases: n.desk, Events: n.events, Checker: n.sweeper, Crash: n.cfg.Crash.At})
 	if err != nil {
 		return err
 	}
 	n.exec = exec
-	n.remote, err = remote.New(remote.Config{Ledger: book, Memory: book, Sessions: n.store, Leases: n.desk, Events: n.events, Checker: n.sweeper, Crash: crash})
+	n.remote, err = remote.New(remote.Config{Ledger: book, Memory: book, Sessions: n.store, Leases: n.desk, Events: n.events, Checker: n.sweeper, Crash: n.cfg.Crash.At})
 	if err != nil {
 		return err
 	}

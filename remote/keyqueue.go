@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -63,18 +62,3 @@ func (q *keyQueue) drop(id flight.ID, t *keyTurn) {
 		delete(q.queue, id)
 	}
 }
-
-// pause waits for d, and reports whether ctx still lives then.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// jitter spreads d, so that callers that were set off together part again.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }

@@ -8,6 +8,8 @@ import (
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/answer"
+	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/crashpoint"
 	"github.com/flightd/flightd/lease"
 )
 
@@ -139,7 +141,7 @@ func (c *openCall) see(f *flight.Flight, reply flight.Decision, pause time.Durat
 // a session.
 func (c *openCall) wait(most time.Duration) error {
 	c.leaveQueue()
-	d := jitter(recheck)
+	d := clock.Jitter(recheck)
 	if most > 0 {
 		d = min(d, most)
 	}
@@ -169,11 +171,11 @@ func (c *openCall) open(ctx context.Context) error {
 	if err != nil {
 		return c.etcdError(err)
 	}
-	c.cfg.Crash(beforeOpen)
+	c.cfg.Crash(crashpoint.BeforeOpen)
 	claimed := make(chan error, 1)
 	bound := c.bound
 	c.calls.Go(func() { claimed <- l.Claim(bound) })
-	c.cfg.Crash(duringOpen)
+	c.cfg.Crash(crashpoint.DuringOpen)
 	if c.notAfter = c.req.NotAfter; c.notAfter == 0 {
 		c.notAfter = c.cfg.Memory.Now().Add(c.cfg.OpenLife)
 	}
@@ -203,7 +205,7 @@ func (c *openCall) open(ctx context.Context) error {
 		return nil
 	}
 	c.lease, c.claimed = l, claimed
-	c.cfg.Crash(afterOpen)
+	c.cfg.Crash(crashpoint.AfterOpen)
 	if reply.Changed && c.cfg.Events.Opened != nil {
 		c.cfg.Events.Opened(c.req.Key, a.Number)
 	}
@@ -282,7 +284,7 @@ func (c *openCall) cleanUp(answered flight.Decision) {
 	c.background(func(ctx context.Context) {
 		if abandon {
 			word := AbandonRequest{Key: c.req.Key, Nonce: c.req.Nonce, NotAfter: c.notAfter, Error: "its caller could not be answered"}
-			for c.abandon(ctx, &word) != nil && pause(ctx, jitter(recheck)) {
+			for c.abandon(ctx, &word) != nil && clock.Sleep(ctx, clock.Jitter(recheck)) {
 			}
 		}
 		if withdraw {

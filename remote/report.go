@@ -9,6 +9,7 @@ import (
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/answer"
+	"github.com/flightd/flightd/internal/crashpoint"
 )
 
 // Report brings the outcome of an attempt. It needs only the token: the ledger decides, not a clock, and no lease.
@@ -44,7 +45,7 @@ func (s *Service) Report(ctx context.Context, req ReportRequest) (*flight.Flight
 	if req.Key.FlightID() != req.ID {
 		return nil, &flight.InvalidError{Field: "key", Detail: "this is not the key of the flight"}
 	}
-	s.cfg.Crash(beforeReport)
+	s.cfg.Crash(crashpoint.BeforeReport)
 	// From here on the outcome survives this process if it can be written anywhere at all; the caller keeps it until it is
 	// answered.
 	reply, err := s.cfg.Ledger.Report(ctx, &flight.Report{
@@ -56,7 +57,7 @@ func (s *Service) Report(ctx context.Context, req ReportRequest) (*flight.Flight
 	case err != nil:
 		return nil, answer.Unavailable(req.Key, err)
 	}
-	s.cfg.Crash(afterReport)
+	s.cfg.Crash(crashpoint.AfterReport)
 	s.cfg.Events.NoteReport(&reply, token.Number, req.Outcome)
 	s.release(req.Key, reply.Flight, func(a *flight.Attempt) bool { return a.Token() == token })
 	if reply.Decision != flight.Accepted {

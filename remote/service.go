@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"github.com/flightd/flightd/executor"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/answer"
+	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/crashpoint"
 	"github.com/flightd/flightd/internal/gate"
 	"github.com/flightd/flightd/internal/horizon"
 	"github.com/flightd/flightd/lease"
@@ -32,19 +35,10 @@ type Config struct {
 	// MaxOpenPerSession and MaxOpen bound how many flights one session, and all sessions together, hold without a report;
 	// 0: 4096 and 16384. Opens beyond that are answered *effect.TooMany.
 	MaxOpenPerSession, MaxOpen int
-	// Crash is called at the named points of no return; nil: nothing happens there.
+	// Crash is called at the named points of no return, of which the package comment says what is true if the process dies
+	// there; nil: nothing happens.
 	Crash func(point string)
 }
-
-// The moments at which Config.Crash is called. The package comment says what is true if the process dies there.
-const (
-	beforeOpen    = "before-open"
-	duringOpen    = "during-open" // the claim is on its way, and the ledger is not asked yet
-	afterOpen     = "after-open"
-	beforeReport  = "before-report"
-	afterReport   = "after-report"
-	beforeRelease = "before-release"
-)
 
 // Service serves callers who perform effects themselves. Its methods may be called at once from many goroutines. Errors are
 // those of package effect, *flight.InvalidError, or the context's.
@@ -67,10 +61,10 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Ledger == nil || cfg.Memory == nil || cfg.Sessions == nil || cfg.Leases == nil {
 		return nil, errors.New("remote: Config needs Ledger, Memory, Sessions and Leases")
 	}
-	setDefault(&cfg.TTL, lease.DefaultTTL)
-	setDefault(&cfg.OpenLife, flight.MaxOpenLife/2)
-	setDefault(&cfg.MaxOpenPerSession, 4096)
-	setDefault(&cfg.MaxOpen, 16384)
+	cfg.TTL = cmp.Or(cfg.TTL, lease.DefaultTTL)
+	cfg.OpenLife = cmp.Or(cfg.OpenLife, flight.MaxOpenLife/2)
+	cfg.MaxOpenPerSession = cmp.Or(cfg.MaxOpenPerSession, 4096)
+	cfg.MaxOpen = cmp.Or(cfg.MaxOpen, 16384)
 	if cfg.OpenLife > flight.MaxOpenLife {
 		return nil, fmt.Errorf("remote: OpenLife %v is longer than the ledger allows (%v)", cfg.OpenLife, flight.MaxOpenLife)
 	}
@@ -81,12 +75,6 @@ func New(cfg Config) (*Service, error) {
 	s.life, s.kill = context.WithCancelCause(context.Background())
 	s.serving, s.drain = context.WithCancelCause(s.life)
 	return s, nil
-}
-
-func setDefault[T int | time.Duration](v *T, value T) {
-	if *v == 0 {
-		*v = value
-	}
 }
 
 // Close refuses new opens, answers those that wait for others, and lets the others end. When ctx ends first, work in the
@@ -125,7 +113,7 @@ func (s *Service) propose(ctx context.Context, c flight.Command) (flight.Reply, 
 		reply, err := s.cfg.Ledger.Propose(ctx, c)
 		switch {
 		case errors.Is(err, executor.ErrAmbiguous):
-			if unknown = err; pause(ctx, jitter(wait)) {
+			if unknown = err; clock.Sleep(ctx, clock.Jitter(wait)) {
 				continue
 			}
 		case err != nil && unknown != nil: // this one was not taken; an earlier one may have been
@@ -139,7 +127,7 @@ func (s *Service) propose(ctx context.Context, c flight.Command) (flight.Reply, 
 // withdraw ends a one-shot session that was not needed after all. That the ledger answered Busy to its Open proves nothing: a
 // copy may be on its way. Only after Withdraw was accepted nothing opens under the session any more.
 func (s *Service) withdraw(ctx context.Context, key flight.Key, id flight.SessionID) {
-	for first := true; first || pause(ctx, jitter(recheck)); first = false {
+	for first := true; first || clock.Sleep(ctx, clock.Jitter(recheck)); first = false {
 		reply, err := s.propose(ctx, &flight.Withdraw{Key: key, Session: id, StoreEpoch: s.cfg.Memory.Header().StoreEpoch})
 		if err == nil {
 			if reply.Decision == flight.Accepted {
@@ -152,7 +140,7 @@ func (s *Service) withdraw(ctx context.Context, key flight.Key, id flight.Sessio
 
 // endSession ends a one-shot session. Where etcd does not answer, the session expires.
 func (s *Service) endSession(ctx context.Context, id flight.SessionID) {
-	for s.cfg.Leases.EndSession(ctx, id) != nil && pause(ctx, jitter(recheck)) {
+	for s.cfg.Leases.EndSession(ctx, id) != nil && clock.Sleep(ctx, clock.Jitter(recheck)) {
 	}
 }
 
@@ -166,7 +154,7 @@ func (s *Service) release(key flight.Key, f *flight.Flight, is func(*flight.Atte
 		if !is(&a) || a.Open() {
 			continue
 		}
-		s.cfg.Crash(beforeRelease)
+		s.cfg.Crash(crashpoint.BeforeRelease)
 		s.cfg.Leases.ReleaseClaim(key, a.Session.ID, a.Nonce)
 		if a.Session.OneShot {
 			s.background(func(ctx context.Context) { s.endSession(ctx, a.Session.ID) })

@@ -21,9 +21,20 @@ func (s *Service) Verdict(ctx context.Context, req VerdictRequest) (OpenAnswer, 
 		return OpenAnswer{}, &flight.InvalidError{Field: "result", Detail: "a look-up says happened, not_happened or unknown"}
 	}
 	start := time.Now()
-	f, number, generation, err := s.openProbe(&req)
-	if err != nil {
-		return OpenAnswer{}, err
+	header := s.cfg.Memory.Header()
+	token, generation, err := flight.OpenSeal(req.Probe, header.Secret, req.ID)
+	if err != nil || token.Number&probeBit == 0 {
+		return OpenAnswer{}, &flight.InvalidError{Field: "probe", Detail: "this is not the probe of a look-up of this flight"}
+	}
+	number := token.Number &^ probeBit
+	f, err := s.cfg.Ledger.Flight(req.ID)
+	switch {
+	case err != nil:
+		return OpenAnswer{}, answer.Unavailable(flight.Key{}, err)
+	case token.StoreEpoch != header.StoreEpoch, f != nil && f.Key.IsZero():
+		return OpenAnswer{}, &effect.Fenced{}
+	case f == nil:
+		return OpenAnswer{}, &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("flight %s is not known here yet", req.ID)}
 	}
 	o := req.Open
 	o.Unnamed = o.Unnamed || o.Nonce == (flight.Nonce{})
@@ -63,23 +74,4 @@ func (s *Service) sealProbe(f *flight.Flight) string {
 	header := s.cfg.Memory.Header()
 	token := flight.Token{StoreEpoch: header.StoreEpoch, Number: f.Probe.Number | probeBit}
 	return token.Seal(header.Secret, f.ID, f.Generation, "")
-}
-
-// openProbe reads a sealed probe, and the flight that it is of.
-func (s *Service) openProbe(req *VerdictRequest) (f *flight.Flight, number, generation uint32, err error) {
-	header := s.cfg.Memory.Header()
-	token, generation, err := flight.OpenSeal(req.Probe, header.Secret, req.ID)
-	if err != nil || token.Number&probeBit == 0 {
-		return nil, 0, 0, &flight.InvalidError{Field: "probe", Detail: "this is not the probe of a look-up of this flight"}
-	}
-	f, err = s.cfg.Ledger.Flight(req.ID)
-	switch {
-	case err != nil:
-		return nil, 0, 0, answer.Unavailable(flight.Key{}, err)
-	case token.StoreEpoch != header.StoreEpoch, f != nil && f.Key.IsZero():
-		return nil, 0, 0, &effect.Fenced{}
-	case f == nil:
-		return nil, 0, 0, &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("flight %s is not known here yet", req.ID)}
-	}
-	return f, token.Number &^ probeBit, generation, nil
 }

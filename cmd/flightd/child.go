@@ -131,9 +131,8 @@ func ended(state *os.ProcessState, err error) childEnd {
 	return childEnd{code: state.ExitCode()}
 }
 
-// signalBase is what shells add to the number of the signal that ended a program.
 const (
-	signalBase = 128
+	signalBase = 128 // added by shells to the number of the signal that ended a program
 	lastSignal = 64
 )
 

@@ -25,13 +25,13 @@ func (d *operatorFlags) check() error {
 	return nil
 }
 
-// confirm asks the person at the terminal, unless --yes was given. Where there is no terminal nobody can be asked: what a
-// person may come to regret then needs --yes.
-func (a *app) confirm(regret bool, format string, args ...any) error {
+// confirm asks the person at the terminal, unless --yes was given. Where there is no terminal, an irreversible command needs
+// --yes, and any other one is carried out.
+func (a *app) confirm(irreversible bool, format string, args ...any) error {
 	switch {
 	case a.yes:
 		return nil
-	case !isTerminal(a.in) && regret:
+	case !isTerminal(a.in) && irreversible:
 		return &coded{code: exitUsage, err: fmt.Errorf(format+" There is no terminal to ask at: nothing was changed", args...),
 			hint: "--yes answers yes"}
 	case !isTerminal(a.in):

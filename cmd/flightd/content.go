@@ -17,8 +17,8 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// whole is a flight together with its input, in the fields that an open's answer has for it. The receipt is in the flight.
-type whole struct {
+// fullFlight is a flight together with its input, in the fields that an open's answer has for it. The receipt is in the flight.
+type fullFlight struct {
 	*client.Flight
 	Input       json.RawMessage `json:"input,omitempty"`
 	InputBase64 []byte          `json:"input_base64,omitempty"`
@@ -27,9 +27,9 @@ type whole struct {
 	input *client.InputBody // nil: there is none to show
 }
 
-// wholeOf reads the input of a flight. Where it cannot be read the person is told why, and gets the rest.
-func (a *app) wholeOf(ctx context.Context, c *client.Client, f *client.Flight) whole {
-	w := whole{Flight: f}
+// readFull reads the input of a flight. Where it cannot be read the person is told why, and gets the rest.
+func (a *app) readFull(ctx context.Context, c *client.Client, f *client.Flight) fullFlight {
+	w := fullFlight{Flight: f}
 	id, err := flight.ParseID(f.ID)
 	if err != nil || a.format == "id" || f.State == flight.Absent.String() || f.State == flight.Expired.String() || f.Redacted != nil {
 		return w
@@ -52,7 +52,7 @@ func (a *app) wholeOf(ctx context.Context, c *client.Client, f *client.Flight) w
 }
 
 // write shows the input and the receipt's body to a person.
-func (w *whole) write(out io.Writer, server string) error {
+func (w *fullFlight) write(out io.Writer, server string) error {
 	path := server + "/v1/flights/" + w.ID
 	if in := w.input; in != nil {
 		if err := writeContent(out, "input", path+"/input", in.ContentType, in.Digest, in.Data, len(in.Data)); err != nil {
@@ -70,11 +70,11 @@ func (w *whole) write(out io.Writer, server string) error {
 	return writeContent(out, "receipt", path+"/receipt", r.ContentType, r.Digest, body, r.Size)
 }
 
-// mostShown is how many bytes of an input or a receipt a person is shown at once.
-const mostShown = 4 << 10
+// maxShown is how many bytes of an input or a receipt a person is shown at once.
+const maxShown = 4 << 10
 
-// writeContent writes text as it is, each line indented: what others wrote must not look like a line of this program. Of what
-// is no text, and of the rest of what is long, it says how to get it.
+// writeContent writes text as it is, each line indented, so that no line of it looks like one of this program. For bytes that
+// are no text, and for the rest of a long text, it says how to get them.
 func writeContent(out io.Writer, name, url, kind, digest string, data []byte, size int) error {
 	shown, isText := textOf(data, size > len(data))
 	var b strings.Builder
@@ -104,11 +104,11 @@ func writeContent(out io.Writer, name, url, kind, digest string, data []byte, si
 	return err
 }
 
-// textOf gives the beginning of a text. cut: the data may end within a character.
+// textOf gives the beginning of a text. cut says that the data may end within a character.
 func textOf(data []byte, cut bool) (shown string, isText bool) {
 	text := data
-	if len(text) > mostShown {
-		text, cut = text[:mostShown], true
+	if len(text) > maxShown {
+		text, cut = text[:maxShown], true
 	}
 	for n := 1; cut && n < utf8.UTFMax && n <= len(text); n++ { // a character that was cut in two
 		if last := text[len(text)-n]; utf8.RuneStart(last) {

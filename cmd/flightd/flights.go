@@ -163,7 +163,7 @@ func (a *app) flightsGet() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				w := a.wholeOf(cmd.Context(), c, f)
+				w := a.readFull(cmd.Context(), c, f)
 				switch a.format {
 				case "id":
 					return a.show(f)
@@ -336,8 +336,8 @@ func moment(t time.Time) string {
 // operator is a command of an operator on one flight.
 type operator func(c *client.Client, ctx context.Context, id flight.ID, version string, r client.OperatorRequest) (*client.Flight, error)
 
-// operate makes one of them. question is what a person is asked before it is done; regret: it cannot be taken back.
-func (a *app) operate(verb, short string, regret bool, question string, do operator) *cobra.Command {
+// operate makes one of them. question is what a person is asked before it is done.
+func (a *app) operate(verb, short string, irreversible bool, question string, do operator) *cobra.Command {
 	var d operatorFlags
 	c := &cobra.Command{
 		Use:     verb + " KEY-or-ID",
@@ -357,7 +357,7 @@ func (a *app) operate(verb, short string, regret bool, question string, do opera
 				if err != nil {
 					return err
 				}
-				if err := a.confirm(regret, question, keyOf(f)); err != nil {
+				if err := a.confirm(irreversible, question, keyOf(f)); err != nil {
 					return err
 				}
 				if f, err = do(c, cmd.Context(), id, f.Version, client.OperatorRequest{Key: f.Key, Reason: d.reason}); err != nil {

@@ -65,7 +65,8 @@ func (v *sinceValue) Set(s string) error {
 
 func (v *sinceValue) Type() string { return "duration" }
 
-// codesValue is a flag for exit codes. What is above 125 a shell says of its commands: what they did before, it does not know.
+// codesValue is a flag for exit codes from 1 to 125. Shells use those above for commands that could not be run or were killed,
+// and know nothing of what these did before.
 type codesValue []int
 
 func (v *codesValue) String() string { return strings.Trim(fmt.Sprint([]int(*v)), "[]") }

@@ -47,7 +47,7 @@ func (a *app) watch(ctx context.Context, c *client.Client, word string) error {
 	}
 	told, doubted := 0, ""
 	for {
-		story, err := c.Story(ctx, id)
+		story, err := c.History(ctx, id)
 		if err != nil {
 			return watched(ctx, err)
 		}

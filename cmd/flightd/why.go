@@ -42,13 +42,13 @@ func (a *app) tell(ctx context.Context, c *client.Client, word string, full bool
 	if err != nil {
 		return err
 	}
-	story, err := c.Story(ctx, id)
+	story, err := c.History(ctx, id)
 	if err != nil {
 		return err
 	}
-	w := whole{Flight: f}
+	w := fullFlight{Flight: f}
 	if full {
-		w = a.wholeOf(ctx, c, f)
+		w = a.readFull(ctx, c, f)
 	}
 	switch a.format {
 	case "id":
@@ -61,7 +61,7 @@ func (a *app) tell(ctx context.Context, c *client.Client, word string, full bool
 		return w.write(a.out, a.servers[0])
 	}
 	return a.print(struct {
-		Flight     whole              `json:"flight"`
+		Flight     fullFlight         `json:"flight"`
 		Events     []client.Event     `json:"events"`
 		Duplicates *client.Duplicates `json:"duplicates,omitempty"`
 	}{w, story.Events, story.Duplicates})

@@ -92,13 +92,10 @@ func (w Writer) conflict(f *flight.Flight, key flight.Key, s *flight.Submission)
 		return c
 	}
 	if stored, err := w.Memory.Input(f); err == nil {
-		c.Fields = DifferingFields(flight.Blob{Data: stored}, s.Input)
+		c.Fields = flight.DifferingFields(stored, s.Input.Data, nil)
 	}
 	return c
 }
-
-// DifferingFields names, as JSON pointers, where two inputs differ that are both JSON.
-func DifferingFields(a, b flight.Blob) []string { return flight.DifferingFields(a.Data, b.Data, nil) }
 
 // Input is what must be sent: the first caller's input, which a later caller's need not equal to the letter.
 func (w Writer) Input(s *flight.Submission, f *flight.Flight) (flight.Blob, error) {

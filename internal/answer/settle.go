@@ -1,6 +1,8 @@
 package answer
 
 import (
+	"cmp"
+	"maps"
 	"sync"
 	"time"
 
@@ -22,14 +24,6 @@ type settle struct {
 // maxSettling is how many delays are kept before those that are long over are dropped: flights that others settled.
 const maxSettling = 1024
 
-// settleDelay is how long after the end of an attempt its effect may still show.
-func settleDelay(p flight.Policy) time.Duration {
-	if p.SettleDelay > 0 {
-		return p.SettleDelay
-	}
-	return p.AttemptTimeout + flight.PauseBound
-}
-
 // Remaining is how much is left of the settle delay of the flight's newest attempt. The first call for an attempt starts
 // it. Later look-ups at the same attempt wait only for their backoff, which is the ledger's.
 func (s *Settling) Remaining(f *flight.Flight) time.Duration {
@@ -43,22 +37,14 @@ func (s *Settling) Remaining(f *flight.Flight) time.Duration {
 		if s.seen == nil {
 			s.seen = make(map[flight.ID]settle)
 		}
-		known = settle{attempt: f.AttemptNumber(), until: time.Now().Add(settleDelay(f.Policy))}
-		s.pruneLocked()
+		delay := cmp.Or(f.Policy.SettleDelay, f.Policy.AttemptTimeout+flight.PauseBound)
+		known = settle{attempt: f.AttemptNumber(), until: time.Now().Add(delay)}
+		if len(s.seen) >= maxSettling {
+			maps.DeleteFunc(s.seen, func(_ flight.ID, old settle) bool { return time.Since(old.until) > flight.MaxOpenLife })
+		}
 		s.seen[f.ID] = known
 	}
 	return time.Until(known.until)
-}
-
-func (s *Settling) pruneLocked() {
-	if len(s.seen) < maxSettling {
-		return
-	}
-	for id, known := range s.seen {
-		if time.Since(known.until) > flight.MaxOpenLife {
-			delete(s.seen, id)
-		}
-	}
 }
 
 // Forget drops the delay of a flight whose look-up was answered.

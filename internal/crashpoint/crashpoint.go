@@ -17,14 +17,14 @@ import (
 // time that it is passed. Several are separated by commas.
 const Env = "FLIGHTD_CRASH_AT"
 
-// Point is one moment.
-type Point string
+// Point is one moment. It is an alias, so that the configurations of packages executor and remote take any func(string).
+type Point = string
 
 // The points, in the order in which a flight passes them. BeforeSend and AfterEffect are passed only where the effect
 // is performed.
 const (
 	BeforeOpen    Point = "before-open"
-	DuringOpen    Point = "during-open"
+	DuringOpen    Point = "during-open" // the claim is on its way, and the ledger is not asked yet
 	AfterOpen     Point = "after-open"
 	BeforeSend    Point = "before-send"
 	AfterEffect   Point = "after-effect"

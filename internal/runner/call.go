@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,37 +16,37 @@ import (
 // call is one call on its way, shared by all its callers in this process.
 type call struct {
 	in         effect.Call
-	values     context.Context // of the first caller, for what it carries; its end is nobody else's
+	values     context.Context // the values of the first caller's context, without its end
 	interest   context.Context // ends when the last caller has gone, or when Close begins
 	drop       context.CancelCauseFunc
 	abort      context.CancelCauseFunc // ends the context of its handler; guarded by the owner's mutex
 	owner      *calls
 	callers    int           // guarded by the owner's mutex
 	joined     bool          // guarded by the owner's mutex until the call is off the map
-	generation atomic.Uint32 // of the flight, as it was told last; 0: it was not
+	generation atomic.Uint32 // of the flight, as the transport has last returned it; 0: not known
 	done       chan struct{}
 	result     effect.Result
 	err        error
 }
 
-// calls are those on their way.
+// calls are the calls of a Runner that have not ended.
 type calls struct {
 	mu    sync.Mutex
 	byKey map[flight.Key]*call // what a caller of the key may join
 	all   map[*call]struct{}
 }
 
-// join gives the call of the key, and whether the caller is the first, who must run it. Nobody joins a call of an earlier
-// generation than the one that was seen.
+// join gives the call of the key, and whether the caller is the first, who must run it. A call that is known to be of an earlier
+// generation than seen is not joined.
 func (cs *calls) join(ctx context.Context, in effect.Call, seen uint32) (c *call, first bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if c := cs.byKey[in.Key]; c != nil && c.interest.Err() == nil && !c.before(seen) {
+	if c := cs.byKey[in.Key]; c != nil && c.interest.Err() == nil && !c.isBefore(seen) {
 		c.callers++
 		c.joined = true
 		return c, false
 	}
-	in.Submission.Input.Data = bytes.Clone(in.Submission.Input.Data) // the call may outlive its caller, whose bytes they are
+	in.Submission.Input.Data = bytes.Clone(in.Submission.Input.Data) // the bytes are the caller's, and the call may outlive it
 	c = &call{in: in, owner: cs, callers: 1, done: make(chan struct{})}
 	c.values = context.WithValue(context.WithoutCancel(ctx), insideKey{}, c)
 	c.interest, c.drop = context.WithCancelCause(c.values)
@@ -68,15 +69,8 @@ func (cs *calls) drop(cause error, abort bool) {
 	}
 }
 
-// starts says how the context of the call's handler is ended.
-func (c *call) starts(abort context.CancelCauseFunc) {
-	c.owner.mu.Lock()
-	defer c.owner.mu.Unlock()
-	c.abort = abort
-}
-
-// before reports whether the call is known to be of an earlier generation.
-func (c *call) before(generation uint32) bool {
+// isBefore reports whether the call is known to be of an earlier generation.
+func (c *call) isBefore(generation uint32) bool {
 	known := c.generation.Load()
 	return known > 0 && known < generation
 }
@@ -94,24 +88,14 @@ func (c *call) end(result effect.Result, err error) {
 	c.drop(nil)
 }
 
-// over reports whether the call has ended.
-func (c *call) over() bool {
+// ended reports whether the call has ended.
+func (c *call) ended() bool {
 	select {
 	case <-c.done:
 		return true
 	default:
 		return false
 	}
-}
-
-// accompany waits for a call that somebody else has begun.
-func (c *call) accompany(ctx context.Context, in effect.Call, wait time.Duration) (effect.Result, error) {
-	if !c.in.Submission.Fingerprint.Matches(in.Submission.Fingerprint) {
-		c.leave(context.Canceled)
-		return effect.Result{}, &effect.Conflict{Key: in.Key,
-			Fields: flight.DifferingFields(c.in.Submission.Input.Data, in.Submission.Input.Data, nil)}
-	}
-	return c.await(ctx, wait, effect.Joined)
 }
 
 // await waits for the end of the call. The caller's own context and patience (0: without end) end only its wait; when the last
@@ -125,7 +109,7 @@ func (c *call) await(ctx context.Context, wait time.Duration, as effect.Source) 
 	}
 	select {
 	case <-c.done:
-		return c.share(as)
+		return c.resultAs(as)
 	case <-ctx.Done():
 		c.leave(context.Cause(ctx))
 		return effect.Result{}, context.Cause(ctx)
@@ -144,13 +128,13 @@ func (c *call) leave(cause error) {
 	}
 }
 
-// leavesOpen reports whether the end of the call says nothing to a caller that joined it: the call's patience with others was
-// over, and not the caller's; or it could not look, and the caller can; or it was about an earlier generation; or one of the
-// two declared no input, so that the call's input need not be the one that stands.
-func (c *call) leavesOpen(in effect.Call, seen uint32, err error) bool {
+// leavesUndecided reports whether a caller that joined the call has to begin again, because the call's end decides nothing for it:
+// the call has waited for others until its own patience was over; or the call brought no look-up, and the caller does; or the
+// call was of an earlier generation; or one of the two declared no input, so that the flight's input need not be the call's.
+func (c *call) leavesUndecided(in effect.Call, seen uint32, err error) bool {
 	var busy *effect.Busy
 	var doubt *effect.InDoubt
-	if c.before(seen) || errors.As(err, &busy) ||
+	if c.isBefore(seen) || errors.As(err, &busy) ||
 		errors.As(err, &doubt) && doubt.Cause == NoLookUp && c.in.LookUp == nil && in.LookUp != nil {
 		return true
 	}
@@ -161,9 +145,9 @@ func (c *call) leavesOpen(in effect.Call, seen uint32, err error) bool {
 		(err == nil || errors.As(err, &declined) || errors.As(err, &failed) || errors.As(err, &conflict))
 }
 
-// because says of what the call's end is a consequence: of nobody waiting any more, or of Close, where that is so. An effect
-// that happened is no consequence of either.
-func (c *call) because(err error) error {
+// causeOf gives the call's error, or instead the cause of which the error is a mere consequence: the last caller has gone, or
+// Close has begun. *effect.Unrecorded stays: its effect is over.
+func (c *call) causeOf(err error) error {
 	cause := context.Cause(c.interest)
 	if err == nil || cause == nil {
 		return err
@@ -175,27 +159,41 @@ func (c *call) because(err error) error {
 	return err
 }
 
-// share gives the result to one of its callers: what the first one executed, the others joined. Each has a body of its own.
-func (c *call) share(as effect.Source) (effect.Result, error) {
+// resultAs gives the result for one of its callers: Executed for the first one, Joined for the others. Each caller gets a body of
+// its own.
+func (c *call) resultAs(as effect.Source) (effect.Result, error) {
 	if !c.joined {
 		return c.result, c.err
 	}
-	result := ownOf(c.result, as)
+	result := copyAs(c.result, as)
 	var declined *effect.Declined
 	var unrecorded *effect.Unrecorded
 	switch {
 	case errors.As(c.err, &declined):
 		return result, &effect.Declined{Result: result}
 	case errors.As(c.err, &unrecorded):
-		return result, &effect.Unrecorded{Result: ownOf(unrecorded.Result, as), Cause: unrecorded.Cause, Where: unrecorded.Where}
+		return result, &effect.Unrecorded{Result: copyAs(unrecorded.Result, as), Cause: unrecorded.Cause, Where: unrecorded.Where}
 	}
 	return result, c.err
 }
 
-func ownOf(result effect.Result, as effect.Source) effect.Result {
+func copyAs(result effect.Result, as effect.Source) effect.Result {
 	if as == effect.Joined && result.Source == effect.Executed {
 		result.Source = effect.Joined
 	}
 	result.Answer.Body = bytes.Clone(result.Answer.Body)
 	return result
+}
+
+// insideKey finds the call whose handler, or look-up, a context is given to.
+type insideKey struct{}
+
+// checkInside rejects a call that the handler, or the look-up, of this very key makes: it would wait for itself.
+func (cs *calls) checkInside(ctx context.Context, key flight.Key) error {
+	c, _ := ctx.Value(insideKey{}).(*call)
+	if c == nil || c.owner != cs || c.in.Key != key || c.ended() {
+		return nil
+	}
+	return &flight.InvalidError{Field: "key", Detail: fmt.Sprintf(
+		"the handler of %s asks for the same key and would wait for itself; another effect needs a key of its own", key)}
 }

@@ -5,17 +5,17 @@
 // # Files
 //
 //	runner.go   the four verbs; the story of one call, top to bottom; start and stop
-//	call.go     callers of one key in this process share one call; a caller that leaves ends only its own wait
+//	call.go     callers of one key in this process share one call; a caller that leaves ends only its own wait; a handler that
+//	            asks for its own key would wait for itself
 //	perform.go  handlers and look-ups: their contexts, time-outs, and whatever goes wrong in there
-//	inside.go   a handler that asks for its own key, and would wait for itself
 //
 // # What is true if the process dies on this line
 //
-//	while Open is under way       nothing was sent. What was opened ends with its session, and the recovery policy decides:
-//	                              nobody else can know that nothing was sent
+//	while Open is under way       nothing was sent. An attempt that was opened ends with its session, and the recovery policy
+//	                              decides, because nobody else can know that nothing was sent
 //	before the handler's send     the same
 //	from the handler's first      the effect may have happened: the recovery policy decides. This is the doubt that nobody
 //	byte to the answer of Report  can remove
-//	after Report's answer         the receipt stands, or waits on a disk
-//	during a look-up              nothing: it changes nothing at the provider, and the next caller asks again
+//	after Report's answer         the receipt is in the ledger, or the report waits on a disk
+//	during a look-up              a look-up changes nothing at the provider, and the next caller asks again
 package runner

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,10 @@ var (
 // is taken to be of unknown outcome; late then gives its end, which counts as long as nothing newer was opened.
 func (r *Runner) perform(c *call, a *Answer, h effect.Handler) (end End, late <-chan End) {
 	ctx, cancel := context.WithCancelCause(c.values)
-	if c.starts(cancel); r.Life.Err() != nil {
+	r.calls.mu.Lock()
+	c.abort = cancel
+	r.calls.mu.Unlock()
+	if r.Life.Err() != nil { // Close may have ended all handlers before this one was among them
 		cancel(effect.ErrClosed)
 	}
 	stopLease, stopTime := func() bool { return true }, func() {}
@@ -87,11 +91,11 @@ func handle(spec *effect.Spec, h effect.Handler, end *End) {
 		case end.Outcome == flight.Refused && len(end.Answer.Body) == 0 && end.Err != nil:
 			end.Answer.ContentType, end.Answer.Body = "text/plain; charset=utf-8", []byte(end.Err.Error())
 		default:
-			end.Answer.Body = bytes.Clone(end.Answer.Body) // the bytes belong to whoever gave them
+			end.Answer.Body = bytes.Clone(end.Answer.Body) // the bytes are the handler's, which may change them
 		}
 	}()
 	answer, err := h(spec.Context, at)
-	if err != nil { // one that panics when it is asked, such as a nil pointer, does so here and not later
+	if err != nil { // an error whose methods panic, such as a nil pointer, panics here and not later
 		var nothing interface{ isNothing() }
 		_, _, _ = err.Error(), errors.Is(err, errGone), errors.As(err, &nothing)
 	}
@@ -101,17 +105,14 @@ func handle(spec *effect.Spec, h effect.Handler, end *End) {
 // lookTimeout bounds a look-up whose flight declares no attempt time-out.
 const lookTimeout = 30 * time.Second
 
-// ask calls the look-up, on a goroutine of its own. Whatever goes wrong with it means that it could not find out: an error, a
-// panic, a verb that is none, or that it does not return.
+// ask calls the look-up, on a goroutine of its own. An error, a panic, an unknown verb, or that it does not return mean NoVerb: it
+// could not find out.
 func (r *Runner) ask(c *call, a *Answer) (flight.Verb, effect.Answer) {
 	type finding struct {
 		verb   flight.Verb
 		answer effect.Answer
 	}
-	timeout := a.Policy.AttemptTimeout
-	if timeout <= 0 {
-		timeout = lookTimeout
-	}
+	timeout := cmp.Or(a.Policy.AttemptTimeout, lookTimeout)
 	ctx, cancel := context.WithTimeout(c.values, timeout)
 	stop := context.AfterFunc(r.Life, cancel)
 	spec := a.Spec
@@ -130,7 +131,7 @@ func (r *Runner) ask(c *call, a *Answer) (flight.Verb, effect.Answer) {
 		}()
 		switch verb, answer, err := c.in.LookUp(spec.Context, at); {
 		case err == nil && verb == flight.Happened:
-			answer.Body = bytes.Clone(answer.Body) // its verdict may have to be brought again, and the bytes are the look-up's
+			answer.Body = bytes.Clone(answer.Body) // the bytes are the look-up's, and the verdict may be sent again
 			it = finding{verb, answer}
 		case err == nil && verb == flight.DidNotHappen:
 			it = finding{verb: verb}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -16,27 +15,29 @@ import (
 
 // Transport asks for the right to act.
 type Transport interface {
-	// Open asks for an attempt under a nonce of its own, and waits for the attempts of others until then (zero: without
-	// end) and as long as ctx lives. When ctx ends before an attempt was opened, or nobody knows whether one was, Open has
-	// it abandoned. Errors are final for the call. If the process dies, what was opened ends with its session.
+	// Open asks for an attempt under a nonce of its own. It waits for the attempts of others until the given time (zero:
+	// without end), and as long as ctx lives. When ctx ends before an attempt was opened, or it is not known whether one
+	// was, Open has the attempt abandoned. Errors are final for the call. If the process dies, an attempt that was opened
+	// ends with its session.
 	Open(ctx context.Context, call *effect.Call, until time.Time) (Answer, error)
 	// Renew makes sure that the next Open is under a session that can be trusted, or finds out why not.
 	Renew(ctx context.Context) error
 }
 
-// Attempt is what an Open gave: an open attempt, or the right to look up what the one before has done.
+// Attempt is the result of an Open: an open attempt, or the right to look up what the attempt before it has done.
 type Attempt interface {
-	// Report brings how the attempt ended, and answers what the ledger made of it. Where End.NotStarted is set, the handler
-	// was not called and never will be. *effect.Unrecorded: it is not in the ledger yet, and is brought on.
+	// Report sends the end of the attempt to the ledger, and returns what follows from the ledger's answer. Where
+	// End.NotStarted is set, the handler was not called and never will be. *effect.Unrecorded: the report is not in the
+	// ledger yet, and is sent again.
 	Report(ctx context.Context, end End) (Answer, error)
-	// Verify brings what a look-up found out. It is answered like Open.
+	// Verify sends what a look-up found out. It is answered like Open.
 	Verify(ctx context.Context, verb flight.Verb, found effect.Answer) (Answer, error)
-	// Trust is what is left of the time in which an effect may be started, as far as its session is concerned.
+	// Trust is what is left of the time in which the session allows an effect to start.
 	Trust() time.Duration
 	// Context ends when trust does.
 	Context() context.Context
-	// Watch is called right before the handler. It has cancel called when somebody asks for the flight's cancellation, until
-	// stop is called.
+	// Watch is called right before the handler. When somebody asks for the flight's cancellation, it calls cancel, until stop
+	// is called.
 	Watch(ctx context.Context, cancel context.CancelCauseFunc) (stop func())
 }
 
@@ -46,7 +47,7 @@ type Decision uint8
 const (
 	// Done: the Result, or the error beside it, is what the callers get.
 	Done Decision = iota
-	// Again: nothing is decided. It is worth opening again.
+	// Again: nothing is decided, and another Open may help.
 	Again
 	// Proceed: act, then report.
 	Proceed
@@ -56,16 +57,16 @@ const (
 	Unsettled
 )
 
-// Answer is what one of the verbs came to.
+// Answer is the result of Open, Report and Verify.
 type Answer struct {
 	Decision   Decision
 	Result     effect.Result // with Done
-	Setback    error         // with Again: why the Open came to nothing. nil: somebody else's turn is over, or one's own
+	Setback    error         // with Again: why the Open gave nothing to do. nil: an attempt has ended, and the next may begin
 	Generation uint32        // of the flight; 0: not known
 	// With Proceed and Look.
 	Attempt Attempt
 	Spec    effect.Spec   // without its contexts and MayStart
-	Policy  flight.Policy // the one that stands
+	Policy  flight.Policy // of the flight, which is the first caller's
 	Sent    clock.Moment  // when the Open was first sent: the attempt's time-out counts from here
 	Resend  clock.Moment  // the end of the time in which the provider surely knows the key; zero: there is no such bound
 }
@@ -84,8 +85,8 @@ type Runner struct {
 	waiting        atomic.Int32
 }
 
-// New makes a runner. A handler is believed to return within hungAfter of the end of its context; then its outcome is taken for
-// unknown.
+// New makes a runner. A handler that has not returned hungAfter after the end of its time-out is taken to hang, and its outcome
+// to be unknown.
 func New(t Transport, hungAfter time.Duration) *Runner {
 	r := &Runner{transport: t, hungAfter: hungAfter, idle: make(chan func())}
 	r.Life, r.kill = context.WithCancelCause(context.Background())
@@ -93,14 +94,14 @@ func New(t Transport, hungAfter time.Duration) *Runner {
 	return r
 }
 
-// maxSetbacks is how often in a row an Open may come to nothing before somebody is told.
+// maxSetbacks is how many Opens in a row may give nothing to do before the call ends with an error.
 const maxSetbacks = 6
 
 // firstPause is how long to wait after the first setback; it doubles with each further one.
 const firstPause = 20 * time.Millisecond
 
 // Do runs h once for the call's key, or gives the result of whoever did. seen is the generation of the flight that the caller
-// has seen, 0 for none: nobody is given the end of a call of an earlier one.
+// has read, 0 for none: no caller gets the result of a call that is known to be of an earlier generation.
 func (r *Runner) Do(ctx context.Context, in effect.Call, h effect.Handler, seen uint32) (effect.Result, error) {
 	if err := r.calls.checkInside(ctx, in.Key); err != nil {
 		return effect.Result{}, err
@@ -120,18 +121,25 @@ func (r *Runner) Do(ctx context.Context, in effect.Call, h effect.Handler, seen 
 		if in.Wait > 0 {
 			left = max(in.Wait-time.Since(asked), time.Nanosecond)
 		}
-		result, err := c.accompany(ctx, in, left)
-		if !c.over() || !c.leavesOpen(in, seen, err) || ctx.Err() != nil || in.Wait > 0 && time.Since(asked) >= in.Wait {
+		var result effect.Result
+		var err error
+		if c.in.Submission.Fingerprint.Matches(in.Submission.Fingerprint) {
+			result, err = c.await(ctx, left, effect.Joined)
+		} else {
+			c.leave(context.Canceled)
+			err = &effect.Conflict{Key: in.Key, Fields: flight.DifferingFields(c.in.Submission.Input.Data, in.Submission.Input.Data, nil)}
+		}
+		if !c.ended() || !c.leavesUndecided(in, seen, err) || ctx.Err() != nil || in.Wait > 0 && time.Since(asked) >= in.Wait {
 			return result, err
 		}
 	}
 }
 
-// mostIdle is how many goroutines wait for work at once; more than that end.
-const mostIdle = 256
+// maxIdle bounds how many goroutines wait for work.
+const maxIdle = 256
 
-// spawn runs f on a goroutine of its own, one that waits for work if there is one: a fresh one begins with a small stack and
-// grows it several times on its way through a call, which costs more than the call.
+// spawn runs f on a goroutine of its own, if possible on one that waits for work: a new goroutine begins with a small stack and
+// grows it several times in the course of a call, which costs more than the call.
 func (r *Runner) spawn(f func()) {
 	select {
 	case r.idle <- f:
@@ -141,7 +149,7 @@ func (r *Runner) spawn(f func()) {
 	go func(f func()) {
 		for {
 			f()
-			if r.waiting.Add(1) > mostIdle {
+			if r.waiting.Add(1) > maxIdle {
 				r.waiting.Add(-1)
 				return
 			}
@@ -161,12 +169,12 @@ func (r *Runner) run(c *call, h effect.Handler) {
 	if r.Draining.Err() != nil { // Close may have told all calls before this one was among them
 		c.drop(effect.ErrClosed)
 	}
-	c.end(r.open(c, h))
+	c.end(r.runAttempts(c, h))
 }
 
-// open is the story of one call: open, act, report, as often as the answers say. Its interest ends when nobody waits any more;
-// an effect that has started is not bothered by that.
-func (r *Runner) open(c *call, h effect.Handler) (effect.Result, error) {
+// runAttempts is the story of one call: open, act, report, as often as the answers say. c.interest ends when nobody waits any
+// more; an effect that has started goes on.
+func (r *Runner) runAttempts(c *call, h effect.Handler) (effect.Result, error) {
 	var until time.Time
 	if c.in.Wait > 0 {
 		until = time.Now().Add(c.in.Wait)
@@ -185,7 +193,7 @@ func (r *Runner) open(c *call, h effect.Handler) (effect.Result, error) {
 		}
 		switch {
 		case err != nil || a.Decision == Done:
-			return a.Result, c.because(err)
+			return a.Result, c.causeOf(err)
 		case c.interest.Err() != nil:
 			return effect.Result{}, context.Cause(c.interest)
 		case a.Setback == nil:
@@ -200,14 +208,14 @@ func (r *Runner) open(c *call, h effect.Handler) (effect.Result, error) {
 		if errors.Is(a.Setback, effect.ErrLeaseLost) {
 			_ = r.transport.Renew(c.interest) // where it fails, so does the next Open, which says why
 		}
-		if pause := firstPause << setbacks; !sleep(c.interest, pause/2+rand.N(pause)) {
+		if !clock.Sleep(c.interest, clock.Jitter(firstPause<<setbacks)) {
 			return effect.Result{}, context.Cause(c.interest)
 		}
 	}
 }
 
-// act performs the effect of an open attempt, and reports it. An attempt that may not start any more says so, and leaves no
-// doubt.
+// act performs the effect of an open attempt, and reports it. An attempt that may not start any more is reported as not
+// started, and so leaves no doubt.
 func (r *Runner) act(c *call, a *Answer, h effect.Handler) (Answer, error) {
 	if err := mayStart(r.Draining, a); err != nil {
 		answer, failed := a.Attempt.Report(c.values, End{Outcome: flight.NotDone, NotStarted: true, Err: err})
@@ -243,8 +251,8 @@ func (r *Runner) act(c *call, a *Answer, h effect.Handler) (Answer, error) {
 	return answer, err
 }
 
-// mayStart is asked right before an effect leaves, each time. An attempt that is over may start none, whatever its handler
-// still does: another one may be open.
+// mayStart is called right before each send. An attempt that is over may send nothing, whatever its handler still does:
+// another attempt may be open.
 func mayStart(ctx context.Context, a *Answer) error {
 	switch {
 	case ctx.Err() != nil:
@@ -264,7 +272,7 @@ var errTooLate = fmt.Errorf("the attempt is too old, the effect must not be star
 // NoLookUp is the cause of the doubt of a caller that was sent to look and brings no look-up.
 const NoLookUp = "an effect of unknown outcome must be looked up at the provider, and this caller brings no look-up"
 
-// lookUp asks the provider what happened and brings the verdict.
+// lookUp asks the provider what happened, and sends the verdict.
 func (r *Runner) lookUp(c *call, a Answer) (Answer, error) {
 	if c.in.LookUp == nil {
 		_, err := a.Attempt.Report(c.values, End{Outcome: flight.NotDone, NotStarted: true, Err: errors.New("its caller brings no look-up")})
@@ -274,7 +282,7 @@ func (r *Runner) lookUp(c *call, a Answer) (Answer, error) {
 	return a.Attempt.Verify(c.interest, verb, found)
 }
 
-// Close lets running effects finish and report, as long as ctx lives. Whoever waits for somebody else, and every new call, gets
+// Close lets running effects finish and report, as long as ctx lives. Calls that wait for others, and new calls, get
 // effect.ErrClosed. When ctx ends, the contexts of handlers end with that cause, and they are waited for no longer than
 // hungAfter. ErrHung: one has not returned even then.
 func (r *Runner) Close(ctx context.Context) error {
@@ -303,17 +311,6 @@ func (r *Runner) End() { r.kill(effect.ErrClosed) }
 
 // ErrHung says that a handler has not returned after its context had ended.
 var ErrHung = errors.New("a handler did not return after its context had ended")
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // Check says what is wrong with a call, whoever runs it. Errors are *flight.InvalidError.
 func Check(call *effect.Call, h effect.Handler) error {

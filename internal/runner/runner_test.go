@@ -348,7 +348,7 @@ func TestShare(t *testing.T) {
 		"unrecorded": &effect.Unrecorded{Result: own, Cause: failed}, "another error": failed} {
 		t.Run(name, func(t *testing.T) {
 			c := &call{joined: true, result: own, err: err}
-			got, gotErr := c.share(effect.Joined)
+			got, gotErr := c.resultAs(effect.Joined)
 			require.Equal(t, effect.Joined, got.Source)
 			clear(got.Answer.Body)
 			switch e := gotErr.(type) {
