@@ -6,17 +6,22 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
 )
 
 // Attempt is one try at an effect, as its handler sees it.
 type Attempt struct {
 	spec     Spec
 	marks    atomic.Uint32
-	standing atomic.Int32 // requests through Transport that may have changed something, for all that is known
-	unsure   atomic.Int32 // those of them that have ended with unknown outcome
-	moved    sync.Map     // their answers that were redirects, by *http.Response: following one is no second send
+	standing atomic.Int32                 // requests through Transport that may have changed something, for all that is known
+	unsure   atomic.Int32                 // those of them that have ended with unknown outcome
+	blind    atomic.Int32                 // calls of Sending that returned nil: of what they sent nothing is known here
+	sent     atomic.Int32                 // unsafe requests through Transport of which a byte was written
+	first    atomic.Pointer[clock.Moment] // when the first send began that may have changed something; kept where there is a Window
+	moved    sync.Map                     // their answers that were redirects, by *http.Response: following one is no second send
 }
 
 // Spec is what an attempt carries; whoever runs handlers fills it in.
@@ -27,6 +32,7 @@ type Spec struct {
 	FencingToken   string
 	Input          flight.Blob            // as first submitted, with its data: send this, not your own
 	Recovery       flight.Recovery        // what happens about an unknown outcome
+	Window         time.Duration          // how long after the first send another one may be started, under resend: the provider knows the key so long; 0: no bound
 	Previous       *flight.Attempt        // the attempt before, nil for a first one
 	LeaseLost      func() <-chan struct{} // closed when the right to start effects is lost
 	MayStart       func() error           // nil while an effect may still be started
@@ -98,7 +104,11 @@ func (a *Attempt) Sending() error {
 	if err := a.maySendMore(); err != nil {
 		return err
 	}
-	return a.start()
+	if err := a.start(); err != nil {
+		return err
+	}
+	a.blind.Add(1)
+	return nil
 }
 
 // maySendMore refuses another effect where an earlier one may have happened.
@@ -120,13 +130,25 @@ func (a *Attempt) start() error {
 			return NotDone(&keptBackError{errOver})
 		}
 		if a.marks.CompareAndSwap(marks, marks|markSent) {
+			if a.spec.Window > 0 {
+				now := clock.Now()
+				a.first.CompareAndSwap(nil, &now)
+			}
 			return nil
 		}
 	}
 }
 
+// errForgotten keeps back a repeat that the provider may not recognise.
+var errForgotten = errors.New("the provider may have forgotten the key of what was sent before: nothing more is sent")
+
 // errOver keeps back what a handler left running.
 var errOver = errors.New("the attempt is over: the effect must not be started")
+
+// others reports whether more was sent, or may have been, than the one request that an answer is about.
+func (a *Attempt) others() bool {
+	return a.standing.Load() > 0 || a.blind.Load() > 0 && a.blind.Load()+a.sent.Load() > 1
+}
 
 // Sent reports whether the effect may have left.
 func (a *Attempt) Sent() bool { return a.marks.Load()&^markOver != markWatched }

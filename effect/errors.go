@@ -10,7 +10,10 @@ import (
 
 // refusedError and notDoneError carry the class that a handler gives its error.
 type (
-	refusedError struct{ err error }
+	refusedError struct {
+		err      error
+		answered bool // as in notDoneError
+	}
 	notDoneError struct {
 		err      error
 		answered bool // it is what one request was answered, and says nothing of others
@@ -18,7 +21,7 @@ type (
 )
 
 // Refused marks an error as the provider's no: the effect did not happen and never will. It ends the flight.
-func Refused(err error) error { return &refusedError{err} }
+func Refused(err error) error { return &refusedError{err: err} }
 
 // NotDone marks an error as harmless: the effect surely did not happen this time.
 func NotDone(err error) error { return &notDoneError{err: err} }
@@ -54,9 +57,11 @@ func Classify(err error, at *Attempt) flight.Outcome {
 		return flight.Unknown
 	case err == nil:
 		return flight.Succeeded
+	case errors.As(err, &refused) && refused.answered && at.others():
+		return flight.Unknown
 	case errors.As(err, &refused):
 		return flight.Refused
-	case errors.As(err, &notDone) && notDone.answered && at.standing.Load() > 0:
+	case errors.As(err, &notDone) && notDone.answered && at.others():
 		return flight.Unknown
 	case errors.As(err, &notDone) && !ofAnother(err, notDone):
 		return flight.NotDone

@@ -124,7 +124,14 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 func guardOf(got httptrace.GotConnInfo) *guardedConn {
-	guarded, _ := got.Conn.(*guardedConn) // none behind a proxy that tunnels
+	conn := got.Conn
+	if secured, ok := conn.(*tls.Conn); ok { // through a tunnel
+		conn = secured.NetConn()
+	}
+	guarded, _ := conn.(*guardedConn)
+	if guarded != nil {
+		guarded.started.Store(false) // what a proxy was told is not the effect, and took its time
+	}
 	return guarded
 }
 
@@ -145,6 +152,7 @@ func (t *transport) note(started, follows bool, resp *http.Response) {
 		at.standing.Add(-1)
 		return
 	}
+	at.sent.Add(1)
 	if follows {
 		at.unsure.Add(-1)
 	}
@@ -160,7 +168,9 @@ func (t *transport) note(started, follows bool, resp *http.Response) {
 		}
 		return
 	case flight.NotDone, flight.Refused:
-		at.standing.Add(-1)
+		if at.standing.Add(-1) == 0 {
+			at.first.Store(nil)
+		}
 	}
 	resp.Body = &answerBody{resp.Body, at}
 }
@@ -209,6 +219,9 @@ func (t *transport) traceparent(req *http.Request) string {
 }
 
 func (a *Attempt) mayStart() error {
+	if first := a.first.Load(); first != nil && a.spec.Window > 0 && first.Add(a.spec.Window).Left() <= 0 {
+		return NotDone(&keptBackError{errForgotten})
+	}
 	if a.spec.MayStart == nil {
 		return nil
 	}
@@ -350,7 +363,7 @@ func FromHTTP(resp *http.Response, err error) (Answer, error) {
 	case flight.Succeeded:
 		return answer, nil
 	case flight.Refused:
-		return answer, Refused(statusError(resp.StatusCode, body))
+		return answer, &refusedError{err: statusError(resp.StatusCode, body), answered: true}
 	case flight.NotDone:
 		return answer, RetryAfter(&notDoneError{err: statusError(resp.StatusCode, body), answered: true}, askedPause(resp.Header, time.Now()))
 	}

@@ -118,6 +118,11 @@ class Refused(Error):
 
     code = "refused"
     _left_at = 0.0  # when it left the block of a flight: to one around that it is an error like any other
+    _about = ""  # "one" request that may have changed something, or a "safe" one, which was answered so; "": all that was sent
+
+    def _answers(self, about: str) -> "Refused":
+        self._about = about
+        return self
 
 
 class NotDone(Error):
@@ -125,6 +130,11 @@ class NotDone(Error):
 
     code = "not_done"
     _left_at = 0.0
+    _about = ""
+
+    def _answers(self, about: str) -> "NotDone":
+        self._about = about
+        return self
 
 
 class InDoubt(Error):
@@ -363,10 +373,11 @@ def raise_for_status(status: int, text: str = "", *, method: str = "POST", redir
         return
     message = f"the provider answered {status}: {text}"
     if safe or not redirects:
+        about = "safe" if safe else "one"
         if status in _REFUSED_STATUSES:
-            raise Refused(message)
+            raise Refused(message)._answers(about)
         if status in NOT_DONE_STATUSES or safe and 300 <= status < 400:
-            raise NotDone(message)
+            raise NotDone(message)._answers(about)
     raise Error(message, code="unknown")
 
 
@@ -522,7 +533,7 @@ class Flight:
         self._entered = self._over = self._sent = self._left = False
         self._gate = threading.Lock()  # between an effect that starts and the end of the block
         self._running = self._standing = 0  # effects: that run; of which nothing says that they did not happen
-        self._word: Optional[BaseException] = None  # that the last effect left with
+        self._words: List[BaseException] = []  # about this flight, that effects were left with
         self._process, self._since = os.getpid(), time.monotonic()
         self._deadline: Optional[_Trust] = None  # of the attempt
         self._resend: Optional[_Trust] = None  # for which the provider surely knows the key of what was sent before
@@ -573,8 +584,9 @@ class Flight:
             yield self
             unknown = False
         except BaseException as e:
-            self._word, happened = e, not self._is_own(e)
-            unknown = happened
+            unknown = happened = not self._is_own(e)
+            if not happened:
+                self._words.append(e)
             raise
         finally:
             with self._gate:
@@ -582,7 +594,8 @@ class Flight:
                 self._unknown = self._unknown or unknown
                 window = self._policy.get("provider_window_ms")
                 if unknown and resends and window and self._resend is None:
-                    self._resend = _Trust(started, window)
+                    # a twentieth for clocks that run slow, and the time that the repeat may take
+                    self._resend = _Trust(started, window * 0.95 - (self._policy.get("attempt_timeout_ms") or 0))
 
     def _late(self) -> str:
         """Why no effect may start any more, by the clocks; "" where one may."""
@@ -871,10 +884,13 @@ class Flight:
             if self._running:
                 return "unknown", "the block ended while effect() was running: nobody can tell how that ends"
             return "succeeded", ""
-        if isinstance(exc, Refused) and own:
+        # What was raised in one effect, or made of one answer, says nothing of another effect; else it is about what was sent.
+        about = getattr(exc, "_about", "")
+        of_one = any(exc is word for word in self._words) or about == "safe" or about == "one" and (
+            self._standing > 1 or self._unknown)
+        others = self._running or self._standing and of_one
+        if isinstance(exc, Refused) and own and not (self._standing and of_one):
             return "refused", text
-        # What was raised in one effect says nothing of another one; below all of them it is about what was sent.
-        others = self._running or exc is self._word and self._standing
         if not self._sent or isinstance(exc, NotDone) and own and not others:
             return "not_done", text
         return "unknown", text

@@ -1190,6 +1190,39 @@ class TestProtocol(unittest.TestCase):
                 pass
         self.assertEqual([r["outcome"] for r in self.bodies("report")], ["succeeded"])
 
+    def test_an_answer_is_about_its_own_request(self):
+        def effect(f, error=None):
+            with f.effect():
+                if error:
+                    raise error
+
+        def first_of_two(f, first, second):
+            errors = []
+            for error in (first, second):
+                try:
+                    effect(f, error)
+                except Exception as e:
+                    errors.append(e)
+            raise errors[0]
+
+        def behind(f, errors, *answer, **how):
+            for error in errors:
+                with contextlib.suppress(Exception):
+                    effect(f, error)
+            flightd.raise_for_status(*answer, **how)
+        no, refused, lost = (lambda: flightd.NotDone("429")), (lambda: flightd.Refused("422")), (lambda: TimeoutError("no answer"))
+        for want, block in (
+                ("not_done", lambda f: first_of_two(f, no(), no())), ("refused", lambda f: first_of_two(f, refused(), no())),
+                ("unknown", lambda f: first_of_two(f, no(), lost())), ("unknown", lambda f: first_of_two(f, refused(), lost())),
+                ("not_done", lambda f: behind(f, [None], 404)), ("refused", lambda f: behind(f, [None], 422)),
+                ("unknown", lambda f: behind(f, [None, None], 404)), ("unknown", lambda f: behind(f, [None, None], 422)),
+                ("unknown", lambda f: behind(f, [lost()], 404, method="GET")), ("unknown", lambda f: behind(f, [lost()], 410, method="GET")),
+                ("not_done", lambda f: behind(f, [no()], 404, method="GET"))):
+            self.asked = []
+            with contextlib.suppress(flightd.Error, TimeoutError), self.once(self.proceed()) as f:
+                block(f)
+            self.assertEqual([r["outcome"] for r in self.bodies("report")], [want])
+
     def test_a_redirect_of_an_unsafe_method_says_nothing(self):
         def outcome(*args, **more):
             try:

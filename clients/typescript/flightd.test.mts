@@ -10,7 +10,7 @@ import os, { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, beforeEach, test, type TestContext } from "node:test";
 import {
-  Busy, Client, Conflict, Expired, Failed, Fenced, FlightdError, InDoubt, LeaseLost, NOT_DONE_STATUSES, NotDone, ReceiptTruncated,
+  Busy, Client, Conflict, Expired, Failed, Fenced, FlightdError, InDoubt, LeaseLost, NOT_DONE_STATUSES, NotDone, ReceiptTruncated, Refused,
   Unapproved, Unavailable, Unrecorded, dueFor, isFinal, once, taking, throwForStatus, type ClientOptions, type Exchange, type Flight,
   type OnceOptions, type Result,
 } from "./flightd.js";
@@ -918,6 +918,31 @@ test("after an effect of unknown outcome no other one starts", async (t) => {
     return f.effect(() => 1);
   });
   assert.deepEqual(outcomes(), ["succeeded"]);
+});
+
+test("an answer is about its own request", async () => {
+  const no = () => new NotDone("429"), refused = () => new Refused("422"), lost = () => new RangeError("no answer");
+  const effect = (f: Flight, error?: Error) => f.effect(() => { if (error) throw error; });
+  const firstOf = (...errors: Error[]) => async (f: Flight): Promise<void> => {
+    for (const error of errors) await effect(f, error).catch(() => undefined);
+    throw errors[0];
+  };
+  const behind = (errors: (Error | undefined)[], status: number, how?: Exchange) => async (f: Flight): Promise<void> => {
+    for (const error of errors) await effect(f, error).catch(() => undefined);
+    throwForStatus(status, "", how);
+  };
+  for (const [want, callback] of [
+    ["not_done", firstOf(no(), no())], ["refused", firstOf(refused(), no())],
+    ["unknown", firstOf(no(), lost())], ["unknown", firstOf(refused(), lost())],
+    ["not_done", behind([undefined], 404)], ["refused", behind([undefined], 422)],
+    ["unknown", behind([undefined, undefined], 404)], ["unknown", behind([undefined, undefined], 422)],
+    ["unknown", behind([lost()], 404, { method: "GET" })], ["unknown", behind([lost()], 410, { method: "GET" })],
+    ["not_done", behind([no()], 404, { method: "GET" })],
+  ] as const) {
+    const client = new Scripted();
+    await client.gets(proceed()).run({}, callback).catch(() => undefined);
+    assert.deepEqual(client.bodies("report").map((r) => r["outcome"]), [want]);
+  }
 });
 
 test("a redirect of an unsafe method says nothing", () => {

@@ -84,16 +84,26 @@ export class FlightdError extends Error {
 export class Refused extends FlightdError {
   /** @internal when it left the callback of a flight: to one around that it is an error like any other */
   leftAt = 0;
+  /** @internal one request that may have changed something, or a safe one, was answered so; "": it is about all that was sent */
+  about: "" | "one" | "safe" = "";
 
   constructor(message: string, cause?: unknown) { super(message, "refused", {}, cause); }
+
+  /** @internal */
+  answers(about: "one" | "safe"): this { this.about = about; return this; }
 }
 
 /** Throw it when the effect surely did not happen this time. The key is free again. */
 export class NotDone extends FlightdError {
   /** @internal */
   leftAt = 0;
+  /** @internal */
+  about: "" | "one" | "safe" = "";
 
   constructor(message: string, cause?: unknown) { super(message, "not_done", {}, cause); }
+
+  /** @internal */
+  answers(about: "one" | "safe"): this { this.about = about; return this; }
 }
 
 /** The effect may have happened; nobody may act before a person has said so. `version` is what was seen. */
@@ -318,8 +328,9 @@ export function throwForStatus(status: number, text = "", { method = "POST", red
   if (status >= 200 && status < 300 && (safe || repeated)) return;
   const message = `the provider answered ${status}: ${text}`;
   if (safe || !followed) {
-    if (REFUSED_STATUSES.has(status)) throw new Refused(message);
-    if (NOT_DONE_STATUSES.has(status) || (safe && status >= 300 && status < 400)) throw new NotDone(message);
+    const about = safe ? "safe" : "one";
+    if (REFUSED_STATUSES.has(status)) throw new Refused(message).answers(about);
+    if (NOT_DONE_STATUSES.has(status) || (safe && status >= 300 && status < 400)) throw new NotDone(message).answers(about);
   }
   throw new FlightdError(message, "unknown");
 }
@@ -516,7 +527,7 @@ export class Flight {
   /** @internal that another one was refused with */ again: LeaseLost | undefined;
   /** @internal effects that run */ running = 0;
   private standing = 0; // effects of which nothing says that they did not happen
-  private word: unknown; // that the last effect was left with
+  private readonly words: unknown[] = []; // about this flight, that effects were left with
   private readonly since = performance.now();
 
   /** @internal */
@@ -565,11 +576,13 @@ export class Flight {
     try {
       return await call(this);
     } catch (e) {
-      this.word = e;
       happened = !this.isOwn(e);
+      if (!happened) this.words.push(e);
       this.unknown ||= happened;
       const window: number = this.policy["provider_window_ms"] ?? 0;
-      if (happened && resends && window > 0) this.resend ??= new Trust(started, window);
+      if (happened && resends && window > 0) { // a twentieth for clocks that run slow, and the time that the repeat may take
+        this.resend ??= new Trust(started, window * 0.95 - (this.policy["attempt_timeout_ms"] ?? 0));
+      }
       throw e;
     } finally {
       this.running--;
@@ -600,9 +613,11 @@ export class Flight {
     const own = this.isOwn(e);
     this.leave();
     if (e instanceof NotDone || e instanceof Refused) e.leftAt = performance.now();
-    if (own && e instanceof Refused) return "refused";
-    // What was thrown in one effect says nothing of another one; behind all of them it is about what was sent.
-    const others = this.running > 0 || (e === this.word && this.standing > 0);
+    // What was thrown in one effect, or made of one answer, says nothing of another effect; else it is about what was sent.
+    const ofOne = this.words.includes(e) ||
+      (own && (e.about === "safe" || (e.about === "one" && (this.standing > 1 || this.unknown))));
+    if (own && e instanceof Refused && !(this.standing > 0 && ofOne)) return "refused";
+    const others = this.running > 0 || (this.standing > 0 && ofOne);
     return !this.sent || (own && !others) ? "not_done" : "unknown";
   }
 

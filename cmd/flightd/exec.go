@@ -53,7 +53,7 @@ Of a command that was killed, or whose shell says so by 129 and more, the outcom
 unknown outcome is what --recovery says: hold waits for a person (flightd doubt resolve), resend runs the command again.
 
 A flightd inside of the command ends with 79 instead of 75 where somebody else is at it: that says nothing of what the
-command did before.
+command did before. It knows where it is by FLIGHTD_FLIGHT_ID: do not name 75 where env -i, sudo or ssh takes that away.
 
 The command finds IDEMPOTENCY_KEY, FLIGHTD_KEY, FLIGHTD_FLIGHT_ID, FLIGHTD_FENCING_TOKEN and FLIGHTD_ATTEMPT in its
 environment: pass the first on to a provider that honours such a key. Its standard input is empty, or what --input names.

@@ -36,6 +36,7 @@ type execution struct {
 	child    *child                  // set while it may run
 	called   os.Signal               // a signal that came before it started: it must not start any more
 	end      *childEnd               // set when it ran to its end
+	ended    bool                    // a signal that asks it to end was passed on to it: its exit code promises nothing any more
 	cut      bool                    // it was made to end before its time
 	startErr error                   // set when it could not be started
 	told     bool                    // somebody who wanted this to end was told what it still waits for
@@ -141,6 +142,7 @@ func (e *execution) watch(ctx context.Context, at *effect.Attempt, c *child) (to
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	told = told || e.ended
 	e.end, e.cut = &end, told
 	return told, end
 }

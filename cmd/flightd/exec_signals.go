@@ -61,6 +61,7 @@ func (e *execution) heed(s syscall.Signal, cancel context.CancelCauseFunc) (enou
 	case e.client != nil && (e.end != nil || e.landed):
 		return e.hurryLocked(s)
 	case e.child != nil:
+		e.ended = e.ended || s != syscall.SIGUSR1 && s != syscall.SIGUSR2
 		e.child.send(s)
 	default:
 		e.called = s

@@ -45,6 +45,9 @@ func (r *Runner) perform(c *call, a *Answer, h effect.Handler) (end End, late <-
 	}
 	a.Spec.Context = ctx
 	a.Spec.LeaseLost = func() <-chan struct{} { return a.Attempt.Context().Done() }
+	if w := a.Policy.ProviderWindow; w > 0 && a.Policy.Recovery == flight.Resend { // with the care of flight.ResendUntil
+		a.Spec.Window = max(1, w-w/20-a.Policy.AttemptTimeout)
+	}
 	a.Spec.MayStart = func() error { return mayStart(a.Spec.Context, a) }
 	unwatch := a.Attempt.Watch(ctx, cancel)
 	done := make(chan End, 1)
