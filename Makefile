@@ -15,7 +15,7 @@ test: ## every test, once, and once more under the race detector where goroutine
 	$(MAKE) race
 
 race: ## the rooms where goroutines meet; process tests run binaries and gain nothing from it
-	$(GO) test -race -p 1 ./effect/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./httpapi/... ./client/... ./metrics/... ./node/... ./flightdtest/...
+	$(GO) test -race -p 1 ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./httpapi/... ./client/... ./metrics/... ./node/... ./flightdtest/...
 
 lint: cross ## formatting, vet, staticcheck, pins, and the builds for other systems
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
