@@ -153,7 +153,7 @@ func (c *Client) tryAbandon(ctx context.Context, o *opening) bool {
 	ctx, cancel := context.WithTimeout(ctx, abandonTry)
 	defer cancel()
 	err := c.Abandon(ctx, o.key, AbandonRequest{Nonce: o.nonce, NotAfter: o.notAfter, Reason: "its caller gave up before the effect started"})
-	return err == nil || isRejected(CodeOf(err))
+	return verdictOn(err) != later
 }
 
 // giveUp gives up a nonce before its effect has started.

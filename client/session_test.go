@@ -127,3 +127,27 @@ func TestCloseLeavesTheSessionOfAHungHandler(t *testing.T) {
 	<-c.runner.Work.Shut()
 	c.hangUp()
 }
+
+// A rejection that names no flight may be the answer to another request: the abandon is sent again.
+func TestAbandonBelievesOnlyWhatNamesItsFlight(t *testing.T) {
+	world := httpapitest.New(t)
+	api := httpapi.New(world.Config())
+	swapped := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/flights:abandon" && swapped {
+			swapped = false
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = w.Write([]byte(`{"code":"input_invalid","retryable":false}`))
+			return
+		}
+		api.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	c, err := Connect(t.Context(), server.URL, WithoutSpool())
+	require.NoError(t, err)
+	o := c.newOpening(flight.MustKey("default/charge/order-42"))
+	require.False(t, c.tryAbandon(t.Context(), o))
+	require.True(t, c.tryAbandon(t.Context(), o))
+	require.NoError(t, c.Close(t.Context()))
+}
