@@ -69,7 +69,7 @@ func TestRedirectOfAnUnsafeRequest(t *testing.T) {
 	require.Equal(t, flight.NotDone, Classify(NotDone(err), at), "a handler that knows its provider may still say so")
 }
 
-// What one request of unknown outcome may have done, another one would do again.
+// After a request of unknown outcome another one might act a second time, so it is kept back.
 func TestSecondSendAfterAnUnknownOutcome(t *testing.T) {
 	var acted atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -119,7 +119,7 @@ func TestHazard32_TheLaterClockClosesTheWindow(t *testing.T) {
 	newPlay(t, resendFor).do(open(1, nonce1), ended(1), open(2, nonce2), wallAhead(time.Hour), report(2, flight.Refused, "")).expect(flight.Accepted, flight.InDoubt)
 }
 
-// What is left of the window is for the caller to know: it starts the effect later than the ledger let it.
+// The caller is told what is left of the window: it starts the effect later than the ledger let it.
 func TestHazard32_WhatIsLeftOfTheWindow(t *testing.T) {
 	bounded := resendFor
 	bounded.AttemptTimeout = timeout

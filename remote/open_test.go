@@ -242,7 +242,7 @@ func TestOpenExpired(t *testing.T) {
 	})
 }
 
-// What is open may be repeated after its not_after, and another wait than the open's life ends in an open, too.
+// An open attempt is found by a repeat after its not_after. A caller that waits for longer than an open lives opens in the end, too.
 func TestNotAfterBarsNoRepeat(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)

@@ -141,7 +141,7 @@ func TestHazard08_AZombieOpenIsTheCallersOwn(t *testing.T) {
 	}
 }
 
-// One node hears no answer to its Open. The caller goes to another node, which lets it act; the attempt stays its own, however
+// A node hears no answer to its Open. The caller goes to another node, which lets it act; the attempt stays its own, however
 // long the first node does not hear.
 func TestHazard08_AnotherNodeLetsItAct(t *testing.T) {
 	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {

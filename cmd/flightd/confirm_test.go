@@ -34,7 +34,7 @@ func regretted(t *testing.T) (world *httpapitest.World, env map[string]string, c
 	}
 }
 
-// What a person decides is recorded with its reason, and nobody makes one up.
+// A decision is recorded with the reason that a person gives; the command makes none up.
 func TestDecisions_NeedAReason(t *testing.T) {
 	_, env, commands := regretted(t)
 	for name, args := range commands {

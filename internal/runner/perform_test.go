@@ -93,7 +93,7 @@ func TestHandle(t *testing.T) {
 	}
 }
 
-// What was kept back says nothing of what was sent before.
+// A send that was kept back says nothing of the sends before it.
 func TestHandleOfWhatWasKeptBack(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		mayStart := error(nil)

@@ -111,7 +111,7 @@ func TestDo(t *testing.T) {
 	})
 }
 
-// What must not be started is not, and its attempt is given back as not started. Each row is one reason.
+// A handler that must not start is not called, and its attempt is reported as not started. Each row is one reason.
 func TestMayStart(t *testing.T) {
 	for name, row := range map[string]struct {
 		with func(s *script, r *Runner, a *Answer)

@@ -61,7 +61,7 @@ func TestReleaseWaitsForAClaim(t *testing.T) {
 	})
 }
 
-// What was never written, or was refused, is not deleted.
+// A claim that was never written, or was refused, is not deleted.
 func TestReleaseOfNoClaimCostsNothing(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
