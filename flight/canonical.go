@@ -4,63 +4,38 @@ import (
 	"crypto/sha256"
 	"strconv"
 	"strings"
-
-	"github.com/gowebpki/jcs"
 )
 
-// MaxJSONDepth is how deep the arrays and objects of an input may nest.
-const MaxJSONDepth = 128
-
-// maxDiffering bounds the list of DifferingFields.
+// maxDiffering is the greatest length of the list that DifferingFields returns.
 const maxDiffering = 16
 
-// CanonicalJSON gives the one spelling of a JSON document that RFC 8785 defines. Two documents with the same spelling
-// mean the same.
-//
-// It refuses as *InvalidError whatever two readers could take for different things, and what RFC 8785 would silently
-// change into something else: all that is outside RFC 7493 (names that stand twice, lone surrogates, noncharacters,
-// invalid UTF-8), nesting deeper than MaxJSONDepth, anything behind the document, and numbers that a double does not
-// hold: integers beyond 2^53 in either direction (from 1e21 on, where the one spelling has an exponent, those that a double
-// holds), and any other number whose shortest double has another decimal value (1.00000000000000001, 1e400, 1e-400). A
-// number that needs more belongs into a string. 1.0, 1e0 and 1 are one number, and so are -0 and 0: the sign of zero says
-// nothing about a business intent.
-func CanonicalJSON(input []byte) ([]byte, error) {
-	if _, err := parseDocument(input); err != nil {
-		return nil, err
-	}
-	return canonical(input)
-}
-
-// FingerprintJSON is the fingerprint of a JSON document without the fields that ignore names as JSON pointers
-// (RFC 6901). A pointer to nothing leaves nothing out. The whole document must be one that CanonicalJSON accepts, the
-// ignored fields included; a pointer must be well-formed and may not name the document itself. Errors are *InvalidError.
+// FingerprintJSON returns the fingerprint of a JSON document without the fields that ignore names as JSON pointers
+// (RFC 6901). A pointer to a missing field is ignored. The whole document, ignored fields included, must be one that
+// CanonicalJSON accepts. A pointer must be well-formed and must not name the whole document. Errors are *InvalidError.
 func FingerprintJSON(input []byte, ignore []string) (Fingerprint, error) {
-	doc, err := parseDocument(input)
-	if err != nil {
-		return NoFingerprint, err
-	}
-	if len(ignore) > 0 {
-		if doc, err = doc.without(ignore); err != nil {
+	if len(ignore) == 0 {
+		text, err := CanonicalJSON(input)
+		if err != nil {
 			return NoFingerprint, err
 		}
-		input = doc.appendTo(nil)
+		return FingerprintBytes(text), nil
 	}
-	text, err := canonical(input)
+	doc, err := parseWithout(input, ignore)
 	if err != nil {
 		return NoFingerprint, err
 	}
-	return FingerprintBytes(text), nil
+	return FingerprintBytes(doc.appendTo(nil)), nil
 }
 
-// FingerprintBytes is the fingerprint of an input that is not JSON: every byte counts.
+// FingerprintBytes returns the fingerprint of an input that is not JSON: every byte counts.
 func FingerprintBytes(b []byte) Fingerprint { return sha256.Sum256(b) }
 
-// DifferingFields names, as JSON pointers in the order of the canonical spelling, the fields in which two documents
-// differ, ignored ones left out: the deepest ones that tell, at most 16. "" means that the documents as wholes differ.
-// It is for messages: where either is no document that CanonicalJSON accepts, it names nothing.
+// DifferingFields returns, as JSON pointers in the order of the canonical form, the deepest fields in which two
+// documents differ, without the ignored ones, and at most 16 of them. The pointer "" means that the whole documents
+// differ. The result is for messages: it is empty if CanonicalJSON rejects either document.
 func DifferingFields(a, b []byte, ignore []string) []string {
-	x, errX := canonicalDocument(a, ignore)
-	y, errY := canonicalDocument(b, ignore)
+	x, errX := parseWithout(a, ignore)
+	y, errY := parseWithout(b, ignore)
 	if errX != nil || errY != nil {
 		return nil
 	}
@@ -69,37 +44,22 @@ func DifferingFields(a, b []byte, ignore []string) []string {
 	return d.found
 }
 
-func canonical(checked []byte) ([]byte, error) {
-	text, err := jcs.Transform(checked)
-	if err != nil {
-		return nil, &InvalidError{Field: "input", Detail: err.Error()}
-	}
-	return text, nil
-}
-
-func canonicalDocument(input []byte, ignore []string) (node, error) {
-	text, err := CanonicalJSON(input)
+// parseWithout returns the canonical document without the values that the pointers name. An index into an array counts
+// the elements of the whole document.
+func parseWithout(input []byte, pointers []string) (node, error) {
+	doc, err := parseDocument(input)
 	if err != nil {
 		return node{}, err
 	}
-	doc, err := parseDocument(text)
-	if err != nil {
-		return node{}, err
-	}
-	return doc.without(ignore)
-}
-
-// without gives the document without the values that the pointers name, all of them taken in the whole document.
-func (n node) without(pointers []string) (node, error) {
 	for _, p := range pointers {
 		path, err := parsePointer(p)
 		if err != nil {
 			return node{}, err
 		}
-		n.mark(path)
+		doc.mark(path)
 	}
-	n.prune()
-	return n, nil
+	doc.prune()
+	return doc, nil
 }
 
 func parsePointer(p string) ([]string, error) {
@@ -123,11 +83,11 @@ func parsePointer(p string) ([]string, error) {
 	return path, nil
 }
 
-// mark finds the value that path names and marks it to be left out.
+// mark marks the value that path names, if it exists, for prune.
 func (n *node) mark(path []string) {
 	for i := range n.children {
 		c := &n.children[i]
-		if n.kind == objectNode && c.name != path[0] || n.kind == arrayNode && strconv.Itoa(i) != path[0] {
+		if n.isObject() && c.name != path[0] || n.isArray() && strconv.Itoa(i) != path[0] {
 			continue
 		}
 		if len(path) == 1 {
@@ -138,6 +98,7 @@ func (n *node) mark(path []string) {
 	}
 }
 
+// prune removes the marked values.
 func (n *node) prune() {
 	kept := n.children[:0]
 	for _, c := range n.children {
@@ -147,29 +108,6 @@ func (n *node) prune() {
 		}
 	}
 	n.children = kept
-}
-
-// appendTo writes the document as it was spelled, without what was pruned.
-func (n *node) appendTo(b []byte) []byte {
-	if n.kind == scalarNode {
-		return append(b, n.text...)
-	}
-	brackets := "[]"
-	if n.kind == objectNode {
-		brackets = "{}"
-	}
-	b = append(b, brackets[0])
-	for i := range n.children {
-		c := &n.children[i]
-		if i > 0 {
-			b = append(b, ',')
-		}
-		if n.kind == objectNode {
-			b = append(append(b, c.spelled...), ':')
-		}
-		b = c.value.appendTo(b)
-	}
-	return append(b, brackets[1])
 }
 
 type differences struct{ found []string }
@@ -183,11 +121,11 @@ func (d *differences) add(pointer string) {
 func (d *differences) compare(at string, x, y *node) {
 	switch {
 	case len(d.found) >= maxDiffering:
-	case x.kind != y.kind || x.kind == scalarNode && string(x.text) != string(y.text):
+	case x.kind != y.kind || x.text != y.text:
 		d.add(at)
-	case x.kind == arrayNode:
+	case x.isArray():
 		d.compareArrays(at, x, y)
-	case x.kind == objectNode:
+	case x.isObject():
 		d.compareObjects(at, x, y)
 	}
 }
@@ -197,7 +135,7 @@ func (d *differences) compareArrays(at string, x, y *node) {
 		here := at + "/" + strconv.Itoa(i)
 		if i >= len(x.children) || i >= len(y.children) {
 			d.add(here)
-			return // one is longer: the first element that the other lacks says so
+			return // the first element that the shorter array lacks is enough
 		}
 		d.compare(here, &x.children[i].value, &y.children[i].value)
 	}

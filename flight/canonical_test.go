@@ -33,8 +33,7 @@ func TestCanonicalJSON_OneSpelling(t *testing.T) {
 	}
 }
 
-// TestCanonicalJSON_RefusesWhatTwoReadersCouldTakeForDifferentThings is the door of RFC 7493; the numbers are those
-// that canonical JSON would merge with others.
+// Documents outside RFC 7493 are rejected, and numbers that the canonical form would make equal to other numbers.
 func TestCanonicalJSON_RefusesWhatTwoReadersCouldTakeForDifferentThings(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for _, in := range []string{
@@ -64,7 +63,7 @@ func TestCanonicalJSON_RefusesWhatTwoReadersCouldTakeForDifferentThings(t *testi
 func TestCanonicalJSON_SaysWhere(t *testing.T) {
 	_, err := flight.CanonicalJSON([]byte(`{"order":{"li/nes":[{"id":1},{"id":9007199254740993}]}}`))
 	if err == nil || !strings.Contains(err.Error(), "at /order/li~1nes/1/id: ") {
-		t.Errorf("the error does not say where: %v", err)
+		t.Errorf("the error has no pointer: %v", err)
 	}
 }
 
@@ -94,14 +93,14 @@ func TestFingerprint_LeavesOutWhatItIsTold(t *testing.T) {
 		}
 	}
 	if sum(`{"a":1}`) == sum(`{"a":2}`) || sum(`[]`) == sum(`{}`) || sum(`{"a":[0,1]}`, "/a/01") == sum(`{"a":[0]}`) || sum(`"1"`) == sum(`1`) {
-		t.Error("what differs has one fingerprint")
+		t.Error("different documents have the same fingerprint")
 	}
 	if sum(`{"b":2, "a":1}`) != flight.FingerprintBytes([]byte(`{"a":1,"b":2}`)) || sum(`{}`) == flight.NoFingerprint {
-		t.Error("the fingerprint is not that of the canonical spelling")
+		t.Error("the fingerprint is not that of the canonical form")
 	}
 	for _, pointer := range []string{"", "a", "#/a", "/a~", "/a~2b", "/~"} {
 		if _, err := flight.FingerprintJSON([]byte(`{"a":1}`), []string{pointer}); err == nil {
-			t.Errorf("the pointer %q was taken", pointer)
+			t.Errorf("the pointer %q was accepted", pointer)
 		}
 	}
 }
@@ -144,17 +143,17 @@ func FuzzCanonicalJSON(f *testing.F) {
 			return
 		}
 		if !json.Valid(in) {
-			t.Fatalf("%q is no JSON, and was taken", in)
+			t.Fatalf("%q is invalid JSON and was accepted", in)
 		}
 		again, err := flight.CanonicalJSON(canonical)
 		if err != nil || !bytes.Equal(canonical, again) {
-			t.Fatalf("%q is not its own canonical spelling: %q, %v", canonical, again, err)
+			t.Fatalf("the canonical form %q is not stable: %q, %v", canonical, again, err)
 		}
 		if !sameValue(t, in, canonical) {
 			t.Fatalf("%q changed its meaning to %q", in, canonical)
 		}
 		if d := flight.DifferingFields(in, canonical, nil); len(d) > 0 {
-			t.Fatalf("%q differs from its canonical spelling at %q", in, d)
+			t.Fatalf("%q differs from its canonical form at %q", in, d)
 		}
 		one, err1 := flight.FingerprintJSON(in, []string{pointer})
 		two, err2 := flight.FingerprintJSON(canonical, []string{pointer})
@@ -164,7 +163,7 @@ func FuzzCanonicalJSON(f *testing.F) {
 	})
 }
 
-// sameValue compares by the standard library's reading, which knows names, strings and doubles.
+// sameValue compares two documents as package encoding/json reads them.
 func sameValue(t *testing.T, a, b []byte) bool {
 	var x, y any
 	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {

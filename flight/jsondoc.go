@@ -3,271 +3,166 @@ package flight
 import (
 	"bytes"
 	"fmt"
-	"strconv"
-	"strings"
-	"unicode/utf16"
-	"unicode/utf8"
+	"io"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
-// node is one value of a JSON document, with its own spelling kept.
+// MaxJSONDepth is the greatest number of nested arrays and objects in an input.
+const MaxJSONDepth = 128
+
+// CanonicalJSON returns the canonical form of a JSON document by RFC 8785. Two documents with the same canonical form
+// mean the same.
+//
+// Every document that two readers could read differently is rejected with an *InvalidError: a document outside RFC
+// 7493 (duplicate names, lone surrogates, noncharacters, invalid UTF-8), nesting deeper than MaxJSONDepth, trailing
+// data, and numbers that RFC 8785 would silently change because a double does not hold them: integers beyond 2^53 in
+// either direction (from 1e21 on, where the canonical form has an exponent, only those that a double does not hold),
+// and every other number whose shortest double has another decimal value (1.00000000000000001, 1e400, 1e-400). Such a
+// number must be sent as a string. 1.0, 1e0 and 1 are the same number, and so are -0 and 0: the sign of zero is no
+// part of a business intent.
+func CanonicalJSON(input []byte) ([]byte, error) {
+	if err := checkDocument(input); err != nil {
+		return nil, err
+	}
+	text := jsontext.Value(bytes.Clone(input))
+	if err := text.Canonicalize(); err != nil {
+		return nil, invalidDocument(strictjson.Explain(input, err))
+	}
+	return text, nil
+}
+
+// checkDocument reads a JSON document and returns an *InvalidError for the first place at which CanonicalJSON rejects
+// it.
+func checkDocument(input []byte) error {
+	d := jsontext.NewDecoder(bytes.NewBuffer(input))
+	for first := true; first || d.StackDepth() > 0; first = false {
+		var err error
+		var text jsontext.Value
+		detail := ""
+		switch d.PeekKind() {
+		case '"':
+			text, err = d.ReadValue()
+			detail = checkString(text)
+		case '0':
+			text, err = d.ReadValue()
+			detail = checkNumber(string(text))
+		default:
+			if _, err = d.ReadToken(); d.StackDepth() > MaxJSONDepth {
+				detail = fmt.Sprintf("nested deeper than %d levels", MaxJSONDepth)
+			}
+		}
+		switch {
+		case err != nil:
+			return invalidDocument(strictjson.Explain(input, err))
+		case detail != "":
+			return invalidDocument(&strictjson.Error{Pointer: string(d.StackPointer()), Detail: detail})
+		}
+	}
+	if _, err := d.ReadToken(); err != io.EOF {
+		return invalidDocument(&strictjson.Error{Detail: fmt.Sprintf("trailing data after the JSON document, at byte %d", d.InputOffset()+1)})
+	}
+	return nil
+}
+
+func invalidDocument(err error) error {
+	detail := err.Error()
+	if at, ok := err.(*strictjson.Error); ok && at.Pointer != "" {
+		detail = "at " + detail
+	}
+	return &InvalidError{Field: "input", Detail: detail}
+}
+
+// checkString returns the reason for which a string of JSON is rejected although it is valid JSON: RFC 7493 excludes
+// noncharacters.
+func checkString(quoted jsontext.Value) string {
+	if !slices.ContainsFunc(quoted, func(c byte) bool { return c >= 0x80 || c == '\\' }) {
+		return ""
+	}
+	text, err := jsontext.AppendUnquote(nil, quoted)
+	if err != nil {
+		return "" // the decoder has found the error before
+	}
+	for _, r := range string(text) {
+		if r&0xFFFE == 0xFFFE || r >= 0xFDD0 && r <= 0xFDEF {
+			return fmt.Sprintf("the string has %U, which is a noncharacter", r)
+		}
+	}
+	return ""
+}
+
+// node is one value of a canonical JSON document.
 type node struct {
-	kind     nodeKind
-	text     []byte  // of a scalar, as it was spelled
+	kind     jsontext.Kind
+	text     string  // of a scalar
 	children []child // of an array or object
 }
 
-type nodeKind uint8
-
-const (
-	scalarNode nodeKind = iota
-	arrayNode
-	objectNode
-)
-
 type child struct {
 	name    string // decoded; "" in an array
-	spelled []byte // the name as it was spelled, with its quotes
 	value   node
 	ignored bool
 }
 
-// documentError says what is wrong with a document, and where.
-type documentError struct{ pointer, detail string }
+func (n *node) isObject() bool { return n.kind == '{' }
+func (n *node) isArray() bool  { return n.kind == '[' }
 
-// parseDocument reads a document strictly: see CanonicalJSON. The nodes share input's bytes.
+// parseDocument returns the canonical document as a tree. Errors are those of CanonicalJSON.
 func parseDocument(input []byte) (node, error) {
-	p := &documentParser{rest: input}
-	doc, err := p.value(0)
-	p.space()
-	if err == nil && len(p.rest) > 0 {
-		err = &documentError{detail: "something stands behind the JSON document"}
+	text, err := CanonicalJSON(input)
+	if err != nil {
+		return node{}, err
 	}
-	if err == nil {
-		return doc, nil
-	}
-	detail := err.detail
-	if err.pointer != "" {
-		detail = "at " + err.pointer + ": " + detail
-	}
-	return node{}, &InvalidError{Field: "input", Detail: detail}
+	return readNode(jsontext.NewDecoder(bytes.NewBuffer(text)))
 }
 
-type documentParser struct{ rest []byte }
-
-func (p *documentParser) space() { p.rest = bytes.TrimLeft(p.rest, " \t\r\n") }
-
-// next skips white space and takes c if it stands there.
-func (p *documentParser) next(c byte) bool {
-	p.space()
-	if len(p.rest) == 0 || p.rest[0] != c {
-		return false
+func readNode(d *jsontext.Decoder) (n node, err error) {
+	n.kind = d.PeekKind()
+	if !n.isObject() && !n.isArray() {
+		text, err := d.ReadValue()
+		n.text = string(text)
+		return n, err
 	}
-	p.rest = p.rest[1:]
-	return true
-}
-
-func (p *documentParser) value(depth int) (node, *documentError) {
-	p.space()
-	if len(p.rest) == 0 {
-		return node{}, &documentError{detail: "the JSON document ends too early"}
+	if _, err = d.ReadToken(); err != nil {
+		return n, err
 	}
-	switch p.rest[0] {
-	case '{', '[':
-		if depth >= MaxJSONDepth {
-			return node{}, &documentError{detail: fmt.Sprintf("it nests deeper than %d", MaxJSONDepth)}
-		}
-		if p.rest[0] == '{' {
-			return p.object(depth + 1)
-		}
-		return p.array(depth + 1)
-	case '"':
-		_, spelled, err := p.text()
-		return node{text: spelled}, err
-	}
-	return p.word()
-}
-
-func (p *documentParser) array(depth int) (node, *documentError) {
-	n := node{kind: arrayNode}
-	p.next('[')
-	if p.next(']') {
-		return n, nil
-	}
-	for {
-		v, err := p.value(depth)
-		if err != nil {
-			err.pointer = "/" + strconv.Itoa(len(n.children)) + err.pointer
-			return n, err
-		}
-		n.children = append(n.children, child{value: v})
-		if p.next(']') {
-			return n, nil
-		}
-		if !p.next(',') {
-			return n, &documentError{detail: "an array wants ',' or ']'"}
-		}
-	}
-}
-
-func (p *documentParser) object(depth int) (node, *documentError) {
-	n := node{kind: objectNode}
-	p.next('{')
-	if p.next('}') {
-		return n, nil
-	}
-	seen := make(map[string]bool)
-	for {
-		p.space()
-		name, spelled, err := p.text()
-		if err != nil {
-			return n, err
-		}
-		if seen[name] {
-			return n, &documentError{pointer: "/" + escapePointer(name), detail: "this name stands twice in one object"}
-		}
-		seen[name] = true
-		if !p.next(':') {
-			return n, &documentError{detail: "a name in an object wants ':'"}
-		}
-		v, err := p.value(depth)
-		if err != nil {
-			err.pointer = "/" + escapePointer(name) + err.pointer
-			return n, err
-		}
-		n.children = append(n.children, child{name: name, spelled: spelled, value: v})
-		if p.next('}') {
-			return n, nil
-		}
-		if !p.next(',') {
-			return n, &documentError{detail: "an object wants ',' or '}'"}
-		}
-	}
-}
-
-// text reads a string: what it says, and how it was spelled.
-func (p *documentParser) text() (string, []byte, *documentError) {
-	from := p.rest
-	if len(from) == 0 || from[0] != '"' {
-		return "", nil, &documentError{detail: "a name in an object is a string"}
-	}
-	var said []byte
-	for i := 1; i < len(from); {
-		switch c := from[i]; {
-		case c == '"':
-			p.rest = from[i+1:]
-			return string(said), from[:i+1], nil
-		case c < ' ':
-			return "", nil, &documentError{detail: "a string holds a control character that is not escaped"}
-		case c == '\\':
-			r, width, err := unescape(from[i:])
+	for d.PeekKind() != n.kind+2 { // ']' and '}' are two behind '[' and '{'
+		var c child
+		if n.isObject() {
+			name, err := d.ReadToken()
 			if err != nil {
-				return "", nil, err
+				return n, err
 			}
-			said, i = utf8.AppendRune(said, r), i+width
-		default:
-			r, width := utf8.DecodeRune(from[i:])
-			if r == utf8.RuneError && width == 1 {
-				return "", nil, &documentError{detail: "a string is not valid UTF-8"}
-			}
-			if isNoncharacter(r) {
-				return "", nil, noncharacter(r)
-			}
-			said, i = append(said, from[i:i+width]...), i+width
+			c.name = name.String()
 		}
-	}
-	return "", nil, &documentError{detail: "a string has no end"}
-}
-
-// unescape reads one escape, or the two of a surrogate pair.
-func unescape(s []byte) (r rune, width int, err *documentError) {
-	const escapes, meanings = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
-	if len(s) < 2 {
-		return 0, 0, &documentError{detail: "a string has no end"}
-	}
-	if at := strings.IndexByte(escapes, s[1]); at >= 0 {
-		return rune(meanings[at]), 2, nil
-	}
-	r, ok := hexEscape(s)
-	if !ok {
-		return 0, 0, &documentError{detail: `a string holds '\' without an escape behind it`}
-	}
-	width = 6
-	if utf16.IsSurrogate(r) {
-		low, _ := hexEscape(s[6:])
-		if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
-			return 0, 0, &documentError{detail: "a string holds half of a surrogate pair"}
+		if c.value, err = readNode(d); err != nil {
+			return n, err
 		}
-		width = 12
+		n.children = append(n.children, c)
 	}
-	if isNoncharacter(r) {
-		return 0, 0, noncharacter(r)
-	}
-	return r, width, nil
+	_, err = d.ReadToken()
+	return n, err
 }
 
-func hexEscape(s []byte) (rune, bool) {
-	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' {
-		return 0, false
+// appendTo appends the canonical document without the values that were removed from it.
+func (n *node) appendTo(b []byte) []byte {
+	if !n.isObject() && !n.isArray() {
+		return append(b, n.text...)
 	}
-	n, err := strconv.ParseUint(string(s[2:6]), 16, 32)
-	return rune(n), err == nil
-}
-
-func isNoncharacter(r rune) bool { return r&0xFFFE == 0xFFFE || r >= 0xFDD0 && r <= 0xFDEF }
-
-func noncharacter(r rune) *documentError {
-	return &documentError{detail: fmt.Sprintf("a string holds %U, which is no character", r)}
-}
-
-// word reads true, false, null or a number.
-func (p *documentParser) word() (node, *documentError) {
-	end := bytes.IndexAny(p.rest, " \t\r\n,:]}[{\"")
-	if end < 0 {
-		end = len(p.rest)
-	}
-	w := p.rest[:end]
-	p.rest = p.rest[end:]
-	switch string(w) {
-	case "true", "false", "null":
-		return node{text: w}, nil
-	}
-	if !isNumber(w) {
-		return node{}, &documentError{detail: "here stands neither a value nor a number of JSON"}
-	}
-	if detail := checkNumber(string(w)); detail != "" {
-		return node{}, &documentError{detail: detail}
-	}
-	return node{text: w}, nil
-}
-
-// isNumber holds w to the grammar of RFC 8259, section 6.
-func isNumber(w []byte) bool {
-	w = bytes.TrimPrefix(w, []byte("-"))
-	leading := bytes.HasPrefix(w, []byte("0"))
-	whole, w := digits(w)
-	if whole == 0 || whole > 1 && leading {
-		return false
-	}
-	if fraction, ok := bytes.CutPrefix(w, []byte(".")); ok {
-		if whole, w = digits(fraction); whole == 0 {
-			return false
+	b = append(b, byte(n.kind))
+	for i := range n.children {
+		c := &n.children[i]
+		if i > 0 {
+			b = append(b, ',')
 		}
-	}
-	if len(w) > 0 && (w[0] == 'e' || w[0] == 'E') {
-		w = w[1:]
-		if len(w) > 0 && (w[0] == '+' || w[0] == '-') {
-			w = w[1:]
+		if n.isObject() {
+			b, _ = jsontext.AppendQuote(b, c.name) // its only error is invalid UTF-8, which no canonical document has
+			b = append(b, ':')
 		}
-		if whole, w = digits(w); whole == 0 {
-			return false
-		}
+		b = c.value.appendTo(b)
 	}
-	return len(w) == 0
-}
-
-func digits(w []byte) (n int, rest []byte) {
-	for n < len(w) && w[n] >= '0' && w[n] <= '9' {
-		n++
-	}
-	return n, w[n:]
+	return append(b, byte(n.kind)+2)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// shapes are the schemas of the document.
+// documentSchemas holds the schemas of the document.
 type shapes struct {
 	t   *testing.T
 	all map[string]object
@@ -38,10 +38,11 @@ func newShapes(t *testing.T) shapes {
 	return shapes{t, document.Components.Schemas, checker}
 }
 
-// isRequest: only requests refuse what they do not know.
+// isRequest reports whether a schema is a request; only requests reject unknown fields.
 func (s shapes) isRequest(name string) bool { return s.all[name]["additionalProperties"] == false }
 
-// full is an instance of a schema that has every field. An object inside itself is left out the second time.
+// fullInstance returns an instance of a schema with every field. An object inside an object of the same schema is
+// omitted.
 func (s shapes) full(name string, schema object, inside ...string) any {
 	if ref, ok := schema["$ref"].(string); ok {
 		inner := strings.TrimPrefix(ref, "#/components/schemas/")
@@ -94,7 +95,7 @@ func (s shapes) word(field string, schema object) string {
 	return field
 }
 
-// codec reads and writes one shape as the server and the Go client do.
+// codec decodes and encodes a schema as the server and the Go client do.
 type codec func(t *testing.T, data []byte) []byte
 
 type appender interface{ AppendJSON([]byte) []byte }
@@ -139,23 +140,23 @@ func codecs() map[string]codec {
 	}
 }
 
-// Every field that the document has is read and written by package wire, and nothing else is.
+// Package wire reads and writes every field of the document, and no other.
 func TestEveryFieldTravels(t *testing.T) {
 	s := newShapes(t)
 	for name, schema := range s.all {
 		t.Run(name, func(t *testing.T) {
 			code := codecs()[name]
-			require.NotNil(t, code, "add %s to codecs(): how it is read and written", name)
+			require.NotNil(t, code, "add %s to codecs()", name)
 			sent, err := json.Marshal(s.full(name, schema, name))
 			require.NoError(t, err)
 			got := code(t, sent)
-			require.JSONEq(t, string(sent), string(got), "a field of the document is lost on the way")
+			require.JSONEq(t, string(sent), string(got), "a field of the document was lost")
 			require.NoError(t, s.Schema(name, got))
 		})
 	}
 }
 
-// What a shape always has is there also when all of it is empty.
+// The required fields of an answer are present even if they are empty.
 func TestWhatIsAlwaysThere(t *testing.T) {
 	s := newShapes(t)
 	for name, code := range codecs() {
@@ -171,7 +172,7 @@ func TestWhatIsAlwaysThere(t *testing.T) {
 	}
 }
 
-// taker reads a request as the door does, but for what only the door knows.
+// requestReader validates a request as the API does, except for checks that need more than the request.
 type taker func(data []byte) *wire.Invalid
 
 func first(all ...func() *wire.Invalid) *wire.Invalid {
@@ -198,6 +199,9 @@ func takers() map[string]taker {
 		},
 		"AbandonRequest": func(data []byte) *wire.Invalid {
 			r, bad := wire.DecodeAbandon(data)
+			if bad == nil && r.NotAfter == 0 {
+				bad = wire.BadField("/not_after", "it is missing")
+			}
 			return first(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := wire.Key("default", r.Action, r.ID); return bad })
 		},
 		"ReportRequest": func(data []byte) *wire.Invalid {
@@ -218,7 +222,7 @@ func takers() map[string]taker {
 		},
 		"ImportLine": func(data []byte) *wire.Invalid {
 			r, bad := wire.DecodeImport(data)
-			r.Key = "default/charge/order-42" // what a key may be is the keys' own matter
+			r.Key = "default/charge/order-42" // keys have their own tests
 			return first(func() *wire.Invalid { return bad }, func() *wire.Invalid { _, bad := r.Command("default", time.Now()); return bad })
 		},
 		"RenewRequest":    func(data []byte) *wire.Invalid { _, bad := wire.DecodeRenew(data); return bad },
@@ -226,7 +230,7 @@ func takers() map[string]taker {
 	}
 }
 
-// least is a request that has only what it must, and what a field needs beside it.
+// minimalRequest returns a request with the required fields and those that the given field needs.
 func (s shapes) least(name, field string) object {
 	r := object{}
 	required, _ := s.all[name]["required"].([]any)
@@ -242,7 +246,7 @@ func (s shapes) least(name, field string) object {
 	return r
 }
 
-// The bounds of the document are those of the reader: what is on them is taken, what is beyond is refused.
+// The limits in the document are those of the API: a value at the limit is accepted, a value beyond it is rejected.
 func TestBounds(t *testing.T) {
 	s := newShapes(t)
 	for name, take := range takers() {
@@ -291,6 +295,6 @@ func TestBounds(t *testing.T) {
 	}
 	require.Subset(t, slices.Collect(maps.Keys(s.all)), slices.Collect(maps.Keys(takers())))
 	for name := range s.all {
-		require.Equal(t, s.isRequest(name), takers()[name] != nil, "add %s to takers(): how the door reads it", name)
+		require.Equal(t, s.isRequest(name), takers()[name] != nil, "add %s to takers()", name)
 	}
 }

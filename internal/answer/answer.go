@@ -1,5 +1,5 @@
-// Package answer turns flights, and the errors of etcd and of the ledger, into what callers get: results and the errors
-// of package effect. The executor and the service for remote callers share it.
+// Package answer converts flights, and the errors of etcd and of the ledger, into results and errors of package
+// effect. The executor and the service for remote callers share it.
 package answer
 
 import (
@@ -12,41 +12,41 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// RetryAfter is how long a caller that meets a busy key is asked to wait.
+// RetryAfter is the time after which a caller should retry a busy key.
 const RetryAfter = time.Second
 
-// Memory is what is read of the ledger to answer.
+// Memory reads the ledger.
 type Memory interface {
 	Header() flight.Header
-	// Input gives the exact bytes of the flight's input.
+	// Input returns the exact bytes of the flight's input.
 	Input(f *flight.Flight) ([]byte, error)
-	// ReceiptBody gives the exact bytes that are kept of the receipt's body.
+	// ReceiptBody returns the exact stored bytes of the receipt's body.
 	ReceiptBody(f *flight.Flight) ([]byte, error)
 }
 
-// Writer answers from one ledger.
+// Writer builds answers from one ledger.
 type Writer struct{ Memory Memory }
 
-// IsFinal reports whether nobody but a person can change what callers are told of a flight.
+// IsFinal reports whether only a person can change the answer to the callers of a flight.
 func IsFinal(f *flight.Flight) bool {
 	return f != nil && (f.State.Terminal() || f.State == flight.InDoubt || f.State == flight.AwaitingApproval)
 }
 
-// Differs reports whether the key belongs to another input than this submission's.
+// Differs reports whether the flight was opened with another input than this submission's.
 func Differs(f *flight.Flight, s *flight.Submission) bool {
 	return f != nil && f.State != flight.Absent && !f.Fingerprint.Matches(s.Fingerprint)
 }
 
-// Final is nil where the flight has a receipt for this submission, else the error that says how it stands.
+// Final returns nil if the flight has a receipt for this submission, else the error about its state.
 func (w Writer) Final(f *flight.Flight, key flight.Key, s *flight.Submission) error {
 	if f == nil {
-		return &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("%s: the ledger gave no flight", key)}
+		return &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("%s: the ledger returned no flight", key)}
 	}
 	if Differs(f, s) {
 		return w.conflict(f, key, s)
 	}
 	switch f.State {
-	case flight.Expired: // a tombstone, which names no key
+	case flight.Expired: // a tombstone does not have its key
 		e := &effect.Expired{Key: key, Outcome: f.Was}
 		if f.Receipt != nil {
 			e.Digest = f.Receipt.Body.Digest
@@ -65,7 +65,8 @@ func (w Writer) Final(f *flight.Flight, key flight.Key, s *flight.Submission) er
 	return &effect.Busy{Key: key, State: f.State, RetryAfter: RetryAfter}
 }
 
-// Receipt is the result of a flight that has one. body is what is kept of the receipt's body where that is at hand.
+// Receipt returns the result of a flight that has a receipt. body is the stored part of the receipt's body; if it is
+// nil, it is read from the ledger.
 func (w Writer) Receipt(f *flight.Flight, body []byte, as effect.Source) (effect.Result, error) {
 	r := f.Receipt
 	if body == nil && r.Body.Kept > 0 {
@@ -85,7 +86,7 @@ func (w Writer) Receipt(f *flight.Flight, body []byte, as effect.Source) (effect
 	return result, nil
 }
 
-// conflict names what differs, as far as both inputs are at hand.
+// conflict returns the error about another input, with the fields that differ if both inputs are available.
 func (w Writer) conflict(f *flight.Flight, key flight.Key, s *flight.Submission) error {
 	c := &effect.Conflict{Key: key}
 	if f.Input.Kept == 0 || s.Input.Data == nil {
@@ -97,7 +98,7 @@ func (w Writer) conflict(f *flight.Flight, key flight.Key, s *flight.Submission)
 	return c
 }
 
-// Input is what must be sent: the first caller's input, which a later caller's need not equal to the letter.
+// Input returns the input to send: the first caller's bytes. A later caller's bytes may differ in spelling.
 func (w Writer) Input(s *flight.Submission, f *flight.Flight) (flight.Blob, error) {
 	b := f.Input
 	switch {
@@ -111,19 +112,19 @@ func (w Writer) Input(s *flight.Submission, f *flight.Flight) (flight.Blob, erro
 	return b, err
 }
 
-// IdempotencyKey is what the provider sees: the same for every attempt of a generation.
+// IdempotencyKey returns the key for the provider: the same for every attempt of a generation.
 func (w Writer) IdempotencyKey(f *flight.Flight) string {
 	header := w.Memory.Header()
 	return header.IdempotencyKey(f.Key, f.Generation)
 }
 
-// SealToken writes the fencing token of an attempt for the wire.
+// SealToken returns the fencing token of an attempt for the wire.
 func (w Writer) SealToken(f *flight.Flight, a *flight.Attempt) string {
 	header := w.Memory.Header()
 	return header.TokenOf(a).Seal(header.Secret, f.ID, f.Generation, a.Session.ID)
 }
 
-// Previous is a copy of the attempt before the newest one; nil when there is none.
+// Previous returns a copy of the attempt before the newest one, or nil.
 func Previous(f *flight.Flight) *flight.Attempt {
 	if len(f.Attempts) < 2 {
 		return nil
@@ -132,7 +133,7 @@ func Previous(f *flight.Flight) *flight.Attempt {
 	return &before
 }
 
-// Unavailable gives an error of etcd's side or of the ledger the class that callers know.
+// Unavailable wraps an error of a lease or of the ledger in the error class of package effect.
 func Unavailable(key flight.Key, err error) error {
 	switch {
 	case errors.Is(err, lease.ErrClosed), errors.Is(err, effect.ErrClosed):

@@ -9,10 +9,11 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Settling measures settle delays by this process's own monotonic clock, from the moment at which it first saw that an
-// attempt was lost. The ledger's time alone would cut a delay short when a wall clock is set ahead while flightd starts.
+// Settling measures the delay between the loss of an attempt and its first verification by the monotonic clock of this
+// process, from the time at which the process first saw the loss. By the ledger's time alone, a delay would end too
+// early if a wall clock is set ahead while flightd starts.
 type Settling struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards seen
 	seen map[flight.ID]settle
 }
 
@@ -21,11 +22,11 @@ type settle struct {
 	until   time.Time
 }
 
-// maxSettling is how many delays are kept before those that are long over are dropped: flights that others settled.
+// maxSettling is the number of delays above which old ones are deleted: those of flights that other processes settled.
 const maxSettling = 1024
 
-// Remaining is how much is left of the settle delay of the flight's newest attempt. The first call for an attempt starts
-// it. Later look-ups at the same attempt wait only for their backoff, which is the ledger's.
+// Remaining returns the rest of the delay for the flight's newest attempt. The first call for an attempt starts the
+// delay. Later verifications of the same attempt wait only for their backoff, which the ledger measures.
 func (s *Settling) Remaining(f *flight.Flight) time.Duration {
 	if !f.Looking() || f.Probe.Tries > 0 {
 		return 0
@@ -47,7 +48,7 @@ func (s *Settling) Remaining(f *flight.Flight) time.Duration {
 	return time.Until(known.until)
 }
 
-// Forget drops the delay of a flight whose look-up was answered.
+// Forget deletes the delay of a flight of which a verification was answered.
 func (s *Settling) Forget(id flight.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Code is the stable name of an error. Programs branch on it; everything else in a problem is for people.
+// Code is the stable name of an error. Programs branch on the code; the rest of a problem is for people.
 type Code string
 
-// The codes. Their statuses and what a caller may do are in the table below.
+// The codes. The table below has their statuses, and the advice for callers.
 const (
 	KeyRequired          Code = "idempotency_key_required"
 	KeyInvalid           Code = "idempotency_key_invalid"
@@ -28,6 +28,7 @@ const (
 	Expired              Code = "expired"
 	PreconditionFailed   Code = "precondition_failed"
 	PayloadTooLarge      Code = "payload_too_large"
+	UnsupportedMediaType Code = "unsupported_media_type"
 	WrongDeployment      Code = "wrong_deployment"
 	Conflict             Code = "idempotency_conflict"
 	FlightFailed         Code = "flight_failed"
@@ -41,112 +42,115 @@ const (
 	Draining             Code = "draining"
 )
 
-// Class is what the table says of a code.
+// Class is the row of a code in the table.
 type Class struct {
 	Code      Code
 	Status    int
-	Retryable bool // the same request, sent again later, may be answered otherwise without anybody having acted
+	Retryable bool // the same request, sent again later, may get another answer without a person or caller acting first
 	Title     string
-	Hint      string // what to do, for the person who reads it
-	// About is the page of the code: when it is answered, and what is true then.
+	Hint      string // the next step, for a person
+	// About is the text of the code's page: when the code is returned, and the state of the flight then.
 	About string
 }
 
-// classes is the one table of class to status.
+// classes is the table of all codes, sorted by status.
 var classes = []Class{
 	{KeyRequired, http.StatusBadRequest, false, "A key is required",
-		"send action and id; together with the namespace they name the business intent",
-		"The request names no business intent. Nothing was changed."},
+		"send action and id; together with the namespace they identify the business intent",
+		"The request has no action or no id, so it identifies no business intent. Nothing was changed."},
 	{KeyInvalid, http.StatusBadRequest, false, "The key is not valid",
 		"namespace and action take letters, digits, '.', '_' and '-'; the id takes printable ASCII without space and '#', other bytes percent-encoded; 1 to 255 bytes each",
-		"A part of the key cannot be what it claims to be. One intent has one spelling, so nothing is repaired in silence. Nothing was changed."},
+		"A part of the key has invalid characters, an invalid length or a non-canonical spelling. flightd does not correct keys, because one intent must have exactly one spelling. Nothing was changed."},
 	{InputInvalid, http.StatusBadRequest, false, "The request is not valid",
-		"errors names each place: a JSON pointer into the body, a header or a parameter; correct it and send the request again",
+		"correct the places listed in errors (a JSON pointer into the body, a header or a parameter) and send the request again",
 		"A field, a header or a parameter is missing, unknown, of the wrong type or out of bounds, or the JSON is outside RFC 7493. Nothing was changed."},
-	{Unauthenticated, http.StatusUnauthorized, false, "Who are you?",
+	{Unauthenticated, http.StatusUnauthorized, false, "Authentication required",
 		"send a valid credential",
 		"The request carries no valid credential. Nothing was changed."},
 	{Forbidden, http.StatusForbidden, false, "Not allowed",
-		"a development server answers only requests from this machine: a loopback Host, no foreign Origin, and a JSON content type on writes",
-		"The request is of a kind that a web page could send in somebody's name, or the credential does not allow it. Nothing was changed."},
+		"send the request from this machine: with a loopback Host and without a foreign Origin",
+		"A web page could have sent this request in your name, or your credential does not allow it. Nothing was changed."},
 	{NotFound, http.StatusNotFound, false, "Not found",
-		"check the path, and the id: it is derived from namespace, action and id",
-		"There is no such route, or no flight was ever made for this key. Nothing was changed."},
-	{MethodNotAllowed, http.StatusMethodNotAllowed, false, "This path takes another method",
-		"the Allow header names the methods",
-		"The path exists, but not for this method. Nothing was changed."},
-	{Incomplete, http.StatusRequestTimeout, true, "A part of the request did not come",
+		"check the path and the flight id, which is derived from namespace, action and id",
+		"No route has this path, or this key was never used. Nothing was changed."},
+	{MethodNotAllowed, http.StatusMethodNotAllowed, false, "The method is not allowed",
+		"use one of the methods in the Allow header",
+		"The path exists, but does not support this method. Nothing was changed."},
+	{Incomplete, http.StatusRequestTimeout, true, "The request is incomplete",
 		"send the same request again",
-		"The connection broke, or was too slow, before the whole body had come. Nothing was changed."},
+		"The connection broke or timed out before the whole body had arrived. Nothing was changed."},
 	{InFlight, http.StatusConflict, true, "The flight is still running",
-		"ask again with the same key and nonce: you will join the running attempt or get its receipt",
-		"Another caller's attempt was still open when the wait was over, and goes on. Asking again is safe. Where `proposed` is true, this open may still open an attempt: a caller that gives up sends an abandon."},
+		"repeat the open with the same key and nonce: it joins the running attempt or gets its receipt",
+		"Another caller's attempt was still open when the wait ended, and it continues. Repeating the open is safe. If `proposed` is true, this open may still open an attempt, so send an abandon if you give up."},
 	{InDoubt, http.StatusConflict, false, "The flight is in doubt",
-		"look at the provider, then settle it: flightd doubt resolve KEY --reason WHY --happened --receipt @FILE | --did-not-happen | --fail; recovery resend or verify avoids this next time, where the provider honours the idempotency key or can be asked",
-		"The effect may or may not have happened, and nobody may act before a person has said so."},
+		"check the provider, then run: flightd doubt resolve KEY --reason WHY --happened --receipt @FILE | --did-not-happen | --fail; to avoid this next time, use recovery resend (if the provider honours the idempotency key) or verify (if you can look up the effect there)",
+		"The effect may or may not have happened. No caller may act until a person has resolved the flight."},
 	{Fenced, http.StatusConflict, false, "This attempt is over",
-		"do not act and do not report again; read the flight to see what was decided",
-		"The attempt has ended: by a report, by the end of its session, by its time-out, or by a person's decision; or this nonce has had its attempt. A late report is kept as evidence, unless the flight's retention is over, and overwrites nothing."},
+		"do not act and do not report again; read the flight to see its outcome",
+		"The attempt has ended: by a report, by the end of its session, by its timeout or by a person's decision. Or the attempt that this nonce opened has ended. A late report overwrites nothing; it is stored as evidence, unless the flight's retention has ended."},
 	{OpenExpired, http.StatusConflict, false, "The open has expired",
-		"take a new nonce, and set not_after at most 60 s ahead of the ledger's time, which is ledger_time in this problem",
+		"draw a new nonce, and set not_after at most 60 s ahead of the ledger's time, which is ledger_time in this problem",
 		"The ledger's time is past the open's not_after, or not_after is too far ahead of it: more than 60 s for an open, more than an hour for an abandon. Nothing was opened."},
 	{SessionInUse, http.StatusConflict, false, "The session has open attempts",
-		"report or abandon the attempts that are open under the session, then close it; a renewal lists them",
-		"Attempts under this session were neither reported nor abandoned, so their effects may be running. The session was not closed."},
+		"report or abandon the session's open attempts, then close it; a renewal lists them",
+		"Some attempts under this session were neither reported nor abandoned, so their effects may be running. The session was not closed."},
 	{ApprovalPending, http.StatusConflict, false, "The flight awaits approval",
-		"a person must approve it first",
-		"No effect may start before a person has approved this flight."},
-	{LeaseLost, http.StatusGone, false, "The session is gone",
-		"start no effect under this session; report effects that were started; open with a new session",
+		"ask a person to approve the flight, then repeat the open",
+		"The effect may not start until a person has approved this flight."},
+	{LeaseLost, http.StatusGone, false, "The session has ended",
+		"start no effect under this session; report the effects that you started; open with a new session",
 		"The session was not renewed in time, was closed, or never existed."},
 	{Expired, http.StatusGone, false, "The receipt is no longer kept",
-		"this intent was carried out before; for a new one use a new id; flightd flights free gives the key away, and then its effect can happen again",
-		"The flight ended and the retention of its receipt is over. A tombstone still guards the key: the effect is not run again."},
-	{PreconditionFailed, http.StatusPreconditionFailed, false, "The flight is not in that state",
-		"read the flight again, look whether your decision still stands, and send its new ETag",
-		"The flight has changed since it was looked at, or its state does not allow this. Nothing was changed."},
+		"use a new id for a new intent; flightd flights free frees the key, and then its effect can happen again",
+		"The flight has ended, and the retention of its receipt is over. A tombstone still guards the key, so the effect does not run again."},
+	{PreconditionFailed, http.StatusPreconditionFailed, false, "The flight has changed",
+		"read the flight again, check that your decision is still right, and send its new ETag",
+		"The flight has another version than the one in If-Match, or its state does not allow this decision. Nothing was changed."},
 	{PayloadTooLarge, http.StatusRequestEntityTooLarge, false, "The request is too large",
-		"an input may have 256 KiB; of a receipt send the beginning with truncated, size and digest",
-		"The body is larger than this route takes. Nothing was changed."},
+		"send an input of at most 256 KiB; of a longer receipt send the beginning with truncated, size and digest",
+		"The body is larger than this route accepts. Nothing was changed."},
+	{UnsupportedMediaType, http.StatusUnsupportedMediaType, false, "The content type is not supported",
+		"send Content-Type: application/json; for an import send application/x-ndjson",
+		"The Content-Type of a POST is missing, or this route does not accept it. Without this check a web page could send the request in your name. Nothing was changed."},
 	{WrongDeployment, http.StatusMisdirectedRequest, false, "This is another deployment",
 		"use the address of one deployment only, or start a new client",
-		"The request names the deployment that its caller belongs to, and this server is of another one, which knows nothing of what the first one did. Nothing was read or changed."},
+		"The request names a deployment, and this server belongs to another one, whose ledger does not contain the effects of the first. Nothing was read or changed."},
 	{Conflict, http.StatusUnprocessableEntity, false, "The key belongs to another input",
-		"if the fields that differ are generated, leave them out of the fingerprint, or let the key alone decide (fingerprint none; KeyDecides in the clients); if the intent differs, use another id",
-		"The key was first used with another input. Nothing was run, and no receipt is given for an input that it does not belong to."},
+		"if the intent differs, use another id; if the differing fields are generated, leave them out of the fingerprint, or compare the key only (fingerprint none; KeyDecides in the clients)",
+		"The key was first used with another input. No effect was started, and the stored receipt is not returned, because it belongs to the first input."},
 	{FlightFailed, http.StatusFailedDependency, false, "The flight ended without success",
-		"the answer is final and every repeat gets it; another try is a new intent with an id of its own, or, where there is no receipt and the input is not erased, flightd flights retry",
-		"The provider refused, the retries are spent, or the flight was cancelled. The flight is in the body."},
+		"the answer is final, and every repeat gets it; to try again, use a new id, or, if the flight has no receipt and its input is not erased, run flightd flights retry",
+		"The provider refused the request, the retries are used up, or the flight was cancelled. The flight is in the body."},
 	{PreconditionRequired, http.StatusPreconditionRequired, false, "If-Match is required",
-		"read the flight, decide by what you see, and send its ETag in If-Match",
-		"An operator's decision must name the version of the flight that it was made on. Nothing was changed."},
+		"read the flight, decide by its state, and send its ETag in If-Match",
+		"A decision must name the version of the flight that it was made on. Nothing was changed."},
 	{RateLimited, http.StatusTooManyRequests, true, "Too many requests",
-		"wait as long as Retry-After says",
-		"More requests than allowed. Nothing was changed."},
+		"wait as long as Retry-After says, then repeat the request",
+		"You sent more requests than allowed. Nothing was changed."},
 	{TooManyOpen, http.StatusTooManyRequests, true, "Too many opens are unfinished",
-		"report or abandon what was opened before, wait as long as Retry-After says, then ask again with the same key and nonce",
-		"This key remembers as many used nonces as it may, or too many attempts are open at once. Nothing was opened."},
+		"report or abandon your open attempts, wait as long as Retry-After says, then repeat the open with the same key and nonce",
+		"This key has the maximum number of used nonces, or too many attempts are open at once. Nothing was opened."},
 	{Internal, http.StatusInternalServerError, true, "flightd failed to answer",
-		"ask again; if it stays, look into the server's log for the request id",
-		"Something in flightd failed that should not. Asking again with the same key and nonce is safe."},
-	{NoLeader, http.StatusServiceUnavailable, true, "The ledger cannot decide now",
-		"ask again with the same key and nonce",
-		"The ledger has no leader, its disk is full, or it was too slow. No effect may start without it. Asking again is safe."},
-	{LeaseUnavailable, http.StatusServiceUnavailable, true, "Leases cannot be given now",
-		"ask again with the same key and nonce",
-		"etcd cannot be reached or has lost its past. No effect may start without a lease. Asking again is safe."},
+		"repeat the request; if the error persists, search the server's log for the request id",
+		"flightd failed unexpectedly. Repeating the request with the same key and nonce is safe."},
+	{NoLeader, http.StatusServiceUnavailable, true, "The ledger is unavailable",
+		"repeat the request with the same key and nonce",
+		"The ledger has no leader, its disk is full, or it did not answer in time. No effect may start without the ledger. Repeating the request is safe."},
+	{LeaseUnavailable, http.StatusServiceUnavailable, true, "Leases are unavailable",
+		"repeat the request with the same key and nonce",
+		"etcd is unreachable or has lost data. No effect may start without a lease. Repeating the request is safe."},
 	{ReportPending, http.StatusServiceUnavailable, true, "The report is not committed yet",
-		"send the same report again until it is answered with 200",
-		"The outcome has been taken but is not in the ledger yet. Reporting it again is harmless."},
+		"repeat the report until it is answered with 200",
+		"The node has the outcome, but the ledger has not committed it yet. Repeating the report is safe."},
 	{Draining, http.StatusServiceUnavailable, true, "The server is stopping",
-		"ask another node, or this one a little later",
-		"The node is shutting down and takes no new work. Nothing was changed."},
+		"send the request to another node, or to this one later",
+		"The node is shutting down and accepts no new requests. Nothing was changed."},
 }
 
-// Classes gives the whole table, in the order of the statuses.
+// Classes returns the table, sorted by status.
 func Classes() []Class { return slices.Clone(classes) }
 
-// Class gives what the table says of a code.
+// Class returns the row of a code; false if the code is unknown.
 func (c Code) Class() (Class, bool) {
 	for i := range classes {
 		if classes[i].Code == c {

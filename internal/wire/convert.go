@@ -4,7 +4,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// FlightOf shows a flight. body is what is kept of its receipt's body; withBody says whether it is to be shown.
+// FlightOf converts a flight. body is the stored part of its receipt's body, which is included if withBody is true.
 func FlightOf(f *flight.Flight, body []byte, withBody bool) *Flight {
 	w := &Flight{
 		ID: f.ID.String(), Key: f.Key.String(), State: f.State.String(), Version: f.Version.String(),
@@ -30,7 +30,7 @@ func FlightOf(f *flight.Flight, body []byte, withBody bool) *Flight {
 	}
 	switch {
 	case f.Receipt == nil:
-	case f.State == flight.Expired: // all else of it is gone, also who brought it
+	case f.State == flight.Expired: // only the outcome and the digest are left
 		w.Receipt = &Receipt{Outcome: f.Receipt.Outcome.String(), Digest: f.Receipt.Body.Digest.String()}
 	default:
 		w.Receipt = receiptOf(f.Receipt, body, withBody)
@@ -44,8 +44,8 @@ func FlightOf(f *flight.Flight, body []byte, withBody bool) *Flight {
 	return w
 }
 
-// HoldOf is the time until which nobody takes over the open attempt of a flight because etcd has lost its session and a
-// person has accepted that. It is zero where no such hold applies.
+// HoldOf returns the time before which the open attempt of a flight is not taken over, because etcd has lost its
+// session and a person has accepted that loss. It is zero if there is no such attempt.
 func HoldOf(f *flight.Flight, h flight.Header, now flight.Time) Time {
 	a := f.OpenAttempt()
 	if a == nil || a.Session.Epoch >= h.LeaseEpoch || now >= h.EpochHold {
@@ -63,7 +63,7 @@ func at(t flight.Time) Time {
 
 func markOf(m *flight.Mark) *Mark { return &Mark{Who: m.Who, Why: m.Why, At: at(m.At)} }
 
-// AttemptOf shows an attempt.
+// AttemptOf converts an attempt.
 func AttemptOf(a *flight.Attempt) *Attempt {
 	return &Attempt{Attempt: a.Number, Outcome: a.Outcome.String(), Error: a.Error, Owner: a.Owner, Lost: a.Lost,
 		OpenedAt: at(a.OpenedAt), ClosedAt: at(a.ClosedAt)}
@@ -99,13 +99,13 @@ func pastOf(p *flight.Past) Past {
 	return w
 }
 
-// EventOf shows one line of a history.
+// EventOf converts one entry of a history.
 func EventOf(v flight.Version, e *flight.Event) Event {
 	return Event{ID: v.String(), Kind: e.Kind.String(), At: at(e.At), Generation: e.Generation, Attempt: e.Attempt,
 		Outcome: e.Outcome.String(), Who: e.Who, Note: e.Note}
 }
 
-// DuplicatesOf shows a tally; nil where there is nothing to show.
+// DuplicatesOf converts the statistics of duplicates. It returns nil if there was no duplicate.
 func DuplicatesOf(t *flight.Tally) *Duplicates {
 	if t.Count == 0 {
 		return nil
@@ -117,15 +117,15 @@ func DuplicatesOf(t *flight.Tally) *Duplicates {
 	return d
 }
 
-// The words for what a look-up, or a person, says about an effect.
+// The results of a verification, or of a person's decision.
 const (
 	ResultHappened    = "happened"
 	ResultNotHappened = "not_happened"
-	ResultUnknown     = "unknown" // of a look-up only
+	ResultUnknown     = "unknown" // of a verification only
 	ResultFail        = "fail"    // of a person only
 )
 
-// VerbWord is the word of the API for a verb.
+// VerbWord returns the word of the API for a finding.
 func VerbWord(v flight.Verb) string {
 	if v == flight.NoVerb {
 		return ResultUnknown

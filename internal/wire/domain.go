@@ -10,21 +10,22 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Bounds of what a caller may declare.
+// Bounds of the durations and times that a caller may declare.
 const (
 	MinTTL       = 2 * time.Second
 	MaxTTL       = 10 * time.Minute
-	MaxDuration  = 366 * 24 * time.Hour // of time-outs, delays and windows
+	MaxDuration  = 366 * 24 * time.Hour // of timeouts, delays and windows
 	MinRetention = time.Second
 	MaxRetention = 10 * 366 * 24 * time.Hour
 	// MaxLedgerTime is the greatest ledger time that every JSON parser reads exactly.
 	MaxLedgerTime = int64(1)<<53 - 1
 )
 
-// Key joins the parts of a key. A part that is missing is KeyRequired, one that cannot be is KeyInvalid.
+// Key joins the parts of a key. The code of the error is KeyRequired for a missing part and KeyInvalid for an invalid
+// one.
 func Key(namespace, action, id string) (flight.Key, *Invalid) {
 	missing := func(pointer string) *Invalid {
-		return &Invalid{Code: KeyRequired, FieldError: FieldError{Pointer: pointer, Detail: "it is missing"}}
+		return &Invalid{Code: KeyRequired, FieldError: FieldError{Pointer: pointer, Detail: "missing"}}
 	}
 	switch {
 	case action == "":
@@ -39,8 +40,8 @@ func Key(namespace, action, id string) (flight.Key, *Invalid) {
 	return k, nil
 }
 
-// Listed is the namespace of which a caller wants a list, "" for all of them, and checks the beginning of the keys that
-// may be wanted of it: one that no such key has would be answered as if nothing had ever happened.
+// Listed returns the namespace that a caller lists, "" for all of them. It rejects a key prefix that no key of the
+// namespace can have, because the empty list would look as if no flight existed.
 func Listed(namespace, prefix string) (string, *Invalid) {
 	if namespace == AllNamespaces {
 		return "", nil
@@ -49,12 +50,13 @@ func Listed(namespace, prefix string) (string, *Invalid) {
 		return "", keyInvalid(err)
 	}
 	if begin := namespace + "/"; !strings.HasPrefix(begin, prefix) && !strings.HasPrefix(prefix, begin) {
-		return "", BadParameter("key_prefix", "no key of namespace %s begins so; the full key begins with its namespace, and %q asks for all of them", namespace, AllNamespaces)
+		return "", BadParameter("key_prefix", "no key in namespace %s has this prefix, because a full key starts with its namespace; namespace %q selects all", namespace, AllNamespaces)
 	}
 	return namespace, nil
 }
 
-// ParseKey reads a full key that stands in a field, or in a parameter of the query: bad is about that.
+// ParseKey reads a full key. bad names the field or the query parameter that has it, and is returned if the key is
+// invalid.
 func ParseKey(s string, bad *Invalid) (flight.Key, *Invalid) {
 	key, err := flight.ParseKey(s)
 	if err == nil {
@@ -63,7 +65,7 @@ func ParseKey(s string, bad *Invalid) (flight.Key, *Invalid) {
 	var e *flight.InvalidError
 	switch bad.Code, bad.Detail = KeyInvalid, err.Error(); {
 	case !errors.As(err, &e):
-	case e.Field == "key": // which the place says already
+	case e.Field == "key": // bad names that place already
 		bad.Detail = e.Detail
 	default:
 		bad.Detail = e.Field + ": " + e.Detail
@@ -88,19 +90,19 @@ func keyInvalid(err error) *Invalid {
 	return bad
 }
 
-// NonceOf gives the nonce that a caller's string stands for.
+// NonceOf returns the nonce of a caller's string.
 func NonceOf(s string) flight.Nonce {
 	sum := sha256.Sum256([]byte(s))
 	return flight.Nonce(sum[:16])
 }
 
-// NonceHex is the nonce that a caller's string stands for, as a renewal lists it.
+// NonceHex returns the nonce of a caller's string as a renewal lists it.
 func NonceHex(s string) string {
 	n := NonceOf(s)
 	return hex.EncodeToString(n[:])
 }
 
-// Submission is what the request submits. The input is a copy, so that it does not hold on to the request's body.
+// Submission returns the submission of the request. It shares the input with the request.
 func (r *OpenRequest) Submission() (flight.Submission, *Invalid) {
 	s := flight.Submission{}
 	var bad *Invalid
@@ -109,19 +111,19 @@ func (r *OpenRequest) Submission() (flight.Submission, *Invalid) {
 	}
 	if len(r.Input) > flight.MaxInput {
 		return s, &Invalid{Code: PayloadTooLarge, FieldError: FieldError{Pointer: "/input",
-			Detail: "it is longer than 256 KiB"}}
+			Detail: "longer than 256 KiB"}}
 	}
 	if s.Fingerprint, bad = r.fingerprint(); bad != nil {
 		return s, bad
 	}
 	if r.Input != nil {
-		s.Input = flight.NewBlob(TypeJSON, append([]byte(nil), r.Input...), flight.MaxInput)
+		s.Input = flight.NewBlob(TypeJSON, r.Input, flight.MaxInput)
 	}
 	return s, nil
 }
 
-// fingerprint is the one given, or that of the input; no input is an input, too. Whoever took the fingerprint of its
-// input has read the input; otherwise it is held against RFC 7493 here.
+// fingerprint returns the fingerprint in the request, or else that of the input, which may be missing. With the
+// fingerprint "none" the input is checked by RFC 7493 here; a caller that sends a digest has read its input.
 func (r *OpenRequest) fingerprint() (flight.Fingerprint, *Invalid) {
 	switch {
 	case r.Fingerprint == "none" && r.Input != nil:
@@ -134,7 +136,7 @@ func (r *OpenRequest) fingerprint() (flight.Fingerprint, *Invalid) {
 	case r.Fingerprint != "":
 		d, ok := ParseDigest(r.Fingerprint)
 		if !ok || d.IsZero() {
-			return flight.NoFingerprint, BadField("/fingerprint", `a fingerprint is "none", or "sha256:" and 64 hex digits`)
+			return flight.NoFingerprint, BadField("/fingerprint", `must be "none", or "sha256:" and 64 hex digits`)
 		}
 		return flight.Fingerprint(d), nil
 	case r.Input == nil:
@@ -156,7 +158,7 @@ func inputInvalid(err error) *Invalid {
 	return withHint(bad, "an input is JSON by RFC 7493: unique names, valid Unicode, and numbers that a double holds exactly; send others as strings")
 }
 
-// ParseDigest reads sha256: and hex.
+// ParseDigest reads "sha256:" and 64 hex digits.
 func ParseDigest(s string) (d flight.Digest, ok bool) {
 	digits, ok := strings.CutPrefix(s, "sha256:")
 	if !ok || len(digits) != 2*len(d) {
@@ -166,7 +168,7 @@ func ParseDigest(s string) (d flight.Digest, ok bool) {
 	return d, err == nil
 }
 
-// Flight is the policy as the ledger keeps it.
+// Flight returns the policy as the ledger stores it.
 func (p *Policy) Flight() (flight.Policy, *Invalid) {
 	var f flight.Policy
 	var bad *Invalid
@@ -174,7 +176,7 @@ func (p *Policy) Flight() (flight.Policy, *Invalid) {
 		if d := time.Duration(ms) * time.Millisecond; d <= MaxDuration {
 			*to = d
 		} else if bad == nil {
-			bad = BadField(pointer, "at most %d are allowed (a year)", MaxDuration.Milliseconds())
+			bad = BadField(pointer, "must be at most %d (a year)", MaxDuration.Milliseconds())
 		}
 	}
 	keep(&f.AttemptTimeout, "/attempt_timeout_ms", p.AttemptTimeoutMS)
@@ -187,7 +189,7 @@ func (p *Policy) Flight() (flight.Policy, *Invalid) {
 	if p.Recovery != "" {
 		r, err := flight.ParseRecovery(p.Recovery)
 		if err != nil {
-			return f, BadField("/recovery", "a recovery is hold, resend or verify")
+			return f, BadField("/recovery", "must be hold, resend or verify")
 		}
 		f.Recovery = r
 	}
@@ -201,7 +203,7 @@ func (p *Policy) Flight() (flight.Policy, *Invalid) {
 	return f, nil
 }
 
-// PolicyOf writes a policy for the wire.
+// PolicyOf converts a policy.
 func PolicyOf(f flight.Policy) Policy {
 	p := Policy{
 		AttemptTimeoutMS: f.AttemptTimeout.Milliseconds(), SettleMS: f.SettleDelay.Milliseconds(),
@@ -218,7 +220,7 @@ const day = 24 * time.Hour
 
 // ParseRetention reads a duration with units up to days: "30d", "12h", "1d12h".
 func ParseRetention(s string) (time.Duration, error) {
-	bad := errors.New(`a retention reads like "30d" or "12h", from 1s to 3660d`)
+	bad := errors.New(`a retention is like "30d" or "12h", from 1s to 3660d`)
 	days, rest, found := strings.Cut(s, "d")
 	var d time.Duration
 	if found {
@@ -249,7 +251,7 @@ func ParseRetention(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// FormatRetention writes what ParseRetention reads.
+// FormatRetention formats a duration for ParseRetention.
 func FormatRetention(d time.Duration) string {
 	days, rest := d/day, d%day
 	if days == 0 {
@@ -263,16 +265,16 @@ func FormatRetention(d time.Duration) string {
 	return s
 }
 
-// TTL checks the length of a session's life; 0 stands for the default.
+// TTL returns the time to live of a session; 0 means the default.
 func TTL(ms int64) (time.Duration, *Invalid) {
 	d := time.Duration(ms) * time.Millisecond
 	if ms != 0 && (d < MinTTL || d > MaxTTL || d%time.Second != 0) {
-		return 0, BadField("/ttl_ms", "whole seconds from %d to %d are allowed", MinTTL.Milliseconds(), MaxTTL.Milliseconds())
+		return 0, BadField("/ttl_ms", "must be whole seconds, from %d to %d", MinTTL.Milliseconds(), MaxTTL.Milliseconds())
 	}
 	return d, nil
 }
 
-// Wait is how long to wait; nil stands for the default.
+// Wait returns the time to wait; nil means the default.
 func Wait(ms *int64) time.Duration {
 	if ms == nil {
 		return DefaultWaitMS * time.Millisecond
@@ -280,51 +282,52 @@ func Wait(ms *int64) time.Duration {
 	return time.Duration(*ms) * time.Millisecond
 }
 
-// Blob is the body as the ledger keeps it: at most flight.MaxReceiptBody bytes, with the digest and the length of all.
+// Blob returns the body as the ledger stores it: at most flight.MaxReceiptBody bytes, with the digest and the length
+// of the whole body. It shares its bytes with b.
 func (b *Body) Blob() (flight.Blob, *Invalid) {
 	kind, data := b.ContentType, b.Base64
 	switch {
 	case len(b.ExternalID) > flight.MaxText: // it is always kept whole, so what is longer cannot be kept
-		return flight.Blob{}, BadField("/external_id", "it has %d bytes; at most %d are kept, longer ones belong in the body", len(b.ExternalID), flight.MaxText)
+		return flight.Blob{}, BadField("/external_id", "has %d bytes; the limit is %d, send longer ids in the body", len(b.ExternalID), flight.MaxText)
 	case b.JSON != nil && b.Base64 != nil:
-		return flight.Blob{}, BadField("/body_base64", "there is a body already; send one of the two")
+		return flight.Blob{}, BadField("/body_base64", "not allowed together with body")
 	case b.JSON != nil && kind == "":
-		kind, data = TypeJSON, append([]byte(nil), b.JSON...)
+		kind, data = TypeJSON, b.JSON
 	case b.JSON != nil && IsJSONType(kind):
-		data = append([]byte(nil), b.JSON...)
+		data = b.JSON
 	case b.JSON != nil:
-		return flight.Blob{}, BadField("/content_type", "body is JSON; send anything else as body_base64")
+		return flight.Blob{}, BadField("/content_type", "must be JSON with body; send other types as body_base64")
 	}
 	if !headerSafe(kind) {
-		return flight.Blob{}, BadField("/content_type", "a content type is printable ASCII of at most 255 bytes")
+		return flight.Blob{}, BadField("/content_type", "must be printable ASCII of at most 255 bytes")
 	}
 	if b.Truncated {
 		return b.shortened(kind)
 	}
 	if b.Size != 0 || b.Digest != "" {
-		return flight.Blob{}, BadField("/truncated", "size and digest belong to a body that was shortened")
+		return flight.Blob{}, BadField("/truncated", "must be true if size or digest is set")
 	}
 	return flight.NewBlob(kind, data, flight.MaxReceiptBody), nil
 }
 
-// shortened is a body of which the caller sent only the beginning.
+// shortened returns the blob of a body of which the caller sent only the beginning.
 func (b *Body) shortened(kind string) (flight.Blob, *Invalid) {
 	digest, ok := ParseDigest(b.Digest)
 	switch {
 	case b.Base64 == nil:
-		return flight.Blob{}, BadField("/body_base64", "of a body that was shortened the beginning is sent as base64")
+		return flight.Blob{}, BadField("/body_base64", "missing; send the beginning of a truncated body as base64")
 	case b.Size <= int64(len(b.Base64)):
-		return flight.Blob{}, BadField("/size", "the full length in bytes is more than the %d that were sent", len(b.Base64))
+		return flight.Blob{}, BadField("/size", "must be the length of the whole body, more than the %d bytes sent", len(b.Base64))
 	case !ok || digest.IsZero():
-		return flight.Blob{}, BadField("/digest", `the digest over the whole body reads "sha256:" and 64 hex digits`)
+		return flight.Blob{}, BadField("/digest", `must be the digest of the whole body: "sha256:" and 64 hex digits`)
 	}
 	blob := flight.NewBlob(kind, b.Base64, flight.MaxReceiptBody)
 	blob.Size, blob.Digest = int(b.Size), digest
 	return blob, nil
 }
 
-// BodyOf writes what an effect left behind. A body that is longer than is kept goes out shortened, so that no report
-// is too large to be sent.
+// BodyOf returns the body of a report about an effect. A body that is longer than the ledger stores is truncated, so
+// that no report is too large to be sent.
 func BodyOf(externalID, contentType string, data []byte) Body {
 	if !headerSafe(contentType) {
 		contentType = "application/octet-stream"
@@ -361,12 +364,12 @@ func headerSafe(s string) bool {
 func ParseOutcome(word string) (flight.Outcome, *Invalid) {
 	o, err := flight.ParseOutcome(word)
 	if err != nil {
-		return o, BadField("/outcome", "an outcome is succeeded, refused, not_done or unknown")
+		return o, BadField("/outcome", "must be succeeded, refused, not_done or unknown")
 	}
 	return o, nil
 }
 
-// ParseVerdict reads the result of a look-up.
+// ParseVerdict reads the result of a verification.
 func ParseVerdict(word string) (flight.Verb, *Invalid) {
 	switch word {
 	case ResultHappened:
@@ -376,10 +379,10 @@ func ParseVerdict(word string) (flight.Verb, *Invalid) {
 	case ResultUnknown:
 		return flight.NoVerb, nil
 	}
-	return flight.NoVerb, BadField("/result", "the result of a look-up is happened, not_happened or unknown")
+	return flight.NoVerb, BadField("/result", "must be happened, not_happened or unknown")
 }
 
-// ParseResolution reads what a person decided about a doubt.
+// ParseResolution reads a person's decision about a flight in doubt.
 func ParseResolution(word string) (flight.Verb, *Invalid) {
 	switch word {
 	case ResultHappened:
@@ -389,5 +392,5 @@ func ParseResolution(word string) (flight.Verb, *Invalid) {
 	case ResultFail:
 		return flight.Fail, nil
 	}
-	return flight.NoVerb, BadField("/result", "a doubt is settled by happened, not_happened or fail")
+	return flight.NoVerb, BadField("/result", "must be happened, not_happened or fail")
 }

@@ -5,8 +5,8 @@ const (
 	HeaderNamespace      = "Flightd-Namespace"
 	HeaderActor          = "Flightd-As"
 	HeaderState          = "Flightd-State"
-	HeaderDeployment     = "Flightd-Deployment"  // of a request: the only one that may answer it
-	HeaderLedgerTime     = "Flightd-Ledger-Time" // milliseconds since 1970, of the moment at which the answer was sent
+	HeaderDeployment     = "Flightd-Deployment"  // of a request: the only deployment that may answer it
+	HeaderLedgerTime     = "Flightd-Ledger-Time" // milliseconds since 1970 at which the answer was sent
 	HeaderFlightID       = "Flight-Id"
 	HeaderReplayed       = "Idempotent-Replayed"
 	HeaderExpires        = "Idempotency-Expires"
@@ -31,26 +31,26 @@ const (
 	TypeEvents  = "text/event-stream"
 )
 
-// The names of messages in a stream of events. Events themselves have none.
+// The names of messages in a stream of events. Events have no name.
 const (
 	MessageGap        = "gap"
 	MessageDuplicates = "duplicates"
 )
 
-// Bounds of requests; see API.md 4a for those of inputs and receipts.
+// Limits of request bodies. Inputs and receipts have their own limits, in package flight.
 const (
 	DefaultWaitMS = 20_000
 	MaxWaitMS     = 55_000
-	// MaxOpenBody leaves room for the other fields beside an input of the greatest length.
+	// MaxOpenBody is the greatest input and 64 KiB for the other fields.
 	MaxOpenBody = 256<<10 + 64<<10
-	// MaxReportBody is far above what is kept of a receipt: a long one is shortened and not refused.
+	// MaxReportBody is far above the stored part of a receipt: a long receipt is truncated and not rejected.
 	MaxReportBody = 16 << 20
-	// MaxSmallBody is enough for everything else.
+	// MaxSmallBody is the bound of all other requests.
 	MaxSmallBody = 64 << 10
 )
 
-// DefaultNamespace is that of callers who name none.
+// DefaultNamespace is the namespace of requests without HeaderNamespace.
 const DefaultNamespace = "default"
 
-// AllNamespaces stands in HeaderNamespace for all of them, where something is listed.
+// AllNamespaces is the value of HeaderNamespace that lists all namespaces.
 const AllNamespaces = "*"

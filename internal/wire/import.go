@@ -6,41 +6,42 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
-// TypeNDJSON is the content type of one JSON object a line.
+// TypeNDJSON is the content type of one JSON object per line.
 const TypeNDJSON = "application/x-ndjson"
 
-// Bounds of one request that imports.
+// Bounds of one import request.
 const (
 	MaxImportLines = 2000
 	MaxImportBody  = 4 << 20
 )
 
-// ImportLine is one receipt that is brought along: a line of POST /v1/flights:import.
+// ImportLine is one receipt to import: a line of POST /v1/flights:import.
 type ImportLine struct {
-	Key         string          `json:"key"`                   // the full one: namespace/name/id
-	Outcome     string          `json:"outcome"`               // succeeded or refused
-	Input       json.RawMessage `json:"input,omitempty"`       // what was asked for, where it is known
-	Fingerprint string          `json:"fingerprint,omitempty"` // "sha256:…", "none", or empty: of the input, and none where there is no input
-	CreatedAt   string          `json:"created_at,omitempty"`
-	FinishedAt  string          `json:"finished_at,omitempty"` // the retention counts from here; empty: from now
-	Retention   string          `json:"retention,omitempty"`   // "30d", "12h"; empty: the default
+	Key         string          `json:"key" limit:"word"`                  // the full key: namespace/name/id
+	Outcome     string          `json:"outcome" limit:"word"`              // succeeded or refused
+	Input       json.RawMessage `json:"input,omitzero"`                    // if it is known
+	Fingerprint string          `json:"fingerprint,omitzero" limit:"word"` // "sha256:…", "none", or empty: computed from the input, "none" without an input
+	CreatedAt   string          `json:"created_at,omitzero" limit:"word"`
+	FinishedAt  string          `json:"finished_at,omitzero" limit:"word"` // the start of the retention; empty: now
+	Retention   string          `json:"retention,omitzero" limit:"word"`   // "30d", "12h"; empty: the default
 	Body
 }
 
-// ImportAnswer says what became of the lines of one request.
+// ImportAnswer counts the results of the lines of one request.
 type ImportAnswer struct {
 	Lines     int             `json:"lines"`
 	Imported  int             `json:"imported"`
-	Existing  int             `json:"existing"` // left alone: what is stored says the same, or is a tombstone
-	DryRun    bool            `json:"dry_run,omitempty"`
-	Differing []ImportTrouble `json:"differing,omitempty"` // left alone, and worth a look
+	Existing  int             `json:"existing"` // not changed: the stored flight says the same, or is a tombstone
+	DryRun    bool            `json:"dry_run,omitzero"`
+	Differing []ImportTrouble `json:"differing,omitempty"` // not changed, although they differ
 }
 
-// ImportTrouble is a line whose key was left alone although the ledger does not say what the line says.
+// ImportTrouble is a line that differs from the stored flight of its key, which was not changed.
 type ImportTrouble struct {
-	Line     int    `json:"line"` // the first one is 1
+	Line     int    `json:"line"` // counted from 1
 	Key      string `json:"key"`
 	FlightID string `json:"flight_id"`
 	State    string `json:"state"`
@@ -48,35 +49,16 @@ type ImportTrouble struct {
 }
 
 // DecodeImport reads one line.
-func DecodeImport(data []byte) (r ImportLine, bad *Invalid) {
-	bad = readObject(data, func(s *scanner, name []byte) bool {
-		switch string(name) {
-		case "key":
-			r.Key = s.str(maxWord)
-		case "outcome":
-			r.Outcome = s.str(maxWord)
-		case "input":
-			r.Input = s.raw()
-		case "fingerprint":
-			r.Fingerprint = s.str(maxWord)
-		case "created_at":
-			r.CreatedAt = s.str(maxWord)
-		case "finished_at":
-			r.FinishedAt = s.str(maxWord)
-		case "retention":
-			r.Retention = s.str(maxWord)
-		default:
-			return r.Body.decode(s, name)
-		}
-		return true
-	})
-	if bad != nil && bad.Pointer == "" { // it is about the whole document, which is a line here
+func DecodeImport(data []byte) (ImportLine, *Invalid) {
+	r, bad := decode[ImportLine](data)
+	r.Input = unlessNull(r.Input)
+	if bad != nil && bad.Pointer == "" { // the document is a line here
 		bad.Detail = strings.Replace(bad.Detail, "the body is", "the line is", 1)
 	}
 	return r, bad
 }
 
-// Command is the line as the ledger takes it. now is the reader's own time: what finished long after it is a mistake.
+// Command returns the command for the line. now is the time of this process; a later time in the line is rejected.
 func (r *ImportLine) Command(namespace string, now time.Time) (*flight.Import, *Invalid) {
 	c := &flight.Import{ExternalID: r.ExternalID}
 	for _, fill := range [...]func(*flight.Import) *Invalid{
@@ -92,17 +74,17 @@ func (r *ImportLine) Command(namespace string, now time.Time) (*flight.Import, *
 
 func (r *ImportLine) fillKey(c *flight.Import, namespace string) *Invalid {
 	if r.Key == "" {
-		return &Invalid{Code: KeyRequired, FieldError: FieldError{Pointer: "/key", Detail: "it is missing"}}
+		return &Invalid{Code: KeyRequired, FieldError: FieldError{Pointer: "/key", Detail: "missing"}}
 	}
 	key, bad := ParseKey(r.Key, BadField("/key", ""))
 	if bad != nil {
-		return withHint(bad, "a full key reads namespace/name/id, as in default/charge/order-42")
+		return withHint(bad, "a full key is namespace/name/id, as in default/charge/order-42")
 	}
 	switch {
 	case key.IsStep():
-		return BadField("/key", "a step of a saga belongs to its saga and cannot be imported by itself")
+		return BadField("/key", "the key of a saga step cannot be imported")
 	case key.Namespace() != namespace:
-		return withHint(BadField("/key", "it is of namespace %s, the request is about %s", key.Namespace(), namespace),
+		return withHint(BadField("/key", "belongs to namespace %s, but the request is for %s", key.Namespace(), namespace),
 			"import one namespace at a time: -n NAMESPACE, or the header "+HeaderNamespace)
 	}
 	c.Key = key
@@ -116,7 +98,7 @@ func (r *ImportLine) fillOutcome(c *flight.Import) (bad *Invalid) {
 	case flight.Refused.String():
 		c.Outcome = flight.Refused
 	default:
-		return BadField("/outcome", "an outcome with a receipt is succeeded or refused; what did not happen needs no import")
+		return BadField("/outcome", "must be succeeded or refused; other outcomes have no receipt to import")
 	}
 	c.Body, bad = r.Blob()
 	return bad
@@ -124,7 +106,7 @@ func (r *ImportLine) fillOutcome(c *flight.Import) (bad *Invalid) {
 
 func (r *ImportLine) fillInput(c *flight.Import) (bad *Invalid) {
 	if r.Input == nil && r.Fingerprint == "" {
-		return nil // nobody remembers it: the key alone decides
+		return nil // the input is unknown: duplicates are recognized by the key alone
 	}
 	open := OpenRequest{Input: r.Input, Fingerprint: r.Fingerprint}
 	s, bad := open.Submission()
@@ -132,7 +114,7 @@ func (r *ImportLine) fillInput(c *flight.Import) (bad *Invalid) {
 	return bad
 }
 
-// clocks is how far the clocks of two machines may be apart.
+// clocks is the greatest accepted difference between the clocks of two machines.
 const clocks = 5 * time.Minute
 
 func (r *ImportLine) fillTimes(c *flight.Import, now time.Time) *Invalid {
@@ -144,9 +126,9 @@ func (r *ImportLine) fillTimes(c *flight.Import, now time.Time) *Invalid {
 		t, err := time.Parse(time.RFC3339, text)
 		switch {
 		case err != nil:
-			bad = BadField(pointer, "a time reads like 2026-11-20T14:03:00Z, not %.40q", text)
+			bad = BadField(pointer, "must be a time like 2026-11-20T14:03:00Z, not %.40q", text)
 		case t.After(now.Add(clocks)):
-			bad = BadField(pointer, "%s has not come yet", text)
+			bad = BadField(pointer, "%s is in the future", text)
 		case t.UnixMilli() <= 0:
 			bad = BadField(pointer, "%s is before 1970", text)
 		}
@@ -154,7 +136,7 @@ func (r *ImportLine) fillTimes(c *flight.Import, now time.Time) *Invalid {
 	}
 	c.CreatedAt, c.FinishedAt = read("/created_at", r.CreatedAt), read("/finished_at", r.FinishedAt)
 	if bad == nil && c.CreatedAt > c.FinishedAt && c.FinishedAt > 0 {
-		bad = BadField("/created_at", "it is later than finished_at")
+		bad = BadField("/created_at", "must not be later than finished_at")
 	}
 	if bad == nil && r.Retention != "" {
 		var err error
@@ -165,23 +147,10 @@ func (r *ImportLine) fillTimes(c *flight.Import, now time.Time) *Invalid {
 	return bad
 }
 
-// AppendJSON writes the line, without a line break.
-func (r *ImportLine) AppendJSON(b []byte) []byte {
-	w := writer{b}
-	w.open()
-	w.str("key", r.Key)
-	w.str("outcome", r.Outcome)
-	w.optRaw("input", r.Input)
-	w.optStr("fingerprint", r.Fingerprint)
-	w.optStr("created_at", r.CreatedAt)
-	w.optStr("finished_at", r.FinishedAt)
-	w.optStr("retention", r.Retention)
-	r.Body.fill(&w)
-	w.close()
-	return w.b
-}
+// AppendJSON appends the line as JSON, without a line break.
+func (r *ImportLine) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
 
-// IsNDJSONType reports whether a content type is that of one JSON object a line.
+// IsNDJSONType reports whether a content type is that of one JSON object per line.
 func IsNDJSONType(contentType string) bool {
 	kind, _, _ := strings.Cut(contentType, ";")
 	switch strings.ToLower(strings.TrimSpace(kind)) {

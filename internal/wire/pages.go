@@ -2,8 +2,7 @@ package wire
 
 import "encoding/json"
 
-// ProblemPage is the answer of GET /problems/{code}, where JSON is asked for: what the table says of a code, and an
-// answer that has it.
+// ProblemPage is the answer of GET /problems/{code} as JSON: the row of the table for a code, and an example.
 type ProblemPage struct {
 	Code      Code            `json:"code"`
 	Status    int             `json:"status"`

@@ -1,90 +1,143 @@
 package wire
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/flightd/flightd/internal/strictjson"
+)
 
 // OpenRequest is the body of POST /v1/flights:open. The namespace travels in a header.
 type OpenRequest struct {
-	Action      string          `json:"action"`
-	ID          string          `json:"id"`
-	Input       json.RawMessage `json:"input,omitempty"`
-	Fingerprint string          `json:"fingerprint,omitempty"` // "sha256:…", "none", or empty: taken of the input
-	Nonce       string          `json:"nonce,omitempty"`
-	NotAfter    int64           `json:"not_after,omitempty"` // ledger time in ms after which the open opens nothing
-	Session     string          `json:"session,omitempty"`
-	Owner       string          `json:"owner,omitempty"`
-	TTLMS       int64           `json:"ttl_ms,omitempty"` // of a session made by this request
-	WaitMS      *int64          `json:"wait_ms,omitempty"`
+	Action      string          `json:"action" limit:"word"`
+	ID          string          `json:"id" limit:"word"`
+	Input       json.RawMessage `json:"input,omitzero"`
+	Fingerprint string          `json:"fingerprint,omitzero" limit:"word"` // "sha256:…", "none", or empty: computed from the input
+	Nonce       string          `json:"nonce,omitzero" limit:"nonce"`
+	NotAfter    int64           `json:"not_after,omitzero" limit:"ledger_time"` // ledger time in ms after which the open has no effect
+	Session     string          `json:"session,omitzero" limit:"token"`
+	Owner       string          `json:"owner,omitzero" limit:"word"`
+	TTLMS       int64           `json:"ttl_ms,omitzero" limit:"ms"` // of a session that this request creates
+	WaitMS      *int64          `json:"wait_ms,omitzero" limit:"wait_ms"`
 	Policy
 }
 
-// Policy is what the first caller of a key declares. Its fields stand beside the others of a request.
+// Policy is declared by the first caller of a key. Its fields are part of the request.
 type Policy struct {
-	AttemptTimeoutMS int64  `json:"attempt_timeout_ms,omitempty"`
-	SettleMS         int64  `json:"settle_ms,omitempty"`
-	ProviderWindowMS int64  `json:"provider_window_ms,omitempty"`
-	Recovery         string `json:"recovery,omitempty"` // hold, resend or verify
-	Lookup           bool   `json:"lookup,omitempty"`   // the provider can be asked, whatever the recovery
-	LookTries        int64  `json:"look_tries,omitempty"`
-	Retention        string `json:"retention,omitempty"` // "30d", "12h"
+	AttemptTimeoutMS int64  `json:"attempt_timeout_ms,omitzero" limit:"ms"`
+	SettleMS         int64  `json:"settle_ms,omitzero" limit:"ms"`
+	ProviderWindowMS int64  `json:"provider_window_ms,omitzero" limit:"ms"`
+	Recovery         string `json:"recovery,omitzero" limit:"word"` // hold, resend or verify
+	Lookup           bool   `json:"lookup,omitzero"`                // the caller can ask the provider, with any recovery
+	LookTries        int64  `json:"look_tries,omitzero" limit:"tries"`
+	Retention        string `json:"retention,omitzero" limit:"word"` // "30d", "12h"
 }
 
-// Body is the body of a receipt as a caller reports it: any JSON, or base64 with a content type. Of a long one the
-// beginning is enough, marked as truncated, with the full length and the digest over all of it.
+// Body is the body of a receipt in a report: any JSON, or base64 with a content type. The beginning of a long body is
+// enough, marked as truncated, with the length and the digest of the whole body.
 type Body struct {
-	ExternalID  string          `json:"external_id,omitempty"`
-	JSON        json.RawMessage `json:"body,omitempty"`
-	Base64      []byte          `json:"body_base64,omitempty"`
-	ContentType string          `json:"content_type,omitempty"`
-	Truncated   bool            `json:"truncated,omitempty"`
-	Size        int64           `json:"size,omitempty"`
-	Digest      string          `json:"digest,omitempty"`
+	ExternalID  string          `json:"external_id,omitzero" limit:"text"`
+	JSON        json.RawMessage `json:"body,omitzero"`
+	Base64      []byte          `json:"body_base64,omitzero"`
+	ContentType string          `json:"content_type,omitzero" limit:"word"`
+	Truncated   bool            `json:"truncated,omitzero"`
+	Size        int64           `json:"size,omitzero" limit:"size"`
+	Digest      string          `json:"digest,omitzero" limit:"word"`
 }
 
-// AbandonRequest is the body of POST /v1/flights:abandon: nothing was sent under this nonce, and nothing ever will be.
-// The namespace travels in a header.
+// AbandonRequest is the body of POST /v1/flights:abandon. The caller promises that nothing was sent under this nonce
+// and that nothing will be. The namespace travels in a header.
 type AbandonRequest struct {
-	Action   string `json:"action"`
-	ID       string `json:"id"`
-	Nonce    string `json:"nonce"`
-	NotAfter int64  `json:"not_after"` // as in the open
-	Reason   string `json:"reason,omitempty"`
+	Action   string `json:"action" limit:"word"`
+	ID       string `json:"id" limit:"word"`
+	Nonce    string `json:"nonce" limit:"nonce"`
+	NotAfter int64  `json:"not_after" limit:"ledger_time"` // as in the open
+	Reason   string `json:"reason,omitzero" limit:"text"`
 }
 
 // ReportRequest is the body of POST /v1/flights/{id}/report.
 type ReportRequest struct {
-	FencingToken string `json:"fencing_token"`
-	Key          string `json:"key,omitempty"` // the full key, as the answer to the open names it
-	Outcome      string `json:"outcome"`       // succeeded, refused, not_done or unknown
-	Error        string `json:"error,omitempty"`
+	FencingToken string `json:"fencing_token" limit:"token"`
+	Key          string `json:"key,omitzero" limit:"word"` // the full key, as the answer to the open names it
+	Outcome      string `json:"outcome" limit:"word"`      // succeeded, refused, not_done or unknown
+	Error        string `json:"error,omitzero" limit:"text"`
 	Body
 }
 
-// VerdictRequest is the body of POST /v1/flights/{id}/verdict. What to open when the effect did not happen follows
-// from the probe; session, nonce, not_after, owner, ttl_ms and wait_ms are those of an open. The nonce is a new one: that
-// of the open which was answered with the probe opens nothing any more.
+// VerdictRequest is the body of POST /v1/flights/{id}/verification. Session, nonce, not_after, owner, ttl_ms and
+// wait_ms are used as in an open if the effect did not happen. The nonce must be new: the nonce of the open that was
+// answered with the verification token cannot open an attempt any more.
 type VerdictRequest struct {
-	Probe    string `json:"probe"`
-	Result   string `json:"result"` // happened, not_happened or unknown
-	Session  string `json:"session,omitempty"`
-	Nonce    string `json:"nonce,omitempty"`
-	NotAfter int64  `json:"not_after,omitempty"`
-	Owner    string `json:"owner,omitempty"`
-	TTLMS    int64  `json:"ttl_ms,omitempty"`
-	WaitMS   *int64 `json:"wait_ms,omitempty"`
+	Probe    string `json:"probe" limit:"token"`
+	Result   string `json:"result" limit:"word"` // happened, not_happened or unknown
+	Session  string `json:"session,omitzero" limit:"token"`
+	Nonce    string `json:"nonce,omitzero" limit:"nonce"`
+	NotAfter int64  `json:"not_after,omitzero" limit:"ledger_time"`
+	Owner    string `json:"owner,omitzero" limit:"word"`
+	TTLMS    int64  `json:"ttl_ms,omitzero" limit:"ms"`
+	WaitMS   *int64 `json:"wait_ms,omitzero" limit:"wait_ms"`
 	Body
 }
 
 // OperatorRequest is the body of POST /v1/flights/{id}/cancel, /retry, /free and /redact.
 type OperatorRequest struct {
-	Key    string `json:"key,omitempty"` // needed to free a tombstone, which does not know its own
-	Reason string `json:"reason"`
-	As     string `json:"as,omitempty"` // who decides; the header Flightd-As says the same
+	Key    string `json:"key,omitzero" limit:"word"` // required to free a tombstone, which does not have its key
+	Reason string `json:"reason" limit:"text"`
+	As     string `json:"as,omitzero" limit:"word"` // the person who decides; the header Flightd-Actor has the same meaning
 }
 
 // ResolveRequest is the body of POST /v1/flights/{id}/resolve.
 type ResolveRequest struct {
-	Result string `json:"result"` // happened, not_happened or fail
-	Reason string `json:"reason"`
-	As     string `json:"as,omitempty"`
+	Result string `json:"result" limit:"word"` // happened, not_happened or fail
+	Reason string `json:"reason" limit:"text"`
+	As     string `json:"as,omitzero" limit:"word"`
 	Body
 }
+
+// DecodeOpen reads the body of an open.
+func DecodeOpen(data []byte) (OpenRequest, *Invalid) {
+	r, bad := decode[OpenRequest](data)
+	r.Input = unlessNull(r.Input)
+	return r, bad
+}
+
+// DecodeAbandon reads the body of an abandon.
+func DecodeAbandon(data []byte) (AbandonRequest, *Invalid) { return decode[AbandonRequest](data) }
+
+// DecodeReport reads the body of a report.
+func DecodeReport(data []byte) (ReportRequest, *Invalid) { return decode[ReportRequest](data) }
+
+// DecodeVerdict reads the body of a verification.
+func DecodeVerdict(data []byte) (VerdictRequest, *Invalid) { return decode[VerdictRequest](data) }
+
+// DecodeOperator reads the body of a cancel, retry, free or redact.
+func DecodeOperator(data []byte) (OperatorRequest, *Invalid) { return decode[OperatorRequest](data) }
+
+// DecodeResolve reads the body of a resolve.
+func DecodeResolve(data []byte) (ResolveRequest, *Invalid) { return decode[ResolveRequest](data) }
+
+// DecodeEmpty reads the body of a request without fields: no body, or an empty object.
+func DecodeEmpty(data []byte) *Invalid {
+	if len(data) == 0 {
+		return nil
+	}
+	_, bad := decode[struct{}](data)
+	return bad
+}
+
+// AppendJSON appends the request as JSON.
+func (r *OpenRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
+
+// AppendJSON appends the request as JSON.
+func (r *AbandonRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
+
+// AppendJSON appends the request as JSON.
+func (r *ReportRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
+
+// AppendJSON appends the request as JSON.
+func (r *VerdictRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
+
+// AppendJSON appends the request as JSON.
+func (r *ResolveRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }
+
+// AppendJSON appends the request as JSON.
+func (r *OperatorRequest) AppendJSON(b []byte) []byte { return strictjson.Append(b, r) }

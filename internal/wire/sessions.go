@@ -8,44 +8,45 @@ import (
 	"strings"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/strictjson"
 )
 
 // SessionRequest is the body of POST /v1/sessions.
 type SessionRequest struct {
-	TTLMS int64  `json:"ttl_ms,omitempty"`
-	Owner string `json:"owner,omitempty"`
+	TTLMS int64  `json:"ttl_ms,omitzero" limit:"ms"`
+	Owner string `json:"owner,omitzero" limit:"word"`
 }
 
-// RenewRequest is the body of POST /v1/sessions/{id}/renew. The answer lists the attempts that are open under the session
-// where OpenDigest is there and is not theirs.
+// RenewRequest is the body of POST /v1/sessions/{id}/renew. The answer lists the attempts that are open under the
+// session if OpenDigest is not empty and is not their digest.
 type RenewRequest struct {
-	OpenDigest string `json:"open_digest,omitempty"` // OpenDigest of what the caller believes to be open
-	After      string `json:"after,omitempty"`       // list from behind this flight on
+	OpenDigest string `json:"open_digest,omitzero" limit:"word"` // OpenDigest of the attempts that the caller knows to be open
+	After      string `json:"after,omitzero" limit:"word"`       // list only flights after this one
 }
 
-// SessionAnswer is the answer to a session that was made or renewed.
+// SessionAnswer is the answer to the creation or the renewal of a session.
 type SessionAnswer struct {
 	Session         string   `json:"session"`
 	TrustMS         int64    `json:"trust_ms"` // counted from when the request was sent
 	RenewEveryMS    int64    `json:"renew_every_ms"`
-	CancelRequested []string `json:"cancel_requested,omitempty"` // ids of flights that somebody wants cancelled
+	CancelRequested []string `json:"cancel_requested,omitempty"` // ids of flights for which a cancel was requested
 	OpenDigest      string   `json:"open_digest"`                // OpenDigest of all attempts open under the session
-	// Open lists the attempts open under the session, in the order of their flights' ids, where the digest sent differs.
+	// Open lists the attempts open under the session, ordered by flight id, if the digest in the request differs.
 	Open []OpenAttempt `json:"open,omitempty"`
-	More bool          `json:"more,omitempty"` // some are left: renew again, with the last flight_id as after
+	More bool          `json:"more,omitzero"` // the list is not complete: renew again with the last flight_id as after
 }
 
 // OpenAttempt is an attempt that is open under a session.
 type OpenAttempt struct {
 	Key          string `json:"key"`
 	FlightID     string `json:"flight_id"`
-	Nonce        string `json:"nonce"` // NonceHex of the one that the open carried
+	Nonce        string `json:"nonce"` // NonceHex of the nonce in the open
 	Attempt      uint32 `json:"attempt"`
 	FencingToken string `json:"fencing_token"`
 }
 
-// OpenDigest is the digest of the attempts that are open under a session: the first 16 bytes, in hex, of the SHA-256 of
-// one line "<nonce> <attempt>\n" for each of them, sorted as text.
+// OpenDigest returns the digest of the attempts that are open under a session: the first 16 bytes, in hex, of the
+// SHA-256 of one line "<nonce> <attempt>\n" for each attempt, sorted as text.
 func OpenDigest(open []OpenAttempt) string {
 	lines := make([]string, len(open))
 	for i := range open {
@@ -57,73 +58,22 @@ func OpenDigest(open []OpenAttempt) string {
 }
 
 // DecodeSession reads the body of a new session.
-func DecodeSession(data []byte) (r SessionRequest, bad *Invalid) {
-	bad = readObject(data, func(s *scanner, name []byte) bool {
-		switch string(name) {
-		case "ttl_ms":
-			r.TTLMS = s.integer(0, maxMS)
-		case "owner":
-			r.Owner = s.str(maxWord)
-		default:
-			return false
-		}
-		return true
-	})
-	return r, bad
-}
+func DecodeSession(data []byte) (SessionRequest, *Invalid) { return decode[SessionRequest](data) }
 
 // DecodeRenew reads the body of a renewal.
-func DecodeRenew(data []byte) (r RenewRequest, bad *Invalid) {
-	bad = readObject(data, func(s *scanner, name []byte) bool {
-		switch string(name) {
-		case "open_digest":
-			r.OpenDigest = s.str(maxWord)
-		case "after":
-			r.After = s.str(maxWord)
-		default:
-			return false
-		}
-		return true
-	})
+func DecodeRenew(data []byte) (RenewRequest, *Invalid) {
+	r, bad := decode[RenewRequest](data)
 	if bad != nil {
 		return r, bad
 	}
 	if digest, err := hex.DecodeString(r.OpenDigest); r.OpenDigest != "" && (err != nil || len(digest) != 16 || strings.ToLower(r.OpenDigest) != r.OpenDigest) {
-		return r, BadField("/open_digest", "a digest of open attempts is 32 hex digits in lower case, as an earlier renewal gave it")
+		return r, BadField("/open_digest", "must be 32 lower-case hex digits: open_digest in the answer to an earlier renewal")
 	}
 	if _, err := flight.ParseID(r.After); r.After != "" && err != nil {
-		return r, BadField("/after", "a flight's id is fl_ and 26 characters of a-z and 2-7")
+		return r, BadField("/after", "must be a flight id: fl_ followed by 26 characters of a-z and 2-7")
 	}
 	return r, nil
 }
 
-// AppendJSON writes the answer.
-func (a *SessionAnswer) AppendJSON(b []byte) []byte {
-	w := writer{b}
-	w.open()
-	w.str("session", a.Session)
-	w.int("trust_ms", a.TrustMS)
-	w.int("renew_every_ms", a.RenewEveryMS)
-	if len(a.CancelRequested) > 0 {
-		w.name("cancel_requested")
-		w.b = append(w.b, '[')
-		for _, id := range a.CancelRequested {
-			w.b = append(appendString(w.b, id), ',')
-		}
-		w.b[len(w.b)-1] = ']'
-		w.b = append(w.b, ',')
-	}
-	w.str("open_digest", a.OpenDigest)
-	list(&w, "open", a.Open, (*OpenAttempt).fill)
-	w.optBool("more", a.More)
-	w.close()
-	return w.b
-}
-
-func (o *OpenAttempt) fill(w *writer) {
-	w.str("key", o.Key)
-	w.str("flight_id", o.FlightID)
-	w.str("nonce", o.Nonce)
-	w.int("attempt", int64(o.Attempt))
-	w.str("fencing_token", o.FencingToken)
-}
+// AppendJSON appends the answer as JSON.
+func (a *SessionAnswer) AppendJSON(b []byte) []byte { return strictjson.Append(b, a) }

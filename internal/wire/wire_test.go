@@ -30,13 +30,13 @@ func fullFlight() *Flight {
 	}
 }
 
-// What is written by hand is what package json would write, and is read back by hand and by package json alike.
+// Answers are the same JSON as package encoding/json writes, and both packages read them.
 func TestAnswersAreJSON(t *testing.T) {
 	policy := Policy{AttemptTimeoutMS: 1, SettleMS: 2, ProviderWindowMS: 3, Recovery: "resend", Lookup: true, LookTries: 4, Retention: "30d"}
 	answer := &OpenAnswer{Decision: "proceed", FlightID: "fl_x", Key: "a/b/c", Generation: 1, Attempt: 2, FencingToken: "t", IdempotencyKey: "i",
 		Probe: "p", Input: json.RawMessage(`[1,2]`), InputType: "x", Session: "s", TrustMS: 5, RenewEveryMS: 6, PolicyDiffers: true,
 		Policy: &policy, Previous: &Attempt{Attempt: 1, OpenedAt: moment(1)}, Flight: fullFlight()}
-	answer.ResendMS = new(int64) // none is left, which is not the same as no bound
+	answer.ResendMS = new(int64) // 0 left, which differs from no bound
 	written := answer.AppendJSON(nil)
 	byJSON, err := json.Marshal(answer)
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestAnswersAreJSON(t *testing.T) {
 	}
 }
 
-// TestOpenDigest fixes the digest that clients in every language compute, independent of the order.
+// The digest is part of the protocol: clients in every language compute it, in any order of the attempts.
 func TestOpenDigest(t *testing.T) {
 	one, two := OpenAttempt{Nonce: NonceHex("n1"), Attempt: 1}, OpenAttempt{Nonce: NonceHex("n2"), Attempt: 12}
 	require.Equal(t, "676b8bb84ce7267dd520deca4811c8f1", one.Nonce)
@@ -87,7 +87,7 @@ func TestOpenDigest(t *testing.T) {
 	require.NotEqual(t, OpenDigest([]OpenAttempt{one, {Nonce: two.Nonce, Attempt: 12}}), OpenDigest([]OpenAttempt{one, two}))
 }
 
-// One thing has one word: what a request says of an effect is what the history tells of it.
+// A request and the history use the same word for a finding.
 func TestAVerdictHasOneWord(t *testing.T) {
 	for verb, word := range map[flight.Verb]string{flight.Happened: ResultHappened, flight.DidNotHappen: ResultNotHappened, flight.Fail: ResultFail} {
 		require.Equal(t, word, verb.String())
@@ -95,7 +95,7 @@ func TestAVerdictHasOneWord(t *testing.T) {
 	}
 }
 
-// Answers of later versions, with more in them, are read all the same; broken ones are not.
+// Answers of later versions, with additional fields, are accepted. Invalid answers are rejected.
 func TestAnswersAreReadLeniently(t *testing.T) {
 	var f Flight
 	require.NoError(t, DecodeAnswer([]byte(` {"new":{"a":[1,"}"]},"id":"x","more":null,"receipt":null,"past":[],"created_at":"2026-01-02T03:04:05+01:00"} `), &f))
@@ -107,7 +107,7 @@ func TestAnswersAreReadLeniently(t *testing.T) {
 	}
 }
 
-// Requests that our client writes are what the strict reader takes, byte for byte in what they carry.
+// Requests of the Go client are accepted by the strict reader, with their inputs and bodies byte for byte.
 func TestRequestsRoundTrip(t *testing.T) {
 	wait := int64(5)
 	open := OpenRequest{Action: "a", ID: "b", Input: json.RawMessage(`{"x": 1}`), Fingerprint: "none", Nonce: "n", NotAfter: MaxLedgerTime, Session: "s", Owner: "o",
@@ -144,7 +144,7 @@ func TestRequestsRoundTrip(t *testing.T) {
 	require.Equal(t, operator, readOperator)
 }
 
-// Whatever an effect leaves behind arrives with the same bytes, digest and length.
+// The body of a receipt arrives with the same bytes, digest and length.
 func TestBodies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := rapid.OneOf(
@@ -174,7 +174,7 @@ func TestBodies(t *testing.T) {
 	})
 }
 
-// The scanner takes for JSON what package json does, but for what RFC 7493 refuses.
+// ValidJSON accepts the same documents as package encoding/json, except those that hasOddity describes.
 func FuzzValidJSON(f *testing.F) {
 	for _, seed := range []string{`{}`, `[1,2.5e-3,-0,"\u00e9\ud83d\ude00\n",{"a":null}]`, `01`, `1.`, `"\ud800"`, `"\x"`, `{"a":1,}`, `tru`, "\"\xff\"", ` 1`, `-`, `[`, `"`} {
 		f.Add([]byte(seed))
@@ -182,7 +182,7 @@ func FuzzValidJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ours, theirs := ValidJSON(data), json.Valid(data)
 		if ours && !theirs {
-			t.Fatalf("%q is no JSON", data)
+			t.Fatalf("%q is not JSON", data)
 		}
 		if !ours && theirs && !hasOddity(data) {
 			t.Fatalf("%q is JSON", data)
@@ -190,15 +190,15 @@ func FuzzValidJSON(f *testing.F) {
 	})
 }
 
-// hasOddity reports whether data has something that package json takes and RFC 7493 or we do not: space around it,
-// surrogates, bytes that are not UTF-8, or very deep nesting.
+// hasOddity reports whether package encoding/json may accept data although ValidJSON rejects it: for white space
+// around it, surrogates, invalid UTF-8, or deep nesting.
 func hasOddity(data []byte) bool {
 	text := string(data)
 	return strings.TrimSpace(text) != text || strings.Contains(strings.ToLower(text), `\ud`) || strings.ToValidUTF8(text, "") != text ||
-		strings.Count(text, "[")+strings.Count(text, "{") > maxDepth
+		strings.Count(text, "[")+strings.Count(text, "{") > flight.MaxJSONDepth
 }
 
-// No request, whatever is in it, makes a reader panic, and what is taken is what package json reads.
+// No input makes a decoder panic, and an accepted open is read as package encoding/json reads it.
 func FuzzDecodeOpen(f *testing.F) {
 	for _, seed := range []string{`{"action":"a","id":"b","input":{"x":1},"wait_ms":5,"retention":"30d","not_after":1700000000000}`, `{"id":null}`, `{"a":1,"a":2}`, `{`, `{"input":1e999}`, `{"wait_ms":-0}`} {
 		f.Add([]byte(seed))
@@ -216,7 +216,7 @@ func FuzzDecodeOpen(f *testing.F) {
 		}
 		var theirs OpenRequest
 		if err := json.Unmarshal(data, &theirs); err != nil {
-			t.Fatalf("%q was taken, but %v", data, err)
+			t.Fatalf("%q was accepted, but %v", data, err)
 		}
 		if ours.Action != theirs.Action || ours.ID != theirs.ID || ours.Nonce != theirs.Nonce || ours.NotAfter != theirs.NotAfter {
 			t.Fatalf("%q was read as %+v, not %+v", data, ours, theirs)
