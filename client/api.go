@@ -17,7 +17,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// The shapes of single requests and answers.
+// Requests and answers of the HTTP API.
 type (
 	OpenRequest     = wire.OpenRequest
 	AbandonRequest  = wire.AbandonRequest
@@ -39,25 +39,25 @@ type (
 	Version         = wire.Version
 )
 
-// OpenAnswer is the answer to an open or a verdict.
+// OpenAnswer is the answer to Open or Verify.
 type OpenAnswer struct {
 	wire.OpenAnswer
-	Sent   time.Time    // when the request was sent that this answers: trust counts from then
+	Sent   time.Time    // when the answered request was sent: trust counts from then
 	sent   clock.Moment // the same, on every clock
-	unsure bool         // beside an error: an open may still be carried out
+	unsure bool         // with an error: the open may still be carried out
 }
 
-// SessionAnswer is the answer to a session that was made or renewed.
+// SessionAnswer is the answer to NewSession or Renew.
 type SessionAnswer struct {
 	wire.SessionAnswer
-	Sent time.Time    // when the request was sent that this answers: trust counts from then
+	Sent time.Time    // when the answered request was sent: trust counts from then
 	sent clock.Moment // the same, on every clock
 }
 
-// Open asks for permission to perform an effect. The key decides about action, id and namespace. Nonce and NotAfter are
-// made where there is no nonce; a lost answer is asked for again under the same nonce, so that it costs nothing. Where an
-// open that named a nonce is not answered, call Abandon with the same Nonce and NotAfter, unless it is sent again. Errors:
-// *Error with the code, and inside *InDoubt, *Conflict, *Busy, *Unapproved, *Expired, *OpenExpired; *Unavailable when nobody
+// Open asks for permission to perform an effect. Action, id and namespace are those of the key. Without a Nonce, Open
+// makes one, and a NotAfter. A lost answer is requested again under the same nonce, which opens nothing new. After an
+// error of an Open with your own nonce, either repeat it or call Abandon with the same Nonce and NotAfter. Errors:
+// *Error, which may wrap *InDoubt, *Conflict, *Busy, *Unapproved, *Expired or *OpenExpired; *Unavailable when no server
 // answers. An answer with Decision replay may be of a flight that failed.
 func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenAnswer, error) {
 	r.Action, r.ID = key.Name(), key.BusinessID()
@@ -67,7 +67,7 @@ func (c *Client) Open(ctx context.Context, key flight.Key, r OpenRequest) (OpenA
 	return c.open(ctx, key, "/v1/flights:open", r.AppendJSON(nil), r.Nonce, r.WaitMS)
 }
 
-// Verdict brings what a look-up found out. It is answered like Open, and its nonce is not that of the open before.
+// Verify reports the finding of a look-up. It is answered like Open, and takes a new nonce.
 func (c *Client) Verdict(ctx context.Context, key flight.Key, r VerdictRequest) (OpenAnswer, error) {
 	if r.Nonce == "" {
 		r.Nonce, r.NotAfter = newNonce(), c.ledger.notAfter()
@@ -75,8 +75,8 @@ func (c *Client) Verdict(ctx context.Context, key flight.Key, r VerdictRequest) 
 	return c.open(ctx, key, flightPath(key.FlightID(), "/verdict"), r.AppendJSON(nil), r.Nonce, r.WaitMS)
 }
 
-// open sends an open or a verdict and reads its answer. The failure of a flight is an answer, too. An answer about another
-// flight is none: a caller that believed it would act without an attempt.
+// open sends an open or a verification and reads its answer. A failed flight is an answer, too. An answer about another
+// flight is an error: a caller that believed it would act without an attempt.
 func (c *Client) open(ctx context.Context, key flight.Key, path string, body []byte, nonce string, waitMS *int64) (OpenAnswer, error) {
 	resp, err := c.ask(ctx, request{
 		method: http.MethodPost, path: path, body: body, key: key,
@@ -89,7 +89,7 @@ func (c *Client) open(ctx context.Context, key flight.Key, path string, body []b
 		return OpenAnswer{unsure: resp.unsure}, err
 	}
 	if a.Deployment != "" && a.Deployment != c.deployment {
-		return OpenAnswer{unsure: true}, &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("an answer of another deployment: %s", a.Deployment)}
+		return OpenAnswer{unsure: true}, &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("the answer is from another deployment: %s", a.Deployment)}
 	}
 	about := a.FlightID
 	if a.Flight != nil {
@@ -101,13 +101,14 @@ func (c *Client) open(ctx context.Context, key flight.Key, path string, body []b
 	return OpenAnswer{OpenAnswer: *a, Sent: resp.sent.Time, sent: resp.sent, unsure: resp.unsure}, nil
 }
 
-// mixedUp is for an answer about something else than what was asked.
+// wrongFlightError is the error of an answer about another flight than the request.
 func mixedUp(about string) error {
-	return &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("an answer about another flight: %s", about)}
+	return &effect.Unavailable{Code: "unreachable", Cause: fmt.Errorf("the answer is about another flight: %s", about)}
 }
 
+// problemOf returns the problem document in err; nil when there is none.
 func problemOf(err error) *Problem {
-	if err == nil { // nearly always; what errors.As needs would be made for nothing
+	if err == nil { // the usual case: saves an allocation
 		return nil
 	}
 	var e *Error
@@ -117,8 +118,8 @@ func problemOf(err error) *Problem {
 	return &e.Problem
 }
 
-// Report brings the outcome of an attempt, and tries until it is answered, or ctx or the patience ends. It keeps
-// nothing on disk: Record does. Errors: *Error, inside it *Fenced; *Unavailable.
+// Report sends the outcome of an attempt until a server answers, ctx ends, or WithRetryTimeout is over. It stores
+// nothing on disk: use Record for that. Errors: *Error, which may wrap *Fenced; *Unavailable.
 func (c *Client) Report(ctx context.Context, key flight.Key, r ReportRequest) (*Flight, error) {
 	r.Key = key.String()
 	ask := c.reportRequest(key, r.AppendJSON(nil))
@@ -126,7 +127,7 @@ func (c *Client) Report(ctx context.Context, key flight.Key, r ReportRequest) (*
 	return c.bring(ctx, ask)
 }
 
-// flightOf reads an answer that is that flight. Others name it, too: one to an open, which is no answer to a report.
+// flightOf reads an answer that is that flight. The answer to an open names the flight, too, and is rejected here.
 func flightOf(id flight.ID, resp response, err error) (*Flight, error) {
 	f, err := decode[Flight](resp, err)
 	if err == nil && (f.ID != id.String() || f.State == "") {
@@ -135,36 +136,35 @@ func flightOf(id flight.ID, resp response, err error) (*Flight, error) {
 	return f, err
 }
 
-// flightAnswer is what only an answer about that flight has: others have a "state", too.
+// flightAnswer returns the text that only answers about that flight contain.
 func flightAnswer(key flight.Key) string { return `"` + key.FlightID().String() + `"` }
 
 const reportTry = 15 * time.Second
 
-// NewSession makes a session of its own, for a caller that keeps it and renews it. A ttl of 0 is the server's default.
+// NewSession makes a session that the caller renews and closes itself. A ttl of 0 is the server's default.
 func (c *Client) NewSession(ctx context.Context, ttl time.Duration, owner string) (SessionAnswer, error) {
 	return c.newSession(ctx, ttl, owner, 0)
 }
 
 func (c *Client) newSession(ctx context.Context, ttl time.Duration, owner string, tries int) (SessionAnswer, error) {
-	body := append([]byte(`{"ttl_ms":`), strconv.FormatInt(ttl.Milliseconds(), 10)...)
-	body = append(append(body, `,"owner":`...), strconv.QuoteToASCII(printable(owner))...)
-	return sessionAnswer(c.ask(ctx, request{method: http.MethodPost, path: "/v1/sessions", body: append(body, '}'), has: `"trust_ms"`, tries: tries}))
+	body, err := json.Marshal(wire.SessionRequest{TTLMS: ttl.Milliseconds(), Owner: owner})
+	if err != nil {
+		return SessionAnswer{}, err
+	}
+	return sessionAnswer(c.ask(ctx, request{method: http.MethodPost, path: "/v1/sessions", body: body, has: `"trust_ms"`, tries: tries}))
 }
 
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' || r == '\\' {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
-// Renew prolongs a session, and ends nothing under it. The answer lists the attempts that are open under the session where
-// r.OpenDigest is not that of them; where it says More, renew again with the last one's FlightID as After. *LeaseLost is
-// inside the error when the session is gone.
+// Renew renews a session. The answer lists the attempts that are open under the session, unless r.OpenDigest matches
+// them. When More is set, renew again with the last FlightID as After. The error wraps *LeaseLost when the session has
+// ended.
 func (c *Client) Renew(ctx context.Context, session string, r RenewRequest) (SessionAnswer, error) {
 	return c.renew(ctx, session, r, 0, 0)
+}
+
+// renewed has the fields by which the answer to a renewal is told from the answer to another request.
+type renewed struct {
+	Session  string `json:"session"`
+	Decision string `json:"decision"`
 }
 
 func (c *Client) renew(ctx context.Context, session string, r RenewRequest, timeout time.Duration, tries int) (SessionAnswer, error) {
@@ -176,13 +176,13 @@ func (c *Client) renew(ctx context.Context, session string, r RenewRequest, time
 		method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/renew", body: body,
 		has: `"` + session + `"`, timeout: timeout, tries: tries,
 	})
-	if to, bad := decode[struct{ Session, Decision string }](resp, err); bad == nil && (to.Session != session || to.Decision != "") {
-		return SessionAnswer{}, &effect.Unavailable{Code: "unreachable", Cause: errors.New("an answer to something else than a renewal")}
+	if to, bad := decode[renewed](resp, err); bad == nil && (to.Session != session || to.Decision != "") {
+		return SessionAnswer{}, &effect.Unavailable{Code: "unreachable", Cause: errors.New("the answer is not that of a renewal")}
 	}
 	return sessionAnswer(resp, err)
 }
 
-// CloseSession gives a session up. The server refuses that with session_in_use while attempts are open under it.
+// CloseSession ends a session. While attempts are open under it, the server rejects that with session_in_use.
 func (c *Client) CloseSession(ctx context.Context, session string) error {
 	_, err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/sessions/" + url.PathEscape(session) + "/close", body: []byte("{}")})
 	return err
@@ -196,13 +196,13 @@ func sessionAnswer(resp response, err error) (SessionAnswer, error) {
 	return SessionAnswer{SessionAnswer: *a, Sent: resp.sent.Time, sent: resp.sent}, nil
 }
 
-// Flight reads one flight. *Missing is inside the error when its key was never used.
+// Flight reads one flight. The error wraps *Missing when its key was never used.
 func (c *Client) Flight(ctx context.Context, id flight.ID) (*Flight, error) {
 	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, ""), has: `"` + id.String() + `"`})
 	return flightOf(id, resp, err)
 }
 
-// WaitFlight reads one flight as soon as it has another version than the one seen, or as it is when wait is over.
+// WaitFlight returns a flight as soon as its version differs from seen, or unchanged after wait.
 func (c *Client) WaitFlight(ctx context.Context, id flight.ID, seen string, wait time.Duration) (*Flight, error) {
 	seconds := min(int(wait/time.Second), wire.MaxWaitMS/1000)
 	resp, err := c.ask(ctx, request{
@@ -215,26 +215,26 @@ func (c *Client) WaitFlight(ctx context.Context, id flight.ID, seen string, wait
 	return flightOf(id, resp, err)
 }
 
-// Query says which flights List shows.
+// Query selects the flights of List.
 type Query struct {
-	States    []string      // any of these; empty: all
-	Action    string        // only those of this name
-	KeyPrefix string        // only those whose full key starts so
-	Since     time.Duration // only those made within this time; 0: all
-	Limit     int           // at most so many on a page; 0: the server's default
+	States    []string      // any of these; empty is all
+	Action    string        // name in the key
+	KeyPrefix string        // prefix of the full key
+	Since     time.Duration // maximum age; 0 is all
+	Limit     int           // flights per page; 0 is the server's default
 	Cursor    string        // FlightPage.Next of the page before
-	// AllNamespaces asks for the flights of all of them; else they are of the client's.
+	// AllNamespaces lists the flights of all namespaces, not only of the client's.
 	AllNamespaces bool
 }
 
-// List reads one page of flights, without the bodies of their receipts.
+// List reads one page of flights, without receipt bodies.
 func (c *Client) List(ctx context.Context, q Query) (*FlightPage, error) {
 	path := withQuery("/v1/flights", "state", strings.Join(q.States, ","), "action", q.Action, "key_prefix", q.KeyPrefix,
 		"since", q.Since.String(), "limit", strconv.Itoa(q.Limit), "cursor", q.Cursor)
 	return decode[FlightPage](c.ask(ctx, request{method: http.MethodGet, path: path, everywhere: q.AllNamespaces}))
 }
 
-// withQuery is a path with those parameters, named and given in turn, that ask for something.
+// withQuery appends the parameters, given as name and value in turn, whose value is not zero.
 func withQuery(path string, parameters ...string) string {
 	v := url.Values{}
 	for i := 0; i < len(parameters); i += 2 {
@@ -248,14 +248,14 @@ func withQuery(path string, parameters ...string) string {
 	return path + "?" + v.Encode()
 }
 
-// ReceiptBody is the body of a receipt as it was reported, byte for byte.
+// ReceiptBody is the body of a receipt, byte for byte as it was reported.
 type ReceiptBody struct {
 	Outcome     string
 	ExternalID  string
 	ContentType string
-	Data        []byte // what is kept of it
-	Size        int    // its full length
-	Digest      string // over all of it
+	Data        []byte // the stored beginning
+	Size        int    // of the whole body
+	Digest      string // over the whole body
 }
 
 // Receipt reads the exact bytes of a receipt's body.
@@ -283,37 +283,37 @@ type InputBody struct {
 	Digest      string
 }
 
-// Input reads the exact bytes of a flight's input. *Missing is inside the error where the flight has no input or is not
-// known; where its bytes were erased, or its retention is over, the code is expired.
+// Input reads the exact bytes of a flight's input. The error wraps *Missing when the flight has no input or is unknown.
+// Its code is expired when the bytes were erased or the retention is over.
 func (c *Client) Input(ctx context.Context, id flight.ID) (*InputBody, error) {
-	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/input"), receipt: id.String()}) // its headers are a receipt's
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/input"), receipt: id.String()}) // the headers are those of a receipt
 	if err != nil {
 		return nil, err
 	}
 	return &InputBody{ContentType: resp.header.Get("Content-Type"), Data: resp.body, Digest: resp.header.Get(wire.HeaderReceiptDigest)}, nil
 }
 
-// History reads what happened to a flight, in order, and what is known of its duplicates.
+// History reads a flight's events, in order, and its duplicate statistics.
 func (c *Client) History(ctx context.Context, id flight.ID) (*History, error) {
 	return decode[History](c.ask(ctx, request{method: http.MethodGet, path: flightPath(id, "/events")}))
 }
 
-// Resolve settles a flight in doubt, as it was seen at the version.
+// Resolve resolves a flight in doubt, if it is still at that version.
 func (c *Client) Resolve(ctx context.Context, id flight.ID, version string, r ResolveRequest) (*Flight, error) {
 	return c.decide(ctx, id, "/resolve", version, r.AppendJSON(nil))
 }
 
-// Cancel asks that the effect should not happen any more. What is running learns it by its next renewal.
+// Cancel requests that the effect no longer happens. A running attempt is notified by its next renewal.
 func (c *Client) Cancel(ctx context.Context, id flight.ID, version string, r OperatorRequest) (*Flight, error) {
 	return c.decide(ctx, id, "/cancel", version, r.AppendJSON(nil))
 }
 
-// Retry lets a flight that ended without a receipt run again.
+// Retry makes a flight that ended without a receipt ready to run again.
 func (c *Client) Retry(ctx context.Context, id flight.ID, version string, r OperatorRequest) (*Flight, error) {
 	return c.decide(ctx, id, "/retry", version, r.AppendJSON(nil))
 }
 
-// Free lets the effect of a finished key run again, for whoever comes.
+// Free makes a finished key unused: the next caller runs its effect again.
 func (c *Client) Free(ctx context.Context, id flight.ID, version string, r OperatorRequest) (*Flight, error) {
 	return c.decide(ctx, id, "/free", version, r.AppendJSON(nil))
 }
@@ -325,7 +325,7 @@ func (c *Client) decide(ctx context.Context, id flight.ID, verb, version string,
 	return flightOf(id, resp, err)
 }
 
-// Ready asks whether the server is ready, and what is not. It asks once.
+// Ready reads the server's readiness checks, with a single try.
 func (c *Client) Ready(ctx context.Context) (*Ready, error) {
 	resp, err := c.ask(ctx, request{method: http.MethodGet, path: "/readyz?verbose", tries: 1})
 	if resp.status == http.StatusServiceUnavailable {
@@ -334,12 +334,12 @@ func (c *Client) Ready(ctx context.Context) (*Ready, error) {
 	return decode[Ready](resp, err)
 }
 
-// Version asks which version the server has, and to which deployment it belongs.
+// Version reads the server's version and its deployment.
 func (c *Client) Version(ctx context.Context) (*Version, error) {
 	resp, err := c.ask(ctx, request{method: http.MethodGet, path: "/version", has: `"version"`})
 	v, err := decode[Version](resp, err)
 	if err == nil {
-		c.ledger.set(v.LedgerTime, resp.sent) // the header may have been lost on its way
+		c.ledger.set(v.LedgerTime, resp.sent) // a proxy may have removed the header
 	}
 	return v, err
 }

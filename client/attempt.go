@@ -14,19 +14,21 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// Do runs h once for the call's key, or gives the receipt of whoever did. It implements effect.Doer; its errors are
-// those of package effect, of ctx, and *flight.InvalidError. The retries, approvals and delays of a policy are not for
-// callers who perform effects themselves, and are refused; so the pause that a handler asks for by effect.RetryAfter delays
-// nothing, and is found by effect.AskedPause in the *Unsettled. Package runner has the steps of a call.
+// Do runs h once for the call's key, or returns the stored receipt. It implements effect.Doer. Its errors are those of
+// package effect, of ctx, and *flight.InvalidError.
+//
+// Policies with retries, an approval or a delay are rejected: they need a declared action. A pause that a handler
+// requests by effect.RetryAfter delays nothing here; the caller reads it with effect.RequestedPause from the
+// *Unsettled. Package runner has the steps of a call.
 func (c *Client) Do(ctx context.Context, call effect.Call, h effect.Handler) (effect.Result, error) {
 	p, input := &call.Submission.Policy, &call.Submission.Input
 	switch {
 	case call.Key.IsStep():
-		return effect.Result{}, &flight.InvalidError{Field: "key", Detail: "steps of sagas are started by their saga alone"}
+		return effect.Result{}, &flight.InvalidError{Field: "key", Detail: "only its saga may start a step"}
 	case p.Retry.Declared() || p.Approval || p.Saga || p.RunAfter > 0:
-		return effect.Result{}, &flight.InvalidError{Field: "policy", Detail: "retries, approvals and delays need a declared action; callers who perform the effect themselves try again by themselves"}
+		return effect.Result{}, &flight.InvalidError{Field: "policy", Detail: "retries, approvals and delays need a declared action; without one, the caller itself calls again"}
 	case input.Size > 0 && !(wire.IsJSONType(input.ContentType) && wire.ValidJSON(input.Data)):
-		return effect.Result{}, &flight.InvalidError{Field: "input", Detail: "an input that travels is JSON without space around it"}
+		return effect.Result{}, &flight.InvalidError{Field: "input", Detail: "an input sent to a server must be JSON, without space before or after it"}
 	}
 	if err := runner.Check(&call, h); err != nil {
 		return effect.Result{}, err
@@ -37,7 +39,7 @@ func (c *Client) Do(ctx context.Context, call effect.Call, h effect.Handler) (ef
 // transport implements runner.Transport over HTTP.
 type transport struct{ *Client }
 
-// Renew renews the session for new attempts, and has another one take its place where it cannot be trusted.
+// Renew implements runner.Transport. A session that cannot be trusted after its renewal is replaced by the next Open.
 func (c transport) Renew(context.Context) error {
 	s := c.sessions.get()
 	if s == nil {
@@ -51,12 +53,12 @@ func (c transport) Renew(context.Context) error {
 	return nil
 }
 
-// Open implements runner.Transport: one nonce, under which it asks until there is something to do.
+// Open implements runner.Transport, with one nonce.
 func (c transport) Open(ctx context.Context, call *effect.Call, until time.Time) (runner.Answer, error) {
 	o := c.newOpening(call.Key)
 	o.call, o.until = call, until
 	scout := false
-	for tracked := false; !tracked; { // a session that was just retired takes no more: there will be another one
+	for tracked := false; !tracked; { // a session that was just retired rejects it: acquire another one
 		s, first, err := c.sessions.use(ctx)
 		if err != nil {
 			return runner.Answer{}, err
@@ -71,7 +73,8 @@ func (c transport) Open(ctx context.Context, call *effect.Call, until time.Time)
 	return out, err
 }
 
-// ask opens until there is something to do, or the wait for others is over, or another nonce should be waited under.
+// openUntilAnswered repeats the open until an attempt is granted, the caller's wait is over, or the nonce has to be
+// replaced.
 func (o *opening) ask(ctx context.Context) (OpenAnswer, error) {
 	s := &o.call.Submission
 	r := OpenRequest{
@@ -96,10 +99,10 @@ func (o *opening) ask(ctx context.Context) (OpenAnswer, error) {
 		if !errors.As(err, &busy) || o.over() {
 			return answer, err
 		}
-		// A server that did not wait knows that it cannot be yet: a settle delay is not over, say. It is not asked at once.
+		// A server may answer before the wait is over, for example during a settle delay. Pause before the next request.
 		left := time.Duration(wait)*time.Millisecond - time.Since(asked.Time)
 		if left > 0 && !clock.Sleep(ctx, min(max(busy.RetryAfter, firstPause), longPause, left)) {
-			return answer, &endedError{context.Cause(ctx), err}
+			return answer, &contextError{context.Cause(ctx), err}
 		}
 		if isFinal(&answer, err, !o.asked) || time.Since(o.first.Time) > o.window() {
 			return answer, err
@@ -108,8 +111,8 @@ func (o *opening) ask(ctx context.Context) (OpenAnswer, error) {
 	}
 }
 
-// answered is what the last answer to an open means. A nonce that is given up before its effect started is abandoned, unless
-// the answer was the last word about it.
+// handleAnswer turns the last answer to an open into the runner's answer. A nonce that did not get an attempt is
+// abandoned, unless the answer is final for it.
 func (o *opening) answered(ctx context.Context, a *OpenAnswer, err error) (runner.Answer, error) {
 	if s := o.session; s != nil && s.id == a.Session {
 		s.trust.extend(a.sent, a.TrustMS)
@@ -125,7 +128,7 @@ func (o *opening) answered(ctx context.Context, a *OpenAnswer, err error) (runne
 			result, err := resultOf(a.Flight)
 			return runner.Answer{Result: result}, err
 		}
-		err = fmt.Errorf("client: the server decided %q, which this client does not know", a.Decision)
+		err = fmt.Errorf("client: unknown decision %q: the server is newer than this client", a.Decision)
 	}
 	var abandoned <-chan struct{}
 	if isFinal(a, err, !o.asked) {
@@ -150,12 +153,12 @@ func (o *opening) answered(ctx context.Context, a *OpenAnswer, err error) (runne
 	return runner.Answer{}, err
 }
 
-// granted is the runner's answer where there is something to do: an attempt was opened, or is to be looked up.
+// grantedAnswer is the runner's answer when an attempt was opened or has to be verified.
 func (o *opening) granted(d runner.Decision, a *OpenAnswer) runner.Answer {
 	o.client.sessions.adopt(a, o)
 	o.number, o.token, o.probe = a.Attempt, a.FencingToken, a.Probe
 	out := runner.Answer{Decision: d, Attempt: o, Policy: o.call.Submission.Policy, Sent: o.first}
-	if a.PolicyDiffers && a.Policy != nil { // the first caller's policy holds
+	if a.PolicyDiffers && a.Policy != nil { // the first caller's policy applies
 		if p, bad := a.Policy.Flight(); bad == nil {
 			out.Policy = p
 		}
@@ -173,7 +176,7 @@ func (o *opening) granted(d runner.Decision, a *OpenAnswer) runner.Answer {
 	return out
 }
 
-// input is what must be sent: the first caller's.
+// input returns the input to send: the first caller's.
 func (o *opening) input(a *OpenAnswer) flight.Blob {
 	own := o.call.Submission.Input
 	switch {
@@ -191,7 +194,7 @@ func previous(a *wire.Attempt) *flight.Attempt {
 	if a == nil {
 		return nil
 	}
-	outcome, _ := flight.ParseOutcome(a.Outcome) // none while it is open
+	outcome, _ := flight.ParseOutcome(a.Outcome) // OutcomeNone while it is open
 	p := &flight.Attempt{Number: a.Attempt, Owner: a.Owner, Outcome: outcome, Lost: a.Lost, Error: a.Error}
 	if !a.OpenedAt.IsZero() {
 		p.OpenedAt = flight.Time(a.OpenedAt.UnixMilli())
@@ -202,7 +205,8 @@ func previous(a *wire.Attempt) *flight.Attempt {
 	return p
 }
 
-// sessionID is that of the client's session; a session that the server made for one open is not asked for again.
+// sessionID returns the id of the client's session; "" without one, and for a session that the server made for one
+// open.
 func (o *opening) sessionID() string {
 	if o.session == nil || o.session.oneShot {
 		return ""
@@ -210,8 +214,8 @@ func (o *opening) sessionID() string {
 	return o.session.id
 }
 
-// window is for how long one nonce is waited under. Half of the time in which its effect may start, and of that in which its
-// open may come into the ledger, is left for what comes then.
+// nonceWindow bounds how long opens are repeated under one nonce. Half of the time in which the open may be applied,
+// and the effect may start, is left for the attempt itself.
 func (o *opening) window() time.Duration {
 	if timeout := o.call.Submission.Policy.AttemptTimeout; timeout > 0 {
 		return min(timeout, openLife) / 2
@@ -219,8 +223,8 @@ func (o *opening) window() time.Duration {
 	return openLife / 2
 }
 
-// waitMS is for how long the next open may wait at the server. A short time-out of attempts does not make the wait for others
-// a loop.
+// waitMS is how long the next open may wait at the server: at least 100 ms, so that a short attempt timeout does not
+// make the wait for another caller a busy loop.
 func (o *opening) waitMS() int64 {
 	wait := min(wire.DefaultWaitMS, max(o.window().Milliseconds(), 100))
 	if o.until.IsZero() {
@@ -229,7 +233,7 @@ func (o *opening) waitMS() int64 {
 	return max(0, min(time.Until(o.until).Milliseconds(), wait))
 }
 
-// over reports whether the wait for others is.
+// waitIsOver reports whether the caller's wait for another caller's attempt is over.
 func (o *opening) over() bool { return !o.until.IsZero() && time.Until(o.until) < time.Millisecond }
 
 // Trust implements runner.Attempt.
@@ -238,18 +242,18 @@ func (o *opening) Trust() time.Duration { return o.session.Trust() }
 // Context implements runner.Attempt.
 func (o *opening) Context() context.Context { return o.session.dying }
 
-// Watch implements runner.Attempt: the next renewal tells what somebody wants cancelled.
+// Watch implements runner.Attempt: renewals list the flights to cancel.
 func (o *opening) Watch(_ context.Context, cancel context.CancelCauseFunc) (stop func()) {
 	o.update(func() { o.phase, o.cancel = phaseHeld, cancel })
 	return func() {}
 }
 
-// Verify implements runner.Attempt. The verdict goes out under a nonce of its own, and is answered like an open.
+// Verify implements runner.Attempt. The finding is sent under a new nonce, and answered like an open.
 func (o *opening) Verify(ctx context.Context, verb flight.Verb, found effect.Answer) (runner.Answer, error) {
 	next := o.client.newOpening(o.key)
 	next.call, next.until = o.call, o.until
 	if !o.session.oneShot {
-		o.session.track(next) // else the server makes another one
+		o.session.track(next) // without it the server makes a session for one open
 	}
 	next.first = clock.Now()
 	wait := next.waitMS()
@@ -258,7 +262,7 @@ func (o *opening) Verify(ctx context.Context, verb flight.Verb, found effect.Ans
 		Owner: o.client.opts.owner, WaitMS: &wait, Body: wire.BodyOf(flight.Text(found.ExternalID), found.ContentType, found.Body),
 	})
 	if err == nil {
-		o.giveUp() // the verdict has ended the look-up
+		o.giveUp() // the answer has ended the look-up
 	} else {
 		o.client.abandon(context.WithoutCancel(ctx), o)
 	}
@@ -281,7 +285,7 @@ func (o *opening) Report(ctx context.Context, end runner.End) (runner.Answer, er
 	if end.Err != nil {
 		r.Error = flight.Text(end.Err.Error())
 	}
-	if end.Outcome.Final() { // too long a body is shortened and marked so; it never makes an attempt fail
+	if end.Outcome.Final() { // a long body is truncated and marked; the attempt does not fail for it
 		r.Body = wire.BodyOf(flight.Text(end.Answer.ExternalID), end.Answer.ContentType, end.Answer.Body)
 	}
 	f, waits, err := c.record(ctx, o.key, r)
@@ -295,7 +299,7 @@ func (o *opening) Report(ctx context.Context, end runner.End) (runner.Answer, er
 	o.acknowledge(&r)
 	source := effect.Executed
 	var fenced *effect.Fenced
-	if errors.As(err, &fenced) { // what was decided without this attempt counts, where that is final
+	if errors.As(err, &fenced) { // a final decision made without this attempt is the result
 		ctx, cancel := context.WithTimeout(ctx, defaultTry)
 		defer cancel()
 		var unread error

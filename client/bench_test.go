@@ -15,7 +15,8 @@ import (
 	"github.com/flightd/flightd/httpapi/httpapitest"
 )
 
-// The cost of the HTTP interface and its client, both in this process over loopback, with a ledger in memory that keeps a history.
+// The cost of the HTTP interface and its client, both in this process over loopback, with a ledger in memory that keeps
+// a history.
 func benchClient(b *testing.B) (*httpapitest.World, *client.Client) {
 	world := httpapitest.New(b)
 	server := httptest.NewServer(httpapi.New(world.Config()))
@@ -80,7 +81,7 @@ func BenchmarkReplay(b *testing.B) {
 	b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
 }
 
-// cpuTime is what this process has used so far, which other processes on the machine do not change.
+// cpuTime returns the CPU time of this process so far, which other processes on the machine do not change.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -4,14 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/gate"
 	"github.com/flightd/flightd/internal/runner"
 )
 
@@ -19,26 +17,25 @@ import (
 type Client struct {
 	opts       options
 	servers    []string
-	best       atomic.Uint32 // index of the server that answered last
-	links      []*link       // by server; nil where http is used
-	http       *http.Client
-	deployment string // the only one that it speaks to; "" before Connect is done
+	best       atomic.Uint32 // index of the server to ask first
+	http       *http.Transport
+	deployment string // "" until Connect has read it; constant from then on
 	ledger     ledgerClock
 
 	runner   *runner.Runner
 	sessions sessions
 	spool    *spool
-	drained  chan struct{} // closed when the first round through the spool is over
-	rounds   chan struct{} // closed when there will be none any more
+	drained  chan struct{} // closed when each report that was spooled at Connect has been sent once
+	rounds   chan struct{} // closed when the spool loop has ended
 
-	idle sync.WaitGroup // background work that only has to stop
+	loops gate.Gate // goroutines that renew sessions and send the spool; Close waits for them last
 }
 
 var _ effect.Doer = (*Client)(nil)
 
-// Connect finds a server, address being one or several separated by commas, which are tried in turn. It reports in the
-// background what earlier clients left in the spool. Errors: *flight.InvalidError, *Unavailable when no server answers
-// within the patience or ctx.
+// Connect returns a client of the server at address: one address, or several separated by commas, which are tried in
+// turn. It asks for the server's version, and starts to send the reports that earlier clients left in the spool.
+// Errors: *flight.InvalidError; *Unavailable when no server answers within WithRetryTimeout or ctx.
 func Connect(ctx context.Context, address string, opts ...Option) (*Client, error) {
 	o, err := newOptions(opts)
 	if err != nil {
@@ -48,10 +45,7 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Client, erro
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opts: o, servers: servers, http: &http.Client{Transport: newTransport(), CheckRedirect: noRedirects}}
-	for _, server := range servers {
-		c.links = append(c.links, newLink(server))
-	}
+	c := &Client{opts: o, servers: servers, http: newTransport(&o)}
 	c.runner = runner.New(transport{c}, o.hungAfter)
 	c.sessions.client = c
 	version, err := c.Version(ctx)
@@ -61,52 +55,37 @@ func Connect(ctx context.Context, address string, opts ...Option) (*Client, erro
 	}
 	if err != nil {
 		c.runner.End()
-		c.hangUp()
+		c.http.CloseIdleConnections()
 		return nil, err
 	}
 	c.startDrain()
 	return c, nil
 }
 
-// newTransport is tuned for many requests at once to few servers.
-func newTransport() *http.Transport {
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 3 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
-		MaxIdleConns:          1024,
-		MaxIdleConnsPerHost:   512,
-		IdleConnTimeout:       90 * time.Second,
-		TLSHandshakeTimeout:   5 * time.Second,
-		ExpectContinueTimeout: time.Second,
-		DisableCompression:    true,
-		ForceAttemptHTTP2:     true,
-	}
-}
-
-func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-// Namespace is that of keys that name none.
+// Namespace returns the namespace of keys without one.
 func (c *Client) Namespace() string { return c.opts.namespace }
 
-// Key joins a name and an id to a key in the client's namespace. Errors are *flight.InvalidError.
+// Key makes a key in the client's namespace. Errors are *flight.InvalidError.
 func (c *Client) Key(name, id string) (flight.Key, error) {
 	return flight.NewKey(c.opts.namespace, name, id)
 }
 
-// Deployment is the id of the deployment that the client is connected to. It speaks to no other one while it lives: requests
-// name it, and a server of another one rejects them with the code wrong_deployment before it does anything.
+// Deployment returns the id of the deployment that the client is connected to. A client never changes its deployment:
+// each request names it, and a server of another deployment rejects the request unread, with the code wrong_deployment.
 func (c *Client) Deployment() string { return c.deployment }
 
-// Close waits for running effects to finish and to report, as long as ctx lives; then their contexts are cancelled with
-// ErrClosed, and what they still have to report goes to the spool. What no disk took is brought once more. It gives up
-// the session, but for one under which a handler has not returned even then: that ends by its time to live. Whoever waits
-// for somebody else, and every new call, gets ErrClosed.
+// Close waits until the running handlers have returned and their reports are recorded. When ctx ends first, Close
+// cancels the handlers' contexts with ErrClosed, and their reports go to the spool. New calls, and calls that wait for
+// another caller's attempt, return ErrClosed at once.
+//
+// Reports that could not be spooled are sent once more. Sessions are closed at the server, except one under which a
+// handler has still not returned: that session ends by its time to live, so that nobody acts beside the handler.
 func (c *Client) Close(ctx context.Context) error {
 	late := c.runner.Close(ctx)
-	if late == nil && c.runner.Life.Err() != nil { // all have returned, but not in time
+	if late == nil && c.runner.Life.Err() != nil { // all handlers have returned, but only after ctx
 		late = context.Cause(ctx)
 	}
-	if ctx.Err() != nil { // a last word keeps what was opened, and not sent, from becoming a doubt
+	if ctx.Err() != nil { // without an abandon, attempts that never started would become in doubt
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
 		defer cancel()
 		ctx = grace
@@ -114,12 +93,12 @@ func (c *Client) Close(ctx context.Context) error {
 	c.lastRound(ctx)
 	c.sessions.close(ctx)
 	c.runner.End()
-	c.idle.Wait()
-	c.hangUp()
+	c.loops.Close()
+	c.http.CloseIdleConnections()
 	return late
 }
 
-// background runs f as work that Close waits for, unless Close has begun.
+// background runs f on a goroutine that Close waits for. It does nothing once Close has begun.
 func (c *Client) background(f func()) {
 	if c.runner.Work.Enter() {
 		c.runner.Work.Go(f)
@@ -127,19 +106,9 @@ func (c *Client) background(f func()) {
 	}
 }
 
-// hangUp closes the connections that nobody uses; those in use are closed by who uses them.
-func (c *Client) hangUp() {
-	for _, l := range c.links {
-		if l != nil {
-			l.close()
-		}
-	}
-	c.http.CloseIdleConnections()
-}
-
-// newNonce is 128 random bits.
+// newNonce returns 128 random bits.
 func newNonce() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // it never fails: it ends the program first
+	_, _ = rand.Read(b[:]) // never fails: it crashes the program instead
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }

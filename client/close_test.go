@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,7 +18,7 @@ import (
 	"github.com/flightd/flightd/httpapi/httpapitest"
 )
 
-// closes starts a Close, and gives its end.
+// closeInBackground starts a Close, and returns its result.
 func closes(t *testing.T, c *client.Client, patience time.Duration) <-chan error {
 	closed := make(chan error, 1)
 	go func() {
@@ -31,7 +29,7 @@ func closes(t *testing.T, c *client.Client, patience time.Duration) <-chan error
 	return closed
 }
 
-// within gives what comes within five seconds.
+// receive returns the next value of c, and fails the test after five seconds.
 func within[T any](t *testing.T, c <-chan T) (v T) {
 	t.Helper()
 	patience := time.NewTimer(5 * time.Second)
@@ -44,7 +42,7 @@ func within[T any](t *testing.T, c <-chan T) (v T) {
 	return v
 }
 
-// Close does not wait for what others do: whoever waits for them is told, under a session and without one.
+// Calls that wait for another caller's attempt return ErrClosed at once, with the client's session and without one.
 func TestCloseEndsWaits(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		g := newRig(t)
@@ -65,8 +63,8 @@ func TestCloseEndsWaits(t *testing.T) {
 	}
 }
 
-// Close comes while the answer to an open is on its way: the attempt is abandoned, and leaves no doubt, also where Close
-// has no time.
+// Close comes while the answer to an open is on its way: the attempt is abandoned and leaves no doubt, even when the
+// ctx of Close has ended.
 func TestCloseBetweenOpenAndSend(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		for _, patience := range []time.Duration{time.Minute, 0} {
@@ -92,13 +90,12 @@ func TestCloseBetweenOpenAndSend(t *testing.T) {
 	}
 }
 
-// What a handler that hung says after all counts while nothing newer was opened, also when Close has begun; and Close waits
-// for it.
+// The late report of a hung handler counts while no newer attempt is open, even after Close has begun. Close waits for
+// it.
 func TestCloseWaitsForALateReport(t *testing.T) {
-	g := newRig(t) // its server waits for the network, and so for real time: it stays outside
 	synctest.Test(t, func(t *testing.T) {
-		c, err := client.Connect(t.Context(), g.server.URL, client.WithSpool(g.spool), client.WithLogger(slog.New(slog.NewTextHandler(g, nil))))
-		require.NoError(t, err)
+		g := newBubbleRig(t)
+		c := g.connect()
 		started, finish := make(chan struct{}), make(chan struct{})
 		end := later(t.Context(), c, call(`1`, flight.Policy{AttemptTimeout: time.Second}), func(context.Context, *effect.Attempt) (effect.Answer, error) {
 			close(started)
@@ -118,7 +115,7 @@ func TestCloseWaitsForALateReport(t *testing.T) {
 	})
 }
 
-// An open that a server is still at when Close comes is settled, too.
+// An open that the server is still processing when Close comes is abandoned, too.
 func TestCloseWhileTheServerOpens(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		t.Run(fmt.Sprintf("client's session=%t", warm), func(t *testing.T) {
@@ -141,7 +138,7 @@ func TestCloseWhileTheServerOpens(t *testing.T) {
 	}
 }
 
-// An open that was given up is abandoned until a server has answered that, also where none can for a while.
+// The abandon of an open is repeated until a server answers.
 func TestAbandonIsSentUntilItIsAnswered(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		t.Run(fmt.Sprintf("client's session=%t", warm), func(t *testing.T) {
@@ -175,48 +172,39 @@ func TestAbandonIsSentUntilItIsAnswered(t *testing.T) {
 	}
 }
 
-// What the end of a caller's context has for its cause is no answer to what was on its way then: it may be the error of another
-// call, as in a group of them.
+// The cause of a caller's context is not read as the answer to the interrupted request: it may be the error of another
+// call, as in an errgroup.
 func TestTheCauseOfAnEndIsNoAnswer(t *testing.T) {
-	for _, through := range []string{"link", "net/http"} {
-		t.Run(through, func(t *testing.T) {
-			g := newRig(t)
-			address := g.server.URL
-			if through == "net/http" {
-				address = strings.Replace(address, "http://", "http://user:secret@", 1)
-			}
-			c := g.connectTo(address)
-			g.once(":open", cutLate)
-			ctx, leave := context.WithCancelCause(t.Context())
-			opening := later(ctx, c, call(`1`), forbidden(t))
-			<-g.carried
-			other := &client.Error{Problem: client.Problem{Code: "in_doubt", Status: http.StatusConflict}}
-			leave(other)
-			require.ErrorIs(t, within(t, opening).err, other)
-			require.NoError(t, c.Close(t.Context()))
-			f := g.flight(key)
-			require.Equal(t, flight.Queued, f.State)
-			require.False(t, f.Tainted())
-		})
-	}
+	g := newRig(t)
+	c := g.connect()
+	g.once(":open", cutLate)
+	ctx, leave := context.WithCancelCause(t.Context())
+	opening := later(ctx, c, call(`1`), forbidden(t))
+	<-g.carried
+	other := &client.Error{Problem: client.Problem{Code: "in_doubt", Status: http.StatusConflict}}
+	leave(other)
+	require.ErrorIs(t, within(t, opening).err, other)
+	require.NoError(t, c.Close(t.Context()))
+	f := g.flight(key)
+	require.Equal(t, flight.Queued, f.State)
+	require.False(t, f.Tainted())
 }
 
-// A caller that gives up between two opens, of which a node has answered the first one and proposed nothing, has nothing on its
-// way. Where the node has proposed the open, an attempt may still be opened: the open is abandoned.
+// A caller gives up between two opens. If the node that answered has not proposed the open, there is nothing to
+// abandon. If it has, an attempt may still be opened, and the open is abandoned.
 func TestGivingUpBetweenTwoOpens(t *testing.T) {
 	for proposed, abandons := range map[bool]int{false: 0, true: 1} {
-		g := newRig(t) // its server waits for the network, and so for real time: it stays outside
-		g.world.Pull(func(l *httpapitest.Levers) {
-			l.Before = func(_ context.Context, method string) error {
-				if method != "Open" {
-					return nil
-				}
-				return &effect.Busy{Key: key, State: flight.Running, RetryAfter: time.Second, Proposed: proposed}
-			}
-		})
 		synctest.Test(t, func(t *testing.T) {
-			c, err := client.Connect(t.Context(), g.server.URL, client.WithSpool(g.spool), client.WithLogger(slog.New(slog.NewTextHandler(g, nil))))
-			require.NoError(t, err)
+			g := newBubbleRig(t)
+			g.world.Pull(func(l *httpapitest.Levers) {
+				l.Before = func(_ context.Context, method string) error {
+					if method != "Open" {
+						return nil
+					}
+					return &effect.Busy{Key: key, State: flight.Running, RetryAfter: time.Second, Proposed: proposed}
+				}
+			})
+			c := g.connect()
 			ctx, leave := context.WithCancel(t.Context())
 			end := later(ctx, c, call(`1`), forbidden(t))
 			synctest.Wait() // it rests
@@ -230,8 +218,8 @@ func TestGivingUpBetweenTwoOpens(t *testing.T) {
 	}
 }
 
-// An answer of a node that has not proposed this request says nothing of another copy of the open. Where a copy may have arrived, the
-// open is abandoned.
+// The answer of a node that has not proposed a request says nothing about another copy of the open. If a copy may have
+// arrived, the open is abandoned.
 func TestGivingUpAnOpenThatWasSentTwice(t *testing.T) {
 	g := newRig(t)
 	opens := 0
@@ -253,8 +241,8 @@ func TestGivingUpAnOpenThatWasSentTwice(t *testing.T) {
 	require.Equal(t, 1, g.count(":abandon"))
 }
 
-// That nothing was sent is said also when Close loses its patience meanwhile: on disk it would be a doubt until somebody
-// connects.
+// A report of not_done is sent even after the ctx of Close has ended: spooled, it would leave a doubt until the next
+// client connects.
 func TestCloseLetsNotDoneBeSaid(t *testing.T) {
 	g := newRig(t)
 	c := g.connect()

@@ -18,7 +18,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Every answer is lost once, and every flight flies once.
+// The first answer of each route is lost, and each effect happens once.
 func TestEveryAnswerIsLostOnce(t *testing.T) {
 	g := newRig(t)
 	c := g.connect()
@@ -104,8 +104,7 @@ func TestDoubt(t *testing.T) {
 	require.Equal(t, `2`, string(result.Answer.Body))
 }
 
-// A Close without patience falls into many calls, at any of their requests: what was not acted on leaves no doubt, and
-// nobody acts on what is given back.
+// A Close with an ended ctx interrupts many calls at any of their requests. Calls that did not act leave no doubt.
 func TestCloseLeavesNoDoubt(t *testing.T) {
 	const crowd = 60
 	seed := rand.Uint64()
@@ -155,7 +154,7 @@ func crowdCall(i int) effect.Call {
 	return one
 }
 
-// settledUnsent waits until a flight that nobody acts on is free again, and without doubt.
+// settledUnsent waits until a flight without an effect is ready again, without a doubt.
 func (g *rig) settledUnsent(key flight.Key) {
 	g.t.Helper()
 	g.until(key, func(f *flight.Flight) bool {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// newSpool is one with a report in it, and what it logs.
+// newSpool returns a spool with one report, and its log.
 func newSpool(t *testing.T) (p *spool, name string, log *bytes.Buffer) {
 	t.Helper()
 	log = new(bytes.Buffer)
@@ -24,8 +24,8 @@ func newSpool(t *testing.T) (p *spool, name string, log *bytes.Buffer) {
 	return p, name, log
 }
 
-// A report that cannot be read for a moment, where too many files are open for instance, is none that this process is done
-// with: it may live for long.
+// A report that cannot be read for a moment, for example because too many files are open, is sent later by the same
+// process.
 func TestReportThatCannotBeReadForAMoment(t *testing.T) {
 	p, name, log := newSpool(t)
 	path := filepath.Join(p.dir, name)
@@ -35,7 +35,7 @@ func TestReportThatCannotBeReadForAMoment(t *testing.T) {
 		_, ok := p.claim(name)
 		require.False(t, ok)
 	}
-	require.Equal(t, 1, strings.Count(log.String(), "cannot be read now"), "it is told once")
+	require.Equal(t, 1, strings.Count(log.String(), "cannot be read; it stays"), "it is logged once")
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.Rename(path+".away", path))
 	s, ok := p.claim(name)
@@ -43,8 +43,8 @@ func TestReportThatCannotBeReadForAMoment(t *testing.T) {
 	require.Equal(t, "default/charge/1", s.Key)
 }
 
-// A report waits until it is seen to be gone. Where the folder cannot be read for a moment its session must not be given up:
-// somebody else would be let act, or the flight be in doubt.
+// A report waits until it is seen to be gone. Where the folder cannot be read for a moment its session must not be
+// given up: somebody else would be let act, or the flight be in doubt.
 func TestReportWaitsWhereTheFolderCannotBeRead(t *testing.T) {
 	p, name, _ := newSpool(t)
 	require.True(t, p.has(name))
@@ -57,7 +57,7 @@ func TestReportWaitsWhereTheFolderCannotBeRead(t *testing.T) {
 	require.False(t, p.has(name))
 }
 
-// A folder is what its name meant when the client was made, also where the process moves to another directory later.
+// The spool directory is resolved when the client is made: a later change of the working directory does not move it.
 func TestTheSpoolStaysWhereItWasNamed(t *testing.T) {
 	here := t.TempDir()
 	t.Chdir(here)
@@ -83,8 +83,8 @@ func TestReportIsKeptWhereTheFolderIsGone(t *testing.T) {
 	require.Contains(t, p.files(), name)
 }
 
-// A process that died while it wrote a report leaves a file without a name of its own. It is removed once nobody can still be
-// writing it.
+// A process that died while it wrote a report leaves a temporary file. It is removed once it is old enough that no
+// process still writes it.
 func TestLeftoversAreRemoved(t *testing.T) {
 	p, name, _ := newSpool(t)
 	old, young := filepath.Join(p.dir, "new-1"), filepath.Join(p.dir, "new-2")

@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"runtime"
 	"strings"
@@ -160,7 +159,7 @@ func TestDoPanic(t *testing.T) {
 	require.Contains(t, g.flight(key).Newest().Error, "ouch")
 }
 
-// Answers that are lost cost nothing: the nonce and the token tell a repeat from a second intent.
+// Lost answers have no effect: the nonce and the fencing token identify a repeated request.
 func TestLostAnswers(t *testing.T) {
 	for _, path := range []string{"/v1/sessions", ":open", "/report"} {
 		for name, f := range map[string]fault{"after": cutAfter, "before": cutBefore, "refused": refused} {
@@ -207,7 +206,7 @@ func TestCallerLeaves(t *testing.T) {
 	require.Equal(t, flight.StateSucceeded, f.State)
 }
 
-// A caller that leaves while it waits for somebody else leaves nothing behind.
+// A caller that gives up its wait for another caller's attempt leaves nothing behind.
 func TestWaitEnds(t *testing.T) {
 	g := newRig(t)
 	holder, waiter := g.connect(), g.connect()
@@ -283,8 +282,8 @@ func TestAttemptTimeout(t *testing.T) {
 	require.Contains(t, g.flight(key).Newest().Error, "deadline")
 }
 
-// What a handler left running when it returned, or when its time was over, starts nothing: its attempt was reported as
-// one that sent nothing, and the next one may be open.
+// Goroutines that outlive their handler, or its timeout, start nothing: the attempt was reported as not_done, and the
+// next one may be open.
 func TestNothingStartsWhenTheAttemptIsOver(t *testing.T) {
 	g := newRig(t)
 	c := g.connect()
@@ -311,7 +310,7 @@ func TestNothingStartsWhenTheAttemptIsOver(t *testing.T) {
 	require.False(t, g.flight(timed.Key).Tainted())
 }
 
-// A handler that ends its goroutine, as a test that fails in it does, is of unknown outcome, and nobody waits for ever.
+// The outcome of a handler that ends its goroutine, like a failing test, is unknown. No caller waits for ever.
 func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
 	g := newRig(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -324,7 +323,8 @@ func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
 	require.ErrorAs(t, err, &doubt)
 }
 
-// What is known of an error is known of it, too: nothing has left, and nothing may leave any more.
+// Before a send, the end of the goroutine means not_done, like an error: nothing has been sent, and nothing can be sent
+// any more.
 func TestAHandlerThatEndsItsGoroutineBeforeItSends(t *testing.T) {
 	g := newRig(t)
 	c := g.connect()
@@ -343,7 +343,7 @@ func TestAHandlerThatEndsItsGoroutineBeforeItSends(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The first caller's input and policy stand: a resend must send what the first one sent.
+// The first caller's input and policy apply: a resend must send the first input.
 func TestFirstInputStands(t *testing.T) {
 	g := newRig(t)
 	c := g.connect()
@@ -391,7 +391,7 @@ func TestLookUp(t *testing.T) {
 	require.Equal(t, flight.FromLookup, g.flight(key).Receipt.Source)
 }
 
-// A look-up that ends its goroutine could not find out, and whoever waits for it is told so all the same.
+// A look-up that ends its goroutine counts as one that found nothing out, and its callers get the result.
 func TestLookUpThatDoesNotReturn(t *testing.T) {
 	g := newRig(t)
 	c := g.connect()
@@ -409,12 +409,12 @@ func TestLookUpThatDoesNotReturn(t *testing.T) {
 	require.ErrorAs(t, err, &doubt)
 }
 
-// One that hangs is given up after its time-out and a grace, and could not find out; Close waits for it.
+// A look-up that hangs is given up after its timeout and a grace period, as one that found nothing out. Close waits for
+// it.
 func TestLookUpThatHangs(t *testing.T) {
-	g := newRig(t) // its server waits for the network, and so for real time: it stays outside
 	synctest.Test(t, func(t *testing.T) {
-		c, err := client.Connect(t.Context(), g.server.URL, client.WithSpool(g.spool), client.WithLogger(slog.New(slog.NewTextHandler(g, nil))))
-		require.NoError(t, err)
+		g := newBubbleRig(t)
+		c := g.connect()
 		verify := call(`1`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Millisecond, LookTries: 1})
 		moments, home := make(chan time.Time, 2), make(chan struct{})
 		verify.LookUp = func(ctx context.Context, _ *effect.Attempt) (flight.Verb, effect.Answer, error) {
@@ -426,7 +426,7 @@ func TestLookUpThatHangs(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		_, err = c.Do(ctx, verify, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+		_, err := c.Do(ctx, verify, func(context.Context, *effect.Attempt) (effect.Answer, error) {
 			return effect.Answer{}, errors.New("connection lost")
 		})
 		var doubt *effect.InDoubt
@@ -463,7 +463,7 @@ func TestLongAnswer(t *testing.T) {
 	require.Equal(t, result.Answer.Body, receipt.Data)
 }
 
-// Two servers, the first of them dead: nobody notices.
+// With two servers, of which the first is down, calls succeed.
 func TestSeveralServers(t *testing.T) {
 	g := newRig(t)
 	dead := newRig(t)
@@ -482,7 +482,7 @@ func TestSeveralServers(t *testing.T) {
 	}
 }
 
-// What is not flightd is not taken for it.
+// The answers of other software are not believed.
 func TestSomethingElseAnswers(t *testing.T) {
 	g := newRig(t)
 	c := g.connect(client.WithPatience(50 * time.Millisecond))

@@ -13,58 +13,60 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// Attempt is one try at an effect, as a handler sees it.
+// Attempt is one attempt at an effect, as its handler sees it.
 type Attempt = *effect.Attempt
 
-// Ref names a key without its namespace, which is that of whoever does it.
+// Ref is a key without its namespace: Do uses the namespace of its Doer.
 type Ref struct{ name, id string }
 
-// Key names a business intent: name is the kind of effect, id the business identifier, such as an order's.
+// Key identifies an effect: name is its kind, id its business identifier, such as an order number.
 func Key(name, id string) Ref { return Ref{name, id} }
 
-// Refused marks an error as the provider's no: the effect did not happen and never will.
+// Refused marks an error as a final rejection by the provider: the effect did not happen and never will.
 func Refused(err error) error { return effect.Refused(err) }
 
-// NotDone marks an error as harmless: the effect surely did not happen this time.
+// NotDone marks an error after which the effect certainly did not happen this time.
 func NotDone(err error) error { return effect.NotDone(err) }
 
-// FromHTTP turns a provider's HTTP answer into what a handler returns: see effect.FromHTTP. Of the pause that a Retry-After
-// asks for the caller is told: see Client.Do.
+// FromHTTP turns a provider's HTTP answer into a handler's answer: see effect.FromHTTP. The pause of a Retry-After is
+// passed to the caller: see Client.Do.
 func FromHTTP(resp *http.Response, err error) (effect.Answer, error) {
 	return effect.FromHTTP(resp, err)
 }
 
-// CallOption says more about a call of Do.
+// CallOption is an option of Do.
 type CallOption func(*effect.Call)
 
-// WithPolicy declares what holds for the flight; the first caller's policy stands. Without it, recovery is hold.
+// WithPolicy sets the flight's policy; the policy of the key's first caller applies. The default recovery is hold.
 func WithPolicy(p flight.Policy) CallOption {
 	return func(c *effect.Call) { c.Submission.Policy = p }
 }
 
-// WithLookUp says how the provider is asked what happened; recovery verify needs it.
+// WithLookUp sets the function that asks the provider whether the effect happened. Recovery verify needs it.
 func WithLookUp(look effect.LookUp) CallOption { return func(c *effect.Call) { c.LookUp = look } }
 
-// WithWait bounds the wait for an attempt of somebody else; then the error is *Busy.
+// WithWaitTimeout bounds the wait for another caller's attempt. After it the error is *Busy.
 func WithWait(d time.Duration) CallOption { return func(c *effect.Call) { c.Wait = d } }
 
-// KeyDecides says that the key alone decides what the same intent is: the first input stands, whatever later ones say.
+// KeyDecides makes the key alone identify the effect: the first input is used, and later inputs are not compared with
+// it.
 func KeyDecides() CallOption {
 	return func(c *effect.Call) { c.Submission.Fingerprint = flight.NoFingerprint }
 }
 
-// Identified is implemented by results that know the id of the external object they stand for.
+// ExternalIDer is implemented by results that know the id of the object at the provider.
 type Identified interface{ ExternalID() string }
 
-// Do runs fn once for the key and the input, through a Client or an executor, and gives every caller the same result.
-// Input and result travel as JSON. A result that was executed by this very call is returned as fn made it.
+// Do runs fn once for the key and the input, through a Client or an executor, and returns the same result to every
+// caller. Input and result are stored as JSON. The call that executed fn gets the value that fn returned; other calls
+// get it decoded from JSON.
 func Do[T any](ctx context.Context, doer effect.Doer, key Ref, input any, fn func(context.Context, Attempt) (T, error), opts ...CallOption) (T, error) {
 	var zero T
 	call, err := newCall(doer, key, input, opts)
 	if err != nil {
 		return zero, err
 	}
-	var made atomic.Pointer[madeBy[T]] // a handler that hung may still return, while a later attempt's does
+	var made atomic.Pointer[madeBy[T]] // two handlers may return at once: one that hung, and that of a later attempt
 	result, err := doer.Do(ctx, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		value, err := fn(ctx, at)
 		if err != nil {
@@ -82,13 +84,14 @@ func Do[T any](ctx context.Context, doer effect.Doer, key Ref, input any, fn fun
 	return valueOf[T](result)
 }
 
-// madeBy is what a handler made in one attempt.
+// madeValue is the value that a handler returned in one attempt.
 type madeBy[T any] struct {
 	attempt uint32
 	value   T
 }
 
-// answerOf is what is kept of a value. One that JSON cannot hold is no reason to call the effect failed: it happened.
+// answerOf returns the answer to store for a value. A value that cannot be JSON does not fail the attempt: the effect
+// has happened.
 func answerOf(value any) effect.Answer {
 	id := ""
 	if known, ok := value.(Identified); ok {
@@ -101,7 +104,7 @@ func answerOf(value any) effect.Answer {
 	return answer
 }
 
-// valueOf reads the result's body.
+// valueOf decodes the result's body.
 func valueOf[T any](result effect.Result) (T, error) {
 	var value T
 	if result.Truncated {
@@ -113,18 +116,18 @@ func valueOf[T any](result effect.Result) (T, error) {
 	return value, nil
 }
 
-// ReceiptTruncated says that the effect happened, and that only the beginning of its receipt is kept, or nothing where it was
-// redacted. Result has what is kept, the full size, the digest over all of it, and the external id.
+// ReceiptTruncated means that the effect happened, and that only the beginning of its receipt is stored, or nothing
+// after a redaction. Result has the stored bytes, the full size, the digest of the whole body, and the external id.
 type ReceiptTruncated struct {
 	Result effect.Result
 }
 
 func (e *ReceiptTruncated) Error() string {
-	return fmt.Sprintf("%s happened; only %d of the %d bytes of its receipt are kept", e.Result.Key, len(e.Result.Answer.Body), e.Result.Size)
+	return fmt.Sprintf("%s happened; only %d of the %d bytes of its receipt are stored", e.Result.Key, len(e.Result.Answer.Body), e.Result.Size)
 }
 
-// Unreadable says that the effect happened and that its receipt is not what the caller expects: a person or another program
-// wrote it. Result has what there is.
+// ReceiptUnreadable means that the effect happened, and that its receipt, written by a person or another program, does
+// not decode into the caller's type. Result has the receipt.
 type Unreadable struct {
 	Result effect.Result
 	Err    error
@@ -158,7 +161,7 @@ func newCall(doer effect.Doer, ref Ref, input any, opts []CallOption) (effect.Ca
 	return call, nil
 }
 
-// submissionOf is what an input submits. null is no input, as it is for the server and in every other language.
+// submissionOf makes the submission for an input. As in the server and the other clients, null is no input.
 func submissionOf(data []byte) (flight.Submission, error) {
 	if string(data) == "null" {
 		return flight.Submission{Fingerprint: flight.FingerprintBytes(nil)}, nil

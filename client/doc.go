@@ -1,36 +1,43 @@
 // Package client runs effects once through a flightd server: the Go client of the HTTP interface.
 //
-// [Client.Do], and the typed [Do] above it, is the whole story for most programs; [Client.Open], [Client.Report] and
-// the other methods are the single requests, for tools. A Client holds one session for all its attempts, renews it,
-// and trusts it no longer than the server allowed, counted from when it asked. It speaks to one deployment as long as it lives.
+// Most programs need [Connect] and [Do], or the untyped [Client.Do]. [Client.Open], [Client.Report] and the other
+// methods send single requests, for tools. A Client keeps one session for its attempts and renews it. Trust in the
+// session counts from when the answered request was sent. A Client never changes its deployment.
 //
-// Package runner has the steps of a call; attempt.go is its transport over HTTP.
+// Package runner has the steps of a call. attempt.go is its transport over HTTP, and http.go sends the requests.
+//
+// # Requests
+//
+// Each request can be repeated safely, because of a nonce, a fencing token or a version. Only Client.ask repeats
+// requests: net/http repeats none with a body, and follows no redirect. An error says whether a server may have
+// received the request; the request was certainly not sent only when there was no connection.
 //
 // # Nonces
 //
-// The session's table has each nonce from before its first open is sent until the ledger's final word about it. A nonce that
-// is given up before its effect has started is abandoned, unless the last answer was final (isFinal), and stays in the table
-// until the session ends. A renewal lists the attempts that are open under the session; dutyOf decides about each of them:
+// A session's table has each nonce from before its first open is sent until the ledger's final answer. A nonce that is
+// given up before its effect has started is abandoned, unless the last answer was final (isFinal), and stays in the
+// table until the session ends. A renewal lists the attempts that are open under the session. listedActionFor decides
+// about each of them:
 //
-//	the nonce                              what is done about its attempt
-//	its answer is awaited, or it is held   nothing
-//	its report lies in the spool           nothing
-//	it was given up                        abandon
-//	reported as not done                   report again, when two renewals in a row list it
-//	anything else, or not known            report unknown, when two renewals in a row list it
+//	state of the nonce                     action for its attempt
+//	no answer yet, or attempt held         none
+//	report in the spool                    none
+//	given up                               abandon
+//	reported as not_done                   repeat the report, when two renewals in a row list it
+//	any other, or unknown                  report unknown, when two renewals in a row list it
 //
-// # Where it can die
+// # Crashes
 //
-//	the process dies                       then
-//	before the open was sent               nothing happened
-//	after it, before its answer came       the session ends by its time to live; what was opened is lost, and the
-//	                                       recovery policy decides: the effect did not start, so verify finds nothing
-//	after it was given up, before its      the same; while the process lives it abandons the open again and again, and an
-//	abandon was answered                   abandon that comes after the session's end takes the doubt back
+//	the process dies                       result
+//	before the open was sent               nothing has happened
+//	after it, before its answer            the session ends by its time to live, and the recovery policy decides about the
+//	                                       lost attempt; its effect did not start, so verify finds nothing
+//	after it was given up, before its      the same; a live process repeats the abandon, and an abandon that arrives after
+//	abandon was answered                   the session's end still removes the doubt
 //	after the answer, before the effect    the same
-//	after the effect, before the report    the recovery policy decides; this is the doubt that nobody can remove
-//	after the report failed, before the    the same; the spool is written at the first failure, at once
-//	spool was written
-//	after the spool was written            the next client that connects with this spool directory reports it
-//	after the report was answered          the receipt stands; a file left in the spool is reported twice, harmlessly
+//	after the effect, before the report    the recovery policy decides; no protocol can remove this doubt
+//	after the report failed, before it     the same; the report is spooled right after its first failure
+//	was spooled
+//	after it was spooled                   the next client with this spool directory sends it
+//	after the report was answered          the receipt is stored; a file left in the spool is sent twice, harmlessly
 package client

@@ -8,7 +8,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// TestAnErrorSaysEachThingOnce: the detail of a problem with one mistake is that mistake.
+// The detail of a problem with one mistake is that mistake, and is printed once.
 func TestAnErrorSaysEachThingOnce(t *testing.T) {
 	one := wire.FieldError{Parameter: "state", Detail: `"x" is no state`}
 	two := wire.FieldError{Pointer: "/id", Detail: "it is empty"}

@@ -10,7 +10,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// The errors of package effect under the names of this package.
+// The errors of package effect.
 type (
 	InDoubt     = effect.InDoubt
 	Conflict    = effect.Conflict
@@ -31,15 +31,15 @@ type (
 // ErrClosed is returned by a Client that was closed.
 var ErrClosed = effect.ErrClosed
 
-// The problem documents of the server and their codes.
+// Problem documents of the server, and their codes.
 type (
 	Problem    = wire.Problem
 	Code       = wire.Code
 	FieldError = wire.FieldError
 )
 
-// Error is a server's no, as it was written. errors.As finds it, and, where the code has one, the error of package
-// effect inside it: *InDoubt, *Conflict, *Busy and so on.
+// Error is a problem document of the server. For codes with an error of package effect, such as *InDoubt, *Conflict or
+// *Busy, it wraps that error.
 type Error struct {
 	Problem Problem
 	class   error
@@ -56,7 +56,7 @@ func (e *Error) Error() string {
 	}
 	for _, f := range p.Errors {
 		bad := wire.Invalid{FieldError: f}
-		if said := bad.Error(); said != p.Detail { // a problem with one mistake has it as its detail
+		if said := bad.Error(); said != p.Detail { // a single mistake is the detail already
 			text += "; " + said
 		}
 	}
@@ -68,7 +68,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.class }
 
-// CodeOf gives the server's code for an error of a Client; empty where no server said it.
+// CodeOf returns the code of the server's problem document in err; "" when there is none.
 func CodeOf(err error) Code {
 	if p := problemOf(err); p != nil {
 		return p.Code
@@ -76,7 +76,8 @@ func CodeOf(err error) Code {
 	return ""
 }
 
-// problem gives a problem the class that callers branch on. key is the one that was asked for, where that is known.
+// newError makes the *Error of a problem document, with the error of package effect for its code. key is that of the
+// request, or zero.
 func problem(p Problem, key flight.Key) *Error {
 	if key.IsZero() {
 		key, _ = flight.ParseKey(p.Key)
@@ -89,7 +90,7 @@ func problem(p Problem, key flight.Key) *Error {
 	case wire.Conflict:
 		c := &effect.Conflict{Key: key}
 		for _, f := range p.Errors {
-			c.Fields = append(c.Fields, strings.TrimPrefix(f.Pointer, "/input")) // a pointer into the request, made one into its input
+			c.Fields = append(c.Fields, strings.TrimPrefix(f.Pointer, "/input")) // make a pointer into the request one into the input
 		}
 		e.class = c
 	case wire.InFlight:
@@ -105,7 +106,7 @@ func problem(p Problem, key flight.Key) *Error {
 		e.class = &effect.Unapproved{Key: key}
 	case wire.Expired:
 		if key.IsZero() && p.FlightID == "" {
-			break // a place in the feed, and no flight
+			break // an event id, and no flight
 		}
 		was, _ := flight.ParseState(p.Outcome)
 		digest, _ := wire.ParseDigest(p.Digest)
@@ -124,7 +125,7 @@ func problem(p Problem, key flight.Key) *Error {
 	return e
 }
 
-// about is the id of the flight that a problem is about; "" where it names none.
+// flightIDOf returns the id of the flight that a problem names; "" when it names none.
 func about(p *Problem) string {
 	if p.Flight != nil {
 		return p.Flight.ID

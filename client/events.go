@@ -17,17 +17,17 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// EventQuery says which events are wanted. A zero field asks for nothing in particular.
+// EventQuery selects events. A zero field selects all.
 type EventQuery struct {
-	After     string        // the id of an event, or EventPage.Next: go on behind it
-	Last      int           // without After: begin with so many of the events that there are already
-	Since     time.Duration // of these only those of this time
-	Action    string        // only of keys with this name
-	KeyPrefix string        // only of full keys that start so
-	Kinds     []string      // only these
-	// AllNamespaces asks for the events of all of them; else they are of the client's.
+	After     string        // id of an event, or EventPage.Next: start with the event that follows
+	Last      int           // without After: start with this many stored events
+	Since     time.Duration // maximum age of these
+	Action    string        // name in the key
+	KeyPrefix string        // prefix of the full key
+	Kinds     []string      // any of these
+	// AllNamespaces selects the events of all namespaces, not only of the client's.
 	AllNamespaces bool
-	// Lost is told each time that the stream broke; it is taken up again where it was. nil: nobody is told.
+	// OnDisconnect is called each time the stream breaks, before it is resumed. It may be nil.
 	Lost func(why error)
 }
 
@@ -36,9 +36,10 @@ func (q *EventQuery) path(count string, after string) string {
 		"key_prefix", q.KeyPrefix, "kind", strings.Join(q.Kinds, ","))
 }
 
-// EventPage reads events that there are already: those behind After, else the last ones. With Last about as many, else
-// 100 of them: what one command did stays together. Next of the page is the After of the next one. Where there is nothing
-// behind After it waits, up to the time given. *Error with the code expired: the ledger's log no longer reaches back to After.
+// EventPage reads stored events: those after After, or else the newest ones. A page has about Last events, by default
+// 100; the events of one command are never split. The Next of a page is the After of the next page. Without events
+// after After it waits, at most as long as given. An *Error with the code expired means that the ledger's log no longer
+// reaches back to After.
 func (c *Client) EventPage(ctx context.Context, q EventQuery, wait time.Duration) (*EventPage, error) {
 	seconds := min(int(wait/time.Second), wire.MaxWaitMS/1000)
 	r := request{method: http.MethodGet, path: q.path("limit", q.After), timeout: wait + defaultTry, everywhere: q.AllNamespaces}
@@ -48,10 +49,10 @@ func (c *Client) EventPage(ctx context.Context, q EventQuery, wait time.Duration
 	return decode[EventPage](c.ask(ctx, r))
 }
 
-// Events gives events of all flights as they happen, until ctx ends. A stream that breaks is taken up again, at this
-// server or another one, behind the last event that came; an event may come twice by that, and none is left out in
-// silence: where the ledger's log no longer reaches back there is an event of kind gap. An error is the last thing that
-// comes: ctx's, or *Error for what no server will ever answer, such as the code expired for an After that is too old.
+// Events yields the events of all flights as they happen, until ctx ends. A broken stream is resumed after the last
+// event, at the same or another server. An event may be yielded twice. No event is missing without a sign: when the
+// ledger's log no longer reaches back, an event of kind gap is yielded. An error ends the sequence: that of ctx, or an
+// *Error that no retry can solve, such as the code expired for an After that is too old.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		t := &tail{client: c, query: &q, place: q.After, yield: yield}
@@ -81,22 +82,22 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, erro
 	}
 }
 
-// errEnough says that nobody wants more.
-var errEnough = errors.New("client: enough")
+// errStopped means that the consumer has stopped the iteration.
+var errEnough = errors.New("client: the iteration was stopped")
 
-// silence is how long a stream may say nothing, not even that it is alive, before it is taken for dead.
+// streamTimeout is how long a stream may be without events and heartbeats before it is resumed.
 const silence = 45 * time.Second
 
-// tail is one reader of events, over as many connections as it takes.
+// eventReader reads events over successive streams.
 type tail struct {
 	client *Client
 	query  *EventQuery
-	place  string // behind which to go on
-	came   int    // messages so far
+	place  string // id of the last event; the next stream resumes after it
+	came   int    // number of events
 	yield  func(Event, error) bool
 }
 
-// follow reads one stream until it breaks; it always returns an error.
+// follow reads one stream until it breaks. It always returns an error.
 func (t *tail) follow(ctx context.Context, server string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -105,17 +106,17 @@ func (t *tail) follow(ctx context.Context, server string) error {
 	if !resumes {
 		r.path = t.query.path("last", t.place)
 	}
-	req, err := t.client.httpRequest(ctx, server, &r)
+	req, err := t.client.newRequest(ctx, server, &r)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Accept", wire.TypeEvents)
-	if resumes { // a server tells of a gap then; for a place that its reader never was at it is an error
+	if resumes { // for this header the server yields a gap; for the parameter after it returns an error
 		req.Header.Set(wire.HeaderLastEvent, t.place)
 	}
-	watchdog := time.AfterFunc(silence, func() { cancel(errors.New("the stream fell silent")) })
+	watchdog := time.AfterFunc(silence, func() { cancel(errors.New("no heartbeat in the stream of events")) })
 	defer watchdog.Stop()
-	answer, err := t.client.http.Do(req)
+	answer, err := t.client.http.RoundTrip(req)
 	if err != nil {
 		return err
 	}
@@ -144,10 +145,10 @@ func (t *tail) follow(ctx context.Context, server string) error {
 	return io.ErrUnexpectedEOF
 }
 
-// longestLine is far above any event: its texts are bounded by the ledger.
+// maxLine is far above the size of an event: the ledger bounds the texts in it.
 const longestLine = 1 << 20
 
-// message is one of a stream: fields, each on a line.
+// message is a server-sent event: one field per line.
 type message struct{ name, id, data string }
 
 func (m *message) line(line string) {
@@ -163,7 +164,7 @@ func (m *message) line(line string) {
 	}
 }
 
-// take hands one message on, and remembers the place behind it.
+// deliver yields the event in a message, and stores its id.
 func (t *tail) take(m message) error {
 	if m.data != "" {
 		e, err := m.event()
@@ -181,7 +182,7 @@ func (t *tail) take(m message) error {
 	return nil
 }
 
-// event reads what a message says; one of a name that is not known is none.
+// event decodes a message. For an unknown message name it returns the zero Event.
 func (m *message) event() (e Event, err error) {
 	switch m.name {
 	case "":
@@ -189,10 +190,10 @@ func (m *message) event() (e Event, err error) {
 	case wire.MessageGap:
 		var g wire.Gap
 		err = json.Unmarshal([]byte(m.data), &g)
-		e = Event{ID: g.Until, Kind: wire.MessageGap, Note: fmt.Sprintf("what happened between %s and %s is no longer in the feed", g.After, g.Until)}
+		e = Event{ID: g.Until, Kind: wire.MessageGap, Note: fmt.Sprintf("events between %s and %s are no longer in the feed", g.After, g.Until)}
 	}
 	if err != nil {
-		err = fmt.Errorf("client: the stream cannot be read: %w", err)
+		err = fmt.Errorf("client: decode an event: %w", err)
 	}
 	return e, err
 }

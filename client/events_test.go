@@ -24,7 +24,7 @@ func submit(g *rig, n int) {
 	g.world.Apply(g.t, &flight.Submit{Key: flight.MustKey(fmt.Sprintf("default/charge/%d", n))})
 }
 
-// breaking is a response that is cut off after so many bytes.
+// cutWriter is a response that ends after a number of bytes.
 type breaking struct {
 	http.ResponseWriter
 	left int
@@ -42,8 +42,7 @@ func (b *breaking) Write(data []byte) (int, error) {
 	return b.ResponseWriter.Write(data)
 }
 
-// TestEventsOverBrokenStreams: streams that break anywhere, also in the middle of an event, lose none; what comes twice
-// is what one command did.
+// Streams that break anywhere, even within an event, lose no event. Only the events of one command may come twice.
 func TestEventsOverBrokenStreams(t *testing.T) {
 	world := httpapitest.New(t)
 	cfg := world.Config()
@@ -112,7 +111,7 @@ func TestEventsEnd(t *testing.T) {
 	require.Equal(t, 1, n, "no server will ever answer that")
 	_, err := c.EventPage(t.Context(), client.EventQuery{After: "1.0"}, 0)
 	require.Equal(t, wire.Expired, client.CodeOf(err))
-	require.ErrorContains(t, err, "what happened before 50.0 is no longer in the feed")
+	require.ErrorContains(t, err, "events before 50.0 are no longer in the feed")
 	var flight *client.Expired
 	require.False(t, errors.As(err, &flight), "it is about no flight")
 }
@@ -154,8 +153,7 @@ func TestEventPages(t *testing.T) {
 	require.Nil(t, story.Duplicates)
 }
 
-// TestEventsTellOfAGapBetweenStreams: a log that was cut while no stream was open is told as it is in an open one, and
-// does not end the reader.
+// A log that was truncated between two streams yields a gap, as in an open stream, and does not end the reader.
 func TestEventsTellOfAGapBetweenStreams(t *testing.T) {
 	g := newRig(t)
 	c := g.connect()
@@ -171,7 +169,7 @@ func TestEventsTellOfAGapBetweenStreams(t *testing.T) {
 			continue
 		case 2:
 			require.Contains(t, e.Note, "50.0")
-			for n := range 50 { // until the ledger is behind the cut
+			for n := range 50 { // until the ledger is past the cut
 				submit(g, 100+n)
 			}
 			continue

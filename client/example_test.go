@@ -27,7 +27,7 @@ func flightd() (address string, stop func()) {
 	return server.URL, func() { server.Close(); tb.cleanUp() }
 }
 
-// exampleTB stands for the test that an example is none of.
+// exampleTB is the testing.TB of an example.
 type exampleTB struct {
 	testing.TB
 	ends []func()
@@ -57,7 +57,7 @@ func connected() (*client.Client, func()) {
 	}
 }
 
-// Charge is what the provider answers.
+// Charge is the provider's answer.
 type Charge struct {
 	ID    string `json:"id"`
 	Cents int    `json:"cents"`
@@ -66,7 +66,7 @@ type Charge struct {
 // ExternalID goes into the receipt.
 func (c Charge) ExternalID() string { return c.ID }
 
-// Order is what a charge is made for.
+// Order is the input of a charge.
 type Order struct {
 	ID    string `json:"id"`
 	Cents int    `json:"cents"`
@@ -112,8 +112,8 @@ func ExampleDo() {
 	// charged 1 time
 }
 
-// An error says nothing about whether the effect happened. Sending marks the moment from which it may have: what fails
-// before it leaves the key free, and what fails after it is held for a person, unless you name another policy.
+// An error does not say whether the effect happened. Sending marks the moment from which it may have happened. A
+// failure before it leaves the key ready; one after it is held for a person, unless you choose another policy.
 func ExampleDo_doubt() {
 	ex, stop := connected()
 	defer stop()
@@ -151,7 +151,7 @@ func ExampleDo_doubt() {
 	// charged 1 time
 }
 
-// A provider that can be asked needs no person: the look-up settles what an attempt left open.
+// With a provider that can be asked, no person is needed: the look-up resolves the doubt of an attempt.
 func ExampleWithLookUp() {
 	ex, stop := connected()
 	defer stop()
@@ -174,7 +174,7 @@ func ExampleWithLookUp() {
 	// Output: ch_1 <nil>
 }
 
-// The provider's no is a receipt, too: everybody gets it, and nobody asks again.
+// A rejection by the provider is a receipt, too: every caller gets it, and the provider is not called again.
 func ExampleRefused() {
 	ex, stop := connected()
 	defer stop()
@@ -242,7 +242,7 @@ func ExampleFromHTTP() {
 	// executed {"id":"ch_1"} <nil>
 }
 
-// What a person decides about a doubt goes to everybody who asks.
+// The decision of a person about a doubt is returned to every caller.
 func ExampleClient_Resolve() {
 	ex, stop := connected()
 	defer stop()

@@ -11,8 +11,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
@@ -20,39 +23,39 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// request is one thing that is asked of whichever server answers. It may be sent several times: each route is guarded
-// against that, by a nonce, a token, a version, or by changing nothing.
+// request is a request to any of the servers. It may be sent several times: each route can be repeated safely, because
+// of a nonce, a fencing token, a version, or because it only reads.
 type request struct {
 	method  string
-	path    string // with the query
+	path    string // with query
 	body    []byte
-	kind    string // of the body; empty: JSON
+	kind    string // content type of the body; "" is JSON
 	ifMatch string
 	ifNone  string
 	prefer  string
-	trace   string     // traceparent of the call that it is for
-	key     flight.Key // whose namespace goes out, and which errors name
-	actor   bool       // say who decides
-	has     string     // what a good answer of flightd has; what does not have it is somebody else's
-	receipt string     // id of a flight: a good answer is its receipt's bytes, and headers that say what they are
-	nonce   string     // of an open: an answer to another one is none to this
+	trace   string     // traceparent of the call
+	key     flight.Key // gives the namespace, and is named by errors; zero: none
+	actor   bool       // name the operator
+	has     string     // text that each successful answer of flightd contains; an answer without it comes from other software
+	receipt string     // flight id: the answer must be the bytes of that flight's receipt or input, with headers that name it
+	nonce   string     // of an open: the answer must name the same nonce
 
-	everywhere bool // it is about all namespaces
+	everywhere bool // all namespaces instead of one
 
-	once     bool          // not even again where a connection turned out to be stale
-	timeout  time.Duration // of one try; 0: 10 s
-	patience time.Duration // with tries that are not answered, or not now; 0: the client's
-	tries    int           // at most so many; 0: as many as patience allows
+	once     bool          // not even repeated over a new connection after a stale one
+	timeout  time.Duration // of one try; 0 is 10 s
+	patience time.Duration // how long tries that fail are repeated; 0 is WithRetryTimeout
+	tries    int           // maximum number of tries; 0 is no bound besides the time
 }
 
-// response is an answer that was read whole.
+// response is a complete answer.
 type response struct {
 	status int
 	header http.Header
 	body   []byte
-	sent   clock.Moment // right before the try that was answered
-	time   int64        // the ledger's, as the answer says; 0 where it does not
-	unsure bool         // an earlier try may still arrive
+	sent   clock.Moment // right before the answered try was written
+	time   int64        // ledger time in ms since 1970; 0 when the answer has none
+	unsure bool         // an earlier try may still be carried out
 }
 
 const (
@@ -60,18 +63,19 @@ const (
 	maxAnswer   = 64 << 20
 	firstPause  = 20 * time.Millisecond
 	longPause   = time.Second
-	longestHint = 5 * time.Second // of a Retry-After that is believed
+	longestHint = 5 * time.Second // a longer Retry-After is shortened to this
+	dialTimeout = 3 * time.Second
 )
 
-// ask sends the request until a server answers it. An answer that is a problem comes as *Error. When nobody answers in
-// time the error is *Unavailable, and the request may have been carried out unless nothing was sent.
+// ask sends the request until a server answers. A problem document is returned as *Error. When no server answers in
+// time the error is *Unavailable; response.mayHaveArrived then says whether a server may have carried the request out.
 func (c *Client) ask(ctx context.Context, r request) (response, error) {
 	patience := cmp.Or(r.patience, c.opts.patience)
 	r.trace = effect.Traceparent(ctx)
-	var deadline time.Time // patience begins with the first failure: a good answer may take its time
+	var deadline time.Time // counts from the first failure: a successful answer may take longer
 	pause := firstPause
 	var unsure, fresh bool
-	turns := 0 // times in a row that it was turned away
+	turns := 0 // how many servers in a row rejected it unread
 	for try := 1; ; try++ {
 		server := c.best.Load()
 		resp, err := c.try(ctx, int(server), &r)
@@ -87,8 +91,8 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 			deadline = time.Now().Add(patience)
 		}
 		unsure = unsure || mayHaveArrived(err)
-		var stale *staleError
-		if !fresh && !r.once && errors.As(err, &stale) {
+		var failed *sendError
+		if !fresh && !r.once && errors.As(err, &failed) && failed.stale {
 			fresh = true
 			try--
 			continue
@@ -99,7 +103,7 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 			pause = min(2*pause, longPause)
 		}
 		if try < len(c.servers) {
-			wait = 0 // the next server may know better
+			wait = 0 // ask the next server at once
 		}
 		if try == r.tries || time.Now().Add(wait).After(deadline) || !clock.Sleep(ctx, wait) {
 			resp.unsure = unsure
@@ -108,7 +112,7 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 	}
 }
 
-// again says whether a failed try is worth another one, and after how long, where the server said so.
+// again reports whether a failed try should be repeated, and after which pause; 0 when the server names none.
 func again(err error) (wait time.Duration, yes bool) {
 	switch p := problemOf(err); {
 	case err == nil:
@@ -122,43 +126,41 @@ func again(err error) (wait time.Duration, yes bool) {
 	}
 }
 
-// turnedAway reports whether a request was not let in: the answer is not flightd's, or flightd rejected the credentials or the
-// deployment. Nothing of the request was carried out, and the next server may do it.
+// isRejectedUnread reports whether the request was rejected before a route of flightd read it: other software answered,
+// or flightd rejected the credentials or the deployment. Nothing was carried out, and the next server may accept the
+// request.
 func turnedAway(err error) bool {
 	switch p := problemOf(err); {
 	case p == nil:
 		return false
 	case p.Code == wire.Internal:
-		return p.Status < http.StatusInternalServerError // flightd itself says so with a 500
+		return p.Status < http.StatusInternalServerError // with 500 it is flightd's own
 	default:
 		return p.Code == wire.Unauthenticated || p.Code == wire.Forbidden || p.Code == wire.WrongDeployment
 	}
 }
 
-// mayHaveArrived reports whether a request that failed so may still be carried out.
+// mayHaveArrived reports whether a server may have received the failed request, and may still carry it out.
 func mayHaveArrived(err error) bool {
 	if p := problemOf(err); p != nil {
-		return p.Code == wire.Internal && !turnedAway(err) // the server does not know it either
+		return p.Code == wire.Internal && !turnedAway(err) // the server itself does not know
 	}
-	var op *net.OpError
-	return !(errors.As(err, &op) && op.Op == "dial")
+	var failed *sendError
+	return !(errors.As(err, &failed) && failed.notSent)
 }
 
 func unavailable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		err = &endedError{context.Cause(ctx), err}
+		err = &contextError{context.Cause(ctx), err}
 	} else if problemOf(err) != nil {
 		return err
 	}
 	return &effect.Unavailable{Code: "unreachable", Cause: err}
 }
 
-// try sends the request once.
+// try sends the request to one server, once, and checks that the answer is flightd's and belongs to this request.
 func (c *Client) try(ctx context.Context, server int, r *request) (response, error) {
-	resp, err := c.carry(ctx, server, r, cmp.Or(r.timeout, defaultTry))
-	if errors.Is(err, errHeader) {
-		return resp, &Error{Problem: Problem{Code: wire.InputInvalid, Status: http.StatusBadRequest, Detail: err.Error()}}
-	}
+	resp, err := c.send(ctx, c.servers[server], r)
 	switch {
 	case err != nil || resp.status == http.StatusNotModified:
 		return resp, err
@@ -175,78 +177,108 @@ func (c *Client) try(ctx context.Context, server int, r *request) (response, err
 	return resp, nil
 }
 
-// answered reports whether an answer is to this very open. Where something between gave one caller's to another one of the
-// same flight, both would act in one attempt. A replay is everybody's.
+// isAnsweredBy reports whether body answers this open. If a proxy gave one caller's answer to another caller of the
+// same flight, both would act in one attempt. A replay may be given to every caller.
 func (r *request) answered(body []byte) bool {
 	if r.nonce == "" || bytes.Contains(body, []byte(`"nonce":"`+r.nonce+`"`)) {
 		return true
 	}
-	var a wire.OpenAnswer
+	var a struct {
+		Nonce    string `json:"nonce"`
+		Decision string `json:"decision"`
+	}
 	return wire.DecodeAnswer(body, &a) == nil && (a.Nonce == r.nonce || a.Decision == wire.DecisionReplay)
 }
 
-// carry goes over the server's link, or, where it has none, through net/http.
-func (c *Client) carry(ctx context.Context, server int, r *request, timeout time.Duration) (response, error) {
-	if l := c.links[server]; l != nil {
-		return l.do(ctx, c, r, timeout)
+// sendError is the error of a request that got no complete answer. Unless notSent is set, the server may have carried
+// the request out.
+type sendError struct {
+	err     error
+	notSent bool // there was no connection: not one byte was written
+	stale   bool // the connection had served another request before; the server may have closed it while it was idle
+}
+
+func (e *sendError) Error() string { return e.err.Error() }
+func (e *sendError) Unwrap() error { return e.err }
+
+// contextError is the error of a request whose context has ended, for that cause. errors.Is finds the cause; errors.As
+// does not search it: the cause may be the error of another call, which must not be read as a server's answer to this
+// one.
+type contextError struct{ cause, err error }
+
+func (e *contextError) Error() string        { return e.cause.Error() + ": " + e.err.Error() }
+func (e *contextError) Is(target error) bool { return errors.Is(e.cause, target) }
+func (e *contextError) Unwrap() error        { return e.err }
+
+var (
+	errTryTimeout = errors.New("the server did not answer in time")
+	errGivenUp    = errors.New("the request was given up")
+)
+
+// newTransport returns a transport for many concurrent requests to a few servers.
+//
+// The number of connections per server is not limited: opens wait at the server for up to a minute, and with a limit
+// they could keep renewals and reports from a connection until the session is lost. HTTP/1.1 alone is spoken, because
+// an HTTP/2 transport repeats POST requests by itself.
+func newTransport(o *options) *http.Transport {
+	dial := o.dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
 	}
-	bounded, cancel := context.WithTimeout(ctx, timeout)
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            dial,
+		Protocols:              protocols,
+		TLSHandshakeTimeout:    5 * time.Second,
+		MaxIdleConnsPerHost:    512,
+		IdleConnTimeout:        30 * time.Second, // servers keep idle connections for longer
+		MaxResponseHeaderBytes: 1 << 20,
+		DisableCompression:     true,
+	}
+}
+
+// send sends the request once and reads the whole answer. It calls the transport without an http.Client, so redirects
+// are answers and are never followed. Errors are *sendError, and *Error for a header value that cannot be sent.
+func (c *Client) send(ctx context.Context, server string, r *request) (resp response, err error) {
+	tryCtx, cancel := context.WithTimeoutCause(ctx, cmp.Or(r.timeout, defaultTry), errTryTimeout)
 	defer cancel()
-	req, err := c.httpRequest(bounded, c.servers[server], r)
+	sent, reused := false, false
+	tryCtx = httptrace.WithClientTrace(tryCtx, &httptrace.ClientTrace{GotConn: func(conn httptrace.GotConnInfo) {
+		sent, reused, resp.sent = true, conn.Reused, clock.Now() // on this goroutine, before the first byte is written
+	}})
+	req, err := c.newRequest(tryCtx, server, r)
 	if err != nil {
-		return response{}, err
+		return resp, err
 	}
-	resp := response{sent: clock.Now()}
-	answer, err := c.http.Do(req)
+	answer, err := c.http.RoundTrip(req)
 	if err == nil {
 		defer answer.Body.Close()
 		resp.status, resp.header, resp.time = answer.StatusCode, answer.Header, ledgerTime(answer.Header)
 		resp.body, err = readBody(answer)
 	}
-	if err != nil && ctx.Err() != nil { // net/http gives the cause itself
-		why := errors.New("it was given up")
-		var op *net.OpError
-		if errors.As(err, &op) {
-			why = op // it tells where nothing was sent
-		}
-		err = &endedError{context.Cause(ctx), why}
+	if err == nil {
+		return resp, nil
 	}
-	return resp, err
+	failed := &sendError{err: err, notSent: !sent}
+	if ctx.Err() != nil {
+		failed.err = errGivenUp // net/http returns the cause of ctx: see contextError
+	} else if reused {
+		failed.stale = true
+		c.http.CloseIdleConnections() // the others are probably as dead
+	}
+	return resp, failed
 }
 
-// ledgerTime is what an answer says of the ledger's time.
+// ledgerTime returns the ledger time in an answer's headers; 0 when there is none.
 func ledgerTime(h http.Header) int64 {
 	ms, _ := strconv.ParseInt(h.Get(wire.HeaderLedgerTime), 10, 64)
 	return ms
 }
 
-// header is one that depends on the request.
-type header struct{ name, value string }
-
-// headers are those that depend on the request.
-func (c *Client) headers(r *request) []header {
-	var list [7]header
-	h := list[:0]
-	if r.everywhere {
-		h = append(h, header{wire.HeaderNamespace, wire.AllNamespaces})
-	} else if ns := c.opts.namespace; !r.key.IsZero() && r.key.Namespace() != ns {
-		h = append(h, header{wire.HeaderNamespace, r.key.Namespace()})
-	} else if ns != wire.DefaultNamespace {
-		h = append(h, header{wire.HeaderNamespace, ns})
-	}
-	if r.actor && c.opts.actor != "" {
-		h = append(h, header{wire.HeaderActor, c.opts.actor})
-	}
-	for _, optional := range [...]header{{"If-Match", r.ifMatch}, {"If-None-Match", r.ifNone}, {wire.HeaderPrefer, r.prefer},
-		{wire.HeaderDeployment, c.deployment}, {effect.HeaderTraceparent, r.trace}} {
-		if optional.value != "" {
-			h = append(h, optional)
-		}
-	}
-	return h
-}
-
-func (c *Client) httpRequest(ctx context.Context, server string, r *request) (*http.Request, error) {
+// newRequest makes the HTTP request for one try.
+func (c *Client) newRequest(ctx context.Context, server string, r *request) (*http.Request, error) {
 	var body io.Reader
 	if r.body != nil {
 		body = bytes.NewReader(r.body)
@@ -255,39 +287,71 @@ func (c *Client) httpRequest(ctx context.Context, server string, r *request) (*h
 	if err != nil {
 		return nil, err
 	}
-	req.GetBody = nil // nobody sends this again but ask
-	if r.body != nil {
-		req.Header.Set("Content-Type", cmp.Or(r.kind, wire.TypeJSON))
+	req.GetBody = nil // without it the transport repeats no request with a body: only ask does
+	if user := req.URL.User; user != nil {
+		password, _ := user.Password()
+		req.SetBasicAuth(user.Username(), password)
 	}
-	req.Header.Set("User-Agent", "flightd-go")
-	for _, h := range c.headers(r) {
-		if !sendable(h.value) {
-			return nil, errHeader
+	namespace := c.opts.namespace
+	switch {
+	case r.everywhere:
+		namespace = wire.AllNamespaces
+	case !r.key.IsZero():
+		namespace = r.key.Namespace()
+	}
+	if namespace == wire.DefaultNamespace {
+		namespace = "" // the server's default, too
+	}
+	kind, actor := "", ""
+	if r.body != nil {
+		kind = cmp.Or(r.kind, wire.TypeJSON)
+	}
+	if r.actor {
+		actor = c.opts.actor
+	}
+	for _, h := range [...]struct{ name, value string }{
+		{"User-Agent", "flightd-go"}, {"Content-Type", kind}, {wire.HeaderNamespace, namespace}, {wire.HeaderActor, actor},
+		{"If-Match", r.ifMatch}, {"If-None-Match", r.ifNone}, {wire.HeaderPrefer, r.prefer},
+		{wire.HeaderDeployment, c.deployment}, {effect.HeaderTraceparent, r.trace},
+	} {
+		if strings.ContainsFunc(h.value, unicode.IsControl) {
+			return nil, &Error{Problem: Problem{Code: wire.InputInvalid, Status: http.StatusBadRequest,
+				Detail: "client: a value with control characters cannot be sent in the header " + h.name}}
 		}
-		req.Header.Set(h.name, h.value)
+		if h.value != "" {
+			req.Header[h.name] = []string{h.value} // the names are canonical
+		}
 	}
 	return req, nil
 }
 
+// readBody reads an answer's body, up to maxAnswer bytes.
 func readBody(answer *http.Response) ([]byte, error) {
-	if n := answer.ContentLength; n >= 0 && n <= maxAnswer {
+	switch n := answer.ContentLength; {
+	case answer.StatusCode < http.StatusOK: // its body would be the connection itself, which has no deadline
+		return nil, fmt.Errorf("unexpected status %d", answer.StatusCode)
+	case n > maxAnswer:
+		return nil, errTooLong
+	case n >= 0:
 		body := make([]byte, n)
 		_, err := io.ReadFull(answer.Body, body)
 		return body, err
 	}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer+1))
 	if err == nil && len(body) > maxAnswer {
-		err = fmt.Errorf("it is longer than %d bytes", maxAnswer)
+		err = errTooLong
 	}
 	return body, err
 }
 
-// refusal reads a problem document. What is none comes from something in between, a proxy perhaps, which cannot say what
-// became of the request: where it says that there is no server, there is none.
+var errTooLong = fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+
+// problemFrom reads a problem document. Any other body comes from a proxy or other software: its 4xx says that the
+// request was rejected, its 5xx that the outcome is unknown.
 func refusal(resp *response, key flight.Key) error {
 	var said struct {
 		Problem
-		Retryable *bool `json:"retryable"` // no problem document but flightd's has it
+		Retryable *bool `json:"retryable"` // only flightd's problem documents have it
 	}
 	err := json.Unmarshal(resp.body, &said)
 	p := said.Problem
@@ -300,7 +364,7 @@ func refusal(resp *response, key flight.Key) error {
 		p = Problem{Code: wire.Internal, Title: http.StatusText(resp.status), Detail: stranger(resp)}
 	}
 	if about := about(&p); !key.IsZero() && about != "" && about != key.FlightID().String() {
-		return mixedUp(about) // it says nothing of what was asked
+		return mixedUp(about) // a rejection of another request
 	}
 	p.Status = resp.status
 	if p.RetryAfterMS == 0 {
@@ -312,25 +376,25 @@ func refusal(resp *response, key flight.Key) error {
 }
 
 func stranger(resp *response) string {
-	return fmt.Sprintf("answer %d of something that is not flightd: %.200q", resp.status, resp.body)
+	return fmt.Sprintf("answer %d from other software, not flightd: %.200q", resp.status, resp.body)
 }
 
-// isReceipt reports whether these are the bytes of that flight's receipt, whole or as much as is kept: whatever something between answers
-// in flightd's place has no digest, and what was cut on its way another one.
+// isReceipt reports whether resp has the bytes of that flight's receipt, or the stored beginning of a longer one. An
+// answer of other software has no digest, and a truncated body has another one.
 func isReceipt(resp *response, flightID string) bool {
 	digest, ok := wire.ParseDigest(resp.header.Get(wire.HeaderReceiptDigest))
 	size, err := strconv.Atoi(resp.header.Get(wire.HeaderReceiptSize))
 	return ok && err == nil && resp.header.Get(wire.HeaderFlightID) == flightID && (size > len(resp.body) || sha256.Sum256(resp.body) == digest)
 }
 
-// decode reads an answer leniently: later versions may have added fields.
+// decode reads an answer. Unknown fields are ignored: later versions may have added them.
 func decode[T any](resp response, err error) (*T, error) {
 	if err != nil {
 		return nil, err
 	}
 	out := new(T)
 	if err := wire.DecodeAnswer(resp.body, out); err != nil {
-		return nil, fmt.Errorf("client: the server's answer cannot be read: %w", err)
+		return nil, fmt.Errorf("client: decode the server's answer: %w", err)
 	}
 	return out, nil
 }

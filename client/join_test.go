@@ -31,7 +31,7 @@ func later(ctx context.Context, doer effect.Doer, c effect.Call, h effect.Handle
 	return end
 }
 
-// The input is the caller's: what it does with its bytes when it waits no longer is no matter of the effect's.
+// The input is copied: a caller that has left may change its bytes.
 func TestTheCallersBytesStayItsOwn(t *testing.T) {
 	g := newRig(t)
 	c := g.connect()
@@ -52,7 +52,7 @@ func TestTheCallersBytesStayItsOwn(t *testing.T) {
 	require.Equal(t, `{"amount":42}`, <-sent)
 }
 
-// Whoever joins gets a receipt of its own, which says that it joined.
+// A joined caller gets its own copy of the receipt, with the source joined.
 func TestJoinersShareNothing(t *testing.T) {
 	for name, refusal := range map[string]error{"succeeded": nil, "refused": effect.Refused(errors.New("no"))} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestJoinersShareNothing(t *testing.T) {
 	}
 }
 
-// An outcome that is not recorded yet is each caller's own, too, and none of the handler's buffer.
+// Each caller gets its own copy of an unrecorded outcome, independent of the handler's buffer.
 func TestUnrecordedIsEachCallersOwn(t *testing.T) {
 	g := newRig(t)
 	c := g.connect(client.WithReportWait(50 * time.Millisecond))
@@ -131,8 +131,7 @@ func (s seen) Done() <-chan struct{} {
 
 var errLeft = errors.New("the first one left")
 
-// Who joins before the first caller leaves, or comes right after it, has a wait of its own. What falls in between is
-// TestNobodyJoinsWhatIsBeingLeft's.
+// Callers that join around the moment at which the first caller leaves have their own waits.
 func TestJoiningWhatOthersLeave(t *testing.T) {
 	for name, joins := range map[string]bool{"before": true, "after": false} {
 		t.Run(name, func(t *testing.T) {
@@ -187,8 +186,8 @@ func askedFor(asked chan<- struct{}) func(*http.Request) fault {
 	}
 }
 
-// A caller for whom the key alone decides flies under whatever input stands. Who joins it with an input gets no receipt of
-// another one.
+// A call with KeyDecides runs under the stored input. A caller that joins it with another input does not get its
+// receipt.
 func TestJoinersOfNoInput(t *testing.T) {
 	g := newRig(t)
 	started, finish := make(chan struct{}), make(chan struct{})
@@ -215,7 +214,7 @@ func TestJoinersOfNoInput(t *testing.T) {
 	require.ErrorAs(t, (<-third).err, &conflict)
 }
 
-// The patience of one caller is not that of who joins it.
+// Each joined caller has its own wait.
 func TestJoinersHaveTheirOwnPatience(t *testing.T) {
 	g := newRig(t)
 	started, finish := make(chan struct{}), make(chan struct{})
@@ -242,7 +241,7 @@ func TestJoinersHaveTheirOwnPatience(t *testing.T) {
 	require.Equal(t, "ch_1", end.result.Answer.ExternalID)
 }
 
-// A handler that asks for its own key would wait for itself. It is told at once; another key is none of this.
+// A handler that calls Do with its own key would wait for itself, and gets an error at once. Another key is allowed.
 func TestAHandlerThatAsksForItsOwnKey(t *testing.T) {
 	g := newRig(t)
 	c := g.connect()
@@ -262,7 +261,7 @@ func TestAHandlerThatAsksForItsOwnKey(t *testing.T) {
 	require.Contains(t, invalid.Detail, "default/charge/order-42")
 }
 
-// A caller that was sent to look, and whose verdict reaches nobody, lets others look at once.
+// After a caller was told to verify, and its verification is lost, other callers may verify at once.
 func TestALookUpWhoseVerdictIsLost(t *testing.T) {
 	for _, lost := range []fault{cutBefore, refused} {
 		g := newRig(t)
@@ -287,7 +286,7 @@ func TestALookUpWhoseVerdictIsLost(t *testing.T) {
 	}
 }
 
-// Who brings a look-up looks, also where it joined somebody who brought none.
+// A caller with a look-up uses it, even after it joined a caller without one.
 func TestJoinersLookForThemselves(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		g := newRig(t)
@@ -317,7 +316,7 @@ func TestJoinersLookForThemselves(t *testing.T) {
 		})
 		leads := later(t.Context(), c, call(`1`), forbidden(t))
 		<-come
-		come <- struct{}{} // nobody else waits there
+		come <- struct{}{} // no other call waits there
 		looks := call(`1`)
 		looks.LookUp = func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
 			return flight.Happened, effect.Answer{ExternalID: "ch_1"}, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// Trust that runs out forbids starting; an effect in the air is left to finish and to report, under hold and resend.
+// The end of trust forbids starts. A running effect may finish and report, under hold and resend.
 func TestTrustRunsOut(t *testing.T) {
 	g := newRig(t)
 	g.world.Pull(func(l *httpapitest.Levers) { l.Trust, l.RenewEvery = 40*time.Millisecond, time.Hour })
@@ -102,7 +102,7 @@ func TestAnswerThatCameTooLate(t *testing.T) {
 	require.GreaterOrEqual(t, result.Attempt, uint32(2), "the first one is not acted on; on a slow machine nor is the second")
 }
 
-// Renewals list attempts whose reports are on their way, and attempts whose answers are: none of them is abandoned.
+// Renewals list attempts whose reports or answers are on their way: none of them is abandoned.
 func TestRenewalsNeverAbandonWhatRuns(t *testing.T) {
 	g := newRig(t)
 	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = time.Millisecond })
@@ -168,7 +168,7 @@ func (g *rig) neverAbandoned(key flight.Key) {
 	}
 }
 
-// Close waits for running effects, and refuses new ones.
+// Close waits for running effects, and rejects new ones.
 func TestClose(t *testing.T) {
 	g := newRig(t)
 	c := g.connect()
@@ -197,7 +197,7 @@ func TestClose(t *testing.T) {
 	g.allEnd()
 }
 
-// Close that loses its patience ends the handlers' contexts, and what they did is still reported.
+// When its ctx ends, Close cancels the handlers' contexts, and their outcomes are still reported.
 func TestCloseLosesPatience(t *testing.T) {
 	g := newRig(t)
 	c := g.connect()
@@ -220,8 +220,8 @@ func TestCloseLosesPatience(t *testing.T) {
 	require.Contains(t, g.flight(key).Newest().Error, "closed")
 }
 
-// The session of an effect whose outcome is not recorded yet is renewed until it is, and the attempt stays as it is: its report
-// lies in the spool.
+// The session of an effect whose outcome is not recorded yet is renewed until it is, and the attempt stays as it is:
+// its report lies in the spool.
 func TestWhatIsNotRecordedIsHeld(t *testing.T) {
 	for _, kept := range []bool{false, true} {
 		t.Run(fmt.Sprintf("client's session=%t", kept), func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestWhatIsNotRecordedIsHeld(t *testing.T) {
 				l.Renewed = func(flight.SessionID, remote.Renewal) {
 					select {
 					case renewed <- struct{}{}:
-					default: // nobody waits for it
+					default: // no receiver is left
 					}
 				}
 			})
@@ -284,8 +284,7 @@ func TestWhatIsRefusedIsNotGivenBack(t *testing.T) {
 	g.neverAbandoned(key)
 }
 
-// Close that loses its patience leaves what cannot be reported now to the spool, whether the first try of the report is
-// on its way or a later one.
+// When its ctx ends, Close leaves unsent reports to the spool, during the first try of a report and during later ones.
 func TestCloseLeavesReportsToTheSpool(t *testing.T) {
 	for name, onItsWay := range map[string]int{"the first try": 1, "a later one": 3} {
 		t.Run(name, func(t *testing.T) {

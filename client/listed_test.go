@@ -21,8 +21,8 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// Copies of a session's first renewal that come late, in the middle of an effect, end nothing: the attempt stays open, and nobody
-// acts beside it.
+// Copies of a session's first renewal that come late, in the middle of an effect, end nothing: the attempt stays open,
+// and nobody acts beside it.
 func TestLateRenewalsEndNothing(t *testing.T) {
 	g := newRig(t)
 	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 5 * time.Millisecond })
@@ -57,8 +57,8 @@ func TestLateRenewalsEndNothing(t *testing.T) {
 	g.neverAbandoned(key)
 }
 
-// An open is carried out, and the caller is answered that somebody else is at it and nothing was proposed: something between
-// has mixed up two answers. The next renewal lists the attempt, and it is abandoned.
+// An open is carried out, and the caller is answered that somebody else is at it and nothing was proposed: something
+// between has mixed up two answers. The next renewal lists the attempt, and it is abandoned.
 func TestAListedAttemptThatWasGivenUpIsAbandoned(t *testing.T) {
 	g := newRig(t)
 	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 20 * time.Millisecond })
@@ -83,8 +83,8 @@ func (g *rig) kept(c *client.Client) string {
 	return string(g.sessions()[0])
 }
 
-// An attempt under the client's session of which it knows nothing may have been acted on, as where a ledger was restored that has
-// lost its report: it is reported as unknown, and never abandoned. What is held meanwhile goes on.
+// An attempt under the client's session of which it knows nothing may have been acted on, as where a ledger was
+// restored that has lost its report: it is reported as unknown, and never abandoned. What is held meanwhile goes on.
 func TestAListedAttemptThatIsNotKnownIsReportedUnknown(t *testing.T) {
 	g := newRig(t)
 	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 20 * time.Millisecond })
@@ -105,8 +105,8 @@ func TestAListedAttemptThatIsNotKnownIsReportedUnknown(t *testing.T) {
 	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
 }
 
-// An answer that is older than a report lists its attempt once more. A report that nothing was done does not become a doubt by
-// that, however long such answers come.
+// An answer that is older than a report lists its attempt once more. A report that nothing was done does not become a
+// doubt by that, however long such answers come.
 func TestOldListsMakeNoDoubt(t *testing.T) {
 	g := newRig(t)
 	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 5 * time.Millisecond })
@@ -178,7 +178,7 @@ func TestManyListedAttempts(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Where the answer to an open names another session than the open did, that one is renewed and trusted.
+// If the answer to an open names another session than the open, that session is renewed and trusted.
 func TestTheSessionOfTheAnswerCounts(t *testing.T) {
 	g := newRig(t)
 	g.world.Pull(func(l *httpapitest.Levers) { l.RenewEvery = 5 * time.Millisecond })
@@ -206,7 +206,8 @@ func TestTheSessionOfTheAnswerCounts(t *testing.T) {
 	require.EqualValues(t, 1, result.Attempt)
 }
 
-// An open whose not_after the ledger does not take has opened nothing: another nonce follows, with the ledger's own time.
+// An open whose not_after the ledger does not take has opened nothing: another nonce follows, with the ledger's own
+// time.
 func TestAnOpenThatHasExpired(t *testing.T) {
 	g := newRig(t)
 	c := g.connect()

@@ -7,13 +7,13 @@ import (
 	"github.com/flightd/flightd/internal/clock"
 )
 
-// trust is how long a session may be believed in: from the sending of a request for as long as its answer said.
+// trust is the time in which effects may start under a session. It counts from when the answered request was sent.
 type trust struct {
 	mu    sync.Mutex
 	until clock.Moment
 }
 
-// extend takes what an answer says; 0: it says nothing of trust.
+// extend extends trust by an answer; ms is 0 when the answer grants none.
 func (t *trust) extend(sent clock.Moment, ms int64) {
 	until := sent.Add(time.Duration(ms) * time.Millisecond)
 	t.mu.Lock()
@@ -30,23 +30,23 @@ func (t *trust) left() time.Duration {
 	return until.Left()
 }
 
-// openLife is how far ahead of the ledger's time a not_after is set: half of what the ledger allows, so that an estimate
-// which is wrong by seconds does no harm.
+// openValidity is how far ahead of the ledger's time a not_after is set. It is half of the maximum, so that an estimate
+// wrong by seconds does no harm.
 const openLife = 30 * time.Second
 
-// ledgerClock estimates the ledger's time: what the newest answer said of it, counted on by this machine's clocks. An
-// estimate that is wrong costs an answer open_expired, and never an effect.
+// ledgerClock estimates the ledger's time from the newest answer and this machine's clocks. A wrong estimate causes an
+// answer open_expired; it never causes a second effect.
 type ledgerClock struct {
 	mu   sync.Mutex
-	ms   int64        // as the answer said
-	sent clock.Moment // when the request was sent that was answered
+	ms   int64        // ledger time in the answer; 0: none yet
+	sent clock.Moment // when the answered request was sent
 	came clock.Moment // when the answer came
 }
 
-// set takes the ledger's time from an answer, unless an answer to a later request has told it already.
+// set stores the ledger's time from an answer, unless an answer to a later request has set it already.
 func (l *ledgerClock) set(ms int64, sent clock.Moment) {
 	if ms <= 0 {
-		return // the answer does not say
+		return // the answer has none
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,7 +55,7 @@ func (l *ledgerClock) set(ms int64, sent clock.Moment) {
 	}
 }
 
-// notAfter is a not_after for a nonce that is about to be sent; 0 where no answer has told the ledger's time yet.
+// notAfter returns the not_after for a new nonce; 0 before the first answer.
 func (l *ledgerClock) notAfter() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,6 +63,6 @@ func (l *ledgerClock) notAfter() int64 {
 		return 0
 	}
 	now := clock.Now()
-	passed := max(now.Sub(l.came.Time), now.Boot-l.came.Boot) // also while the machine slept
+	passed := max(now.Sub(l.came.Time), now.Boot-l.came.Boot) // the monotonic clock stops while the machine is suspended
 	return l.ms + (passed + openLife).Milliseconds()
 }

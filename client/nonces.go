@@ -14,53 +14,53 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// phase is how far a nonce has come, as its owner knows it.
+// phase is the state of a nonce, as far as this process knows.
 type phase uint8
 
 const (
 	phaseUnknown  phase = iota // not in the table
-	phaseAwaited               // the answer to its open is awaited, or the provider is asked under it
-	phaseHeld                  // its attempt is held: the effect may have started
-	phaseSpooled               // the effect is over, and its report lies in the spool
-	phaseReported              // the ledger has acknowledged that nothing was done
-	phaseGivenUp               // it was given up before its effect started
+	phaseAwaited               // its open has no answer yet, or its look-up is running
+	phaseHeld                  // it has an attempt: the effect may have started
+	phaseSpooled               // the handler has returned, and the report is in the spool
+	phaseReported              // the ledger has stored a report of not_done
+	phaseGivenUp               // abandoned before its effect started
 )
 
-// opening is one nonce and what its owner knows of it, from before its first open is sent until the ledger's final word.
-// A nonce under which nothing was done stays in the table of its session until the session ends: a copy of its open may
-// still open an attempt, and an old answer may still list one.
+// opening is one nonce and its state, from before its first open is sent until the ledger's final answer. A nonce that
+// was abandoned or reported as not_done stays in its session's table until the session ends: a delayed copy of its open
+// may still open an attempt, and an old renewal answer may still list one.
 type opening struct {
 	key      flight.Key
 	nonce    string
-	notAfter int64 // the same in all copies of the open
+	notAfter int64 // the same in each copy of the open
 	client   *Client
-	first    clock.Moment // when the first open was sent: it may have opened the attempt
-	asked    bool         // an open was sent, and may have arrived
+	first    clock.Moment // when the first open was sent: that one may have opened the attempt
+	asked    bool         // an earlier open may have arrived
 	call     *effect.Call
-	until    time.Time // of waiting for others; zero: no end
+	until    time.Time // end of the wait for other callers; zero: none
 
-	token, probe string // of its attempt, or of its look-up
+	token, probe string // fencing token of its attempt, or token of its verification
 
-	session *session // whose table it is in, and whose mutex guards what follows; nil: no answer has named one yet
+	session *session // has it in its table; its mutex guards the fields below; nil: no answer has named a session yet
 	phase   phase
-	number  uint32                  // of its attempt, where that is held
-	cancel  context.CancelCauseFunc // ends the context of its handler
-	name    string                  // of its report in the spool
-	since   time.Time               // for as long it lies there
-	report  []byte                  // as it was acknowledged
-	busy    bool                    // something is being said to the server about its attempt
+	number  uint32                  // of its attempt, while phaseHeld
+	cancel  context.CancelCauseFunc // cancels the context of its handler
+	name    string                  // file of its report in the spool
+	since   time.Time               // when that file was written
+	report  []byte                  // the stored report, in phaseReported
+	busy    bool                    // an abandon is being sent
 }
 
 func (c *Client) newOpening(key flight.Key) *opening {
 	return &opening{client: c, key: key, nonce: newNonce(), notAfter: c.ledger.notAfter(), phase: phaseAwaited}
 }
 
-// needsSession reports whether the session is to be renewed for this nonce.
+// needsSession reports whether the session has to be renewed for this nonce.
 func (o *opening) needsSession() bool {
 	return o.phase >= phaseAwaited && o.phase <= phaseSpooled || o.busy
 }
 
-// duty is what is to be done about an attempt that a renewal lists as open.
+// listedAction is the action for an attempt that a renewal lists as open.
 type duty uint8
 
 const (
@@ -70,12 +70,12 @@ const (
 	reportUnknown
 )
 
-// dutyOf decides what is to be done about an attempt that a renewal lists as open, by what the session's owner knows of its
-// nonce. waits says that its report still lies in the spool. again says that the renewal before listed it, too, and that it
-// was as unexpected then.
+// listedActionFor decides the action for an attempt that a renewal lists as open. spooled means that its report is in the
+// spool, listedBefore that the previous renewal listed it, also unexpectedly.
 //
-// An attempt whose effect may have started is never abandoned. An answer may be older than what this process has learnt
-// meanwhile, so one listing alone leads to no report. An abandon says what stays true, and is sent at once.
+// An attempt whose effect may have started is never abandoned. The answer may be older than the state of the nonce
+// here, so a report is sent only after two listings in a row. An abandon of a nonce that was given up is always
+// correct, and is sent at once.
 func dutyOf(p phase, waits, again bool) duty {
 	switch {
 	case p == phaseGivenUp:
@@ -88,27 +88,27 @@ func dutyOf(p phase, waits, again bool) duty {
 	return reportUnknown
 }
 
-// isExpected reports whether an attempt in that phase may be open for all that its owner knows.
+// mayBeOpen reports whether an attempt in that phase is rightly listed as open.
 func isExpected(p phase, waits bool) bool {
 	return p == phaseAwaited || p == phaseHeld || p == phaseSpooled && waits
 }
 
-// isFinal reports whether an answer to an open that brought no attempt is the last word about its nonce, so that whoever
-// leaves then need not abandon it. only says that no other request with this nonce can have arrived.
+// isFinal reports whether an answer without an attempt is final for its nonce: no attempt can be opened under the nonce
+// later, and no abandon is needed. only means that no other request with this nonce can have arrived.
 //
-// The ledger's word in applying an open is about its nonce. A node that answers from its own view has not proposed this
-// request, but another copy of the open may have been proposed elsewhere.
+// The answer of the ledger that applied an open is final for the nonce. A node that answers from its own view has not
+// proposed this request, but another copy of the open may have been proposed elsewhere.
 func isFinal(a *OpenAnswer, err error, only bool) bool {
 	p := problemOf(err)
 	switch {
 	case err == nil:
 		return a.Decision == wire.DecisionReplay
 	case p == nil:
-		return false // nobody has answered
+		return false // no server has answered
 	case turnedAway(err):
-		return only // nobody has read it who could have proposed it
+		return only // it was not read by a server that could have proposed it
 	}
-	names := about(p) != "" // this flight: see refusal
+	names := about(p) != "" // this flight: problemFrom has checked it
 	switch p.Code {
 	case wire.Conflict, wire.Expired, wire.OpenExpired:
 		return names
@@ -120,7 +120,7 @@ func isFinal(a *OpenAnswer, err error, only bool) bool {
 	return only && isRejected(p.Code)
 }
 
-// isRejected reports whether a request with such an answer was rejected before anything was proposed, and always will be.
+// isRejectedForGood reports whether each copy of a request with that answer is rejected before a proposal.
 func isRejected(code Code) bool {
 	switch code {
 	case wire.KeyRequired, wire.KeyInvalid, wire.InputInvalid, wire.PayloadTooLarge, wire.NotFound, wire.MethodNotAllowed:
@@ -130,39 +130,39 @@ func isRejected(code Code) bool {
 }
 
 const (
-	// abandonTry is how long one try to abandon an open may take, with its repeats.
+	// abandonTryTimeout bounds one call of tryAbandon.
 	abandonTry = 5 * time.Second
-	// abandonFor is for how long it is tried again and again.
+	// abandonTimeout bounds how long an abandon is repeated.
 	abandonFor = 10 * time.Minute
 )
 
-// Abandon says that nothing was sent under the nonce of an open, and that nothing ever will be. It ends the attempt that the
-// nonce has opened, or keeps it from opening one. r.NotAfter is that of the open; the key decides about action and id.
+// Abandon declares that no effect was started under the nonce of an open, and that none will be. It ends the attempt
+// that the nonce has opened, or prevents it from opening one. r.NotAfter is that of the open; action and id are those
+// of the key.
 func (c *Client) Abandon(ctx context.Context, key flight.Key, r AbandonRequest) error {
 	r.Action, r.ID = key.Name(), key.BusinessID()
 	resp, err := c.ask(ctx, request{method: http.MethodPost, path: "/v1/flights:abandon", body: r.AppendJSON(nil), key: key, timeout: abandonTry})
 	if err == nil && string(bytes.TrimSpace(resp.body)) != "{}" {
-		err = &effect.Unavailable{Code: "unreachable", Cause: errors.New("an answer to something else than an abandon")}
+		err = &effect.Unavailable{Code: "unreachable", Cause: errors.New("the answer is not that of an abandon")}
 	}
 	return err
 }
 
-// tryAbandon asks for the abandon of an open that was given up, for a short while. It answers whether there is nothing more
-// to ask for.
+// tryAbandon sends the abandon of an open. It returns true when the server's answer is final.
 func (c *Client) tryAbandon(ctx context.Context, o *opening) bool {
 	ctx, cancel := context.WithTimeout(ctx, abandonTry)
 	defer cancel()
 	err := c.Abandon(ctx, o.key, AbandonRequest{Nonce: o.nonce, NotAfter: o.notAfter, Reason: "its caller gave up before the effect started"})
-	return verdictOn(err) != later
+	return verdictOn(err) != reportLater
 }
 
-// giveUp gives up a nonce before its effect has started.
+// markGivenUp marks a nonce as given up. Its effect has not started.
 func (o *opening) giveUp() { o.update(func() { o.phase, o.cancel = phaseGivenUp, nil }) }
 
-// abandon gives up a nonce whose open may be carried out, and abandons that until a server has answered: nobody else would
-// ever say that nothing was sent, and with its session it would end in doubt. The session is renewed meanwhile. Close waits
-// for one more try. values are those of the call that it is for; that call is counted as work, so that this may be. The channel is
-// closed when nobody asks any more.
+// abandonInBackground gives up a nonce whose open may still be carried out, and sends its abandon until a server
+// answers. Without the abandon the attempt would end with its session, as in doubt. The session is renewed meanwhile.
+// values are those of the call, which must still be counted in runner.Work. The channel is closed when the goroutine
+// ends; Close waits for it, and for one more try.
 //
 // If the process dies before a server has answered, the session ends, and the recovery policy decides.
 func (c *Client) abandon(values context.Context, o *opening) (over <-chan struct{}) {
@@ -180,11 +180,11 @@ func (c *Client) abandon(values context.Context, o *opening) (over <-chan struct
 	return done
 }
 
-// abandonFirst is how long an abandon is waited for before the key is opened anew.
+// abandonWait bounds the wait for an abandon before the key is opened again.
 const abandonFirst = 2 * time.Second
 
-// openAgain is the answer where the key is to be opened anew. The abandon that is under way, if there is one, goes first: else the
-// caller might meet the doubt of its own attempt.
+// retryAfterAbandon returns the answer that makes the runner open the key again. It waits for a running abandon first:
+// otherwise the next open could find the key in doubt because of the call's own attempt.
 func openAgain(ctx context.Context, abandoned <-chan struct{}, setback error) runner.Answer {
 	if abandoned != nil {
 		ctx, cancel := context.WithTimeout(ctx, abandonFirst)

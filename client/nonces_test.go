@@ -35,7 +35,7 @@ func TestDutyOf(t *testing.T) {
 	}
 }
 
-// An answer is final where the ledger has spoken about the nonce, or where nobody can have proposed its open.
+// An answer is final if the ledger has decided about the nonce, or if its open cannot have been proposed.
 func TestIsFinal(t *testing.T) {
 	key := flight.MustKey("default/charge/1")
 	always := []Code{wire.Conflict, wire.Expired, wire.OpenExpired}
@@ -73,7 +73,7 @@ func TestIsFinal(t *testing.T) {
 	}
 }
 
-// The ledger's time goes on between answers, and the answer to the newest request is the one that counts.
+// The ledger's time advances between answers, and the answer to the newest request counts.
 func TestLedgerClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l ledgerClock
@@ -92,7 +92,7 @@ func TestLedgerClock(t *testing.T) {
 	})
 }
 
-// newTable is a session of a client that talks to nobody.
+// newSessionWithTable returns a session of a client without a server.
 func newTable(t *testing.T) (*Client, *session) {
 	o, err := newOptions([]Option{WithoutSpool()})
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestDigest(t *testing.T) {
 	require.Equal(t, wire.OpenDigest(open), s.digest())
 }
 
-// A session lives for what it holds, and for what is being said to the server; its table is bounded.
+// A session lives for the attempts that it holds and for running abandons. Its table is bounded.
 func TestTableOfNonces(t *testing.T) {
 	c, s := newTable(t)
 	key := flight.MustKey("default/charge/1")
@@ -146,26 +146,26 @@ func TestTableOfNonces(t *testing.T) {
 	require.Len(t, s.nonces, maxNonces, "nonces that were given up stay")
 }
 
-// A report is refused for good only by an answer that names its flight and that the route of reports can give. A renewal's that was
-// swapped, and a stranger's, are not.
+// A report is rejected for good only by an answer that names its flight, with a code of the report route. Other
+// answers, mixed up by a proxy or from other software, are not final.
 func TestVerdictOnAReport(t *testing.T) {
 	key := flight.MustKey("default/charge/1")
 	final := []Code{wire.KeyInvalid, wire.InputInvalid, wire.PayloadTooLarge, wire.NotFound}
 	for _, class := range wire.Classes() {
 		for _, id := range []string{"", key.FlightID().String()} {
-			want := later
+			want := reportLater
 			switch {
 			case id == "":
 			case class.Code == wire.Fenced:
-				want = taken
+				want = reportTaken
 			case slices.Contains(final, class.Code):
-				want = refused
+				want = reportRejected
 			}
 			require.Equal(t, want, verdictOn(problem(Problem{Code: class.Code, Status: class.Status, FlightID: id}, key)), "%s, id %q", class.Code, id)
 		}
 	}
-	require.Equal(t, taken, verdictOn(nil))
-	require.Equal(t, later, verdictOn(&effect.Unavailable{Code: "unreachable"}))
+	require.Equal(t, reportTaken, verdictOn(nil))
+	require.Equal(t, reportLater, verdictOn(&effect.Unavailable{Code: "unreachable"}))
 }
 
 // The time in which a resend may still be sent counts from when the request was sent that was answered, like trust.

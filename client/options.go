@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -15,7 +16,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// Option sets up a Client. Values that cannot be are refused by Connect.
+// Option is an option of Connect, which rejects invalid values.
 type Option func(*options)
 
 type options struct {
@@ -29,41 +30,43 @@ type options struct {
 	patience   time.Duration
 	hungAfter  time.Duration
 	logger     *slog.Logger
+	dial       func(ctx context.Context, network, address string) (net.Conn, error) // nil: over TCP; tests set it
 }
 
-// WithNamespace names the namespace of keys that name none; the default is "default".
+// WithNamespace sets the namespace of keys without one. The default is "default".
 func WithNamespace(ns string) Option { return func(o *options) { o.namespace = ns } }
 
-// WithActor says who takes operators' decisions; the default is nobody, whom the server calls unknown.
+// WithActor sets the name under which operators' decisions are recorded. Without it the server records unknown.
 func WithActor(who string) Option { return func(o *options) { o.actor = who } }
 
-// WithOwner says in attempts who holds them, for people; the default is host:pid.
+// WithOwner sets the owner that attempts show to people. The default is host:pid.
 func WithOwner(owner string) Option { return func(o *options) { o.owner = owner } }
 
-// WithTTL says how long attempts outlive this process: whole seconds from 2 s to 10 min; the default is the server's.
+// WithSessionTTL sets how long attempts stay held after this process has died: whole seconds from 2 s to 10 min. The
+// default is the server's.
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
-// WithSpool names the directory that keeps reports which no server has taken yet; the default is flightd/reports in
+// WithSpool sets the directory for reports that no server has stored yet. The default is flightd/reports in
 // $XDG_STATE_HOME, or in ~/.local/state.
 func WithSpool(dir string) Option { return func(o *options) { o.spool = dir } }
 
-// WithoutSpool keeps no reports on disk: an outcome that cannot be reported is lost with the process.
+// WithoutSpool stores no reports on disk: an outcome that cannot be reported is lost with the process.
 func WithoutSpool() Option { return func(o *options) { o.noSpool = true } }
 
-// WithReportWait says how long a caller waits for its outcome to be recorded before it gets *Unrecorded; the default
-// is 10 s. The report is tried on afterwards.
+// WithReportTimeout sets how long a call waits for its outcome to be recorded before it returns *Unrecorded. The
+// default is 10 s. The client goes on sending the report.
 func WithReportWait(d time.Duration) Option { return func(o *options) { o.reportWait = d } }
 
-// WithPatience says for how long a request is tried again while servers do not answer, or answer that they cannot now;
-// the default is 10 s, the context's end comes first. Reports are tried by WithReportWait.
+// WithRetryTimeout sets how long a request is repeated while no server answers, or all are unavailable. The default is
+// 10 s. The end of the context comes first. For reports, WithReportTimeout applies.
 func WithPatience(d time.Duration) Option { return func(o *options) { o.patience = d } }
 
-// WithLogger takes what a person should know: reports that wait, and spool files that cannot be read. The default is
+// WithLogger sets the logger for reports that are not recorded yet, and for unreadable spool files. The default is
 // slog.Default.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// WithTraceparent gives a context whose calls belong to the trace of that W3C traceparent: it goes out with every
-// request for them, to flightd and through Attempt.Transport to the provider. One that is not well-formed is ignored.
+// WithTraceparent returns a context with a W3C traceparent. Every request of its calls carries the header, to flightd
+// and, through Attempt.Transport, to the provider. A malformed header is ignored.
 func WithTraceparent(ctx context.Context, header string) context.Context {
 	return effect.WithTraceparent(ctx, header)
 }
@@ -83,7 +86,7 @@ func newOptions(opts []Option) (options, error) {
 		return o, &flight.InvalidError{Field: "ttl", Detail: bad.Detail}
 	}
 	if o.reportWait <= 0 || o.patience <= 0 || o.logger == nil {
-		return o, &flight.InvalidError{Field: "options", Detail: "report wait and patience must be more than nothing, and the logger not nil"}
+		return o, &flight.InvalidError{Field: "options", Detail: "the report timeout and the retry timeout must be positive, and the logger not nil"}
 	}
 	if o.owner == "" {
 		host, _ := os.Hostname()
@@ -97,26 +100,26 @@ func newOptions(opts []Option) (options, error) {
 		o.spool = dir
 	}
 	var err error
-	if o.spool != "" { // also where the process moves to another directory
+	if o.spool != "" { // the process may change its directory later
 		o.spool, err = filepath.Abs(o.spool)
 	}
 	return o, err
 }
 
-// DefaultSpool is the directory for reports of a Client that was given none.
+// DefaultSpoolDir returns the default directory of WithSpool.
 func DefaultSpool() (string, error) {
 	state := os.Getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(state) {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", fmt.Errorf("no place for reports that wait: %w", err)
+			return "", fmt.Errorf("find the default spool: %w", err)
 		}
 		state = filepath.Join(home, ".local", "state")
 	}
 	return filepath.Join(state, "flightd", "reports"), nil
 }
 
-// parseAddresses reads a comma-separated list of servers; http:// may be left out.
+// parseAddresses parses a comma-separated list of servers. The scheme http:// is optional.
 func parseAddresses(list string) ([]string, error) {
 	var servers []string
 	for part := range strings.SplitSeq(list, ",") {
@@ -128,7 +131,7 @@ func parseAddresses(list string) ([]string, error) {
 		}
 		u, err := url.Parse(part)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
-			return nil, &flight.InvalidError{Field: "address", Detail: fmt.Sprintf("%q is no address of a server like http://127.0.0.1:7420", part)}
+			return nil, &flight.InvalidError{Field: "address", Detail: fmt.Sprintf("%q is not a server address such as http://127.0.0.1:7420", part)}
 		}
 		servers = append(servers, strings.TrimRight(part, "/"))
 	}

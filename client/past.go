@@ -9,30 +9,30 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// The shapes of an import.
+// Requests and answers of an import.
 type (
 	ImportLine    = wire.ImportLine
 	ImportAnswer  = wire.ImportAnswer
 	ImportTrouble = wire.ImportTrouble
 )
 
-// Bounds of one request that imports.
+// Bounds of one import request.
 const (
 	MaxImportLines = wire.MaxImportLines
 	MaxImportBody  = wire.MaxImportBody
 )
 
-// importTry is how long one request that imports may take.
+// importTryTimeout bounds one import request.
 const importTry = time.Minute
 
-// Redact erases the bytes of a finished flight's input and receipts. That it happened, and its digests, stay.
+// Redact erases the bytes of a finished flight's input and receipts. The flight, its outcome and the digests stay.
 func (c *Client) Redact(ctx context.Context, id flight.ID, version string, r OperatorRequest) (*Flight, error) {
 	return c.decide(ctx, id, "/redact", version, r.AppendJSON(nil))
 }
 
-// Import brings receipts of effects that happened before flightd was asked: one ImportLine as JSON a line, of keys of
-// the client's namespace. Keys that are known are left alone, so that it may be repeated. A line that cannot be read
-// refuses all of them: the error says which. With dryRun nothing is changed, and the answer says what would be.
+// Import stores receipts of effects that happened without flightd: one ImportLine per line, as JSON, for keys of the
+// client's namespace. Known keys are not changed, so an import may be repeated. A malformed line rejects all lines; the
+// error names it. With dryRun nothing is changed, and the answer says which changes it would make.
 func (c *Client) Import(ctx context.Context, lines []byte, dryRun bool) (*ImportAnswer, error) {
 	path := "/v1/flights:import"
 	if dryRun {
@@ -43,7 +43,7 @@ func (c *Client) Import(ctx context.Context, lines []byte, dryRun bool) (*Import
 	}))
 }
 
-// CheckImport reads one line as the server would, without asking one. Errors are *flight.InvalidError.
+// CheckImport checks one line as the server does, without a request. Errors are *flight.InvalidError.
 func CheckImport(line []byte, namespace string, now time.Time) error {
 	one, bad := wire.DecodeImport(line)
 	if bad == nil {

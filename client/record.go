@@ -13,47 +13,48 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// firstReport is how long the first try of a report may take before the report goes to disk.
+// firstReportTimeout bounds the first try of a report. After it the report is written to disk.
 const firstReport = 2 * time.Second
 
-// Record brings the outcome of an attempt, and keeps the report on disk from the first try that fails until a server
-// has taken it. It waits for that as long as WithReportWait says; then the error is *Unrecorded, and the report is
-// tried on, by this client and by later ones. *Fenced inside the error: it came too late and is kept as evidence.
+// Record reports the outcome of an attempt. If the first try fails, the report is stored on disk until a server has
+// stored it. After WithReportTimeout the error is *Unrecorded; this client, or a later one with the same spool, goes on
+// sending the report. An error that wraps *Fenced means that the report came too late and is stored as evidence.
 func (c *Client) Record(key flight.Key, r ReportRequest) (*Flight, error) {
 	f, _, err := c.record(context.Background(), key, r)
 	return f, err
 }
 
-// record is Record; values are those of the call that it is for. With *Unrecorded it gives the
-// report's name in the spool.
+// recordReport is Record with the values of the call's context. With *Unrecorded it also returns the report's name in
+// the spool.
 func (c *Client) record(values context.Context, key flight.Key, r ReportRequest) (f *Flight, name string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(values), c.opts.reportWait)
 	defer cancel()
 	r.Key = key.String()
 	ask := c.reportRequest(key, r.AppendJSON(nil))
 	f, err = c.firstReport(ctx, ask, r.Outcome == flight.NotDone.String())
-	if verdictOn(err) == taken {
+	if verdictOn(err) == reportTaken {
 		return f, "", err
 	}
-	// If the process dies from here on, the next one that connects reports it.
+	// Before this store, the death of the process loses the report, and the recovery policy decides. After it, the next
+	// client with this spool sends the report.
 	name, spoolErr := c.spool.keep(&spooled{Deployment: c.deployment, Key: key.String(), Report: ask.body})
 	if spoolErr != nil {
-		c.opts.logger.Error("flightd: a report could not be kept on disk", "key", key.String(), "error", spoolErr)
+		c.opts.logger.Error("flightd: a report could not be stored on disk", "key", key.String(), "error", spoolErr)
 	}
-	if verdictOn(err) == later {
-		if spoolErr == nil { // only what is on disk may be left to whoever connects next
+	if verdictOn(err) == reportLater {
+		if spoolErr == nil { // a report on disk may be left to the next client
 			var stop func()
 			ctx, stop = c.untilKilled(ctx)
 			defer stop()
 		}
 		f, err = c.bring(ctx, ask)
 	}
-	if verdictOn(err) == taken {
+	if verdictOn(err) == reportTaken {
 		c.spool.drop(name, key.String())
 		return f, "", err
 	}
 	var where string
-	if verdictOn(err) == refused {
+	if verdictOn(err) == reportRejected {
 		where = c.spool.putAside(name, key.String(), err)
 	} else {
 		where = c.spool.place(name)
@@ -65,9 +66,9 @@ func (c *Client) record(values context.Context, key flight.Key, r ReportRequest)
 	return nil, name, &effect.Unrecorded{Result: result, Cause: errors.Join(err, spoolErr), Where: where}
 }
 
-// firstReport tries once. A Close that loses its patience meanwhile ends it, unless it says that nothing was sent: the
-// session goes with Close, and unsaid that becomes a doubt. What a handler reports that was ended by such a Close still gets
-// its try, too.
+// sendFirstReport sends a report once. A Close whose ctx ends interrupts it, except for a report of not_done: Close
+// also closes the session, and without the report the flight would be in doubt. A report that begins after that moment
+// is sent in full, too.
 func (c *Client) firstReport(ctx context.Context, ask request, notSent bool) (*Flight, error) {
 	ask.tries, ask.once, ask.timeout = 1, true, min(firstReport, c.opts.reportWait)
 	if c.runner.Life.Err() == nil && !notSent {
@@ -78,13 +79,13 @@ func (c *Client) firstReport(ctx context.Context, ask request, notSent bool) (*F
 	return c.bring(ctx, ask)
 }
 
-// bring asks a server to take a report.
+// sendReport sends a report to a server.
 func (c *Client) bring(ctx context.Context, ask request) (*Flight, error) {
 	resp, err := c.ask(ctx, ask)
 	return flightOf(ask.key.FlightID(), resp, err)
 }
 
-// untilKilled is ctx until Close loses its patience.
+// untilForcedClose returns ctx, which also ends when the ctx of Close ends.
 func (c *Client) untilKilled(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	off := context.AfterFunc(c.runner.Life, func() { cancel(effect.ErrClosed) })
@@ -98,38 +99,38 @@ func (c *Client) reportRequest(key flight.Key, body []byte) request {
 	}
 }
 
-// taking is what a server made of a report.
-type taking int
+// reportResult is the result of sending a report.
+type reportResult int
 
 const (
-	taken   taking = iota // it is in the ledger, as the outcome or as evidence
-	later                 // nobody answered, or not now, or not to whoever this is
-	refused               // it can never be taken
+	reportTaken    reportResult = iota // the ledger has it, as the outcome or as evidence
+	reportLater                        // send it again: no server has answered, or has accepted this caller
+	reportRejected                     // no server will ever store it
 )
 
-// verdictOn reads the answer to a report. Only an answer that names this flight, with a code of flightd's own route for reports,
-// is final. After any other answer the report is sent again.
-func verdictOn(err error) taking {
+// reportResultOf reads the error of a report. Only an answer that names this flight, with a code that the report route
+// returns, is final. After any other answer the report is sent again.
+func verdictOn(err error) reportResult {
 	p := problemOf(err)
 	switch {
 	case err == nil:
-		return taken
-	case p == nil || about(p) == "": // see refusal: one about another flight is none
-		return later
+		return reportTaken
+	case p == nil || about(p) == "": // problemFrom rejects answers about other flights
+		return reportLater
 	case p.Code == wire.Fenced:
-		return taken
+		return reportTaken
 	case slices.Contains([]Code{wire.KeyInvalid, wire.InputInvalid, wire.PayloadTooLarge, wire.NotFound}, p.Code):
-		return refused
+		return reportRejected
 	}
-	return later
+	return reportLater
 }
 
-// PutAside reports whether the report of an *Unrecorded is one that no server will ever take: it was put aside, for a
-// person to look at.
-func PutAside(u *Unrecorded) bool { return verdictOn(u.Cause) == refused }
+// IsQuarantined reports whether the server has rejected the report of an *Unrecorded for good. Its file is kept for a
+// person.
+func PutAside(u *Unrecorded) bool { return verdictOn(u.Cause) == reportRejected }
 
-// AwaitSpool waits until each report that lay in the spool when the client connected was sent once, or ctx ends. A flight that is
-// read then shows the outcomes that waited on this machine's disk.
+// WaitForSpool waits until each report that was in the spool at Connect has been sent once, or ctx ends. Flights that
+// are read after it include these outcomes.
 func (c *Client) AwaitSpool(ctx context.Context) {
 	select {
 	case <-c.drained:
@@ -137,8 +138,8 @@ func (c *Client) AwaitSpool(ctx context.Context) {
 	}
 }
 
-// startDrain reports what is in the spool, now and whenever something comes to lie there. Close waits for the first
-// round, so that a command that is short still does its share.
+// startSpoolLoop sends the reports in the spool, once now and then periodically, on a goroutine that Client.loops
+// counts. Close waits for the first round, so that short-lived commands empty the spool, too.
 func (c *Client) startDrain() {
 	c.drained, c.rounds = make(chan struct{}), make(chan struct{})
 	if !c.runner.Work.Enter() {
@@ -146,7 +147,7 @@ func (c *Client) startDrain() {
 		return
 	}
 	first := c.spool.names()
-	c.idle.Go(func() {
+	c.loops.Go(func() {
 		defer close(c.rounds)
 		func() {
 			defer c.runner.Work.Leave()
@@ -162,20 +163,20 @@ func (c *Client) startDrain() {
 	})
 }
 
-// lastRound brings what is on no disk once more, before it is lost with the client.
+// sendUnspooled sends the reports that are in memory only once more, before Close loses them.
 func (c *Client) lastRound(ctx context.Context) {
 	select {
-	case <-c.rounds: // they end where Close begins
+	case <-c.rounds: // closed soon after Close has begun
 		c.drain(ctx, c.spool.inMemory())
 	case <-ctx.Done():
 	}
 }
 
-// drainEvery is how often the spool is looked at.
+// spoolInterval is the pause between two reads of the spool.
 const drainEvery = 2 * time.Second
 
-// drain reports what the files hold, and answers false when no server takes reports now. One that a server cannot take
-// now keeps no other one waiting.
+// sendSpooled sends each named report once. It returns false when a report has to be sent again. Without an answer of a
+// server it stops at once; after any other failure it goes on with the next report.
 func (c *Client) drain(ctx context.Context, names []string) bool {
 	went := true
 	for _, name := range names {
@@ -184,7 +185,7 @@ func (c *Client) drain(ctx context.Context, names []string) bool {
 			continue
 		}
 		if entry.Deployment != c.deployment {
-			c.spool.release(name) // of another server: a client that is connected to that one reports it
+			c.spool.release(name) // a client of that deployment sends it
 			continue
 		}
 		key, err := flight.ParseKey(entry.Key)
@@ -196,12 +197,12 @@ func (c *Client) drain(ctx context.Context, names []string) bool {
 		ask.tries = 1
 		_, err = c.bring(ctx, ask)
 		switch verdictOn(err) {
-		case taken:
-			c.opts.logger.Info("flightd: an outcome that waited on disk is recorded", "key", entry.Key)
+		case reportTaken:
+			c.opts.logger.Info("flightd: a spooled outcome is recorded", "key", entry.Key)
 			c.spool.drop(name, entry.Key)
-		case refused:
+		case reportRejected:
 			c.spool.putAside(name, entry.Key, err)
-		case later:
+		case reportLater:
 			c.spool.release(name)
 			if CodeOf(err) == "" {
 				return false

@@ -8,24 +8,24 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// isSettled reports whether nobody but a person can change what callers are told.
+// isDecided reports whether only a person can change the result of the flight.
 func isSettled(f *Flight) bool {
 	state, err := flight.ParseState(f.State)
 	return err == nil && (state.Terminal() || state == flight.InDoubt || state == flight.AwaitingApproval)
 }
 
-// resultOf turns a flight that nobody is about to fly into what its callers get.
+// resultOf returns the result or the error that callers of a flight get.
 func resultOf(f *Flight) (effect.Result, error) {
 	if f == nil {
-		return effect.Result{}, fmt.Errorf("client: the server's answer names no flight")
+		return effect.Result{}, fmt.Errorf("client: the server's answer has no flight")
 	}
 	key, err := flight.ParseKey(f.Key)
 	if err != nil && f.Key != "" {
-		return effect.Result{}, fmt.Errorf("client: the server's answer names no key: %w", err)
+		return effect.Result{}, fmt.Errorf("client: the server's answer has no valid key: %w", err)
 	}
 	state, err := flight.ParseState(f.State)
 	if err != nil {
-		return effect.Result{}, fmt.Errorf("client: the server's answer names no state: %w", err)
+		return effect.Result{}, fmt.Errorf("client: the server's answer has no valid state: %w", err)
 	}
 	version, _ := flight.ParseVersion(f.Version)
 	switch state {
@@ -45,7 +45,7 @@ func resultOf(f *Flight) (effect.Result, error) {
 	r := f.Receipt
 	outcome, err := flight.ParseOutcome(r.Outcome)
 	if err != nil {
-		return effect.Result{}, fmt.Errorf("client: the server's answer has a receipt without an outcome: %w", err)
+		return effect.Result{}, fmt.Errorf("client: the server's answer has no valid outcome: %w", err)
 	}
 	digest, _ := wire.ParseDigest(r.Digest)
 	body := []byte(r.Body)

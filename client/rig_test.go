@@ -28,12 +28,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a server over a world, a wire between that can be cut, and what was logged.
+// fixture is a server over a fake flightd, with faults for its requests, and a log.
 type rig struct {
 	t      *testing.T
 	world  *httpapitest.World
 	own    []flight.SessionID // of the node itself
 	server *httptest.Server
+	net    *client.PipeNet // that the server listens on; nil: TCP
 	spool  string
 
 	carried chan struct{}
@@ -46,7 +47,7 @@ type rig struct {
 	log   bytes.Buffer
 }
 
-// fault is what happens to one request.
+// fault is the fault of one request.
 type fault int
 
 const (
@@ -62,17 +63,22 @@ const (
 	canned    // answered with g.old
 )
 
-// newWorld is a flightd in memory in which all sessions are somebody's: none is made ahead.
+// newWorld makes a flightd in memory without a pool of sessions made in advance.
 func newWorld(t *testing.T) *httpapitest.World {
 	ledger := flightdtest.NewLedger()
 	leases := leasetest.Open(t, leasetest.NewWorld(), leasetest.NewLedger(), leasetest.Options{Guard: ledger, Tune: func(c *lease.Config) { c.Pool = -1 }})
 	return httpapitest.Open(t, flightdtest.Options{Ledger: ledger, Leases: leases})
 }
 
-func newRig(t *testing.T) *rig {
-	g := &rig{t: t, world: newWorld(t), spool: t.TempDir(), carried: make(chan struct{}, 1)}
+func newRig(t *testing.T) *rig { return openRig(t, nil) }
+
+// newBubbleRig is a rig for a testing/synctest bubble: its network is in memory.
+func newBubbleRig(t *testing.T) *rig { return openRig(t, client.NewPipeNet()) }
+
+func openRig(t *testing.T, network *client.PipeNet) *rig {
+	g := &rig{t: t, world: newWorld(t), net: network, spool: t.TempDir(), carried: make(chan struct{}, 1)}
 	g.api, g.own = httpapi.New(g.world.Config()), g.world.Leases.World.Sessions()
-	g.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, api := g.next(r)
 		switch f {
 		case cutAfter:
@@ -115,6 +121,11 @@ func newRig(t *testing.T) *rig {
 			api.ServeHTTP(w, r)
 		}
 	}))
+	if network != nil {
+		require.NoError(t, g.server.Listener.Close())
+		g.server.Listener = network
+	}
+	g.server.Start()
 	t.Cleanup(g.server.Close)
 	return g
 }
@@ -145,7 +156,7 @@ func (g *rig) becomes(deployment string) {
 	g.api = api
 }
 
-// on sets what happens to requests from now on.
+// setFault sets the faults of later requests.
 func (g *rig) on(f func(r *http.Request) fault) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -201,6 +212,9 @@ func (g *rig) connect(opts ...client.Option) *client.Client {
 func (g *rig) connectTo(address string, opts ...client.Option) *client.Client {
 	g.t.Helper()
 	all := append([]client.Option{client.WithSpool(g.spool), client.WithLogger(slog.New(slog.NewTextHandler(g, nil)))}, opts...)
+	if g.net != nil {
+		all = append(all, client.WithPipeNet(g.net))
+	}
 	c, err := client.Connect(g.t.Context(), address, all...)
 	require.NoError(g.t, err)
 	g.t.Cleanup(func() {
@@ -222,7 +236,7 @@ func (g *rig) warm(c *client.Client) {
 	}
 }
 
-// flight is what the ledger knows of a key.
+// flight returns the flight of a key in the ledger.
 func (g *rig) flight(key flight.Key) *flight.Flight {
 	return g.world.Flight(key)
 }
@@ -238,7 +252,7 @@ func (g *rig) allEnd() {
 	require.Eventually(g.t, func() bool { return len(g.sessions()) == 0 }, 5*time.Second, time.Millisecond, "no session is left")
 }
 
-// expire ends all sessions, as if nobody had renewed them.
+// expireSessions ends all sessions, as if they had not been renewed.
 func (g *rig) expire() {
 	g.t.Helper()
 	for _, id := range g.sessions() {

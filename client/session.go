@@ -11,31 +11,30 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// session is one party that holds attempts at the server, with the table of the nonces that were sent under it.
+// session is a session at the server, and the nonces that were sent under it.
 type session struct {
 	client  *Client
 	id      string
-	oneShot bool // the server made it for one open, and ends it with that attempt
+	oneShot bool // made by the server for one open; it ends with the attempt
 	every   time.Duration
 	trust   trust
-	watch   *time.Timer     // looks at trust when it should be over
-	dying   context.Context // ends when the right to start effects is lost
+	watch   *time.Timer     // fires when trust should be over
+	dying   context.Context // ends when effects may no longer start
 	lost    context.CancelCauseFunc
-	alive   context.Context // ends when nobody renews it any more
+	alive   context.Context // ends when the session is no longer renewed
 	end     context.CancelFunc
 
-	mu         sync.Mutex
-	nonces     map[string]*opening // by what a renewal lists: wire.NonceHex
-	unexpected map[string]bool     // nonces that the renewal before listed, though they were not expected
-	retired    bool                // nothing new is opened under it
+	mu         sync.Mutex          // guards the fields below, and the lower half of each opening in nonces
+	nonces     map[string]*opening // by wire.NonceHex, as renewals list them
+	unexpected map[string]bool     // nonces that the previous renewal listed unexpectedly
+	retired    bool                // no new opens
 }
 
-// maxNonces bounds the table: a session with so many nonces, held or given up, makes way for a new one. A server lets one
-// session hold about as many attempts.
+// maxNonces bounds session.nonces: a session with more is retired and replaced. A server lets one session hold about as
+// many attempts.
 const maxNonces = 4_000
 
-// track puts a nonce into the table, before its first open is sent under this session. It answers false when nothing new is
-// opened under it any more.
+// track adds a nonce, before its first open is sent under this session. It returns false when the session is retired.
 func (s *session) track(o *opening) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +46,8 @@ func (s *session) track(o *opening) bool {
 	return true
 }
 
-// update changes what is known of a nonce. One that becomes unknown leaves the table.
+// update changes an opening under its session's mutex. An opening whose phase becomes phaseUnknown is removed from the
+// table.
 func (o *opening) update(change func()) {
 	s := o.session
 	if s == nil {
@@ -69,7 +69,7 @@ func (o *opening) update(change func()) {
 	}
 }
 
-// has reports whether the table has a nonce of that kind. The caller holds the mutex.
+// anyNonce reports whether match holds for one of the nonces. The caller holds s.mu.
 func (s *session) has(kind func(*opening) bool) bool {
 	for _, o := range s.nonces {
 		if kind(o) {
@@ -81,16 +81,16 @@ func (s *session) has(kind func(*opening) bool) bool {
 
 func (o *opening) become(p phase) { o.update(func() { o.phase = p }) }
 
-// outlast keeps an attempt whose effect is over and whose report lies in the spool: nobody is to act beside it while this
-// process lives. Nothing new is opened under its session, which ends when it holds nothing but what was reported, or never
-// will be.
+// keepUntilReported keeps the attempt's session alive while the report is in the spool, so that no other caller acts
+// before the report is sent. The session is retired, and ends when it holds no other attempts and no unsent reports.
 func (o *opening) outlast(report string) {
 	o.update(func() { o.phase, o.name, o.since, o.cancel = phaseSpooled, report, time.Now(), nil })
 	o.session.retire()
 }
 
-// acknowledge ends what is to be known of an attempt whose report the ledger has taken. A report that nothing was done is
-// kept: where an old answer lists the attempt once more, it must not become a doubt.
+// acknowledge records that the ledger has stored the attempt's report. A report of not_done is kept: if an old renewal
+// answer lists the attempt once more, the report is repeated, instead of an unknown outcome that would put the flight
+// in doubt.
 func (o *opening) acknowledge(r *ReportRequest) {
 	if r.Outcome != flight.NotDone.String() {
 		o.become(phaseUnknown)
@@ -100,16 +100,16 @@ func (o *opening) acknowledge(r *ReportRequest) {
 	o.update(func() { o.phase, o.report, o.cancel = phaseReported, body, nil })
 }
 
-// reportHold bounds how long a session is renewed for a report that lies in the spool.
+// maxReportHold bounds how long a session is renewed for a report in the spool.
 const reportHold = 10 * time.Minute
 
-// inSpool reports whether the report of an effect that is over still lies in the spool.
+// isSpooled reports whether the attempt's report is still in the spool.
 func (o *opening) inSpool(p *spool) bool { return o.phase == phaseSpooled && p.has(o.name) }
 
-// waits reports whether the session is to live for such a report.
+// holdsSessionForReport reports whether the session has to stay alive for that report.
 func (o *opening) waits(p *spool) bool { return time.Since(o.since) < reportHold && o.inSpool(p) }
 
-// over reports whether the session is needed for nothing but reports that were delivered meanwhile, or never will be.
+// isObsolete reports whether the session is retired and its nonces and reports no longer need it.
 func (s *session) over() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *session) over() bool {
 	})
 }
 
-// Trust is what is left of the time in which effects may be started under the session.
+// Trust returns how long effects may still be started under the session.
 func (s *session) Trust() time.Duration {
 	if s.dying.Err() != nil {
 		return 0
@@ -126,7 +126,7 @@ func (s *session) Trust() time.Duration {
 	return s.trust.left()
 }
 
-// checkTrust runs when trust should be over, and ends it if nothing has prolonged it.
+// checkTrust runs when trust should be over. Unless a renewal has extended trust, the session is lost.
 func (s *session) checkTrust() {
 	switch left := s.trust.left(); {
 	case s.alive.Err() != nil:
@@ -137,14 +137,14 @@ func (s *session) checkTrust() {
 	}
 }
 
-// lose ends the right to start effects.
+// markLost ends the right to start effects under the session.
 func (s *session) lose() {
 	s.retire()
 	s.lost(effect.ErrLeaseLost)
 }
 
-// retire opens nothing under the session any more. It is marked first: whoever makes it the current one meanwhile sees that,
-// or is seen.
+// retire ends new opens under the session. The mark is set before sessions.retire runs: a concurrent endCreate either
+// sees the mark, or has made the session current before, and sessions.retire removes it.
 func (s *session) retire() {
 	s.mu.Lock()
 	s.retired = true
@@ -162,20 +162,20 @@ func (s *session) isRetired() bool {
 	return s.retired
 }
 
-// keep renews the session until it ends.
+// renewLoop renews the session until it ends. Client.loops counts its goroutine.
 func (s *session) keep() {
 	timer := time.NewTimer(s.every)
 	defer timer.Stop()
 	for {
 		select {
 		case <-s.alive.Done():
-			if s.client.runner.Draining.Err() == nil { // else Close gives it up
+			if s.client.runner.Draining.Err() == nil { // else Close does it
 				s.giveUp(s.client.runner.Draining)
 				s.client.sessions.forget(s)
 			}
 			return
 		case <-s.client.runner.Life.Done():
-			return // Close gives it up
+			return // Close closes the session at the server
 		case <-timer.C:
 		}
 		if s.over() {
@@ -190,8 +190,8 @@ func (s *session) keep() {
 	}
 }
 
-// giveUp tells the server that the session is over, unless a handler has not returned under it: nobody is to be let act
-// beside that; or a report waits, which may come before the session ends by its time to live.
+// closeAtServer closes the session at the server, unless a handler still runs under it or a report is in the spool. In
+// these cases the session ends by its time to live, and until then no other caller acts.
 func (s *session) giveUp(ctx context.Context) {
 	s.mu.Lock()
 	acts := s.has(func(o *opening) bool { return o.phase == phaseHeld || o.waits(s.client.spool) })
@@ -204,7 +204,8 @@ func (s *session) giveUp(ctx context.Context) {
 	_ = s.client.CloseSession(ctx, s.id) // else it ends by its time to live
 }
 
-// renew renews the session once, deals with what the server lists as open under it, and answers whether that went well.
+// renew renews the session once and handles the attempts that the server lists as open. It returns false when no server
+// answered.
 func (s *session) renew() bool {
 	ask, open := RenewRequest{OpenDigest: s.digest()}, []wire.OpenAttempt(nil)
 	for more := true; more; {
@@ -230,7 +231,7 @@ func (s *session) renew() bool {
 	return true
 }
 
-// digest is that of the attempts which are open under the session for all that its owner knows.
+// digest returns wire.OpenDigest of the attempts that this process holds or has reported to the spool.
 func (s *session) digest() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,7 +244,7 @@ func (s *session) digest() string {
 	return wire.OpenDigest(open)
 }
 
-// settle deals with the attempts that a renewal lists.
+// handleListing handles the attempts that a renewal lists as open.
 func (s *session) settle(open []wire.OpenAttempt) {
 	unexpected := make(map[string]bool)
 	for i := range open {
@@ -268,7 +269,7 @@ func (s *session) settle(open []wire.OpenAttempt) {
 		s.mu.Unlock()
 		s.client.carryOut(what, o, at)
 		if what == reportAgain || what == reportUnknown {
-			s.retire() // where the report ends nothing, the end of the session does
+			s.retire() // if the report does not end the attempt, the end of the session does
 		}
 	}
 	s.mu.Lock()
@@ -276,8 +277,8 @@ func (s *session) settle(open []wire.OpenAttempt) {
 	s.unexpected = unexpected
 }
 
-// carryOut does in the background what is to be done about a listed attempt. Where it fails, the next renewal lists the attempt
-// again.
+// handleListed carries out the action for a listed attempt, on a goroutine that Close waits for. If it fails, the next
+// renewal lists the attempt again.
 func (c *Client) carryOut(what duty, o *opening, at *wire.OpenAttempt) {
 	report := o.report
 	switch what {
@@ -288,16 +289,13 @@ func (c *Client) carryOut(what duty, o *opening, at *wire.OpenAttempt) {
 		return
 	case reportUnknown:
 		r := ReportRequest{FencingToken: at.FencingToken, Key: at.Key, Outcome: flight.Unknown.String(),
-			Error: "the caller that holds its session does not know this attempt"}
+			Error: "the holder of the session does not know this attempt"}
 		report = r.AppendJSON(nil)
 	}
 	c.background(func() { _, _ = c.bring(c.runner.Life, c.reportRequest(o.key, report)) })
 }
 
-// errCancelled is the cause of an attempt's context when somebody asked for the flight's cancellation.
-var errCancelled = errors.New("somebody asked for its cancellation")
-
-// cancel ends the attempts of a flight that somebody wants cancelled.
+// cancel cancels the handlers' contexts of a flight whose cancellation was requested.
 func (s *session) cancel(word string) {
 	id, err := flight.ParseID(word)
 	if err != nil {
@@ -307,7 +305,7 @@ func (s *session) cancel(word string) {
 	defer s.mu.Unlock()
 	for _, o := range s.nonces {
 		if o.cancel != nil && o.key.FlightID() == id {
-			o.cancel(errCancelled)
+			o.cancel(effect.ErrCancelRequested)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func TestCloseBetweenTheAnswerAndTheHandler(t *testing.T) {
 	require.False(t, f.Tainted())
 }
 
-// A nonce under which the provider was asked needs its session no longer than that takes.
+// A session is no longer needed for a look-up once its verification is answered.
 func TestALookUpIsOverWithItsVerdict(t *testing.T) {
 	server := httptest.NewServer(httpapi.New(httpapitest.New(t).Config()))
 	t.Cleanup(server.Close)
@@ -80,7 +80,7 @@ func TestALookUpIsOverWithItsVerdict(t *testing.T) {
 	require.False(t, s.has((*opening).needsSession))
 }
 
-// A session that was lost before it could become the client's stands in nobody's way: the next call makes another one.
+// A session that was lost before it became current is not used: the next call makes another one.
 func TestASessionThatCameTooLate(t *testing.T) {
 	world := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
@@ -97,8 +97,8 @@ func TestASessionThatCameTooLate(t *testing.T) {
 	require.NotSame(t, late, s)
 }
 
-// A handler that does not return although Close has ended its context may still act: its session is not given up, which would
-// let somebody else act beside it, and its late report counts.
+// A handler that does not return after Close has cancelled its context may still act. Its session is not closed, so no
+// other caller acts, and its late report counts.
 func TestCloseLeavesTheSessionOfAHungHandler(t *testing.T) {
 	world := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
@@ -125,7 +125,7 @@ func TestCloseLeavesTheSessionOfAHungHandler(t *testing.T) {
 	close(finish)
 	require.NoError(t, <-ended)
 	<-c.runner.Work.Shut()
-	c.hangUp()
+	c.http.CloseIdleConnections()
 }
 
 // A rejection that names no flight may be the answer to another request: the abandon is sent again.

@@ -12,32 +12,32 @@ import (
 	"github.com/flightd/flightd/internal/clock"
 )
 
-// sessions gives out the session that new attempts are opened under. There is one at a time; one that can no longer be
-// trusted with new attempts is retired and lives on, renewed, for those it holds.
+// sessions holds the client's sessions. One session is current: new attempts are opened under it. A session that cannot
+// take new attempts is retired, and renewed as long as its attempts need it.
 //
-// A client that has not performed an effect yet opens without a session: a replay needs none, and must not wait for
-// anything that is durable; and a command that does one thing is better off with a session that the server makes for
-// it, ends with its report, and nobody asks for twice. Only one call at a time does so.
+// Until a client has performed an effect, it opens without a session, one call at a time. A replay needs no session and
+// does not wait for one to be created. A command that performs one effect uses a session that the server makes for the
+// open and ends with the report.
 type sessions struct {
 	client *Client
 
-	mu       sync.Mutex
-	current  *session
+	mu       sync.Mutex // guards the fields below
+	current  *session   // nil: none
 	all      map[*session]struct{}
-	making   chan struct{} // closed when the session being made is there, or is not
-	scouting bool          // a call without a session is on its way
-	flown    bool          // an effect was performed: a session pays off
+	making   chan struct{} // closed when the creation of a session has ended; nil: none is being created
+	scouting bool          // a call without a session is running
+	flown    bool          // an effect was performed: from now on calls use a session
 }
 
-// get gives the session for new attempts, where there is one.
+// currentSession returns the session for new attempts; nil when there is none.
 func (ss *sessions) get() *session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	return ss.current
 }
 
-// use gives the session for new attempts, or nil for a call that goes without one; then scout says that back must be
-// called at its end.
+// acquire returns the session for new attempts, and creates it if needed. It returns nil for a call without a session;
+// when scout is set, the caller must call endSessionless at the call's end.
 func (ss *sessions) use(ctx context.Context) (s *session, scout bool, err error) {
 	for {
 		ss.mu.Lock()
@@ -68,13 +68,14 @@ func (ss *sessions) use(ctx context.Context) (s *session, scout bool, err error)
 		close(making)
 		var unavailable *effect.Unavailable
 		if errors.As(err, &unavailable) && ctx.Err() == nil {
-			return nil, false, nil // there may be a receipt, for which no session is needed
+			return nil, false, nil // a replay needs no session
 		}
 		return s, false, err
 	}
 }
 
-// made ends the making of a session; nil: there is none. One whose trust was over before it came is for nobody.
+// endCreate ends the creation of a session; s is nil when it failed. A session whose trust is already over does not
+// become current.
 func (ss *sessions) made(s *session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -84,15 +85,15 @@ func (ss *sessions) made(s *session) {
 	}
 }
 
-// back ends a call that went without a session.
+// endSessionless ends a call without a session.
 func (ss *sessions) back(flown bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.scouting, ss.flown = false, ss.flown || flown
 }
 
-// start makes a session. If its answer is lost, the session ends by its time to live; so it does not end with the trip that
-// wants it, which others may come after.
+// create makes a session at the server. The end of ctx does not interrupt the request: other calls wait for the
+// session, and one whose answer is lost lives until its time to live is over.
 func (ss *sessions) start(ctx context.Context) (*session, error) {
 	c := ss.client
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -105,18 +106,19 @@ func (ss *sessions) start(ctx context.Context) (*session, error) {
 	return ss.add(a.Session, a.sent, a.TrustMS, a.RenewEveryMS, nil), nil
 }
 
-// adopt lets the attempt be held by the session that an answer names, whichever session the open named: that is the one
-// that keeps it.
+// adopt moves the opening to the session that the answer names, if that is another than the open's: it holds the
+// attempt.
 func (ss *sessions) adopt(a *OpenAnswer, o *opening) {
 	if o.session != nil && o.session.id == a.Session {
 		return
 	}
-	o.become(phaseUnknown) // in the table of the other one
+	o.become(phaseUnknown) // removes it from the old session's table
 	o.phase = phaseAwaited
 	ss.add(a.Session, a.sent, a.TrustMS, a.RenewEveryMS, o)
 }
 
-// add begins to renew a session. only is the nonce of the one attempt that it is for; nil: it is for many.
+// add starts to renew a session. only is the opening that a session of one attempt was made for; nil for other
+// sessions.
 func (ss *sessions) add(id string, sent clock.Moment, trustMS, everyMS int64, only *opening) *session {
 	s := &session{client: ss.client, id: id, oneShot: only != nil, retired: only != nil, nonces: make(map[string]*opening),
 		every: time.Duration(everyMS) * time.Millisecond}
@@ -129,7 +131,7 @@ func (ss *sessions) add(id string, sent clock.Moment, trustMS, everyMS int64, on
 	s.alive, s.end = context.WithCancel(context.Background())
 	s.dying, s.lost = context.WithCancelCause(context.Background())
 	s.trust.extend(sent, trustMS)
-	s.watch = time.AfterFunc(time.Hour, s.checkTrust) // far off, so that it finds itself
+	s.watch = time.AfterFunc(time.Hour, s.checkTrust) // long, so that s.watch is set before checkTrust runs
 	s.watch.Reset(s.trust.left())
 	ss.mu.Lock()
 	if ss.all == nil {
@@ -137,11 +139,11 @@ func (ss *sessions) add(id string, sent clock.Moment, trustMS, everyMS int64, on
 	}
 	ss.all[s] = struct{}{}
 	ss.mu.Unlock()
-	ss.client.idle.Go(s.keep)
+	ss.client.loops.Go(s.keep)
 	return s
 }
 
-// retire opens nothing under s any more.
+// retire ends new opens under s.
 func (ss *sessions) retire(s *session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -157,7 +159,8 @@ func (ss *sessions) forget(s *session) {
 	delete(ss.all, s)
 }
 
-// close ends all sessions. Nothing is held under them any more, or nobody waits for it.
+// close stops all renewals and closes the sessions at the server. It runs when no call is left, or Close waits for
+// none.
 func (ss *sessions) close(ctx context.Context) {
 	ss.mu.Lock()
 	all := slices.Collect(maps.Keys(ss.all))
@@ -169,5 +172,5 @@ func (ss *sessions) close(ctx context.Context) {
 	}
 }
 
-// closePatience is how long a session that is given up is worth a request.
+// closeSessionTimeout bounds the request that closes a session, and the work of a Close whose ctx has ended.
 const closePatience = 2 * time.Second

@@ -18,20 +18,20 @@ import (
 	"time"
 )
 
-// spool keeps reports that no server has taken yet: one file each, readable by its owner alone, fsynced. A report is
-// all that is known of an effect that happened, so it must not depend on a process. Several processes may share the
-// directory: a report that two of them send is taken once.
+// spool stores reports that no server has stored yet, each in a file of its own, with mode 0600 and fsynced. A report
+// may be the only record of an effect that has happened, so it has to outlive the process. Several processes may share
+// the directory: the server stores a report once, however often it is sent.
 type spool struct {
-	dir    string // "": nothing is kept
+	dir    string // "": no disk
 	logger *slog.Logger
 
-	mu   sync.Mutex
-	busy map[string]struct{} // files that somebody in this process deals with
-	told map[string]struct{} // files of which a person was told that they cannot be read
-	held map[string]*spooled // what the disk did not take
+	mu   sync.Mutex          // guards the maps
+	busy map[string]struct{} // reports that a goroutine of this process is sending
+	told map[string]struct{} // files already logged as unreadable
+	held map[string]*spooled // reports that could not be written to disk
 }
 
-// spooled is what a file holds: this, behind the magic and a checksum.
+// spooledReport is the content of a file, after the magic and a checksum.
 type spooled struct {
 	Deployment string    `json:"deployment"`
 	Key        string    `json:"key"`
@@ -39,7 +39,7 @@ type spooled struct {
 	Report     []byte    `json:"report"` // the body of the request, byte for byte
 }
 
-// ErrNotKept is inside the cause of *Unrecorded when no disk has the report: it is lost with this process.
+// ErrNotSpooled is wrapped by the cause of an *Unrecorded whose report is not on disk: it is lost with this process.
 var ErrNotKept = errors.New("the report is not on disk")
 
 const (
@@ -51,7 +51,7 @@ const (
 	spoolBegun   = "new-"
 )
 
-// leftoverAge is how old a file is that no living process still writes.
+// maxTempAge is the age after which no process still writes a temporary file.
 const leftoverAge = time.Hour
 
 func openSpool(dir string, logger *slog.Logger) (*spool, error) {
@@ -60,31 +60,31 @@ func openSpool(dir string, logger *slog.Logger) (*spool, error) {
 		return p, nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("no place for reports that wait: %w", err)
+		return nil, fmt.Errorf("create the spool: %w", err)
 	}
-	// Files are removed that were begun by processes which died before the file had its name: a report in one is not known to be
-	// whole, and its process had told nobody that it was kept.
+	// Remove the temporary files of processes that died before the rename. Such a file may be incomplete, and its process
+	// had not told its caller that the report was stored.
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		info, err := e.Info()
 		if err == nil && strings.HasPrefix(e.Name(), spoolBegun) && time.Since(info.ModTime()) > leftoverAge {
-			_ = os.Remove(filepath.Join(dir, e.Name())) // else the next one that connects tries
+			_ = os.Remove(filepath.Join(dir, e.Name())) // on error the next client tries again
 		}
 	}
 	return p, nil
 }
 
-// names lists the reports that wait.
+// names lists all reports of the spool.
 func (p *spool) names() []string { return append(p.inMemory(), p.files()...) }
 
-// inMemory lists those of them that no disk has.
+// unspooledNames lists the reports that are in memory only.
 func (p *spool) inMemory() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Collect(maps.Keys(p.held))
 }
 
-// has reports whether a report waits, as far as can be seen: where the disk does not say that it is gone, it is not.
+// has reports whether a report is still in the spool. When the disk cannot be read, it returns true.
 func (p *spool) has(name string) bool {
 	p.mu.Lock()
 	held := p.held[name] != nil
@@ -102,11 +102,11 @@ func (p *spool) files() []string {
 		return nil
 	}
 	entries, err := os.ReadDir(p.dir)
-	if errors.Is(err, os.ErrNotExist) { // somebody has cleared it away
+	if errors.Is(err, os.ErrNotExist) { // the directory was removed
 		return nil
 	}
 	if err != nil {
-		p.logger.Warn("flightd: the spool of reports cannot be read", "spool", p.dir, "error", err)
+		p.logger.Warn("flightd: the spool cannot be read", "spool", p.dir, "error", err)
 		return nil
 	}
 	var names []string
@@ -118,8 +118,8 @@ func (p *spool) files() []string {
 	return names
 }
 
-// keep writes a report to disk. When it returns without error the report outlives this process, else it lives as long as
-// this process does; it is the caller's until drop, putAside or release.
+// store writes a report to disk. Without an error the report outlives this process; with one it is kept in memory. The
+// caller has claimed the report until it calls remove, quarantine or release.
 func (p *spool) keep(s *spooled) (name string, err error) {
 	s.At = time.Now().UTC()
 	data, err := encodeSpooled(s)
@@ -131,7 +131,7 @@ func (p *spool) keep(s *spooled) (name string, err error) {
 	p.mu.Lock()
 	p.busy[name] = struct{}{}
 	p.mu.Unlock()
-	err = errors.New("no spool: the outcome is lost with this process")
+	err = errors.New("there is no spool: the outcome is lost with this process")
 	if p.dir != "" {
 		err = p.write(name, data)
 	}
@@ -156,15 +156,15 @@ func encodeSpooled(s *spooled) ([]byte, error) {
 func decodeSpooled(b []byte) (*spooled, error) {
 	if len(b) < spoolHead || string(b[:len(spoolMagic)]) != spoolMagic ||
 		binary.BigEndian.Uint32(b[len(spoolMagic):]) != crc32.Checksum(b[spoolHead:], crc32.MakeTable(crc32.Castagnoli)) {
-		return nil, errors.New("a report in the spool does not have its checksum")
+		return nil, errors.New("spooled report: checksum mismatch")
 	}
 	s := new(spooled)
 	return s, json.Unmarshal(b[spoolHead:], s)
 }
 
-// write makes the file appear whole or not at all.
+// write creates the file atomically and durably. After a crash it is complete or absent.
 func (p *spool) write(name string, data []byte) error {
-	if err := os.MkdirAll(p.dir, 0o700); err != nil { // somebody may have cleared it away
+	if err := os.MkdirAll(p.dir, 0o700); err != nil { // the directory may have been removed
 		return err
 	}
 	temp, err := os.CreateTemp(p.dir, spoolBegun+"*") // with mode 0600
@@ -179,15 +179,15 @@ func (p *spool) write(name string, data []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(temp.Name()))
 	}
-	dir, err := os.Open(p.dir) // its names must be durable, too
+	dir, err := os.Open(p.dir) // to sync the new name
 	if err != nil {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// claim reads a report, unless somebody in this process deals with it. What is damaged is put aside; what cannot be read
-// now, or not by this version, stays as it is.
+// claim reads a report, unless another goroutine has claimed it. A damaged file is quarantined. A file that cannot be
+// read now, or is of a later version, stays.
 func (p *spool) claim(name string) (*spooled, bool) {
 	p.mu.Lock()
 	_, taken := p.busy[name]
@@ -198,12 +198,12 @@ func (p *spool) claim(name string) (*spooled, bool) {
 		return held, !taken
 	}
 	b, err := os.ReadFile(filepath.Join(p.dir, name))
-	if errors.Is(err, os.ErrNotExist) { // another process was faster
+	if errors.Is(err, os.ErrNotExist) { // another process has sent it
 		p.release(name)
 		return nil, false
 	}
 	if err == nil && isLater(b) {
-		err = errors.New("a later version of flightd has written it; who has that one delivers it")
+		err = errors.New("it was written by a later version of flightd: run that version to send it")
 	}
 	if err != nil {
 		p.leave(name, err)
@@ -217,43 +217,43 @@ func (p *spool) claim(name string) (*spooled, bool) {
 	return s, true
 }
 
-// isLater reports whether this is a report in a format of a later version.
+// isLaterFormat reports whether b is a report in the format of a later version.
 func isLater(b []byte) bool {
 	last := len(spoolMagic) - 1
 	return len(b) > last && string(b[:last]) == spoolMagic[:last] && b[last] > spoolMagic[last] && b[last] <= '9'
 }
 
-// leave lets a file lie that cannot be read, for whenever it can be, and says so once.
+// skipUnreadable releases a file that cannot be read now, and logs it once.
 func (p *spool) leave(name string, why error) {
 	defer p.release(name)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, told := p.told[name]; !told {
 		p.told[name] = struct{}{}
-		p.logger.Error("flightd: a report cannot be read now, and stays where it is", "file", filepath.Join(p.dir, name), "error", why)
+		p.logger.Error("flightd: a spooled report cannot be read; it stays in the spool", "file", filepath.Join(p.dir, name), "error", why)
 	}
 }
 
-// release leaves the file for others.
+// release ends the claim of a report.
 func (p *spool) release(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.busy, name)
 }
 
-// drop removes a report that was taken. If the process dies before it, the report is sent once more, which changes
-// nothing.
+// remove deletes a report that the server has stored. If the process dies before that, the report is sent once more,
+// which changes nothing.
 func (p *spool) drop(name, key string) {
 	defer p.release(name)
 	if p.forget(name) {
 		return
 	}
 	if err := os.Remove(filepath.Join(p.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		p.logger.Warn("flightd: a report that was taken cannot be removed", "key", key, "file", name, "error", err)
+		p.logger.Warn("flightd: a recorded report cannot be removed from the spool", "key", key, "file", name, "error", err)
 	}
 }
 
-// place says where a report waits.
+// describePlace says where a report is.
 func (p *spool) place(name string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -263,17 +263,17 @@ func (p *spool) place(name string) string {
 	return "its report waits in " + p.dir + " and is sent on"
 }
 
-// putAside keeps a report that no server will ever take, for a person to look at, and says where.
+// quarantine keeps a report that the server has rejected for good, and says where. A person has to read it.
 func (p *spool) putAside(name, key string, why error) string {
 	if p.forget(name) {
-		p.logger.Error("flightd: a report was refused, and the disk did not take it", "key", key, "error", why)
+		p.logger.Error("flightd: a report was rejected, and is not on disk", "key", key, "error", why)
 		p.release(name)
-		return "its report was refused, and is not on disk"
+		return "its report was rejected, and is not on disk"
 	}
 	return "a person must look at it: " + p.rename(name, spoolRefused, key, why)
 }
 
-// forget ends what is held of a report in memory, and answers whether that was it.
+// forgetUnspooled removes a report from memory, and reports whether it was there.
 func (p *spool) forget(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -282,17 +282,17 @@ func (p *spool) forget(name string) bool {
 	return held
 }
 
-// rename puts a file aside, and gives its new path. key is "" where it could not be read.
+// quarantineFile renames a file and returns its new path. key is "" when the file cannot be read.
 func (p *spool) rename(name, suffix, key string, why error) string {
 	defer p.release(name)
 	path := filepath.Join(p.dir, name)
 	err := os.Rename(path, path+suffix)
-	p.logger.Error("flightd: a report is put aside; a person must look at it", "key", key,
+	p.logger.Error("flightd: a report is quarantined; a person must look at it", "key", key,
 		"file", path+suffix, "error", errors.Join(why, err))
 	return path + suffix
 }
 
-// Spooled is how many reports wait on disk in the client's spool.
+// SpooledReports returns how many reports are in the client's spool on disk.
 func (c *Client) Spooled() int {
 	return len(c.spool.files())
 }

@@ -29,7 +29,7 @@ func (g *rig) files() []string {
 	return names
 }
 
-// unrecorded performs an effect whose report reaches nobody.
+// unrecorded performs an effect whose report reaches no server.
 func (g *rig) unrecorded() {
 	g.t.Helper()
 	g.unrecordedBy(cutBefore)
@@ -79,7 +79,7 @@ func TestReportsNameTheirKey(t *testing.T) {
 	}
 }
 
-// A report that reaches nobody outlives its process, and the next client that connects brings it.
+// A report that reaches no server outlives its process, and the next client that connects sends it.
 func TestSpool(t *testing.T) {
 	g := newRig(t)
 	g.unrecorded()
@@ -132,7 +132,7 @@ func TestSpoolFromTheFirstFailure(t *testing.T) {
 	require.Empty(t, g.files())
 }
 
-// Whoever is not let in for a while keeps the outcome, and brings it when that is over.
+// While the server rejects the credentials, the outcome is kept. It is sent afterwards.
 func TestReportThatIsNotLetIn(t *testing.T) {
 	g := newRig(t)
 	g.unrecordedBy(shutOut)
@@ -145,7 +145,7 @@ func TestReportThatIsNotLetIn(t *testing.T) {
 	require.Empty(t, g.files())
 }
 
-// An outcome that is not recorded is told of as it is: how the attempt ended, and what has become of its report.
+// The error of an unrecorded outcome says how the attempt ended, and where its report is.
 func TestUnrecordedSaysWhatIsSo(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault  fault
@@ -158,7 +158,7 @@ func TestUnrecordedSaysWhatIsSo(t *testing.T) {
 		"not let in":                   {fault: shutOut, report: client.ReportRequest{FencingToken: "x", Outcome: "unknown"}, says: "ended as unknown, which is not recorded yet; its report waits in "},
 		"refused":                      {report: client.ReportRequest{FencingToken: "x", Outcome: "succeeded"}, says: ".report.refused", aside: true},
 		"no disk has it":               {fault: cutBefore, report: client.ReportRequest{FencingToken: "x", Outcome: "refused"}, opts: []client.Option{client.WithoutSpool(), client.WithSpool("")}, says: "not on disk, and is lost with this process"},
-		"no disk has what was refused": {report: client.ReportRequest{FencingToken: "x", Outcome: "succeeded"}, opts: []client.Option{client.WithoutSpool(), client.WithSpool("")}, says: "its report was refused, and is not on disk", aside: true},
+		"no disk has what was refused": {report: client.ReportRequest{FencingToken: "x", Outcome: "succeeded"}, opts: []client.Option{client.WithoutSpool(), client.WithSpool("")}, says: "its report was rejected, and is not on disk", aside: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t)
@@ -173,7 +173,7 @@ func TestUnrecordedSaysWhatIsSo(t *testing.T) {
 	}
 }
 
-// What cannot be read is put aside and told; what belongs to another deployment, or to a later version, is left for it.
+// Unreadable files are quarantined and logged. Files of another deployment, or of a later version, stay.
 func TestSpoolFilesThatAreNotOurs(t *testing.T) {
 	g := newRig(t)
 	g.unrecorded()
@@ -188,7 +188,7 @@ func TestSpoolFilesThatAreNotOurs(t *testing.T) {
 	g.on(nil)
 	require.NoError(t, g.connect().Close(t.Context()))
 	require.ElementsMatch(t, []string{"torn.report.damaged", "flipped.report.damaged", "later.report"}, g.files())
-	require.Contains(t, g.logged(), "put aside")
+	require.Contains(t, g.logged(), "quarantined")
 	require.Contains(t, g.logged(), "a later version")
 	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
 }
@@ -206,7 +206,7 @@ func TestReportThatIsRefused(t *testing.T) {
 	require.Equal(t, ".refused", filepath.Ext(files[0]))
 }
 
-// What no disk has is brought once more by Close: with the client it is lost.
+// Close sends reports that are in memory only once more.
 func TestCloseBringsWhatIsOnNoDisk(t *testing.T) {
 	g := newRig(t)
 	c := g.connect(client.WithoutSpool(), client.WithSpool(""), client.WithReportWait(50*time.Millisecond))
@@ -223,7 +223,7 @@ func TestCloseBringsWhatIsOnNoDisk(t *testing.T) {
 	require.Equal(t, flight.StateSucceeded, g.flight(key).State)
 }
 
-// A client keeps to one deployment: where another one has taken its place, or answers at another of its addresses, nobody acts.
+// A client never changes its deployment: if another one answers at one of its addresses, no caller acts.
 func TestOneDeployment(t *testing.T) {
 	g, other := newRig(t), newRig(t)
 	other.becomes("another")
@@ -245,7 +245,7 @@ func TestOneDeployment(t *testing.T) {
 	require.Equal(t, "test-deployment", c.Deployment())
 }
 
-// What another deployment says of a report is no word about it: its own may still take it.
+// The rejection of a report by another deployment is ignored: the report's own deployment may still store it.
 func TestReportThatAnotherDeploymentRefuses(t *testing.T) {
 	g := newRig(t)
 	c := g.connect()
@@ -258,7 +258,7 @@ func TestReportThatAnotherDeploymentRefuses(t *testing.T) {
 	require.Equal(t, ".report", filepath.Ext(g.files()[0]))
 }
 
-// Nor is it where the report waited on disk, and the other one came just then.
+// The same holds for a spooled report.
 func TestReportThatAnotherDeploymentRefusesLater(t *testing.T) {
 	g := newRig(t)
 	g.unrecorded()
@@ -285,7 +285,7 @@ func TestReportThatAnotherDeploymentRefusesLater(t *testing.T) {
 	}
 }
 
-// A late report is kept as evidence, and the caller is told what was decided without it.
+// A late report is stored as evidence, and the caller gets the decision that was made without it.
 func TestFencedReport(t *testing.T) {
 	g := newRig(t)
 	c := g.connect()

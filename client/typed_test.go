@@ -150,7 +150,7 @@ func (g *rig) connectVersion(c *client.Client) (*client.Version, error) {
 	return c.Version(ctx)
 }
 
-// TestListsOfAllNamespaces: a client lists what is in its namespace, and all there is only where it is asked to.
+// A client lists the flights of its own namespace, and those of all namespaces on request.
 func TestListsOfAllNamespaces(t *testing.T) {
 	g := newRig(t)
 	for _, key := range []string{"default/charge/1", "billing/charge/1"} {

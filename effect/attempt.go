@@ -12,57 +12,57 @@ import (
 	"github.com/flightd/flightd/internal/clock"
 )
 
-// Attempt is one try at an effect, as its handler sees it.
+// Attempt is one attempt at an effect, as its handler sees it. Its methods may be called concurrently.
 type Attempt struct {
 	spec     Spec
 	marks    atomic.Uint32
-	standing atomic.Int32                 // requests through Transport that may have changed something, for all that is known
-	unsure   atomic.Int32                 // those of them that have ended with unknown outcome
-	blind    atomic.Int32                 // calls of Sending that returned nil: of what they sent nothing is known here
-	sent     atomic.Int32                 // unsafe requests through Transport of which a byte was written
-	first    atomic.Pointer[clock.Moment] // when the first send began that may have changed something; kept where there is a Window
-	moved    sync.Map                     // their answers that were redirects, by *http.Response: following one is no second send
+	standing atomic.Int32                 // unsafe requests through Transport that may have changed something
+	unsure   atomic.Int32                 // the ones that ended with unknown outcome
+	blind    atomic.Int32                 // calls of Sending that returned nil; their requests are not observed here
+	sent     atomic.Int32                 // unsafe requests through Transport with at least one written byte
+	first    atomic.Pointer[clock.Moment] // start of the first send that may have changed something; set only with a Window
+	moved    sync.Map                     // redirect answers, by *http.Response: following one is not a second send
 }
 
-// Spec is what an attempt carries; whoever runs handlers fills it in.
+// Spec describes an attempt. The runner fills it in.
 type Spec struct {
 	Key            flight.Key
 	Number         uint32
 	IdempotencyKey string
 	FencingToken   string
-	Input          flight.Blob            // as first submitted, with its data: send this, not your own
-	Recovery       flight.Recovery        // what happens about an unknown outcome
-	Window         time.Duration          // how long after the first send another one may be started, under resend: the provider knows the key so long; 0: no bound
-	Previous       *flight.Attempt        // the attempt before, nil for a first one
+	Input          flight.Blob            // as first submitted, with its data: the input to send
+	Recovery       flight.Recovery        // applied after an unknown outcome
+	Window         time.Duration          // under resend: how long after the first send another may start, while the provider remembers the key; 0: no bound
+	Previous       *flight.Attempt        // the previous attempt; nil for the first
 	LeaseLost      func() <-chan struct{} // closed when the right to start effects is lost
 	MayStart       func() error           // nil while an effect may still be started
 	Context        context.Context        // the attempt's own
 }
 
 const (
-	markWatched uint32 = 1 << iota // Transport or Sending is in use: silence means that nothing left
-	markSent                       // the effect may have left
-	markOver                       // it was classified: nothing may leave any more
+	markWatched uint32 = 1 << iota // Transport or Sending is in use: each send is recorded
+	markSent                       // the effect may have been sent
+	markOver                       // Classify has run: no more sends
 )
 
-// NewAttempt makes the attempt that spec describes.
+// NewAttempt makes an attempt.
 func NewAttempt(spec Spec) *Attempt { return &Attempt{spec: spec} }
 
-// Key is the flight's key.
+// Key returns the flight's key.
 func (a *Attempt) Key() flight.Key { return a.spec.Key }
 
-// Number is the attempt's number: it rises by one with every attempt of the key.
+// Number returns the attempt's number. It grows by one with every attempt of the key.
 func (a *Attempt) Number() uint32 { return a.spec.Number }
 
-// IdempotencyKey is the key to pass to the provider: the same for every attempt of this intent.
+// IdempotencyKey returns the key to pass to the provider. It is the same for every attempt of the flight.
 func (a *Attempt) IdempotencyKey() string { return a.spec.IdempotencyKey }
 
-// FencingToken is an opaque string that sorts by age. A store of your own that remembers the greatest one it saw, and
-// refuses smaller ones, shuts out every attempt that is over. In a look-up it is that of the attempt in doubt; through a
-// client a look-up has none, because a server gives a token only to whoever may act and report under it.
+// FencingToken returns an opaque string that sorts by age. A store of your own that remembers the greatest token and
+// rejects smaller ones keeps out every earlier attempt. In a look-up it is the token of the attempt in doubt. Through a
+// client it is empty in a look-up: a server gives a token only to a caller that may act and report under it.
 func (a *Attempt) FencingToken() string { return a.spec.FencingToken }
 
-// Traceparent says which trace the call belongs to, for requests that do not go through Transport; "" when it is none's.
+// Traceparent returns the call's W3C traceparent, for requests without Transport; "" when it has none.
 func (a *Attempt) Traceparent() string {
 	if a.spec.Context == nil {
 		return ""
@@ -70,15 +70,14 @@ func (a *Attempt) Traceparent() string {
 	return Traceparent(a.spec.Context)
 }
 
-// Input is the input as it was first submitted; a resend must send exactly this. The bytes are the asker's own: what it
-// does to them is not sent by the attempts that follow.
+// Input returns a copy of the input as first submitted. A resend must send exactly these bytes.
 func (a *Attempt) Input() []byte { return bytes.Clone(a.spec.Input.Data) }
 
-// Previous is the attempt before this one; nil for the first.
+// Previous returns the previous attempt; nil for the first.
 func (a *Attempt) Previous() *flight.Attempt { return a.spec.Previous }
 
-// LeaseLost is closed when the right to start an effect is lost. One that has started is left to finish. It is nil where
-// there is no right that could be lost.
+// LeaseLost returns a channel that is closed when the right to start an effect is lost; an effect that has started may
+// finish. It returns nil for an attempt without a lease.
 func (a *Attempt) LeaseLost() <-chan struct{} {
 	if a.spec.LeaseLost == nil {
 		return nil
@@ -86,16 +85,15 @@ func (a *Attempt) LeaseLost() <-chan struct{} {
 	return a.spec.LeaseLost()
 }
 
-// Watch says that Transport or Sending will note the effect's start: until then every error means not_done.
+// Watch declares that Transport or Sending will record each send. Until the first one, every error means not_done.
 func (a *Attempt) Watch() { a.marks.Or(markWatched) }
 
-// Sending is called right before the effect leaves. It returns an error, and the effect must not be started, when the
-// right to start it is lost. An error that the handler returns before this call means not_done, one after it unknown;
-// so does the error of a second call that is refused after a first one was not. It is refused, too, when the attempt is
-// over: what a handler left running when it returned starts nothing.
+// Sending must be called right before the effect is sent. When it returns an error, the effect must not be sent: the
+// lease is lost, or the attempt is over. A handler's error before the first successful Sending means not_done, one
+// after it unknown; the error of a later Sending means unknown, too.
 //
-// Unless the recovery is resend, it is refused after a request through Transport whose outcome is unknown. Only the handler
-// knows the outcome of what it sends without Transport: it must not send again where that is unknown.
+// Unless the recovery is resend, Sending fails after a request through Transport with unknown outcome. The outcome of
+// requests without Transport is known to the handler alone: after an unknown one it must not send again.
 func (a *Attempt) Sending() error {
 	a.Watch()
 	if err := a.mayStart(); err != nil {
@@ -111,7 +109,7 @@ func (a *Attempt) Sending() error {
 	return nil
 }
 
-// maySendMore refuses another effect where an earlier one may have happened.
+// checkEarlierSends rejects another effect when an earlier one may have happened.
 func (a *Attempt) maySendMore() error {
 	if a.unsure.Load() > 0 && a.spec.Recovery != flight.Resend {
 		return NotDone(&keptBackError{errUnsure})
@@ -119,10 +117,10 @@ func (a *Attempt) maySendMore() error {
 	return nil
 }
 
-// errUnsure keeps back a second effect.
-var errUnsure = errors.New("an earlier request of this attempt is of unknown outcome, and its recovery is not resend: nothing more is sent")
+// errUnknownSend prevents a second effect.
+var errUnsure = errors.New("not sent: an earlier request of this attempt has an unknown outcome, and its recovery is not resend")
 
-// start notes that the effect may have left, unless the attempt is over.
+// markSent records that the effect may have been sent, unless the attempt is over.
 func (a *Attempt) start() error {
 	for {
 		marks := a.marks.Load()
@@ -139,19 +137,19 @@ func (a *Attempt) start() error {
 	}
 }
 
-// errForgotten keeps back a repeat that the provider may not recognise.
-var errForgotten = errors.New("the provider may have forgotten the key of what was sent before: nothing more is sent")
+// errWindowOver prevents a repeat that the provider may not recognise.
+var errForgotten = errors.New("not sent: the provider may have forgotten the idempotency key of the earlier request")
 
-// errOver keeps back what a handler left running.
+// errAttemptOver prevents sends of goroutines that a handler has left behind.
 var errOver = errors.New("the attempt is over: the effect must not be started")
 
-// others reports whether more was sent, or may have been, than the one request that an answer is about.
+// hasOtherSends reports whether more than the one request of an answer was, or may have been, sent.
 func (a *Attempt) others() bool {
 	return a.standing.Load() > 0 || a.blind.Load() > 0 && a.blind.Load()+a.sent.Load() > 1
 }
 
-// Sent reports whether the effect may have left.
+// Sent reports whether the effect may have been sent.
 func (a *Attempt) Sent() bool { return a.marks.Load()&^markOver != markWatched }
 
-// end lets nothing leave from now on that has not left yet, and answers whether anything may have.
+// markOver ends all sends, and reports whether the effect may have been sent before.
 func (a *Attempt) end() (sent bool) { return a.marks.Or(markOver)&^markOver != markWatched }

@@ -1,27 +1,26 @@
-// Package effect holds what a handler and its caller see of flightd, whether the executor runs in the same process or
-// behind HTTP: the call, the attempt that travels with the effect, the result, and the errors that say what a person
-// or a program may do next.
+// Package effect has the types that handlers and their callers use, with an executor in the same process and with one
+// behind HTTP: the call, the attempt, the result, and the errors, whose types say how to go on.
 //
-// It stands just above package flight and pulls in neither etcd nor raft, so that a client stays small.
+// It imports package flight, and neither etcd nor raft, so that clients stay small.
 //
 // # From an error to an outcome
 //
-// A handler's error does not say that nothing happened. Which outcome it means is decided by [Classify] from one
-// question: may the effect have left? Transport and Sending note the moment before it does:
+// A handler's error does not prove that nothing happened. [Classify] decides which outcome it means. Transport and
+// Sending record the moment right before the effect is sent:
 //
-//	the handler returned            nothing noted     Transport or Sending in use,   noted
-//	                                                  but nothing noted
+//	the handler returned            neither is used   Transport or Sending in use,   sent
+//	                                                  not sent
 //	nil                             succeeded         succeeded                      succeeded
 //	Refused(err)                    refused           refused                        refused
 //	NotDone(err)                    not_done          not_done                       not_done
 //	any other error, a panic, or    unknown           not_done                       unknown
 //	the end of its goroutine
 //
-// An *Unsettled of another flight, which the handler ran, counts as "any other error", although NotDone may be inside it: a
-// handler that has sent nothing else wraps it in NotDone. The NotDone that FromHTTP makes of one answer counts so, too, where
-// another request through Transport has changed something, or may have, or is still on its way.
+// An *Unsettled of another flight that the handler ran counts as any other error, even if it wraps NotDone: a handler
+// that has sent nothing else wraps it in NotDone again. The NotDone of FromHTTP is about one answer. It counts as any
+// other error when another request through Transport has, or may have, changed something, or is still running.
 //
-// From then on Transport and Sending refuse: what a handler left running when it returned starts nothing. Before that they
-// refuse another effect after a request through Transport whose outcome is unknown, unless the recovery is resend: the first one
-// may have happened. The attempt's outcome stays unknown then.
+// After Classify, Transport and Sending return errors: goroutines that a handler has left behind start nothing. Before
+// it they reject a second effect after a request through Transport with unknown outcome, unless the recovery is resend:
+// the first effect may have happened. The attempt's outcome stays unknown.
 package effect

@@ -8,35 +8,35 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Call is what a caller wants to happen once.
+// Call is a request to make an effect happen once.
 type Call struct {
 	Key        flight.Key
 	Submission flight.Submission
-	// LookUp asks the provider what happened. It is needed under recovery verify, and wherever Policy.Lookup is set.
+	// LookUp asks the provider whether the effect happened. Recovery verify needs it, and so does a policy with Lookup.
 	LookUp LookUp
-	// Wait bounds how long to wait for a flight of somebody else; 0 waits as long as the caller's context lives.
+	// Wait bounds the wait for another caller's attempt; 0 waits until the caller's context ends.
 	Wait time.Duration
 }
 
-// Handler performs the effect. Its context is the attempt's and not the caller's: it ends by the attempt's time-out,
-// by a cancel, by Close, and by loss of the lease only under recovery verify. It must end soon after its context. A Do of its
-// own key, which would wait for itself, is refused with *flight.InvalidError.
-// What the error means is told by Classify.
+// Handler performs the effect. Its context is the attempt's, not the caller's. It ends with the attempt's timeout, a
+// cancellation (cause ErrCancelRequested), Close (cause ErrClosed), and, under recovery verify only, with the loss of
+// the lease (cause ErrLeaseLost). The handler must return soon after. A Do of its own key would wait for itself, and is
+// rejected with *flight.InvalidError. Classify says which outcome the returned error means.
 type Handler func(ctx context.Context, at *Attempt) (Answer, error)
 
-// LookUp asks the provider whether an effect happened: it returns flight.Happened with the provider's answer,
-// flight.DidNotHappen, or flight.NoVerb when it could not find out. An error counts as NoVerb. The attempt that it gets is the
-// one in doubt, by its number and idempotency key; its FencingToken is empty through a client.
+// LookUp asks the provider whether an effect happened. It returns flight.FindingHappened with the provider's answer,
+// flight.FindingNotHappened, or flight.FindingNone when it could not find out; an error counts as FindingNone. The
+// attempt has the number and the idempotency key of the attempt in doubt. Through a client, its FencingToken is empty.
 type LookUp func(ctx context.Context, at *Attempt) (flight.Verb, Answer, error)
 
-// Answer is what an effect left behind: the external object's id and the body that every duplicate will get.
+// Answer is the result of an effect: the id of the object at the provider, and the body that every duplicate call gets.
 type Answer struct {
-	ExternalID  string // at most flight.MaxText bytes of it are kept: longer ones belong in the body
+	ExternalID  string // at most flight.MaxText bytes are stored: put longer ones into the body
 	ContentType string
 	Body        []byte
 }
 
-// JSON is the answer with v as its body.
+// JSON returns an answer with v as its JSON body.
 func JSON(externalID string, v any) (Answer, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -45,19 +45,19 @@ func JSON(externalID string, v any) (Answer, error) {
 	return Answer{ExternalID: externalID, ContentType: "application/json", Body: body}, nil
 }
 
-// Source says how a caller came by its result.
+// Source is how a caller got its result.
 type Source uint8
 
 // The sources.
 const (
-	Executed Source = iota // this call ran the effect
-	Joined                 // it waited for one that was running already
-	Replayed               // it was stored
+	Executed Source = iota // the call ran the effect
+	Joined                 // the call joined a running one of the same process
+	Replayed               // the receipt was stored already
 )
 
 var sourceNames = [...]string{"executed", "joined", "replayed"}
 
-// String gives the word of the API.
+// String returns the source as the API writes it.
 func (s Source) String() string {
 	if int(s) < len(sourceNames) {
 		return sourceNames[s]
@@ -65,7 +65,7 @@ func (s Source) String() string {
 	return "invalid"
 }
 
-// Result is how a flight ended, with a receipt: Outcome is Succeeded or Refused.
+// Result is the receipt of a flight that has ended: Outcome is OutcomeSucceeded or OutcomeRefused.
 type Result struct {
 	Key       flight.Key
 	FlightID  flight.ID
@@ -73,15 +73,15 @@ type Result struct {
 	Source    Source
 	Attempt   uint32 // the attempt that the receipt names
 	Answer    Answer
-	Digest    flight.Digest // over the whole body, also when it was shortened
-	Size      int           // full length of the body in bytes
+	Digest    flight.Digest // of the whole body, even if it is truncated
+	Size      int           // of the whole body, in bytes
 	Truncated bool          // Answer.Body is only its beginning
 	At        time.Time     // when the receipt was stored
 }
 
-// Doer makes effects happen once. The executor and the HTTP client both are one.
+// Doer makes effects happen once. The executor and the HTTP client implement it.
 type Doer interface {
-	// Do runs h once for the call's key, or gives the receipt of whoever did. A receipt of a refusal comes with an
-	// error: *Declined. Other errors are those of this package and of ctx; what each allows stands with its type.
+	// Do runs h once for the call's key, or returns the stored receipt. The receipt of a refused effect comes with the
+	// error *Declined. Other errors are those of this package, whose types say how to go on, and those of ctx.
 	Do(ctx context.Context, call Call, h Handler) (Result, error)
 }

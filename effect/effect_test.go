@@ -47,7 +47,7 @@ func TestClassify(t *testing.T) {
 		{fmt.Errorf("more: %w", Refused(errBoom)), [3]flight.Outcome{flight.Refused, flight.Refused, flight.Refused}},
 		{NotDone(errBoom), [3]flight.Outcome{flight.NotDone, flight.NotDone, flight.NotDone}},
 		{errBoom, [3]flight.Outcome{flight.Unknown, flight.NotDone, flight.Unknown}},
-		// What another flight, inside the effect of this one, says of itself is no word about this one.
+		// The NotDone of another flight inside this effect says nothing about this one.
 		{inner(NotDone(errBoom)), [3]flight.Outcome{flight.Unknown, flight.NotDone, flight.Unknown}},
 		{fmt.Errorf("more: %w", inner(NotDone(errBoom))), [3]flight.Outcome{flight.Unknown, flight.NotDone, flight.Unknown}},
 		{NotDone(inner(NotDone(errBoom))), [3]flight.Outcome{flight.NotDone, flight.NotDone, flight.NotDone}},
@@ -68,8 +68,8 @@ func inner(err error) error {
 	return &Unsettled{Key: flight.MustKey("default/charge/inner"), Outcome: flight.NotDone, Err: err}
 }
 
-// An attempt that nobody's lease stands behind, as in a test of a handler alone, loses none.
-// A conflict names the fields that differ where they are known; of a tombstone, or of a ready fingerprint, they are not.
+// An attempt that nobody's lease stands behind, as in a test of a handler alone, loses none. A conflict names the
+// fields that differ where they are known; of a tombstone, or of a ready fingerprint, they are not.
 func TestConflictNamesWhatItKnows(t *testing.T) {
 	e := &Conflict{Key: flight.MustKey("default/charge/1"), Fields: []string{"/amount", "/currency"}}
 	require.Contains(t, e.Error(), "(fields that differ: [/amount /currency])")
@@ -90,7 +90,7 @@ func TestSendingWithoutALease(t *testing.T) {
 	require.Equal(t, flight.NotDone, Classify(err, at))
 }
 
-// An attempt that was classified starts nothing more, whoever still holds it.
+// After Classify, an attempt starts nothing more.
 func TestNothingLeavesAfterItWasClassified(t *testing.T) {
 	url, _, acted := provider(t, false)
 	at := attempt(nil)
@@ -137,7 +137,7 @@ func provider(t *testing.T, tls bool) (url string, client *http.Client, acted *a
 	return server.URL, server.Client(), acted
 }
 
-// HAZARDS.md 0.11: a provider that acts and closes a reused connection sees one effect, for every method, with and
+// H44 (docs/hazards.md): a provider that acts and closes a reused connection sees one effect, for every method, with and
 // without a body. The first part shows that the hazard is real: Go's own client acts twice.
 func TestHazard_0_11_OneEffectPerAttempt(t *testing.T) {
 	t.Run("the hazard", func(t *testing.T) {
@@ -208,8 +208,8 @@ func (s stubborn) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// A program may put what it likes in the place of http.DefaultTransport, such as one that sends again or a test's double.
-// Nothing goes out then, neither through it nor past it, and that is known.
+// A program may put what it likes in the place of http.DefaultTransport, such as one that sends again or a test's
+// double. Nothing goes out then, neither through it nor past it, and that is known.
 func TestTransportWithAForeignDefault(t *testing.T) {
 	original := http.DefaultTransport
 	for name, replaced := range map[string]http.RoundTripper{
@@ -222,7 +222,7 @@ func TestTransportWithAForeignDefault(t *testing.T) {
 			transport := at.Transport(nil)
 			http.DefaultTransport = original
 			_, err := (&http.Client{Transport: transport}).Post(url, "text/plain", strings.NewReader("x"))
-			require.ErrorContains(t, err, "give at.Transport an *http.Transport of your own")
+			require.ErrorContains(t, err, "pass an *http.Transport to at.Transport")
 			require.Zero(t, acted.Load())
 			require.Equal(t, flight.NotDone, Classify(err, at))
 		})
@@ -263,7 +263,7 @@ func TestTransportWithoutALease(t *testing.T) {
 	}
 }
 
-// Nobody there: nothing left.
+// A refused connection: nothing was sent.
 func TestTransportConnectionRefused(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -364,7 +364,7 @@ func TestKeptBackAfterASend(t *testing.T) {
 	}
 }
 
-// What one request was answered says nothing of another one, which may have changed something.
+// The answer to one request says nothing about another one, which may have changed something.
 func TestNotDoneOfOneRequestOfSeveral(t *testing.T) {
 	held, come := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(held) })

@@ -8,7 +8,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// refusedError and notDoneError carry the class that a handler gives its error.
+// refusedError and notDoneError mark a handler's error with its outcome.
 type (
 	refusedError struct {
 		err      error
@@ -16,14 +16,15 @@ type (
 	}
 	notDoneError struct {
 		err      error
-		answered bool // it is what one request was answered, and says nothing of others
+		answered bool // from the answer to one request; it says nothing about other requests
 	}
 )
 
-// Refused marks an error as the provider's no: the effect did not happen and never will. It ends the flight.
+// Refused marks an error as a final rejection by the provider: the effect did not happen and never will. It ends the
+// flight.
 func Refused(err error) error { return &refusedError{err: err} }
 
-// NotDone marks an error as harmless: the effect surely did not happen this time.
+// NotDone marks an error after which the effect certainly did not happen this time.
 func NotDone(err error) error { return &notDoneError{err: err} }
 
 func (e *refusedError) Error() string { return textOf(e.err, "refused") }
@@ -31,7 +32,7 @@ func (e *refusedError) Unwrap() error { return e.err }
 func (e *notDoneError) Error() string { return textOf(e.err, "not done") }
 func (e *notDoneError) Unwrap() error { return e.err }
 
-// textOf is what an error says; class is what is known of one that is nil.
+// textOf returns the text of err; class when err is nil.
 func textOf(err error, class string) string {
 	if err == nil {
 		return class
@@ -39,14 +40,14 @@ func textOf(err error, class string) string {
 	return err.Error()
 }
 
-// keptBackError says that this package kept a handler from sending. It says nothing of earlier sends.
+// notSentError means that this package rejected a send. It says nothing about earlier sends.
 type keptBackError struct{ err error }
 
 func (e *keptBackError) Error() string { return e.err.Error() }
 func (e *keptBackError) Unwrap() error { return e.err }
 
-// Classify says which outcome a handler's error means; the table stands in the package comment. It ends the attempt:
-// what has not left by then is kept back, or the outcome would not be true for long.
+// Classify returns the outcome that a handler's error means; the package comment has the table. It ends the attempt:
+// later sends fail, because they would make the outcome wrong.
 func Classify(err error, at *Attempt) flight.Outcome {
 	var refused *refusedError
 	var notDone *notDoneError
@@ -71,16 +72,16 @@ func Classify(err error, at *Attempt) flight.Outcome {
 	return flight.Unknown
 }
 
-// ofAnother reports whether the NotDone is that of another flight, which this one's handler ran: it says nothing of what this
-// handler has sent.
+// isOfAnotherFlight reports whether the NotDone is that of another flight which this handler ran. It says nothing about
+// the sends of this handler.
 func ofAnother(err error, word *notDoneError) bool {
 	var inner *Unsettled
 	var its *notDoneError
 	return errors.As(err, &inner) && errors.As(inner.Err, &its) && its == word
 }
 
-// Declined says that the flight is over and the provider's answer was no; Result has the receipt. A repeat gets the
-// same; another try is a new intent with an id of its own.
+// Declined means that the flight has ended with a rejection by the provider. Result has the receipt. A repeat returns
+// the same error; to try again, use a new id.
 type Declined struct {
 	Result Result
 }
@@ -89,24 +90,24 @@ func (e *Declined) Error() string {
 	return fmt.Sprintf("%s was refused by the provider: %s", e.Result.Key, e.Result.Answer.Body)
 }
 
-// Failed says that the flight ended without a receipt: its retries are spent, or it was cancelled. A person may let it
-// run again with `flightd flights retry`.
+// Failed means that the flight ended without a receipt: its retries are exhausted, or it was cancelled. `flightd
+// flights retry` makes it ready again.
 type Failed struct {
 	Key      flight.Key
 	State    flight.State // failed or cancelled
 	Cause    string
-	Redacted bool // its input was erased: nobody may let it run again
+	Redacted bool // its input was erased: it cannot be retried
 }
 
 func (e *Failed) Error() string { return fmt.Sprintf("%s is %s: %s", e.Key, e.State, e.Cause) }
 
-// InDoubt says that the effect may have happened, and that nobody may act before a person has said so.
+// InDoubt means that the effect may have happened. No attempt starts until a person resolves the flight.
 type InDoubt struct {
 	Key     flight.Key
 	Version flight.Version
 	Cause   string
-	// Proposed says that an open was proposed for this answer. Where it was not, the answer is from a node's own view, and
-	// a copy of the request may still open an attempt.
+	// Proposed means that an open was proposed for this answer. Otherwise the answer is from a node's own view, and a copy
+	// of the request may still open an attempt.
 	Proposed bool
 }
 
@@ -116,10 +117,10 @@ func (e *InDoubt) Error() string {
 		e.Key, e.Cause, e.Key)
 }
 
-// Conflict says that the key belongs to another input. Nothing was run; a repeat fails alike.
+// Conflict means that the key was first used with another input. Nothing was run. A repeat returns the same error.
 type Conflict struct {
 	Key    flight.Key
-	Fields []string // JSON pointers of what differs, where both inputs are JSON
+	Fields []string // JSON pointers to the differences, if both inputs are JSON
 }
 
 func (e *Conflict) Error() string {
@@ -130,24 +131,24 @@ func (e *Conflict) Error() string {
 	return fmt.Sprintf("%s was first used with another input%s; if the fields that differ are generated, leave them out of the fingerprint; if the intent differs, use another id", e.Key, which)
 }
 
-// Busy says that somebody else is at it, and that the wait was over before they were. Asking again is safe.
+// Busy means that another caller's attempt did not end within the wait. Calling again is safe.
 type Busy struct {
 	Key        flight.Key
 	State      flight.State
 	RetryAfter time.Duration
-	Proposed   bool // as of InDoubt
+	Proposed   bool // as in InDoubt
 }
 
 func (e *Busy) Error() string { return fmt.Sprintf("%s is %s elsewhere; ask again", e.Key, e.State) }
 
-// Unapproved says that no effect may start before a person has approved it.
+// Unapproved means that the effect may not start before a person has approved it.
 type Unapproved struct {
 	Key flight.Key
 }
 
 func (e *Unapproved) Error() string { return fmt.Sprintf("%s waits for an approval", e.Key) }
 
-// Expired says that the flight is over and its receipt's retention, too: the effect is not run again.
+// Expired means that the flight has ended, and its receipt is deleted after its retention. The effect is not run again.
 type Expired struct {
 	Key     flight.Key
 	Outcome flight.State
@@ -158,8 +159,8 @@ func (e *Expired) Error() string {
 	return fmt.Sprintf("%s ended as %s; its receipt is no longer kept", e.Key, e.Outcome)
 }
 
-// OpenExpired says that an open came after its not_after, or names one too far ahead: it has opened nothing. Take a new
-// nonce, and a not_after that counts from LedgerTime.
+// OpenExpired means that an open arrived after its not_after, or that its not_after is too far in the future. It has
+// opened nothing. Use a new nonce, and a not_after counted from LedgerTime.
 type OpenExpired struct {
 	Key        flight.Key
 	LedgerTime flight.Time
@@ -169,8 +170,8 @@ func (e *OpenExpired) Error() string {
 	return fmt.Sprintf("%s: the open has expired; the ledger's time is %s", e.Key, e.LedgerTime.At().Format(time.RFC3339))
 }
 
-// TooMany says that a bound on opens without a report, or on nonces, is reached. Nothing was opened; what was opened before
-// must be reported or abandoned first.
+// TooMany means that a limit on unreported attempts, or on nonces, is reached. Nothing was opened. Report or abandon
+// earlier attempts first.
 type TooMany struct {
 	Key        flight.Key
 	What       string
@@ -179,7 +180,7 @@ type TooMany struct {
 
 func (e *TooMany) Error() string { return fmt.Sprintf("%s: %s", e.Key, e.What) }
 
-// SessionInUse says that a session is not closed, because attempts under it were neither reported nor abandoned.
+// SessionInUse means that a session was not closed, because attempts under it are neither reported nor abandoned.
 type SessionInUse struct {
 	Session flight.SessionID
 	Open    int
@@ -189,32 +190,32 @@ func (e *SessionInUse) Error() string {
 	return fmt.Sprintf("session %s has %d open attempts: report or abandon them first", e.Session, e.Open)
 }
 
-// Fenced says that the caller's right is over: a newer attempt was opened, or its session is gone. What it reported is
-// kept as evidence.
+// Fenced means that the attempt may no longer report: a newer attempt was opened, or its session has ended. The report
+// is stored as evidence.
 type Fenced struct {
 	Key flight.Key
 }
 
 func (e *Fenced) Error() string {
-	return fmt.Sprintf("%s: this attempt is over, a newer one or a decision has taken its place; the report is kept as evidence", e.Key)
+	return fmt.Sprintf("%s: this attempt is over: a newer one was opened, or a person has decided; the report is stored as evidence", e.Key)
 }
 
-// Unavailable says that flightd cannot decide now: no leader, no etcd, draining. No effect was started; asking again
-// is safe.
+// Unavailable means that flightd cannot decide now: it has no leader or no etcd, is draining, or cannot be reached. No
+// effect was started. Calling again is safe.
 type Unavailable struct {
-	Code  string // no_leader, lease_unavailable, draining
+	Code  string // such as no_leader, lease_unavailable, draining, unreachable
 	Cause error
 }
 
 func (e *Unavailable) Error() string { return e.Code + ": " + e.Cause.Error() }
 func (e *Unavailable) Unwrap() error { return e.Cause }
 
-// Unrecorded says that the attempt has ended as Result.Outcome says, and that the ledger does not have that yet. Result has
-// what the handler returned.
+// Unrecorded means that the attempt has ended with Result.Outcome, and that the ledger has not stored its report yet.
+// Result has the handler's answer.
 type Unrecorded struct {
 	Result Result
 	Cause  error
-	Where  string // what has become of the report, for people
+	Where  string // where the report is, for people
 }
 
 func (e *Unrecorded) Error() string {
@@ -226,10 +227,10 @@ func (e *Unrecorded) Error() string {
 }
 func (e *Unrecorded) Unwrap() error { return e.Cause }
 
-// LeaseLost says that the caller's session is gone: no effect may be started under it. What was started may finish and
-// is to be reported.
+// LeaseLost means that the caller's session has ended: no effect may be started under it. An effect that has started
+// may finish, and must be reported.
 type LeaseLost struct {
-	Key flight.Key // zero where it is about the session as such
+	Key flight.Key // zero when the error is about the session itself
 }
 
 func (e *LeaseLost) Error() string {
@@ -239,26 +240,29 @@ func (e *LeaseLost) Error() string {
 	return fmt.Sprintf("%s: the session is lost", e.Key)
 }
 
-// Unsettled says that the attempt ended without ending the flight: the effect surely did not happen this time, or a
-// resend is allowed. Calling Do again opens the next attempt; no policy of the call's does it by itself.
+// Unsettled means that the attempt has ended and the flight has not: the effect certainly did not happen this time, or
+// a resend is allowed. Call Do again to open the next attempt; no policy of a call does that by itself.
 type Unsettled struct {
 	Key     flight.Key
-	Outcome flight.Outcome // NotDone, or Unknown under recovery resend
-	Err     error          // what the handler returned
+	Outcome flight.Outcome // OutcomeNotDone, or OutcomeUnknown under recovery resend
+	Err     error          // the handler's error
 }
 
 func (e *Unsettled) Error() string { return fmt.Sprintf("%s: %s: %v", e.Key, e.Outcome, e.Err) }
 func (e *Unsettled) Unwrap() error { return e.Err }
 
-// Missing says that there is no such flight: its key was never used, or was freed.
+// Missing means that there is no such flight: its key was never used, or was freed.
 type Missing struct {
 	ID flight.ID
 }
 
 func (e *Missing) Error() string { return "there is no flight " + e.ID.String() }
 
-// ErrLeaseLost is the cause with which an effect may not be started any more.
+// ErrLeaseLost is returned when an effect may no longer start. It is also the cause of the contexts that end for it.
 var ErrLeaseLost = errors.New("the lease is lost: the effect must not be started")
+
+// ErrCancelRequested is the cause of a handler's context after a request to cancel its flight.
+var ErrCancelRequested = errors.New("cancellation was requested")
 
 // ErrClosed is returned by a Doer that was closed.
 var ErrClosed = errors.New("closed")

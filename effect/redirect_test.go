@@ -12,7 +12,8 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// A provider that acted may answer a POST with 301, 302 or 303, and the page behind it says nothing of the effect.
+// A provider that has acted may answer a POST with 301, 302 or 303. The page it redirects to says nothing about the
+// effect.
 func TestRedirectOfAnUnsafeRequest(t *testing.T) {
 	mux := http.NewServeMux()
 	for _, status := range []string{"301", "302", "303", "307", "308"} {
@@ -69,7 +70,7 @@ func TestRedirectOfAnUnsafeRequest(t *testing.T) {
 	require.Equal(t, flight.NotDone, Classify(NotDone(err), at), "a handler that knows its provider may still say so")
 }
 
-// After a request of unknown outcome another one might act a second time, so it is kept back.
+// After a request with unknown outcome, another one might act a second time. It is rejected.
 func TestSecondSendAfterAnUnknownOutcome(t *testing.T) {
 	var acted atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

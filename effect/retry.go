@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// pauseError carries the pause that a provider asked for.
+// pauseError has the pause that a provider requested.
 type pauseError struct {
 	err   error
 	pause time.Duration
@@ -14,12 +14,11 @@ type pauseError struct {
 func (e *pauseError) Error() string { return e.err.Error() }
 func (e *pauseError) Unwrap() error { return e.err }
 
-// RetryAfter marks an error with the pause that the provider asked for, as by its header Retry-After: the next attempt
-// comes no sooner. It does not change what outcome the error means. A pause of 0 or less asks for nothing.
+// RetryAfter marks an error with the pause that the provider requested, for example in its header Retry-After: the next
+// attempt does not start earlier. The error's outcome does not change. A pause of 0 or less is ignored.
 //
-// It is for an executor in the same process, whose policies may retry. Through a client it delays nothing: retries are the
-// caller's own there, and a report has no place for the pause. The caller finds it with AskedPause in the *Unsettled that it
-// gets.
+// The pause applies to an executor in the same process, whose policies may retry. Through a client it delays nothing:
+// there the caller retries, and reads the pause from its *Unsettled with RequestedPause.
 func RetryAfter(err error, pause time.Duration) error {
 	if err == nil || pause <= 0 {
 		return err
@@ -27,7 +26,7 @@ func RetryAfter(err error, pause time.Duration) error {
 	return &pauseError{err: err, pause: pause}
 }
 
-// AskedPause is the pause that RetryAfter put into err; 0 when nobody asked for one.
+// RequestedPause returns the pause that RetryAfter put into err; 0 when there is none.
 func AskedPause(err error) time.Duration {
 	var asked *pauseError
 	if errors.As(err, &asked) {

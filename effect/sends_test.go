@@ -19,7 +19,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// An answer is about one request. It says nothing of others that the handler sent before.
+// An answer is about one request. It says nothing about earlier requests of the handler.
 func TestAnAnswerIsAboutItsOwnRequest(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -85,7 +85,8 @@ func TestRepeatAfterTheWindow(t *testing.T) {
 	})
 }
 
-// A proxy that tunnels may take its time to connect. What was to go through the tunnel is kept back when its attempt has ended.
+// A proxy that tunnels may take its time to connect. What was to go through the tunnel is kept back when its attempt
+// has ended.
 func TestTunnelThatOpensTooLate(t *testing.T) {
 	var acted atomic.Int32
 	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { acted.Add(1) }))

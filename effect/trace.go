@@ -2,7 +2,7 @@ package effect
 
 import "context"
 
-// HeaderTraceparent is the header of W3C Trace Context that says which trace a request belongs to.
+// HeaderTraceparent is the header of W3C Trace Context that names the trace of a request.
 const HeaderTraceparent = "Traceparent"
 
 // The parts of a traceparent: version, trace id, parent id, flags, with a dash between them.
@@ -12,15 +12,14 @@ const (
 	traceIDTo      = traceIDFrom + 32
 	parentIDFrom   = traceIDTo + 1
 	parentIDTo     = parentIDFrom + 16
-	// longestTraceparent bounds what a later version may have behind that.
+	// maxTraceparent bounds the length in later versions, which may append fields.
 	longestTraceparent = 256
 )
 
 type traceKey struct{}
 
-// WithTraceparent gives a context whose calls belong to that trace: the header goes out with every request for them,
-// as it came, because nothing here records spans of its own. One that is not well-formed is ignored, as the standard
-// wants it; then ctx itself is returned.
+// WithTraceparent returns a context with a traceparent. Every request of its calls carries the header unchanged,
+// because flightd records no spans of its own. A malformed header is ignored, as the standard requires.
 func WithTraceparent(ctx context.Context, header string) context.Context {
 	if TraceID(header) == "" {
 		return ctx
@@ -28,13 +27,13 @@ func WithTraceparent(ctx context.Context, header string) context.Context {
 	return context.WithValue(ctx, traceKey{}, header)
 }
 
-// Traceparent is the header that WithTraceparent took; "" when there is none.
+// Traceparent returns the header set by WithTraceparent; "" when there is none.
 func Traceparent(ctx context.Context) string {
 	header, _ := ctx.Value(traceKey{}).(string)
 	return header
 }
 
-// TraceID is the trace id in a traceparent, 32 hexadecimal digits; "" for a header that is not well-formed.
+// TraceID returns the trace id in a traceparent, 32 hexadecimal digits; "" for a malformed header.
 func TraceID(header string) string {
 	if len(header) < traceparentLen || len(header) > longestTraceparent {
 		return ""
@@ -70,7 +69,7 @@ func isZeros(s string) bool {
 	return true
 }
 
-// isPlain reports whether s may stand in a header.
+// isHeaderText reports whether s is printable ASCII without spaces.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {

@@ -17,27 +17,26 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// The headers that travel with every effect.
+// Headers of every request through Transport.
 const (
 	HeaderIdempotencyKey = "Idempotency-Key"
 	HeaderFencingToken   = "Flightd-Fencing-Token"
 )
 
-// Transport is an http.RoundTripper for the effect's own request. It adds the idempotency key, the fencing token and the
-// traceparent of the call, notes the first byte that is written, and refuses to write it when the lease is lost by then,
-// however long the dialing took. Through a proxy that tunnels, the first byte is that of the request for the tunnel.
+// Transport returns an http.RoundTripper for the effect's request. It adds the idempotency key, the fencing token and
+// the traceparent of the call. It records the first written byte, and rejects that write if the lease has been lost,
+// however long the dialing took. Through a tunneling proxy, the first byte is that of the request for the tunnel.
 //
-// It sends one request at most: Go's own client repeats a request that carries an Idempotency-Key when a reused
-// connection dies, and so acts twice in one attempt. So each effect goes out with a body that cannot be rewound, on a
-// connection of its own, over HTTP/1.1.
+// Each request is sent at most once. Go's http.Transport repeats a request with an Idempotency-Key when a reused
+// connection fails, and would so act twice in one attempt. So each request has a body that cannot be rewound, and its
+// own connection, over HTTP/1.1.
 //
-// After a request of unknown outcome it refuses further ones, unless the recovery is resend or they are safe (GET, HEAD,
-// OPTIONS, TRACE). To follow a redirect that repeats the request (307, 308) is no further one.
+// After a request with unknown outcome, further requests fail, unless the recovery is resend or their method is safe
+// (GET, HEAD, OPTIONS, TRACE). Following a redirect that repeats the request (307, 308) is allowed.
 //
-// A nil base means http.DefaultTransport. Where a program has put something else in its place than an *http.Transport,
-// nothing is sent: nobody knows how often that would send, and to pass it by would reach past a test's double to the real
-// provider. What is to see the request, as for traces, goes around the outside:
-// otelhttp.NewTransport(at.Transport(&http.Transport{})).
+// A nil base means http.DefaultTransport. If a program has replaced that by another type than *http.Transport, every
+// request fails: the replacement could send a request twice, and bypassing it could reach the real provider from a
+// test. To observe requests, wrap the returned RoundTripper: otelhttp.NewTransport(at.Transport(&http.Transport{})).
 func (a *Attempt) Transport(base *http.Transport) http.RoundTripper {
 	a.Watch()
 	if base == nil {
@@ -58,12 +57,12 @@ func (a *Attempt) Transport(base *http.Transport) http.RoundTripper {
 	return &transport{at: a, base: own}
 }
 
-// foreign stands for an http.DefaultTransport that is not net/http's own.
+// unknownTransport replaces an http.DefaultTransport that is not an *http.Transport.
 type foreign struct{ http.RoundTripper }
 
 func (f foreign) RoundTrip(req *http.Request) (*http.Response, error) {
 	closeBody(req)
-	return nil, fmt.Errorf("effect: http.DefaultTransport is a %T here, of which nobody knows how often it sends: give at.Transport an *http.Transport of your own", f.RoundTripper)
+	return nil, fmt.Errorf("effect: http.DefaultTransport is a %T, which may send a request twice: pass an *http.Transport to at.Transport", f.RoundTripper)
 }
 
 type transport struct {
@@ -71,7 +70,7 @@ type transport struct {
 	base *http.Transport
 }
 
-// emptyBody is a body that says nothing and, unlike no body at all, keeps the client from sending the request twice.
+// emptyBody is an empty body that cannot be rewound. Without a body, http.Transport could send the request twice.
 type emptyBody struct{ io.Reader }
 
 func (emptyBody) Close() error { return nil }
@@ -118,24 +117,24 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.TLS = used.state()
 	}
 	if why := used.kept.Load(); err != nil && why != nil {
-		err = *why // the client may only have seen that its connection was closed after that
+		err = *why // err may only say that the connection was closed afterwards
 	}
 	return resp, err
 }
 
 func guardOf(got httptrace.GotConnInfo) *guardedConn {
 	conn := got.Conn
-	if secured, ok := conn.(*tls.Conn); ok { // through a tunnel
+	if secured, ok := conn.(*tls.Conn); ok { // in a tunnel
 		conn = secured.NetConn()
 	}
 	guarded, _ := conn.(*guardedConn)
 	if guarded != nil {
-		guarded.started.Store(false) // what a proxy was told is not the effect, and took its time
+		guarded.started.Store(false) // the request for the tunnel was not the effect: check again
 	}
 	return guarded
 }
 
-// safe reports whether requests of this method change nothing.
+// isSafe reports whether requests of this method change nothing.
 func safe(method string) bool {
 	switch method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
@@ -144,11 +143,11 @@ func safe(method string) bool {
 	return false
 }
 
-// note notes what became of a request that is not safe. follows says that it follows a redirect of a request that is counted in
-// unsure already.
+// noteOutcome counts the outcome of an unsafe request. follows means that the request follows a redirect, whose first
+// request is counted in unknownSends already.
 func (t *transport) note(started, follows bool, resp *http.Response) {
 	at := t.at
-	if !started { // a request that was redirected to it stays of unknown outcome
+	if !started { // the outcome of the redirected request stays unknown
 		at.standing.Add(-1)
 		return
 	}
@@ -175,7 +174,7 @@ func (t *transport) note(started, follows bool, resp *http.Response) {
 	resp.Body = &answerBody{resp.Body, at}
 }
 
-// answerBody notes that an answer could not be read whole: its outcome is unknown.
+// answerBody counts an answer whose body cannot be read completely as an unknown outcome.
 type answerBody struct {
 	io.ReadCloser
 	at *Attempt
@@ -191,8 +190,8 @@ func (b *answerBody) Read(p []byte) (int, error) {
 
 func isRedirect(status int) bool { return status >= 300 && status < 400 }
 
-// outcomeOf says what an answer means. The answer after a redirect of an unsafe request was followed is about another page,
-// unless the request was repeated there and succeeded. A request that is not known counts as unsafe.
+// outcomeOf returns the outcome of an answer. After a followed redirect of an unsafe request it is unknown, unless the
+// request was repeated there and succeeded. A response without its request counts as one to an unsafe request.
 func outcomeOf(resp *http.Response) flight.Outcome {
 	req := resp.Request
 	if req == nil {
@@ -207,7 +206,7 @@ func outcomeOf(resp *http.Response) flight.Outcome {
 	return outcome
 }
 
-// traceparent is what a request for the effect does not say itself about its trace.
+// traceparent returns the header to add; "" when the request has one already.
 func (t *transport) traceparent(req *http.Request) string {
 	if req.Header.Get(HeaderTraceparent) != "" {
 		return ""
@@ -239,7 +238,7 @@ func closeBody(req *http.Request) {
 
 type dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-// dialer is how base makes connections.
+// dialOf returns the function with which base dials.
 func dialer(base *http.Transport) dial {
 	//lint:ignore SA1019 a base may still say it so, and net/http goes by it
 	old := base.Dial
@@ -252,7 +251,7 @@ func dialer(base *http.Transport) dial {
 	return new(net.Dialer).DialContext
 }
 
-// tlsDialer is how base makes connections for https, the handshake included.
+// dialTLSOf returns the function with which base dials for https, including the handshake.
 func tlsDialer(base *http.Transport) dial {
 	//lint:ignore SA1019 a base may still say it so, and net/http goes by it
 	old := base.DialTLS
@@ -293,7 +292,7 @@ func tlsDialer(base *http.Transport) dial {
 	}
 }
 
-// guarded makes connections whose first byte needs the right to start.
+// guardDial returns a dial function whose connections check the lease before their first byte.
 func (a *Attempt) guarded(d dial) dial {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := d(ctx, network, address)
@@ -304,15 +303,16 @@ func (a *Attempt) guarded(d dial) dial {
 	}
 }
 
-// guardedConn asks for the right to start before its first byte, and notes that it was written.
+// guardedConn checks the lease before the first byte, and records that it was written.
 type guardedConn struct {
 	net.Conn
 	at      *Attempt
 	started atomic.Bool
-	kept    atomic.Pointer[error] // why nothing may be written
+	kept    atomic.Pointer[error] // why the first write was rejected
 }
 
-// Write implements net.Conn. It is the last moment at which the lease can keep the effect from starting.
+// Write implements net.Conn. Its first call is the point of no return: if the process dies after it, the outcome is
+// unknown.
 func (c *guardedConn) Write(b []byte) (int, error) {
 	if !c.started.Load() {
 		err := c.at.mayStart()
@@ -328,7 +328,7 @@ func (c *guardedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// state is what the handshake agreed on; nil for a connection without one.
+// state returns the TLS state; nil without TLS.
 func (c *guardedConn) state() *tls.ConnectionState {
 	secured, ok := c.Conn.(*tls.Conn)
 	if !ok {
@@ -338,14 +338,16 @@ func (c *guardedConn) state() *tls.ConnectionState {
 	return &state
 }
 
-// maxAnswer bounds how much of a provider's answer is read into memory.
+// maxAnswer bounds the bytes that are read of a provider's answer.
 const maxAnswer = 16 << 20
 
-// FromHTTP turns a provider's HTTP answer into a handler's: by the table of flight.HTTPOutcome, with the whole body as
-// the receipt's; more than 16 MiB of it are not read. It reads and closes the body. An answer that could not be read
-// whole is of unknown outcome. So is the answer after a redirect of an unsafe request was followed, unless the request was
-// repeated there (307, 308) and succeeded; a handler that knows its provider may say NotDone itself. The pause that a
-// Retry-After asks for goes with the error. A NotDone speaks of this request alone: see Classify.
+// FromHTTP turns a provider's HTTP answer into a handler's result, by the table of flight.HTTPOutcome. The body, up to
+// 16 MiB, becomes that of the receipt. FromHTTP reads and closes the body.
+//
+// The outcome is unknown when the body cannot be read completely. It is also unknown after a followed redirect of an
+// unsafe request, unless the request was repeated there (307, 308) and succeeded; a handler that knows its provider may
+// return NotDone instead. The error has the pause of a Retry-After. Its NotDone is about this request alone: see
+// Classify.
 func FromHTTP(resp *http.Response, err error) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
@@ -353,7 +355,7 @@ func FromHTTP(resp *http.Response, err error) (Answer, error) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
-		return Answer{}, fmt.Errorf("answer %d cut off: %w", resp.StatusCode, err)
+		return Answer{}, fmt.Errorf("read the body of answer %d: %w", resp.StatusCode, err)
 	}
 	if len(body) > maxAnswer {
 		body = body[:maxAnswer]
@@ -370,7 +372,8 @@ func FromHTTP(resp *http.Response, err error) (Answer, error) {
 	return answer, RetryAfter(statusError(resp.StatusCode, body), askedPause(resp.Header, time.Now()))
 }
 
-// askedPause reads a Retry-After (RFC 9110, section 10.2.3): seconds, or a date. 0 when there is none that can be read.
+// parseRetryAfter parses a Retry-After (RFC 9110, section 10.2.3): seconds, or a date. It returns 0 when there is none,
+// or it is malformed.
 func askedPause(h http.Header, now time.Time) time.Duration {
 	asked := h.Get("Retry-After")
 	if seconds, err := strconv.ParseUint(asked, 10, 31); err == nil {

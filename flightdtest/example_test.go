@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 )
 
-// crm stands for the service that your handler talks to. It remembers the idempotency keys that it has seen.
+// crm is the provider of this example. It stores the idempotency keys of its requests.
 type crm struct {
 	tickets map[string]string
 	fail    error // returned once, after the ticket was created
@@ -34,8 +34,8 @@ func (c *crm) CreateTicket(idempotencyKey, subject string) (string, error) {
 	return id, err
 }
 
-// openTicket is the code under test: in production it gets the executor. A client, too, would replay its receipts, but takes
-// only inputs that are JSON, and leaves retries to its caller.
+// openTicket is the code under test: in production it gets the executor. A client, too, would replay its receipts, but
+// takes only inputs that are JSON, and leaves retries to its caller.
 func openTicket(ctx context.Context, flightd effect.Doer, service *crm, request, subject string) (effect.Result, error) {
 	call := effect.Call{
 		Key: flight.MustKey("support/create-ticket/" + request),
@@ -68,7 +68,7 @@ func (c *console) end() {
 	}
 }
 
-// A duplicate of a request gets the answer of the first one, though the ledger's answer to that one was lost.
+// A duplicate request gets the first one's answer, although the ledger's answer was lost.
 func Example() {
 	t := new(console)
 	defer t.end()
@@ -124,7 +124,7 @@ func mustNotRun(t *testing.T) effect.Handler {
 	}
 }
 
-// The process freezes in mid-effect; another one takes over when its lease has expired.
+// The process freezes during the effect; another one takes over when the lease has expired.
 func TestAFrozenProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fd, service := flightdtest.New(t), newCRM()

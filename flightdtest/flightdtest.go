@@ -13,46 +13,46 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// Flightd is a whole flightd in memory. It is an effect.Doer.
+// Flightd is a complete flightd in memory. It implements effect.Doer.
 type Flightd struct {
 	*executor.Executor
-	// Ledger has the levers on the memory of flights.
+	// Ledger is the ledger, with its faults.
 	Ledger *Ledger
-	// Leases has the levers on sessions and claims.
+	// Leases is the lease service, with its faults.
 	Leases *leasetest.Fake
-	// Sweeper ends the attempts of dead holders.
+	// Sweeper ends attempts whose session has ended.
 	Sweeper *executor.Sweeper
 	remote  *remote.Service
 }
 
-// Remote serves callers that perform their effects themselves.
+// Remote returns the service for callers that perform their effects themselves.
 func (fd *Flightd) Remote() *remote.Service { return fd.remote }
 
-// Options change a test double; the zero Options are right for most tests.
+// Options configure a Flightd. The zero Options suit most tests.
 type Options struct {
-	// Ledger is the memory to go on with, as after a restart; nil: a new one.
+	// Ledger is an existing ledger, as after a restart; nil: a new one.
 	Ledger *Ledger
-	// Follower is what this process sees of its ledger, as a node does that is late; nil: all of it.
+	// Follower is the view that this process has of its ledger, as on a node that lags; nil: no lag.
 	Follower *Follower
-	// Leases is the lease service to use, as of another node (see leasetest.Fake.Peer); nil: one of the ledger's, with
-	// the claims that stand.
+	// Leases is the lease service, as of another node (see leasetest.Fake.Peer); nil: a new one over the ledger's etcd,
+	// with the existing claims.
 	Leases *leasetest.Fake
-	// Events are told what happens.
+	// Events receives the events.
 	Events executor.Events
-	// TTL of the executor's session; 0: 15 s.
+	// TTL is that of the executor's session; 0: 15 s.
 	TTL time.Duration
-	// Configure changes the executor's configuration last; nil: no change.
+	// Configure changes the executor's configuration, after all other options; nil: no change.
 	Configure func(*executor.Config)
-	// ConfigureRemote changes the configuration of the service for remote callers last; nil: no change.
+	// ConfigureRemote does the same for the service for remote callers.
 	ConfigureRemote func(*remote.Config)
-	// NoSweeper leaves dead holders unnoticed until Sweeper.Sweep is called.
+	// NoSweeper does not run the sweeper: call Sweeper.Sweep.
 	NoSweeper bool
 }
 
-// New makes a flightd that lives as long as the test.
+// New makes a Flightd that is closed when the test ends.
 func New(tb testing.TB) *Flightd { return Open(tb, Options{}) }
 
-// Open makes a flightd with options. It is closed when the test ends.
+// Open makes a Flightd with options. It is closed when the test ends.
 func Open(tb testing.TB, o Options) *Flightd {
 	tb.Helper()
 	if o.Ledger == nil {
@@ -106,7 +106,7 @@ func Open(tb testing.TB, o Options) *Flightd {
 	return fd
 }
 
-// view is what a process sees of the ledger: Ledger itself, or a Follower.
+// ledgerView is the ledger as one process sees it: Ledger itself, or a Follower.
 type view interface {
 	executor.Ledger
 	executor.Memory
@@ -114,8 +114,8 @@ type view interface {
 	lease.Guard
 }
 
-// newLeases is a lease service of one more process. With an etcd of its own it would be refused: a ledger does not accept
-// one that has lost its past.
+// newLeases makes the lease service of one more process. All share one etcd: a ledger rejects an etcd that has lost its
+// data.
 func (l *Ledger) newLeases(tb testing.TB, guard lease.Guard) *leasetest.Fake {
 	tb.Helper()
 	l.mu.Lock()
@@ -127,15 +127,15 @@ func (l *Ledger) newLeases(tb testing.TB, guard lease.Guard) *leasetest.Fake {
 	return leasetest.Open(tb, world, leasetest.NewLedger(), leasetest.Options{Guard: guard})
 }
 
-// heal ends what the test's levers left behind, so that everything can end.
+// healAll ends all faults, so that everything can be closed.
 func (fd *Flightd) heal() {
 	fd.Leases.Thaw()
 	fd.Leases.Partition(leasetest.CutNothing)
 	fd.Ledger.Heal()
 }
 
-// Restart is a flightd of another process on the same ledger and the same leases, as after a crash or a deploy: what
-// was claimed by this one stays claimed until its time to live is over. This one should be frozen or idle.
+// Restart makes a Flightd of another process on the same ledger and leases, as after a crash or a deploy. The claims of
+// fd stay until their time to live is over. fd should be frozen or idle.
 func (fd *Flightd) Restart(tb testing.TB, o Options) *Flightd {
 	tb.Helper()
 	o.Ledger = fd.Ledger
@@ -147,14 +147,14 @@ func (fd *Flightd) Restart(tb testing.TB, o Options) *Flightd {
 	return Open(tb, o)
 }
 
-// Flight is what the ledger knows of a key; nil when it was never used.
+// Flight returns the flight of a key; nil when the key was never used.
 func (fd *Flightd) Flight(key flight.Key) *flight.Flight {
 	f, _ := fd.Ledger.Flight(key.FlightID())
 	return f
 }
 
-// Resolve settles a flight in doubt, as a person does: flight.Happened, with what the provider answered,
-// flight.DidNotHappen or flight.Fail. The test fails when the flight is not in doubt.
+// Resolve resolves a flight in doubt, as a person does: flight.FindingHappened, with the provider's answer,
+// flight.FindingNotHappened or flight.FindingFail. The test fails when the flight is not in doubt.
 func (fd *Flightd) Resolve(tb testing.TB, key flight.Key, verb flight.Verb, externalID string, body []byte) {
 	tb.Helper()
 	f := fd.Flight(key)
@@ -170,7 +170,7 @@ func (fd *Flightd) Resolve(tb testing.TB, key flight.Key, verb flight.Verb, exte
 	}
 }
 
-// Cancel asks for a flight's cancellation, as a person does.
+// Cancel requests a flight's cancellation, as a person does.
 func (fd *Flightd) Cancel(tb testing.TB, key flight.Key, why string) {
 	tb.Helper()
 	f := fd.Flight(key)

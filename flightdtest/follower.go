@@ -9,21 +9,21 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Follower is the ledger as a node has it that does not lead. Proposals and reports go to the ledger and are answered by
-// it; flights, sessions and the header are read as this node has applied them, which may be later: see Lag. Time and
-// bodies are the ledger's own. It implements the same interfaces as Ledger, and has the same levers.
+// Follower is the ledger as seen by a node that is not the leader. Proposals and reports go to the ledger. Flights,
+// sessions and the header are read as this node has applied them, which may be behind: see Lag. Time and bodies are the
+// ledger's. Follower implements the same interfaces as Ledger, and has the same faults.
 type Follower struct {
 	*Ledger
 
 	// Guarded by the ledger's mutex.
 	lag     int
-	behind  []entry // applied by the ledger and not here yet, oldest first
-	state   entry   // as of the last command that was applied here: all flights
+	behind  []entry // applied by the ledger, not yet by this node; oldest first
+	state   entry   // after the last command that this node has applied, with all flights
 	held    *flight.Sessions
 	waiting map[flight.ID]chan struct{}
 }
 
-// entry is what one command did: the header after it, and the flights that it changed; nil where it deleted one.
+// logEntry is the effect of one command: the header after it, and the changed flights; nil for a deleted one.
 type entry struct {
 	header  flight.Header
 	flights map[flight.ID]*flight.Flight
@@ -31,7 +31,7 @@ type entry struct {
 
 var _ view = (*Follower)(nil)
 
-// Follower gives another node's view of the ledger. It starts with all that the ledger holds, and without lag.
+// Follower returns another node's view of the ledger, up to date and without lag.
 func (l *Ledger) Follower() *Follower {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,9 +44,8 @@ func (l *Ledger) Follower() *Follower {
 	return f
 }
 
-// Lag lets the follower be so many commands behind the ledger, from now on: it applies a command when that many came
-// after it. 0: at once, as at the beginning. What it has applied it does not forget; so a very large number stops it where
-// it is.
+// Lag keeps the follower that many commands behind the ledger from now on: it applies a command when that many newer
+// ones exist. 0, the default, is no lag. Applied commands are not undone, so a very large number freezes the view.
 func (f *Follower) Lag(commands int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,13 +53,13 @@ func (f *Follower) Lag(commands int) {
 	f.apply()
 }
 
-// follow takes note of what a command did. The caller holds the lock.
+// enqueue adds the effect of a command. The caller holds the lock.
 func (f *Follower) follow(e entry) {
 	f.behind = append(f.behind, e)
 	f.apply()
 }
 
-// apply applies what the lag allows, and wakes those who wait for it. The caller holds the lock.
+// apply applies the entries beyond the lag, and wakes their waiters. The caller holds the lock.
 func (f *Follower) apply() {
 	for len(f.behind) > f.lag {
 		e := f.behind[0]

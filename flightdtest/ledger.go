@@ -15,19 +15,19 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// Ledger is the memory of flights in memory: flight.Apply over a map. It implements executor.Ledger, executor.Memory,
-// executor.Sessions and lease.Guard. It outlives the Flightd that uses it: give it to another one for what a restart finds.
+// Ledger is a ledger in memory: flight.Apply over a map. It implements executor.Ledger, executor.Reader,
+// executor.Sessions and lease.Guard. It outlives its Flightd: pass it to another one to test a restart.
 type Ledger struct {
-	mu        sync.Mutex
+	mu        sync.Mutex // guards all fields, and those of followers
 	header    flight.Header
 	flights   map[flight.ID]*flight.Flight
 	sessions  *flight.Sessions
 	bodies    map[bodyKey][]byte
 	history   map[flight.ID][]flight.Event
-	waiting   map[flight.ID]chan struct{}  // closed and dropped by the next change of the flight
-	changed   map[flight.ID]*flight.Flight // by the command that is being applied
+	waiting   map[flight.ID]chan struct{}  // closed and deleted by the next change of the flight
+	changed   map[flight.ID]*flight.Flight // by the current command
 	followers []*Follower
-	world     *leasetest.World // the etcd that goes with this ledger; nil: nobody needed it yet
+	world     *leasetest.World // the ledger's etcd; nil until it is needed
 	levers
 }
 
@@ -39,8 +39,8 @@ type bodyKey struct {
 
 var _ view = (*Ledger)(nil)
 
-// errDown is what a ledger out of reach answers.
-var errDown = errors.New("flightdtest: the ledger is out of reach")
+// errUnreachable is the error of commands during Cut.
+var errDown = errors.New("flightdtest: the ledger is unreachable")
 
 // NewLedger makes an empty ledger.
 func NewLedger() *Ledger {
@@ -71,7 +71,7 @@ func (l *Ledger) Propose(ctx context.Context, c flight.Command) (flight.Reply, e
 	return l.commit(c)
 }
 
-// commit applies a command and answers, unless the answer gets lost.
+// commit applies a command and returns its reply, unless LoseAnswers applies.
 func (l *Ledger) commit(c flight.Command) (flight.Reply, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +83,8 @@ func (l *Ledger) commit(c flight.Command) (flight.Reply, error) {
 	return reply, nil
 }
 
-// written is a command as a log holds it: what cannot be written is refused, and the bytes are the log's own.
+// encodeAndDecode returns the command as a log stores it: a copy that shares no bytes. Commands that cannot be encoded
+// are rejected.
 func written(c flight.Command) (flight.Command, error) {
 	b, err := flight.Encode(c)
 	if err != nil {
@@ -92,7 +93,7 @@ func written(c flight.Command) (flight.Command, error) {
 	return flight.Decode(b)
 }
 
-// strand leaves a command on its way: nobody knows whether it will arrive, and it arrives with Heal.
+// hang leaves a command with an unknown outcome. It is applied at Heal.
 func (l *Ledger) strand(ctx context.Context, o *outage, c flight.Command) error {
 	l.deliverLater(o, c)
 	select {
@@ -102,8 +103,8 @@ func (l *Ledger) strand(ctx context.Context, o *outage, c flight.Command) error 
 	return executor.ErrAmbiguous
 }
 
-// Report implements executor.Ledger: what cannot be committed at once is kept and committed with Heal, as the spool of
-// a node does, while the caller waits as long as its context lives.
+// Report implements executor.Ledger. Like the spool of a node, it keeps a report that cannot be committed, and commits
+// it at Heal. The caller waits until its context ends.
 func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
 	c, err := written(r)
 	if err != nil {
@@ -115,7 +116,7 @@ func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, er
 			if err == nil {
 				return reply, nil
 			}
-			continue // its answer was lost: ask again
+			continue // the answer was lost: propose it again
 		}
 		select {
 		case <-o.over:
@@ -126,13 +127,13 @@ func (l *Ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, er
 	}
 }
 
-// apply is one command. The caller holds the lock, but for the first one.
+// apply applies one command. The caller holds the lock; only NewLedger does not.
 func (l *Ledger) apply(c flight.Command) flight.Reply {
 	l.expire(c.Target())
 	return l.applyOne(c)
 }
 
-// expire ends the key's retention where it is over, as the leader does on its rounds: here at once.
+// expire applies the end of the key's retention. A real leader does so periodically.
 func (l *Ledger) expire(key flight.Key) {
 	if key.IsStep() {
 		l.expire(key.Saga()) // receipts of steps live as long as their saga
@@ -176,7 +177,7 @@ func (l *Ledger) decide(c flight.Command) flight.Reply {
 	return reply
 }
 
-// endSession applies the proof that a session has ended to the flights that it holds.
+// endSession applies the end of a session to the flights that it holds.
 func (l *Ledger) endSession(c *flight.Ended) flight.Reply {
 	reply := flight.Reply{Decision: c.Admit(&l.header)}
 	if reply.Decision != flight.Accepted {
@@ -222,7 +223,7 @@ func (l *Ledger) applyTo(id flight.ID, key flight.Key, c flight.Command) flight.
 	return reply
 }
 
-// store puts the bytes of bodies aside, as the real ledger does.
+// storeBodies stores the bytes of bodies apart from the flight, as the real ledger does.
 func (l *Ledger) store(f *flight.Flight) *flight.Flight {
 	if f.Input.Data == nil && (f.Receipt == nil || f.Receipt.Body.Data == nil) {
 		return f
@@ -260,7 +261,7 @@ func (l *Ledger) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*
 	})
 }
 
-// waitFor waits until next gives no channel to wait for.
+// waitFor calls next until it returns no channel, and waits for each channel.
 func waitFor(ctx context.Context, next func() (*flight.Flight, <-chan struct{})) (*flight.Flight, error) {
 	for {
 		f, changed := next()
@@ -275,7 +276,7 @@ func waitFor(ctx context.Context, next func() (*flight.Flight, <-chan struct{}))
 	}
 }
 
-// changedSince gives the flight if it is another than the one seen, else a channel that is closed by its next change.
+// changedSince returns the flight if its version differs from seen, or else a channel that its next change closes.
 func changedSince(f *flight.Flight, seen flight.Version, id flight.ID, waiting map[flight.ID]chan struct{}) (*flight.Flight, <-chan struct{}) {
 	if f == nil && seen != (flight.Version{}) || f != nil && f.Version != seen {
 		return f, nil
@@ -338,7 +339,7 @@ func (l *Ledger) Live() iter.Seq2[*flight.Flight, error] {
 	return living(l.flights)
 }
 
-// living gives the flights that are not over. It keeps nothing of the map.
+// liveFlights yields the flights that have not ended. It does not retain the map.
 func living(flights map[flight.ID]*flight.Flight) iter.Seq2[*flight.Flight, error] {
 	all := slices.Collect(maps.Values(flights))
 	return func(yield func(*flight.Flight, error) bool) {
@@ -376,14 +377,14 @@ func (l *Ledger) body(k bodyKey, b flight.Blob) ([]byte, error) {
 	return bytes.Clone(data), nil
 }
 
-// History is everything that happened to a key, in order, in all its generations.
+// History returns the events of a key, in order, of all its generations.
 func (l *Ledger) History(key flight.Key) []flight.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.history[key.FlightID()])
 }
 
-// ProposeAll proposes commands one after the other.
+// ProposeAll proposes the commands in order.
 func (l *Ledger) ProposeAll(ctx context.Context, all []flight.Command) ([]flight.Reply, error) {
 	replies := make([]flight.Reply, len(all))
 	for i, c := range all {

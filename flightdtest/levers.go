@@ -7,36 +7,35 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// levers are what a test does to a ledger. They are guarded by the ledger's mutex.
+// faults are the faults of a ledger. The ledger's mutex guards them.
 type levers struct {
 	lose    int
-	down    *outage // nil: within reach
+	down    *outage // nil: none
 	arrived *sync.Cond
 	before  func(flight.Command)
 	ahead   time.Duration
-	wall    time.Duration // by how much the leader's wall clock is ahead of the ledger's time
+	wall    time.Duration // the leader's wall clock minus the ledger's time
 }
 
-// outage is a time in which the ledger is out of reach.
+// outage is a time in which the ledger is unreachable.
 type outage struct {
-	hangs bool          // commands wait and arrive later, instead of being refused
+	hangs bool          // commands are applied at its end, instead of being rejected
 	over  chan struct{} // closed by Heal
-	left  int           // commands that arrive when it is over
+	left  int           // commands to apply at its end
 }
 
-// LoseAnswers lets the next n commands be applied and loses their answers.
+// LoseAnswers makes the next n commands be applied without an answer.
 func (l *Ledger) LoseAnswers(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lose = n
 }
 
-// Cut puts the ledger out of reach for commands until Heal: opens are refused, reports wait and are committed then.
-// Reads go on.
+// Cut makes the ledger unreachable for commands until Heal: opens fail, reports wait and are committed at Heal. Reads
+// succeed.
 func (l *Ledger) Cut() { l.leave(false) }
 
-// Stall is Cut, but like a lost quorum: what is proposed is not refused. It hangs, nobody knows what became of it, and
-// it arrives with Heal.
+// Stall is like a lost quorum: commands hang with an unknown outcome until Heal, and are applied then.
 func (l *Ledger) Stall() { l.leave(true) }
 
 func (l *Ledger) leave(hangs bool) {
@@ -48,7 +47,7 @@ func (l *Ledger) leave(hangs bool) {
 	l.down.hangs = hangs
 }
 
-// Heal ends Cut and Stall, and returns when everything that was left on its way has arrived.
+// Heal ends Cut and Stall, and returns when all waiting commands have been applied.
 func (l *Ledger) Heal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +62,7 @@ func (l *Ledger) Heal() {
 	}
 }
 
-// deliverLater applies a command when the outage is over. Heal waits for it.
+// deliverLater applies a command at the end of the outage, on a goroutine that Heal waits for.
 func (l *Ledger) deliverLater(o *outage, c flight.Command) {
 	l.mu.Lock()
 	o.left++
@@ -78,31 +77,30 @@ func (l *Ledger) deliverLater(o *outage, c flight.Command) {
 	}()
 }
 
-// Before calls f before every command that reaches the ledger, on the goroutine that proposes it; nil: nobody. What f
-// does to the world is done before the command is applied: with Cut or Stall it is not, until Heal, and f is not told
-// of it again.
+// Before calls f before each command that reaches the ledger, on the goroutine that proposes it; nil: no call. Faults
+// that f injects apply to this command: after a Cut or Stall in f it waits for Heal, and f is not called for it again.
 func (l *Ledger) Before(f func(flight.Command)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.before = f
 }
 
-// Advance lets that much time pass in the ledger alone: provider windows and retentions end, scheduled flights become
-// due. Its clock stays ahead by that.
+// Advance moves the ledger's clock ahead by d, and no other clock: provider windows and retentions end, scheduled
+// flights become due.
 func (l *Ledger) Advance(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ahead += d
 }
 
-// AdvanceWall lets the wall clock of the ledger's leader jump ahead of the ledger's time.
+// AdvanceWall moves the wall clock of the ledger's leader ahead of the ledger's time by d.
 func (l *Ledger) AdvanceWall(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wall += d
 }
 
-// pass lets a command through to the ledger, or gives the outage that keeps it, and whether it hangs there.
+// admit admits a command to the ledger, or returns the outage that prevents it, and whether the command hangs.
 func (l *Ledger) pass(c flight.Command) (o *outage, hangs bool) {
 	l.mu.Lock()
 	before := l.before
@@ -111,10 +109,10 @@ func (l *Ledger) pass(c flight.Command) (o *outage, hangs bool) {
 		return o, hangs
 	}
 	before(c)
-	return l.outage() // which may be its doing
+	return l.outage() // before may have begun one
 }
 
-// outage is that of now; nil: the ledger is within reach.
+// currentOutage returns the outage; nil when the ledger is reachable.
 func (l *Ledger) outage() (o *outage, hangs bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -65,7 +65,7 @@ func TestLevers(t *testing.T) {
 	})
 }
 
-// What a test leaves in whatever state is closed all the same, and leaves no goroutine behind.
+// Everything is closed at the end of a test, whatever its state, without leaked goroutines.
 func TestNothingIsLeftBehind(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	t.Run("healthy", func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	})
 }
 
-// What Before does to the ledger is done to the very command that it was told of.
+// A fault injected by Before applies to the command that Before was called for.
 func TestTheLedgerGoesAwayAtExactlyThatMoment(t *testing.T) {
 	for name, leave := range map[string]func(*flightdtest.Ledger){"cut": (*flightdtest.Ledger).Cut, "stalled": (*flightdtest.Ledger).Stall} {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestTheLedgerGoesAwayAtExactlyThatMoment(t *testing.T) {
 	}
 }
 
-// A report is brought once, however long the ledger is away: Before is told of it once.
+// A report is one command, however long the ledger is unreachable: Before is called for it once.
 func TestAReportIsOneCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fd, reports := flightdtest.New(t), 0

@@ -1,0 +1,438 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// scripted is a client of a server that answers each request with the next of the raw answers. It closes the connection
+// after an answer that says so or is not HTTP/1.1, and so after an empty one.
+func scripted(t *testing.T, answers ...string) *Client {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			r := bufio.NewReader(conn)
+			for len(answers) > 0 {
+				req, err := http.ReadRequest(r)
+				if err != nil {
+					break
+				}
+				_, _ = io.Copy(io.Discard, req.Body)
+				answer := answers[0]
+				answers = answers[1:]
+				_, _ = conn.Write([]byte(answer))
+				if !strings.HasPrefix(answer, "HTTP/1.1") || strings.Contains(answer, "close\r\n") {
+					break
+				}
+			}
+			_ = conn.Close()
+		}
+	}()
+	c := clientOf(t, listener)
+	t.Cleanup(func() {
+		c.http.CloseIdleConnections()
+		require.NoError(t, listener.Close())
+		<-done
+	})
+	return c
+}
+
+// clientOf is a client of the server that listens there. It is not connected: it has sent nothing.
+func clientOf(t *testing.T, listener net.Listener, opts ...Option) *Client {
+	t.Helper()
+	o, err := newOptions(append([]Option{WithoutSpool(), WithPatience(time.Millisecond), WithNamespace("ns")}, opts...))
+	require.NoError(t, err)
+	return &Client{opts: o, servers: []string{"http://" + listener.Addr().String()}, http: newTransport(&o)}
+}
+
+// Answers as flightd writes them, and as proxies may rewrite them.
+func TestAnyAnswerOfHTTP11(t *testing.T) {
+	const body = `{"version":"x"}`
+	good := map[string]string{
+		"plain":         "HTTP/1.1 200 OK\r\nContent-Length: 15\r\nDate: x\r\n\r\n" + body,
+		"other case":    "HTTP/1.1 200 OK\r\ncontent-length:15\r\n\r\n" + body,
+		"chunked":       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"ver\r\na\r\nsion\":\"x\"}\r\n0\r\n\r\n",
+		"closing":       "HTTP/1.1 200 OK\r\nContent-Length: 15\r\nConnection: close\r\n\r\n" + body,
+		"until the end": "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + body,
+		"with a hint":   "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n" + body,
+		"HTTP/1.0":      "HTTP/1.0 200 OK\r\nContent-Length: 15\r\n\r\n" + body,
+		"large head":    "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", 16<<10) + "\r\nContent-Length: 15\r\n\r\n" + body,
+	}
+	for name, answer := range good {
+		t.Run(name, func(t *testing.T) {
+			c := scripted(t, answer, answer)
+			for range 2 {
+				v, err := c.Version(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, "x", v.Version)
+			}
+		})
+	}
+	bad := map[string]string{
+		"cut off":        "HTTP/1.1 200 OK\r\nContent-Length: 99\r\nConnection: close\r\n\r\n" + body,
+		"nothing":        "",
+		"not HTTP":       "SSH-2.0-x\r\n\r\n",
+		"two lengths":    "HTTP/1.1 200 OK\r\nContent-Length: 15\r\nContent-Length: 16\r\nConnection: close\r\n\r\n" + body,
+		"bad length":     "HTTP/1.1 200 OK\r\nContent-Length: -1\r\nConnection: close\r\n\r\n" + body,
+		"too long":       fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", maxAnswer+1, body),
+		"long head":      "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", 2<<20) + "\r\nConnection: close\r\n\r\n",
+		"another use":    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
+		"something else": "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello",
+	}
+	for name, answer := range bad {
+		t.Run(name, func(t *testing.T) {
+			_, err := scripted(t, answer).Version(t.Context())
+			require.Error(t, err)
+		})
+	}
+}
+
+// A connection that the server closes while it is idle is no failure: the request is repeated over another one.
+func TestServerClosesAnIdleConnection(t *testing.T) {
+	post := request{method: http.MethodPost, path: "/v1/sessions", body: []byte("{}")}
+	c := scripted(t, plainly(200, "{}"), "", plainly(200, "{}"))
+	for _, unsure := range []bool{false, true} {
+		resp, err := c.ask(t.Context(), post)
+		require.NoError(t, err)
+		require.Equal(t, unsure, resp.unsure, "the server may have read the first request")
+	}
+	post.once = true
+	c = scripted(t, plainly(200, "{}"), "", plainly(200, "{}"))
+	_, err := c.ask(t.Context(), post)
+	require.NoError(t, err)
+	_, err = c.ask(t.Context(), post)
+	var unavailable *effect.Unavailable
+	require.ErrorAs(t, err, &unavailable, "it is asked for once")
+}
+
+// The transport repeats no request with a body, and follows no redirect.
+func TestRequestIsSentOnce(t *testing.T) {
+	post := request{method: http.MethodPost, path: "/v1/sessions", body: []byte("{}"), tries: 1}
+	for name, answer := range map[string]string{
+		"no answer": "",
+		"redirect":  "HTTP/1.1 307 Temporary Redirect\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := scripted(t, answer, plainly(200, "{}"), "")
+			_, err := c.ask(t.Context(), post)
+			require.Error(t, err)
+			_, err = c.ask(t.Context(), post)
+			require.NoError(t, err, "the second answer was not used up")
+		})
+	}
+}
+
+// Only a request that had no connection has surely not arrived.
+func TestMayHaveArrived(t *testing.T) {
+	get := request{method: http.MethodGet, path: "/version"}
+	resp, err := scripted(t, "").ask(t.Context(), get)
+	require.Error(t, err)
+	require.True(t, resp.unsure)
+
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	resp, err = clientOf(t, listener).ask(t.Context(), get)
+	require.ErrorContains(t, err, "dial")
+	require.False(t, resp.unsure)
+
+	synctest.Test(t, func(t *testing.T) {
+		network := NewPipeNet() // no server accepts
+		c := clientOf(t, network, WithPipeNet(network))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		resp, err := c.ask(ctx, get)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.False(t, resp.unsure)
+		require.NoError(t, network.Close())
+	})
+}
+
+// A server that begins its answer and never ends it does not hold a request for longer than a try may take. That is not
+// the end of the caller's context.
+func TestAnswerThatNeverEnds(t *testing.T) {
+	for name, begun := range map[string]string{"nothing": "", "in the head": "HTTP/1.1 200 OK\r\n", "in the body": "HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				network := NewPipeNet()
+				c := clientOf(t, network, WithPipeNet(network))
+				gone := make(chan struct{})
+				go func() {
+					defer close(gone)
+					conn, err := network.Accept()
+					if err != nil {
+						return
+					}
+					r := bufio.NewReader(conn)
+					_, _ = http.ReadRequest(r)
+					_, _ = conn.Write([]byte(begun))
+					_, _ = r.ReadByte() // until the client closes it
+					_ = conn.Close()
+				}()
+				began := time.Now()
+				resp, err := c.ask(t.Context(), request{method: http.MethodGet, path: "/version", timeout: time.Minute, tries: 1})
+				require.ErrorIs(t, err, errTryTimeout)
+				require.NotErrorIs(t, err, context.DeadlineExceeded)
+				require.True(t, resp.unsure)
+				require.Equal(t, time.Minute, time.Since(began))
+				<-gone
+			})
+		})
+	}
+}
+
+// plainly is an answer as flightd writes it.
+func plainly(status int, body string) string {
+	return fmt.Sprintf("HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
+}
+
+// An answer that comes twice is not believed to be that of the next request: the connection is closed.
+func TestAnswerThatComesTwice(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		t.Run(fmt.Sprintf("late=%t", late), func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			read, closed := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(closed)
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				r := bufio.NewReader(conn)
+				_, _ = http.ReadRequest(r)
+				answer := plainly(200, `{"version":"1"}`)
+				if !late {
+					answer += answer
+				}
+				_, _ = conn.Write([]byte(answer))
+				if late {
+					<-read
+					_, _ = conn.Write([]byte(answer))
+				}
+				_, _ = r.ReadByte()
+				_ = conn.Close()
+			}()
+			c := clientOf(t, listener)
+			v, err := c.Version(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, "1", v.Version)
+			close(read)
+			<-closed
+			require.NoError(t, listener.Close())
+		})
+	}
+}
+
+// The answer to an open names the flight and the session, too. It is not believed as the answer to a report or a
+// renewal.
+func TestAnswerToSomethingElse(t *testing.T) {
+	key := flight.MustKey("default/charge/1")
+	open := plainly(200, `{"decision":"proceed","flight_id":"`+key.FlightID().String()+`","fencing_token":"t","session":"ses_1","trust_ms":9000}`)
+	_, err := scripted(t, open).Report(t.Context(), key, ReportRequest{FencingToken: "t", Outcome: "succeeded"})
+	require.Equal(t, reportLater, verdictOn(err))
+	_, err = scripted(t, open).Flight(t.Context(), key.FlightID())
+	require.Error(t, err)
+	a, err := scripted(t, open).Renew(t.Context(), "ses_1", RenewRequest{})
+	require.Error(t, err)
+	require.Zero(t, a.TrustMS)
+}
+
+// The answer to another caller's open of the same flight, or an answer without a nonce, lets no caller act.
+func TestAnswerToAnotherOpen(t *testing.T) {
+	key := flight.MustKey("default/charge/1")
+	for given, good := range map[string]bool{`"nonce":"mine",`: true, `"nonce":"another",`: false, "": false, `"nonce": "mine",`: true} {
+		answer := plainly(201, `{"decision":"proceed",`+given+`"flight_id":"`+key.FlightID().String()+`","fencing_token":"t","session":"s","trust_ms":9000}`)
+		for ask, with := range map[string]func(*Client) (OpenAnswer, error){
+			"open":    func(c *Client) (OpenAnswer, error) { return c.Open(t.Context(), key, OpenRequest{Nonce: "mine"}) },
+			"verdict": func(c *Client) (OpenAnswer, error) { return c.Verdict(t.Context(), key, VerdictRequest{Nonce: "mine"}) },
+		} {
+			a, err := with(scripted(t, answer))
+			require.Equal(t, good, err == nil, "%s, %s", ask, given)
+			require.Equal(t, good, a.Decision != "")
+			require.Equal(t, !good, a.unsure, "the open may be carried out: it is to be given back")
+		}
+	}
+}
+
+// A rejection that names another flight was mixed up by a proxy. The report is sent again, and the open may still be
+// carried out.
+func TestRefusalOfAnother(t *testing.T) {
+	key, other := flight.MustKey("default/charge/1"), flight.MustKey("default/charge/2").FlightID().String()
+	for name, body := range map[string]string{
+		"fenced":   `{"code":"fenced","retryable":false,"flight_id":"` + other + `"}`,
+		"in doubt": `{"code":"in_doubt","retryable":false,"flight_id":"` + other + `"}`,
+		"failed":   `{"code":"flight_failed","retryable":false,"flight":{"id":"` + other + `","state":"failed"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := scripted(t, plainly(409, body)).Report(t.Context(), key, ReportRequest{FencingToken: "t", Outcome: "succeeded"})
+			require.Equal(t, reportLater, verdictOn(err))
+			a, err := scripted(t, plainly(409, body)).Open(t.Context(), key, OpenRequest{})
+			require.Empty(t, CodeOf(err))
+			require.True(t, a.unsure)
+		})
+	}
+}
+
+// An answer about another flight or session was mixed up by a proxy. It lets no caller act.
+func TestAnswerAboutSomethingElse(t *testing.T) {
+	key, other := flight.MustKey("default/charge/1"), flight.MustKey("default/charge/2").FlightID().String()
+	proceed := `{"decision":"proceed","flight_id":"` + other + `","input":"` + key.FlightID().String() + `","fencing_token":"t","session":"ses_1","trust_ms":9000}`
+	replay := `{"decision":"replay","flight":{"id":"` + other + `","state":"succeeded"}}`
+	failed := `{"code":"flight_failed","retryable":false,"flight":{"id":"` + other + `","state":"failed"}}`
+	for name, answer := range map[string]string{"proceed": plainly(201, proceed), "replay": plainly(200, replay), "failed": plainly(424, failed)} {
+		t.Run(name, func(t *testing.T) {
+			for ask, with := range map[string]func(*Client) (OpenAnswer, error){
+				"open":    func(c *Client) (OpenAnswer, error) { return c.Open(t.Context(), key, OpenRequest{}) },
+				"verdict": func(c *Client) (OpenAnswer, error) { return c.Verdict(t.Context(), key, VerdictRequest{}) },
+			} {
+				a, err := with(scripted(t, answer))
+				var unavailable *effect.Unavailable
+				require.ErrorAs(t, err, &unavailable, ask)
+				require.Empty(t, a.Decision)
+				require.True(t, a.unsure, "the open may be carried out: it is to be given back")
+			}
+		})
+	}
+	_, err := scripted(t, plainly(200, `{"session":"ses_2","trust_ms":9000}`)).Renew(t.Context(), "ses_1", RenewRequest{})
+	require.Error(t, err, "renewed is the other one")
+	_, err = scripted(t, plainly(200, `{"id":"`+other+`","state":"succeeded"}`)).Flight(t.Context(), key.FlightID())
+	require.Error(t, err)
+}
+
+// The receipt of another flight is not returned.
+func TestReceiptOfAnotherFlight(t *testing.T) {
+	id, other := flight.MustKey("default/charge/1").FlightID(), flight.MustKey("default/charge/2").FlightID()
+	body := `{"id":"ch_1"}`
+	receipt := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s: %s\r\n%s: sha256:%x\r\n%s: %d\r\n\r\n%s", len(body), wire.HeaderFlightID, other,
+		wire.HeaderReceiptDigest, sha256.Sum256([]byte(body)), wire.HeaderReceiptSize, len(body), body)
+	_, err := scripted(t, receipt).Receipt(t.Context(), id)
+	require.Error(t, err)
+	got, err := scripted(t, receipt).Receipt(t.Context(), other)
+	require.NoError(t, err)
+	require.Equal(t, body, string(got.Data))
+}
+
+// When other software answers with 404, the next server is asked at once.
+func TestNextServerWhereAStrangerAnswers(t *testing.T) {
+	const page = "HTTP/1.1 404 Not Found\r\nContent-Length: 6\r\nX: close\r\n\r\n<html>"
+	stranger, flightd := scripted(t, page, page), scripted(t, plainly(200, `{"version":"x"}`))
+	c := scripted(t)
+	c.servers = []string{stranger.servers[0], flightd.servers[0]}
+	v, err := c.Version(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "x", v.Version)
+
+	c = scripted(t, page, page, page)
+	c.servers = append(c.servers, c.servers[0])
+	_, err = c.Version(t.Context())
+	require.Equal(t, Code("internal"), CodeOf(err), "without another server, that is the error, at once")
+	require.ErrorContains(t, err, "not flightd")
+}
+
+// A value that a caller puts into a header cannot become another header.
+func TestNoHeaderInjection(t *testing.T) {
+	_, err := scripted(t).ask(t.Context(), request{method: http.MethodGet, path: "/version", ifMatch: "1\r\nX: y"})
+	var rejected *Error
+	require.ErrorAs(t, err, &rejected)
+	require.Equal(t, Code("input_invalid"), CodeOf(err))
+}
+
+// The end of the context ends a request without an answer, and its cause is returned.
+func TestContextEndsARequest(t *testing.T) {
+	hung, asked := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(asked); <-hung }))
+	defer server.Close()
+	defer close(hung)
+	c := clientOf(t, server.Listener)
+	why := errors.New("on purpose")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() { <-asked; cancel(why) }()
+	resp, err := c.ask(ctx, request{method: http.MethodGet, path: "/version"})
+	require.ErrorIs(t, err, why)
+	require.True(t, resp.unsure)
+}
+
+// Opens that wait at the server leave connections for reports and renewals.
+func TestWaitingOpensLeaveConnections(t *testing.T) {
+	const opens = 600 // more than idle connections are kept
+	release := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Add(opens)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			waiting.Done()
+			<-release
+		}
+		_, _ = w.Write([]byte(`{"version":"x"}`))
+	}))
+	defer server.Close()
+	c := clientOf(t, server.Listener)
+	defer c.http.CloseIdleConnections()
+	var ended sync.WaitGroup
+	for range opens {
+		ended.Go(func() {
+			_, err := c.ask(t.Context(), request{method: http.MethodPost, path: "/v1/flights:open", body: []byte("{}")})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	waiting.Wait()
+	_, err := c.Version(t.Context())
+	require.NoError(t, err)
+	close(release)
+	ended.Wait()
+}
+
+// An address may have a path, and credentials for a proxy in front of the server.
+func TestAddressWithPathAndCredentials(t *testing.T) {
+	api := http.StripPrefix("/base", httpapi.New(httpapitest.New(t).Config()))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if name, password, _ := r.BasicAuth(); name != "user" || password != "secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		api.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	c, err := Connect(t.Context(), "http://user:secret@"+server.Listener.Addr().String()+"/base", WithoutSpool())
+	require.NoError(t, err)
+	call := effect.Call{Key: flight.MustKey("ns/charge/1")}
+	for range 2 {
+		result, err := c.Do(t.Context(), call, func(context.Context, *effect.Attempt) (effect.Answer, error) {
+			return effect.Answer{Body: []byte("x")}, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, "x", string(result.Answer.Body))
+	}
+	require.NoError(t, c.Close(t.Context()))
+}
