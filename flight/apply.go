@@ -6,23 +6,24 @@ import (
 	"time"
 )
 
-// How long an Open may be valid.
+// Bounds of an Open's validity.
 const (
-	// MaxOpenLife bounds how far ahead of the ledger's time the NotAfter of an Open may be that opens something. A used
-	// nonce and an ended session are remembered until every Open that names them has expired by it.
+	// MaxOpenLife is the maximum time by which the NotAfter of an effective Open may be ahead of the ledger's time. A used
+	// nonce and an ended session are remembered for that long: then every Open that names them has expired.
 	MaxOpenLife = time.Minute
-	// MaxNonceLife bounds how long a nonce is remembered whose NotAfter is further ahead than MaxOpenLife. Its Open opens
-	// nothing, and a copy that arrives later, when the NotAfter is no longer too far ahead, opens nothing either.
+	// MaxNonceLife is the maximum time for which a nonce with a NotAfter further ahead than MaxOpenLife is remembered. Its
+	// Open opens nothing; a copy that arrives when the NotAfter is no longer too far ahead opens nothing either.
 	MaxNonceLife = time.Hour
 )
 
-// Apply is the whole of the rules: what one command does to what it sees. It is pure: the same view and command give
-// the same answer on every node, for ever; it reads no clock and draws no chance. Flights in v are not changed.
+// Apply applies one command to a view; it contains all the rules. It is pure: it reads no clock and draws no random number,
+// so that the same view and command give the same answer on every node, in every replay of the log. Flights in v are not
+// changed.
 //
-// The returned view holds the header and the flight as the command leaves them. Reply.Changed says whether the flight
-// must be stored. The flight's version becomes that of the command, except where nothing but a used nonce or a count of
-// duplicates was added: people decide by the version that they have seen. The invariants of the package comment hold
-// for every view that Apply returns, if they held before.
+// The returned view has the header and the flight after the command. The flight must be stored if Reply.Changed is set. The
+// flight's version becomes that of the command, except where only a used nonce or a count of duplicates was added: a person
+// who decides on a version must not be rejected for such a change. The invariants of the package comment hold for every
+// view that Apply returns, if they held before.
 func Apply(v View, c Command) (View, Reply) {
 	t := &turn{header: v.Header, before: v.Flight, saga: v.Saga, ended: v.Ended, key: c.Target()}
 	d := t.apply(c)
@@ -46,18 +47,18 @@ func Apply(v View, c Command) (View, Reply) {
 	return v, reply
 }
 
-// turn is one application of one command.
+// transition is one application of one command.
 type turn struct {
 	header Header
 	key    Key
-	before *Flight // as it was; never changed
-	after  *Flight // as it becomes; nil until something changes
+	before *Flight // the flight before the command; never changed
+	after  *Flight // the flight after the command; nil until something changes
 	saga   *Flight
 	ended  bool // the session of the Open is remembered as ended
 	events []Event
 	wait   time.Duration
-	quiet  bool // what changed is no new version of the flight
-	gone   bool // nothing is left of the flight
+	quiet  bool // the change does not give the flight a new version
+	gone   bool // the flight's record is empty and is deleted
 }
 
 func (t *turn) apply(c Command) Decision {
@@ -114,7 +115,7 @@ func (t *turn) apply(c Command) Decision {
 	return Precluded
 }
 
-// flight is the record as the command has left it so far; nil when the key was never used.
+// flight is the record with the changes so far; nil when the key was never used.
 func (t *turn) flight() *Flight {
 	if t.after != nil {
 		return t.after
@@ -122,8 +123,8 @@ func (t *turn) flight() *Flight {
 	return t.before
 }
 
-// edit gives the record to be changed. What it points to is shared with the record before: replace it, do not change
-// it; only the attempts are the turn's own.
+// editFlight returns the record to be changed. Its attempts are a copy; all other pointers and slices are shared with the
+// record before the command, and must be replaced, never modified.
 func (t *turn) edit() *Flight {
 	switch {
 	case t.after != nil:
@@ -137,10 +138,10 @@ func (t *turn) edit() *Flight {
 	return t.after
 }
 
-// latest is the moment of the command by the clock that is furthest ahead.
+// latestTime is the time of the command by the clock that is furthest ahead.
 func (t *turn) latest() Time { return t.header.Latest(t.header.Now) }
 
-// newest is the newest attempt, to be changed. There must be one.
+// newestAttempt returns the newest attempt, to be changed. The flight must have an attempt.
 func (t *turn) newest() *Attempt {
 	f := t.edit()
 	return &f.Attempts[len(f.Attempts)-1]
@@ -157,8 +158,8 @@ func (t *turn) note(k EventKind, e Event) {
 // absent reports whether the key was never used or was freed.
 func (t *turn) absent() bool { return t.flight() == nil || t.flight().State == Absent }
 
-// busy answers that it is too early, or that another holder is in the way, until the given moment; 0 when only an event
-// will end that.
+// answerBusy returns DecisionBusy: the command is too early, or another holder has the key, until the given time; 0 when only
+// an event ends the wait.
 func (t *turn) busy(until Time) Decision {
 	if until > 0 {
 		t.wait = max(0, until.Until(t.header.Now))
@@ -166,7 +167,8 @@ func (t *turn) busy(until Time) Decision {
 	return Busy
 }
 
-// settled answers a submission whose key is settled, conflict before gone before replay; NoDecision where it is not.
+// answerFinal answers a submission to a flight that is over, or with another input: conflict before expired before replay. It
+// returns DecisionNone for every other flight.
 func (t *turn) settled(fp Fingerprint) Decision {
 	switch f := t.flight(); {
 	case t.absent():
@@ -181,7 +183,7 @@ func (t *turn) settled(fp Fingerprint) Decision {
 	return NoDecision
 }
 
-// standing answers with the present state of a flight, to a command that does not change it.
+// answerCurrent answers a command that changes nothing with the present state of the flight.
 func (t *turn) standing() Decision {
 	f := t.flight()
 	switch {
@@ -199,7 +201,7 @@ func (t *turn) standing() Decision {
 	return Accepted
 }
 
-// create makes the flight of an absent key, as its first submission wants it.
+// createFlight creates the flight of an absent key from its first submission.
 func (t *turn) create(s *Submission) {
 	f := t.edit()
 	f.Key = t.key
@@ -220,7 +222,7 @@ func (t *turn) create(s *Submission) {
 	t.enqueue()
 }
 
-// enqueue makes the flight queued, or scheduled where it has to wait first.
+// makeReady makes the flight ready, or scheduled where its NotBefore has not passed.
 func (t *turn) enqueue() {
 	f := t.edit()
 	f.State = Queued
@@ -231,14 +233,14 @@ func (t *turn) enqueue() {
 	f.NotBefore = 0
 }
 
-// close ends the open attempt.
+// closeAttempt ends the open attempt with an outcome.
 func (t *turn) close(o Outcome) {
 	a := t.newest()
 	a.ClosedAt, a.Outcome = t.header.Now, o
 	t.edit().Wake = nil
 }
 
-// doubt taints the flight by its newest attempt.
+// taint marks the flight as tainted by its newest attempt.
 func (t *turn) doubt() {
 	if a := t.newest(); !a.Doubt {
 		a.Doubt = true
@@ -246,7 +248,7 @@ func (t *turn) doubt() {
 	}
 }
 
-// undoubt takes back the doubt of the newest attempt alone.
+// untaintNewest removes the taint of the newest attempt alone.
 func (t *turn) undoubt() {
 	if a := t.newest(); a.Doubt {
 		a.Doubt = false
@@ -254,7 +256,7 @@ func (t *turn) undoubt() {
 	}
 }
 
-// clear takes back all doubt: it is known what happened.
+// untaintAll removes the taint of every attempt: the outcome of the flight is known.
 func (t *turn) clear() {
 	f := t.edit()
 	f.Doubts = 0
@@ -263,89 +265,7 @@ func (t *turn) clear() {
 	}
 }
 
-// tryAgain lets a flight with nothing open run once more, not before delay, unless that is over: cancelled, or its
-// retry policy spent. Where it is over while tainted, the doubt decides.
-func (t *turn) tryAgain(delay time.Duration) {
-	f := t.edit()
-	switch {
-	case f.Policy.Saga: // driving again is harmless and never capped; a cancelled saga must be driven back
-	case f.Cancel != nil && f.Tainted():
-		t.escalate("cancelled while an effect of unknown outcome may have happened")
-		return
-	case f.Cancel != nil:
-		t.finish(StateCancelled, f.Cancel.Why)
-		return
-	case t.spent(delay) && f.Tainted():
-		t.escalate("retries are spent while an effect of unknown outcome may have happened")
-		return
-	case t.spent(delay):
-		t.finish(StateFailed, "retries are spent")
-		return
-	case f.Tainted() && !f.WithinWindow(t.latest().Add(delay)):
-		t.escalate("the provider may have forgotten our key, so that a resend could be a second effect")
-		return
-	}
-	t.again(delay)
-}
-
-// again lets a flight with nothing open run once more, whatever its policy says of it.
-func (t *turn) again(delay time.Duration) {
-	f := t.edit()
-	f.Probe, f.Wake, f.NotBefore, f.Cause = nil, nil, 0, ""
-	if delay > 0 {
-		f.NotBefore = t.header.Now.Add(delay)
-		t.note(EventScheduled, Event{Attempt: f.AttemptNumber()})
-	}
-	t.enqueue()
-}
-
-// spent reports whether the declared retry policy allows no attempt after delay.
-func (t *turn) spent(delay time.Duration) bool {
-	f := t.flight()
-	p := f.Policy.Retry
-	if !p.Declared() {
-		return false
-	}
-	late := p.Within > 0 && f.FirstSend > 0 && t.header.Now.Add(delay) >= f.FirstSend.Add(p.Within)
-	return int(f.Counted) >= p.Attempts || late
-}
-
-// delay is the pause before the next attempt: by the declared policy, or as long as the provider asked for.
-func (t *turn) delay(asked time.Duration) time.Duration {
-	f := t.flight()
-	return max(asked, f.Policy.Retry.Backoff(f.ID, int(f.Counted)))
-}
-
-// settleDoubt applies the recovery policy to a tainted flight with nothing open.
-func (t *turn) settleDoubt(delay time.Duration) {
-	f := t.edit()
-	switch {
-	case f.Policy.Saga, f.Policy.Recovery == Resend:
-		t.tryAgain(delay)
-	case f.Policy.Recovery == Verify:
-		t.startLooking()
-	default:
-		t.hold("the effect may or may not have happened, and its recovery is hold")
-	}
-}
-
-// escalate is for doubt that a resend may not end: look up if the action can, else a person.
-func (t *turn) escalate(cause string) {
-	if t.edit().Policy.CanLookUp() {
-		t.startLooking()
-		return
-	}
-	t.hold(cause)
-}
-
-// hold leaves the flight to a person.
-func (t *turn) hold(cause string) {
-	f := t.edit()
-	f.State, f.Probe, f.Wake, f.NotBefore, f.Cause = InDoubt, nil, nil, 0, cause
-	t.note(EventInDoubt, Event{Attempt: f.AttemptNumber(), Note: cause})
-}
-
-// land ends the flight with its receipt, which from here on never changes (invariant I4).
+// endWithReceipt ends the flight with its receipt. From this command on the receipt never changes (invariant I4).
 func (t *turn) land(r Receipt) {
 	f := t.edit()
 	r.At, r.ExternalID = t.header.Now, Text(r.ExternalID)
@@ -358,7 +278,7 @@ func (t *turn) land(r Receipt) {
 	t.compareAll()
 }
 
-// finish ends the flight without a receipt.
+// endWithoutReceipt ends the flight without a receipt, as failed or cancelled.
 func (t *turn) finish(s State, cause string) {
 	f := t.edit()
 	f.State = s
@@ -375,14 +295,14 @@ func (t *turn) finish(s State, cause string) {
 	t.compareAll()
 }
 
-// end clears what only a living flight has.
+// clearLive clears the fields that only a flight in progress has.
 func (t *turn) end(cause string) {
 	t.clear()
 	f := t.edit()
 	f.Probe, f.Wake, f.NotBefore, f.Cause, f.FinishedAt = nil, nil, 0, Text(cause), t.header.Now
 }
 
-// nextGeneration ends the present generation and starts an empty one. The fence stays, attempt numbers go on.
+// nextGeneration ends the present generation and starts an empty one. The fence is kept, and attempt numbers continue.
 func (t *turn) nextGeneration(by Mark) *Flight {
 	old := t.edit()
 	next := &Flight{ID: old.ID, Key: t.key, Generation: old.Generation + 1, Fence: old.Fence, Overlap: old.Overlap,
@@ -397,8 +317,8 @@ func (t *turn) nextGeneration(by Mark) *Flight {
 	return next
 }
 
-// Text is what the ledger keeps of a text that people or programs wrote: at most MaxText bytes of it, without anything
-// that is no UTF-8.
+// Sanitize returns a text from outside in the form in which the ledger stores it: truncated to MaxText bytes, and without
+// invalid UTF-8.
 func Text(s string) string {
 	if len(s) > MaxText {
 		s = s[:MaxText]

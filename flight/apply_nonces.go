@@ -2,14 +2,14 @@ package flight
 
 import "slices"
 
-// isUsed reports whether the nonce has opened an attempt before, or may not open one any more.
+// isUsedNonce reports whether the nonce has opened an attempt, or was used up without opening one.
 func (t *turn) isUsed(nonce Nonce) bool {
 	f := t.flight()
 	return f != nil && (f.attemptOf(nonce) != nil ||
 		slices.ContainsFunc(f.UsedNonces, func(u UsedNonce) bool { return u.Nonce == nonce }))
 }
 
-// attemptOf is the attempt of this generation that the nonce has opened, as far as it is kept; else nil.
+// attemptByNonce returns the stored attempt of this generation that the nonce has opened; nil if there is none.
 func (f *Flight) attemptOf(nonce Nonce) *Attempt {
 	for i := range f.Attempts {
 		if f.Attempts[i].Nonce == nonce {
@@ -19,8 +19,8 @@ func (f *Flight) attemptOf(nonce Nonce) *Attempt {
 	return nil
 }
 
-// answerUsed answers an Open whose nonce opens nothing any more. A caller that was answered Doubtful and did not hear it is
-// answered so again; but not the caller of an attempt that was lost, who can take back its doubt by an Abandon.
+// answerUsedNonce answers an Open whose nonce is used up. DecisionInDoubt is repeated to a caller that may have lost that
+// answer. The caller of a lost attempt gets DecisionFenced instead, because its Abandon can still remove the taint.
 func (t *turn) answerUsed(nonce Nonce) Decision {
 	if f := t.flight(); f.State == InDoubt && f.attemptOf(nonce) == nil {
 		return Doubtful
@@ -28,8 +28,9 @@ func (t *turn) answerUsed(nonce Nonce) Decision {
 	return Fenced
 }
 
-// tooFarAhead refuses an Open that would be valid for too long, and uses up its nonce: its caller takes another one, and a
-// copy of it that arrives later, when its NotAfter is not too far ahead any more, would open an attempt of which nobody knows.
+// rejectFarNotAfter rejects an Open whose NotAfter is too far ahead, and uses up its nonce. The caller continues with
+// another nonce; a copy of this Open that arrives when its NotAfter is no longer too far ahead would open an attempt
+// without a caller.
 func (t *turn) tooFarAhead(c *Open) Decision {
 	switch {
 	case t.isUsed(c.Nonce), c.NotAfter > t.header.Now.Add(MaxNonceLife):
@@ -41,21 +42,21 @@ func (t *turn) tooFarAhead(c *Open) Decision {
 	return OpenExpired
 }
 
-// exhausted reports whether the flight remembers as many used nonces as it may.
+// noncesExhausted reports whether the flight remembers MaxUsedNonces used nonces that have not expired.
 func (t *turn) exhausted() bool {
 	f := t.flight()
 	return f != nil && len(f.UsedNonces) >= MaxUsedNonces && len(t.unexpired(f.UsedNonces)) >= MaxUsedNonces
 }
 
-// use remembers a nonce that opens nothing any more for as long as an Open that carries it may be valid. Where this is all
-// that the command changes, the flight keeps its version.
+// useNonce remembers a used nonce until every Open that carries it has expired. A command that changes nothing else keeps the
+// flight's version.
 func (t *turn) use(nonce Nonce, until Time) {
 	t.quiet = t.after == nil && t.before != nil
 	f := t.edit()
 	f.UsedNonces = append(slices.Clip(t.unexpired(f.UsedNonces)), UsedNonce{Nonce: nonce, Until: until})
 }
 
-// usedNoncesOf is what a flight that gives way to a new generation or a tombstone leaves of its nonces.
+// usedNoncesOf returns the nonces that a flight passes on to its next generation or its tombstone.
 func (t *turn) usedNoncesOf(f *Flight) []UsedNonce {
 	used := t.unexpired(f.UsedNonces)
 	for i := range f.Attempts {
@@ -64,6 +65,7 @@ func (t *turn) usedNoncesOf(f *Flight) []UsedNonce {
 	return used
 }
 
+// appendNonceOf appends the nonce of an attempt, unless every Open that carries it has expired.
 func (t *turn) withNonceOf(used []UsedNonce, a *Attempt) []UsedNonce {
 	if a.NotAfter < t.header.Now {
 		return used

@@ -15,7 +15,7 @@ func (t *turn) submit(c *Submit) Decision {
 	return t.standing()
 }
 
-// open decides who may act: the ledger alone does. Every effect is preceded by an Open that was answered Proceed. An Open
+// open decides whether the caller may act. Every effect is preceded by an Open that was answered DecisionProceed. An Open
 // that opens nothing moves no fence.
 func (t *turn) open(c *Open) Decision {
 	if d := t.settled(c.Submission.Fingerprint); d != NoDecision {
@@ -56,8 +56,8 @@ func (t *turn) open(c *Open) Decision {
 	return t.takeOff(c)
 }
 
-// repeated answers the repeat of an Open whose first answer is still true, whatever session the repeat names. A caller
-// whose attempt waits for a callback has acted already: its Open is not repeated.
+// answerRepeat answers the repeat of an Open whose first answer is still true, under any session. The Open of an attempt that
+// waits for its callback is not repeated: its caller has acted already.
 func (t *turn) repeated(nonce Nonce) Decision {
 	f := t.flight()
 	switch a := f.OpenAttempt(); {
@@ -70,8 +70,8 @@ func (t *turn) repeated(nonce Nonce) Decision {
 	return NoDecision
 }
 
-// refused answers an Open that can open nothing, in whatever state the flight is. The order matters: a caller that is
-// answered OpenExpired leaves without a word, so nobody may get this answer whose nonce has opened an attempt.
+// rejectOpen answers an Open that can open nothing in any state of the flight. The order of the cases matters: a caller that
+// gets DecisionOpenExpired leaves without an Abandon, so a nonce that has opened an attempt must never get this answer.
 func (t *turn) refused(c *Open) Decision {
 	switch {
 	case c.NotAfter > t.header.Now.Add(MaxOpenLife):
@@ -90,9 +90,9 @@ func (t *turn) refused(c *Open) Decision {
 	return NoDecision
 }
 
-// overcome deals with an open attempt that is in the way. The attempt is lost where its time is over, or where its session
-// is of an older lease epoch whose hold is over; that a session has ended is for Ended to say. NoDecision: no attempt is
-// open any more.
+// supersede marks an open attempt lost if its time is over, or if its session is of an older lease epoch whose hold has
+// expired. It returns DecisionNone if no attempt is open afterwards, else DecisionBusy. It does not judge whether the
+// session has ended: only EndSession carries the proof.
 func (t *turn) overcome() Decision {
 	f := t.flight()
 	a := f.OpenAttempt()
@@ -117,7 +117,7 @@ func (t *turn) overcome() Decision {
 	return NoDecision
 }
 
-// overdue is the reason why an open attempt is lost whose time is over.
+// timeoutCause is the recorded cause of an attempt that is marked lost because its time is over.
 func overdue(f *Flight) string {
 	if f.State == Waiting {
 		return "the callback did not come in time"
@@ -125,7 +125,8 @@ func overdue(f *Flight) string {
 	return "its time-out is over"
 }
 
-// lose concludes that the open attempt will not report by itself any more. It may still do so late (invariant I8).
+// markLost ends the open attempt with an unknown outcome, and applies the recovery policy. A late report of the attempt is
+// still accepted while no newer attempt has opened (invariant I8).
 func (t *turn) lose(cause string) {
 	t.close(Unknown)
 	a := t.newest()
@@ -135,7 +136,7 @@ func (t *turn) lose(cause string) {
 	t.settleDoubt(0)
 }
 
-// nextToken is the token of the key's next attempt. Its number follows the greatest that the key has seen.
+// nextToken is the token of the key's next attempt. Its number is one above the greatest number that the key has seen.
 func (t *turn) nextToken() Token {
 	next := Token{StoreEpoch: t.header.StoreEpoch, Number: 1}
 	if f := t.flight(); f != nil {
@@ -144,15 +145,15 @@ func (t *turn) nextToken() Token {
 	return next
 }
 
-// tokenRises reports whether the next token is above all that the key has seen (invariant I2). It is not where this ledger
-// is older than one that the key was opened in.
+// tokenRises reports whether the next token is above every token that the key has seen (invariant I2). It returns false if
+// this ledger is older than a ledger in which the key was opened.
 func (t *turn) tokenRises() bool {
 	f := t.flight()
 	return f == nil || t.nextToken().Compare(f.Fence) > 0
 }
 
-// takeOff opens the attempt (invariants I1 and I2). If the process dies right after this command is committed, the
-// effect may have happened or not: the recovery policy decides.
+// openAttempt opens the attempt (invariants I1 and I2). Point of no return: once this command is committed, the ledger cannot
+// know whether the effect happens. If the caller dies now, the attempt is marked lost and the recovery policy decides.
 func (t *turn) takeOff(c *Open) Decision {
 	f := t.flight()
 	if f.Tainted() && !f.WithinWindow(t.latest()) && !f.Policy.Saga {
@@ -181,8 +182,8 @@ func (t *turn) takeOff(c *Open) Decision {
 	return Proceed
 }
 
-// trimAttempts makes room for one more attempt. The oldest one leaves its doubt, which is counted in Doubts, and its nonce,
-// which stays used.
+// trimAttempts removes the oldest attempt of a full list. Its taint is still counted in TaintingAttempts, and its nonce stays
+// used.
 func (t *turn) trimAttempts() {
 	f := t.edit()
 	f.UsedNonces = t.unexpired(f.UsedNonces)
@@ -192,16 +193,16 @@ func (t *turn) trimAttempts() {
 	}
 }
 
-// doubtful answers that the flight waits for a person, and uses up the nonce: a copy of this Open that comes after the
-// person's decision would open an attempt of which its caller knows nothing.
+// answerInDoubt returns DecisionInDoubt and uses up the nonce: a copy of this Open that arrives after the person's decision
+// would open an attempt that no caller expects.
 func (t *turn) doubtful(c *Open) Decision {
 	t.use(c.Nonce, c.NotAfter)
 	return Doubtful
 }
 
-// look sends a caller to ask the provider, once that can be of use and nobody else is asking. A look-up is no attempt: it
-// moves no fence, and the newest attempt may still report. It uses up its nonce: what follows from the verdict is opened
-// under another one.
+// assignVerification assigns the caller to ask the provider, if the settle delay is over and no other caller is assigned. A
+// look-up is not an attempt: it moves no fence, and the newest attempt may still report. The nonce is used up: an attempt
+// that follows from the finding is opened under another nonce.
 func (t *turn) look(c *Open) Decision {
 	f := t.flight()
 	p := *f.Probe
@@ -217,7 +218,7 @@ func (t *turn) look(c *Open) Decision {
 	return Look
 }
 
-// startLooking makes a look-up due, after the settle delay: until then an effect of the attempt may not show yet.
+// startVerification makes a look-up due after the settle delay. Before that, the provider may not list the effect yet.
 func (t *turn) startLooking() {
 	f := t.edit()
 	f.State, f.Wake, f.NotBefore, f.Cause = Running, nil, 0, ""
@@ -225,7 +226,7 @@ func (t *turn) startLooking() {
 	t.note(EventLooking, Event{Attempt: f.AttemptNumber()})
 }
 
-// probe sets the look-up that is due, under a number of its own: verdicts of earlier ones count no more.
+// setVerification replaces the due look-up and gives it a new number: findings for earlier numbers are fenced.
 func (t *turn) probe(p Probe) {
 	f := t.edit()
 	f.Probes++
@@ -233,7 +234,8 @@ func (t *turn) probe(p Probe) {
 	f.Probe = &p
 }
 
-// endLook lets another caller be sent to ask the provider. Until one is, the verdict of the first caller counts.
+// releaseVerification permits that another caller is assigned to ask the provider. Until then the finding of the first
+// caller is still accepted.
 func (t *turn) endLook() {
 	f := t.edit()
 	p := *f.Probe

@@ -2,9 +2,9 @@ package flight
 
 import "slices"
 
-// report takes the outcome of an attempt (invariant I3): from the newest one, until the flight is terminal. Every
-// other report is kept as evidence and changes nothing else; so is one of an attempt that a restored ledger has lost, or
-// with a token of another store epoch.
+// report stores the outcome of an attempt (invariant I3). It accepts the report of the newest attempt until the flight is
+// over. Every other report is stored as evidence and changes nothing else; so is the report of an attempt that a restored
+// ledger has lost, or with a token of another store epoch.
 func (t *turn) report(c *Report) Decision {
 	f := t.flight()
 	a := f.Newest()
@@ -21,7 +21,7 @@ func (t *turn) report(c *Report) Decision {
 	return Accepted
 }
 
-// sameReport reports whether a report of an outcome that was reported before says nothing new.
+// isRepeatedReport reports whether a report of an outcome that was reported before carries the same result.
 func (t *turn) sameReport(c *Report) bool {
 	r := t.flight().Receipt
 	if !c.Outcome.Final() || r == nil {
@@ -55,9 +55,9 @@ func (t *turn) accept(c *Report) {
 	}
 }
 
-// acceptRefused: the provider's no ends the flight, unless an earlier attempt may have succeeded and this answer says
-// nothing about that one. It does where the provider honours our key: then the answer is to all attempts alike. The provider
-// gave its answer before the report came, at a moment that the ledger does not know.
+// acceptRefused ends the flight with a failed receipt, unless an earlier attempt may have succeeded. If the provider honours
+// our key, its answer covers all attempts, and the flight ends as well. The provider answered before the report arrived, at a
+// time that the ledger does not know; so the provider must still remember the key now.
 func (t *turn) acceptRefused(c *Report, wasOpen bool) {
 	t.undoubt()
 	f := t.edit()
@@ -71,7 +71,7 @@ func (t *turn) acceptRefused(c *Report, wasOpen bool) {
 	}
 }
 
-// afterNotDone: the newest attempt surely did nothing.
+// afterNotDone retries or ends a flight whose newest attempt surely had no effect.
 func (t *turn) afterNotDone(wasOpen bool, c *Report) {
 	f := t.edit()
 	doubted := f.State == InDoubt || f.Looking()
@@ -84,12 +84,12 @@ func receiptOf(c *Report) Receipt {
 	return Receipt{Outcome: c.Outcome, ExternalID: c.ExternalID, Body: c.Body, Attempt: c.Token.Number, Source: FromReport}
 }
 
-// fence keeps a late report as evidence. The same report twice is one piece of evidence. A tombstone keeps only what shows
-// a second effect.
+// fenceReport stores a late report as evidence. A repeat of the report adds nothing. A tombstone stores only evidence of a
+// second effect.
 //
-// A report may be of an attempt that this ledger has lost, because an older one was restored. Its number is not given
-// again. Where the whole flight is lost, the key goes on in the generation of that attempt, so that the next one sends the
-// provider the same idempotency key.
+// The report may belong to an attempt that this ledger has lost, because an older ledger was restored. The fence moves above
+// its number, so that the number is not assigned again. If the whole flight is lost, the key continues in the generation of
+// the report, so that the next attempt sends the same idempotency key to the provider.
 func (t *turn) fence(c *Report) Decision {
 	e := Evidence{Token: c.Token, Generation: c.Generation, Outcome: c.Outcome, ExternalID: Text(c.ExternalID), Digest: c.Body.Digest,
 		At: t.header.Now, Error: Text(c.Error)}
@@ -115,8 +115,8 @@ func (t *turn) fence(c *Report) Decision {
 	return Fenced
 }
 
-// keep adds a piece of evidence. Where there is no room it is counted; but one of success, which may be of a second
-// effect, takes the place of one that is not.
+// storeEvidence adds a piece of evidence. A full list only counts it; but evidence of a success, which may prove a second
+// effect, replaces evidence of another outcome.
 func (t *turn) keep(e Evidence) {
 	f := t.edit()
 	if len(f.Evidence) < MaxEvidence {
@@ -131,7 +131,7 @@ func (t *turn) keep(e Evidence) {
 	}
 }
 
-// compareAll compares the evidence of the generation that has just ended with its end.
+// detectOverlaps compares the stored evidence of a generation that has just ended with its final state.
 func (t *turn) compareAll() {
 	f := t.flight()
 	for i := range f.Evidence {
@@ -141,20 +141,21 @@ func (t *turn) compareAll() {
 	}
 }
 
-// isSecondEffect reports whether a late report of success names another effect than the one recorded, or one where none
-// should be. Before its generation has ended there is nothing to compare it with: compareAll does then.
+// isSecondEffect reports whether a late report of success names another effect than the receipt, or an effect of a generation
+// that ended without one. It returns false before the generation has ended; detectOverlaps repeats the check then.
 func (t *turn) isSecondEffect(e *Evidence) bool {
 	state, receipt := t.endOf(e.Generation)
 	return e.Outcome == Succeeded && state.Terminal() && (receipt == nil || !receipt.SameEffect(e.Outcome, e.ExternalID, e.Digest))
 }
 
-// overlap raises the alarm of a second effect.
+// raiseOverlap marks the flight: there is evidence of a second effect.
 func (t *turn) overlap(e *Evidence) {
 	t.edit().Overlap = true
 	t.note(EventOverlap, Event{Generation: e.Generation, Attempt: e.Token.Number, Outcome: e.Outcome, Note: e.ExternalID})
 }
 
-// endOf is how a generation ended; a state that is not terminal when it has not.
+// finalStateOf returns the final state and receipt of a generation. The state is not terminal if the generation has not
+// ended.
 func (t *turn) endOf(generation uint32) (State, *Receipt) {
 	f := t.flight()
 	if generation == f.Generation {
@@ -171,8 +172,8 @@ func (t *turn) endOf(generation uint32) (State, *Receipt) {
 	return Absent, nil
 }
 
-// abandon takes the word of the caller that made the nonce: nothing was sent, nor will be. An attempt that waits for its
-// callback cannot be abandoned: its effect has started.
+// abandon applies the statement of the nonce's caller that nothing was sent or will be sent under the nonce. An attempt that
+// waits for its callback cannot be abandoned: its effect has started.
 func (t *turn) abandon(c *Abandon) Decision {
 	if c.StoreEpoch != t.header.StoreEpoch {
 		return Fenced
@@ -187,7 +188,7 @@ func (t *turn) abandon(c *Abandon) Decision {
 	case t.isUsed(c.Nonce) || c.NotAfter < t.header.Now:
 		return Accepted
 	case c.NotAfter > t.header.Now.Add(MaxNonceLife):
-		return OpenExpired // nothing is remembered for that long
+		return OpenExpired // a nonce is not remembered for that long
 	case t.exhausted():
 		return Exhausted
 	}
@@ -195,8 +196,8 @@ func (t *turn) abandon(c *Abandon) Decision {
 	return Accepted
 }
 
-// dropNewest ends the newest attempt as one that sent nothing, and counts no retry for it. Where the attempt was lost
-// before, its doubt is taken back.
+// abandonNewest ends the newest attempt as not_done, and counts no retry for it. If the attempt was marked lost, its taint is
+// removed.
 func (t *turn) dropNewest(c *Abandon) Decision {
 	f := t.flight()
 	a := f.Newest()
@@ -223,14 +224,14 @@ func (t *turn) dropNewest(c *Abandon) Decision {
 	return Accepted
 }
 
-// uncount takes back one counted attempt. A person may have taken all of them back before.
+// uncountAttempt subtracts one attempt from the retry policy's count. The count may be 0 after a person's decision.
 func (t *turn) uncount() {
 	if f := t.edit(); f.Counted > 0 {
 		f.Counted--
 	}
 }
 
-// verdict is the answer of a look-up to the probe that was sent out last.
+// reportFinding applies the finding of the look-up that was assigned last. A finding for an earlier number is fenced.
 func (t *turn) verdict(c *Verdict) Decision {
 	f := t.flight()
 	if t.absent() || f.State.Terminal() {
@@ -253,7 +254,7 @@ func (t *turn) verdict(c *Verdict) Decision {
 	return Accepted
 }
 
-// lookAgain: the look-up could not find out.
+// retryVerification schedules the next look-up after an inconclusive one, or waits for a person after too many.
 func (t *turn) lookAgain() {
 	f := t.edit()
 	tries := f.Probe.Tries + 1

@@ -1,8 +1,8 @@
 package flight
 
-// mayOpenStep reports whether a step may be made or opened now; every flight that is no step may. The phase of its saga
-// must allow it. A driver that performs the step itself, or submits it, names its own token, and must be the saga's open
-// attempt. A worker of a pool names no driver, and opens only a step that a driver has submitted before.
+// mayOpenStep reports whether a step may be created or opened now; it is true for every flight that is not a step. The
+// phase of the saga must permit the step. A driver that performs or submits the step names its own token, and must be the
+// saga's open attempt. A worker of a pool names no driver, and opens only a step that a driver has submitted before.
 func (t *turn) mayOpenStep(s *Submission) bool {
 	switch {
 	case !t.key.IsStep():
@@ -30,7 +30,7 @@ func (t *turn) phaseAllows() bool {
 	return t.saga.Phase == Forward
 }
 
-// turn flips the phase of a saga, by its newest driver, once and for ever.
+// beginUndo changes the phase of a saga to undoing, on request of its newest driver. The change is permanent.
 func (t *turn) turn(c *Turn) Decision {
 	f := t.flight()
 	a := f.Newest()
@@ -44,7 +44,7 @@ func (t *turn) turn(c *Turn) Decision {
 	return Accepted
 }
 
-// seal closes a key that was never opened, for ever.
+// sealKey permanently closes a key that was never opened.
 func (t *turn) seal(*Seal) Decision {
 	f := t.flight()
 	switch {
@@ -63,7 +63,7 @@ func (t *turn) seal(*Seal) Decision {
 	return Accepted
 }
 
-// suspend puts a saga to sleep, or waits for a callback. No retry is counted.
+// suspend puts a saga to sleep, or lets an attempt wait for its callback. It counts no retry.
 func (t *turn) suspend(c *Suspend) Decision {
 	f := t.flight()
 	a := f.Newest()
@@ -87,12 +87,13 @@ func (t *turn) suspend(c *Suspend) Decision {
 	t.note(EventSuspended, Event{Attempt: number})
 	if f.Cancel != nil && !wake.Callback {
 		f.Wake = nil
-		t.enqueue() // cancelled meanwhile: no sleep before the way back
+		t.enqueue() // cancelled meanwhile: the undo must not wait
 	}
 	return Accepted
 }
 
-// wakeUp ends a sleep, or an open attempt whose time is over. Of an attempt whose time is not over it says how long to wait.
+// wakeUp ends a sleep, or an open attempt whose time is over. For an attempt whose time is not over it returns DecisionBusy
+// with the remaining time.
 func (t *turn) wakeUp(c *WakeUp) Decision {
 	f := t.flight()
 	switch {

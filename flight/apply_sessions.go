@@ -1,9 +1,10 @@
 package flight
 
-// Admit says whether the proof counts: Accepted, or Fenced, which changes and remembers nothing. The read must have been
-// made after the session was, in the same history of etcd: a cached read from before would not show the marker of a session
-// that lives. A counter below the recorded one is that of an etcd which has lost its past; the node that read it may not
-// know yet. A session of an older lease epoch is over when that epoch's hold is, without a read.
+// Admit checks the proof: it returns DecisionAccepted, or DecisionFenced for a proof that must change and remember nothing.
+// The read must be later than the creation of the session, in the same history of etcd: an older cached read would not show
+// the session key of a live session. A guard counter below the recorded one comes from an etcd that has lost data; the node
+// that read it may not know yet. A session of an older lease epoch needs no read: it has ended when the hold of its epoch
+// expires.
 func (c *Ended) Admit(h *Header) Decision {
 	switch {
 	case c.StoreEpoch != h.StoreEpoch, c.Epoch != h.LeaseEpoch, c.Session.Epoch > h.LeaseEpoch:
@@ -16,8 +17,8 @@ func (c *Ended) Admit(h *Header) Decision {
 	return Accepted
 }
 
-// sessionEnded applies the proof to one flight that the session may hold. The create revision that the flight has recorded
-// is compared as well: the attempt of a living session is not ended by a proof that names the session wrongly.
+// endSession applies the proof to one flight that the session may hold. The proof is also checked against the create
+// revision in the flight's record: a proof with a wrong revision must not end the attempt of a live session.
 func (t *turn) sessionEnded(c *Ended) Decision {
 	if d := c.Admit(&t.header); d != Accepted {
 		return d
@@ -40,8 +41,8 @@ func (t *turn) sessionEnded(c *Ended) Decision {
 	return Accepted
 }
 
-// withdraw answers whether a session that was meant for this key holds it. Where it does not, the state machine remembers
-// the session as ended.
+// withdrawSession returns DecisionBusy if the session holds the key. Otherwise it returns DecisionAccepted, and the state
+// machine remembers the session as ended.
 func (t *turn) withdraw(c *Withdraw) Decision {
 	switch holder := t.flight().Holder(); {
 	case c.StoreEpoch != t.header.StoreEpoch:

@@ -10,7 +10,7 @@ func (t *turn) cancel(c *Cancel) Decision {
 	case f.State.Terminal() || c.Generation != f.Generation:
 		return Precluded
 	case f.Cancel != nil:
-		return Accepted // the first one counts
+		return Accepted // the first cancellation is recorded
 	}
 	f = t.edit()
 	f.Cancel = &Mark{Who: Text(c.Who), Why: Text(c.Why), At: t.header.Now}
@@ -18,7 +18,7 @@ func (t *turn) cancel(c *Cancel) Decision {
 	switch {
 	case f.State == Waiting && !f.Wake.Callback, started && f.State == Scheduled:
 		f.NotBefore, f.Wake = 0, nil
-		t.enqueue() // a saga must be driven back
+		t.enqueue() // the saga's steps must be undone
 	case f.OpenAttempt() != nil, f.Looking(), f.State == InDoubt, started:
 	case f.Tainted():
 		t.escalate("cancelled while an effect of unknown outcome may have happened")
@@ -30,7 +30,7 @@ func (t *turn) cancel(c *Cancel) Decision {
 	return Accepted
 }
 
-// resolve is a person's word about a doubt. It counts only for the version that the person had seen.
+// resolve applies a person's decision about a flight in doubt. It is accepted only for the version that the person had seen.
 func (t *turn) resolve(c *Resolve) Decision {
 	f := t.flight()
 	switch {
@@ -53,7 +53,7 @@ func (t *turn) resolve(c *Resolve) Decision {
 		t.land(Receipt{Outcome: Succeeded, ExternalID: c.ExternalID, Body: c.Body, Attempt: number, Source: FromPerson})
 	case DidNotHappen:
 		t.clear()
-		f.Counted = 0 // a person allows a fresh start, whatever the retry policy says
+		f.Counted = 0 // a person's decision restarts the count of the retry policy
 		if f.Cancel != nil && !f.Policy.Saga {
 			t.finish(StateCancelled, f.Cancel.Why)
 		} else {
@@ -68,7 +68,7 @@ func (t *turn) resolve(c *Resolve) Decision {
 	return Accepted
 }
 
-// brought reports whether a receipt is the one that c attaches; c may attach none.
+// attaches reports whether r is the receipt that c attaches. A command that attaches no receipt matches any r.
 func (c *Resolve) brought(r *Receipt) bool {
 	if c.Verb != Happened {
 		return true
@@ -83,7 +83,7 @@ func resolution(v Verb, why string) string {
 	return v.String() + ": " + why
 }
 
-// decide is the answer to an approval. The first one in the log counts.
+// decideApproval applies a person's answer to an approval. The first answer in the log decides.
 func (t *turn) decide(c *Decide) Decision {
 	f := t.flight()
 	switch {
@@ -134,7 +134,7 @@ func (t *turn) retry(c *Retry) Decision {
 	return Accepted
 }
 
-// free lets the next opener run the effect again.
+// freeKey lets the next Open run the effect again.
 func (t *turn) free(c *Free) Decision {
 	f := t.flight()
 	switch {
@@ -151,8 +151,8 @@ func (t *turn) free(c *Free) Decision {
 	return Accepted
 }
 
-// expire leaves a tombstone (invariant I4): just what still guards the key. Of a record that holds nothing but used
-// nonces it leaves nothing, once these have expired.
+// expire replaces the record by a tombstone (invariant I4), which has only the fields that still guard the key. It deletes a
+// record that holds nothing but expired nonces.
 func (t *turn) expire(c *Expire) Decision {
 	f := t.flight()
 	switch deletable := f.DeletableAt(); {
@@ -168,7 +168,7 @@ func (t *turn) expire(c *Expire) Decision {
 	case !f.State.Terminal() || t.header.Now < f.ExpiresAt():
 		return Precluded
 	case t.saga != nil && t.saga.State != Expired:
-		return Precluded // receipts of steps live as long as their saga
+		return Precluded // receipts of steps are kept as long as their saga
 	}
 	f = t.edit()
 	tomb := &Flight{ID: f.ID, Generation: f.Generation, State: Expired, Was: f.State, Fence: f.Fence, Fingerprint: f.Fingerprint,
@@ -202,7 +202,7 @@ func (t *turn) raiseEpoch(c *RaiseEpoch) Decision {
 	return Precluded
 }
 
-// recordGuard notes a counter of the guard key of the present lease epoch. The noted counter never falls.
+// recordGuard stores the counter of the guard key of the present lease epoch. The stored counter never falls.
 func (t *turn) recordGuard(c *RecordGuard) Decision {
 	if c.Epoch != t.header.LeaseEpoch {
 		return Fenced

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// maxLookBackoff caps the pause between look-ups that could not find out.
+// maxVerifyBackoff caps the pause between inconclusive look-ups.
 const maxLookBackoff = 5 * time.Minute
 
-// Backoff is the pause after the given number of counted attempts: doubling from MinBackoff to MaxBackoff, and of
-// that between half and all, drawn by the flight's id, so that every node computes the same and flights do not march
-// in step. It is 0 where no policy is declared.
+// Backoff is the pause after the given number of counted attempts. It doubles from MinBackoff to MaxBackoff; the flight's id
+// selects a value between half of it and all of it, so that every node computes the same pause and the retries of many
+// flights are spread. It is 0 where no policy is declared.
 func (r RetryPolicy) Backoff(id ID, attempts int) time.Duration {
 	if !r.Declared() || r.MinBackoff <= 0 {
 		return 0
 	}
 	d := double(r.MinBackoff, attempts-1, max(r.MaxBackoff, r.MinBackoff))
 	spread := binary.BigEndian.Uint32(id[(attempts*3)%13:])
-	part, _ := bits.Mul64(uint64(d/2), uint64(spread)<<32) // in integers: every node must compute the same
+	part, _ := bits.Mul64(uint64(d/2), uint64(spread)<<32) // integer arithmetic: every node must compute the same pause
 	return d/2 + time.Duration(part)
 }
 
-// lookBackoff is the pause before the look-up that follows so many without a result.
+// verifyBackoff is the pause after the given number of inconclusive look-ups.
 func lookBackoff(tries int) time.Duration { return double(time.Second, tries-1, maxLookBackoff) }
 
 func double(d time.Duration, times int, cap time.Duration) time.Duration {
@@ -42,7 +42,7 @@ func (p Policy) settleDelay() time.Duration {
 	return p.AttemptTimeout + PauseBound
 }
 
-// lookTime is how long nobody else is sent to ask the provider while a caller does.
+// verifyTimeout is the time for which one caller is assigned to ask the provider. Then another caller may be assigned.
 func (p Policy) lookTime() time.Duration {
 	const usual = 2 * PauseBound
 	if p.AttemptTimeout > 0 {

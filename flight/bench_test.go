@@ -19,7 +19,7 @@ func benchCommands() (*flight.Open, *flight.Report) {
 	return open, report
 }
 
-// BenchmarkApply is a whole flight of a new key: opened and reported.
+// BenchmarkApply opens and reports the flight of a new key.
 func BenchmarkApply(b *testing.B) {
 	open, report := benchCommands()
 	b.ReportAllocs()
@@ -66,7 +66,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// BenchmarkRecord is a finished flight as it is stored, without the bytes of input and receipt.
+// BenchmarkRecord encodes and decodes a finished flight without the bytes of input and receipt.
 func BenchmarkRecord(b *testing.B) {
 	open, report := benchCommands()
 	v, _ := flight.Apply(flight.View{Header: testHeader}, open)

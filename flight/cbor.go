@@ -1,6 +1,6 @@
 package flight
 
-// The major types of CBOR (RFC 8949, section 3.1), in place.
+// The major types of CBOR (RFC 8949, section 3.1), shifted to their bits of a head.
 const (
 	cborUint  = 0 << 5
 	cborMinus = 1 << 5 // -1 minus the argument
@@ -12,7 +12,7 @@ const (
 	cborTrue  = 7<<5 | 21
 )
 
-// The arguments of a CBOR head that say how many bytes of argument follow; smaller arguments stand in the head itself.
+// The values of a CBOR head that announce an argument of 1, 2, 4 or 8 bytes; smaller arguments are part of the head itself.
 const (
 	cbor8 = 24 + iota
 	cbor16
@@ -20,7 +20,7 @@ const (
 	cbor64
 )
 
-// appendHead writes a head in its shortest form, the only one that is deterministic.
+// appendHead appends a head in its shortest form, as deterministic encoding requires.
 func appendHead(b []byte, major byte, n uint64) []byte {
 	switch {
 	case n < cbor8:

@@ -11,8 +11,8 @@ import (
 // CodecVersion is the first byte of every encoded command and record of this version.
 const CodecVersion = 1
 
-// ErrNewerCodec is returned for bytes that a newer flightd wrote: a node that reads them must not go on, and it has
-// applied nothing of them.
+// ErrNewerCodec is returned for bytes that a newer flightd wrote. Nothing of them was applied. A node that reads them must
+// stop.
 var ErrNewerCodec = errors.New("flight: written by a newer version of flightd")
 
 var encMode, decMode = codecModes()
@@ -37,11 +37,11 @@ func codecModes() (cbor.UserBufferEncMode, cbor.DecMode) {
 
 // MarshalCBOR writes the key as a text string.
 func (k Key) MarshalCBOR() ([]byte, error) {
-	const head = 3 // a key is never longer than four of its parts
+	const head = 3 // a key is at most four parts of MaxKeyPart bytes, so its length fits a 2-byte argument
 	return k.appendCBOR(make([]byte, 0, head+len(k.full))), nil
 }
 
-// UnmarshalCBOR reads a text string and checks that it is a key.
+// UnmarshalCBOR reads a text string and parses it as a stored key; see ParseStoredKey.
 func (k *Key) UnmarshalCBOR(b []byte) error {
 	var s string
 	switch n := len(b); {
@@ -57,27 +57,27 @@ func (k *Key) UnmarshalCBOR(b []byte) error {
 	return k.parse(s)
 }
 
-// Encode writes a command: version, kind, then CBOR with integer keys (RFC 8949, core deterministic encoding). It refuses,
-// with an *InvalidError, what Decode would refuse: a node that finds such a command in its log can apply nothing more.
+// Encode encodes a command: version, kind, then CBOR with integer keys (RFC 8949, core deterministic encoding). It returns an
+// *InvalidError for a command that Decode would reject, because a node cannot continue after such a command in its log.
 func Encode(c Command) ([]byte, error) {
 	b, err := encode(c, CodecVersion, byte(c.kind()))
-	if _, byHand := c.(roomy); err == nil && !byHand { // what is written by hand was checked on the way
+	if _, byHand := c.(roomy); err == nil && !byHand { // the handwritten coders check while they write
 		err = decode(b[2:], newCommand(c.kind()))
 	}
 	if err != nil {
-		return nil, &InvalidError{Field: "command", Detail: fmt.Sprintf("a %T cannot be written: %v", c, err)}
+		return nil, &InvalidError{Field: "command", Detail: fmt.Sprintf("encode %T: %v", c, err)}
 	}
 	return b, nil
 }
 
-// encode writes v after its head, in one allocation.
+// encode encodes v after its head, in one allocation.
 func encode(v any, head ...byte) ([]byte, error) {
 	if r, ok := v.(roomy); ok {
 		w := coder{b: append(make([]byte, 0, len(head)+r.room()), head...)}
 		w.walk(v)
 		return w.b, w.err
 	}
-	const usual = 512 // most commands and records are shorter, but for the bytes that they carry
+	const usual = 512 // most commands and records without a body are shorter
 	buf := bytes.NewBuffer(append(make([]byte, 0, usual), head...))
 	if err := encMode.MarshalToBuffer(v, buf); err != nil {
 		return nil, err
@@ -85,10 +85,10 @@ func encode(v any, head ...byte) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// Decode reads what Encode wrote. It refuses anything else, without having changed anything.
+// Decode decodes the form that Encode returns, and rejects any other bytes.
 func Decode(b []byte) (Command, error) {
 	if len(b) < 2 {
-		return nil, errors.New("flight: a command has at least two bytes")
+		return nil, errors.New("flight: decode command: shorter than two bytes")
 	}
 	if b[0] != CodecVersion {
 		return nil, fmt.Errorf("%w: command of codec version %d", ErrNewerCodec, b[0])
@@ -101,12 +101,12 @@ func Decode(b []byte) (Command, error) {
 		return nil, fmt.Errorf("flight: decode command of kind %d: %w", b[1], err)
 	}
 	if c.Target().IsZero() && !c.kind().keyless() {
-		return nil, fmt.Errorf("flight: a command of kind %d names no key", b[1])
+		return nil, fmt.Errorf("flight: decode command of kind %d: the key is missing", b[1])
 	}
 	return c, nil
 }
 
-// decode reads the whole of b into v, which is zero. It keeps nothing of b.
+// decode decodes all of b into v, which must be zero. v does not alias b.
 func decode(b []byte, v any) error {
 	r := coder{b: b, reads: true}
 	switch {
@@ -172,8 +172,8 @@ func newCommand(k kind) Command {
 	return nil
 }
 
-// walk goes over v, and reports whether it is of a type that is written by hand. Types stand here by name, so that the
-// coder can stay on its owner's stack.
+// transcode writes or reads v, and reports whether its type has a handwritten coder. The types are listed here, instead of an
+// interface call, so that the coder does not escape to the heap.
 func (c *coder) walk(v any) bool {
 	switch v := v.(type) {
 	case *Open:
@@ -201,12 +201,12 @@ func (c *coder) walk(v any) bool {
 	return true
 }
 
-// record is anything of ours that is stored by itself.
+// storedRecord is any type that is stored by itself, outside a command.
 type record interface {
 	*Flight | *Header | *Event | *Tally
 }
 
-// EncodeRecord writes a flight, a header, an event or a tally as it is stored: version, then CBOR.
+// EncodeRecord encodes a flight, a header, an event or duplicate statistics as they are stored: version, then CBOR.
 func EncodeRecord[R record](r R) ([]byte, error) {
 	b, err := encode(r, CodecVersion)
 	if err != nil {
@@ -215,7 +215,7 @@ func EncodeRecord[R record](r R) ([]byte, error) {
 	return b, nil
 }
 
-// AppendRecord appends to b what EncodeRecord writes. It keeps neither.
+// AppendRecord appends the result of EncodeRecord to b. It retains neither argument.
 func AppendRecord[R record](b []byte, r R) ([]byte, error) {
 	if w := (coder{b: append(b, CodecVersion)}); w.walk(r) {
 		return w.b, w.err
@@ -224,10 +224,10 @@ func AppendRecord[R record](b []byte, r R) ([]byte, error) {
 	return append(b, encoded...), err
 }
 
-// DecodeRecord reads what EncodeRecord wrote into r.
+// DecodeRecord decodes the form that EncodeRecord returns into r.
 func DecodeRecord[R record](b []byte, r R) error {
 	if len(b) == 0 {
-		return errors.New("flight: an empty record")
+		return errors.New("flight: decode record: it is empty")
 	}
 	if b[0] != CodecVersion {
 		return fmt.Errorf("%w: record of codec version %d", ErrNewerCodec, b[0])

@@ -7,46 +7,46 @@ import (
 	"unicode/utf8"
 )
 
-// Every flight writes an Open, a Report, its record and some events, and a replay that is not at hand reads a record.
-// Reflection over them takes about three times as long as this and leaves more garbage. So these types, and what they are
-// made of, say by hand what they consist of, once for writing and reading: field by field in the order of their numbers,
-// which is the order of the core deterministic encoding, to exactly the bytes that their struct tags promise. A new
-// field is added in coder_commands.go or coder_records.go too; a test compares every field with its tag.
+// Every flight writes an Open, a Report, its record and some events; a replay that is not cached reads a record. Reflection
+// takes about three times as long and leaves more garbage. So these types and their parts have handwritten coders: one
+// transcode method for both directions, which lists the fields in the order of their numbers. That is the order of the core
+// deterministic encoding, and the bytes are exactly those that the struct tags would give. A new field must be added in
+// coder_commands.go or coder_records.go too; a test compares every field with its tag.
 
-// coder goes over a value and appends it to b, or reads it off b. A zero field is left out, as omitempty does.
+// coder appends a value to b, or reads it from b. A zero field is left out, as omitempty does.
 type coder struct {
-	b      []byte // what was written; or what is left to read
+	b      []byte // the output; or the unread input
 	reads  bool
-	err    error // what was wrong first; nothing is read after it
-	fields       // of the map that it is in
+	err    error // the first error; nothing is read after it
+	fields       // of the current map
 	outer  [maxDepth]fields
 	depth  int
 }
 
-// maxDepth is how deep the types written by hand are nested: a flight, its past, a receipt, a body.
+// maxDepth is the nesting depth of the types with handwritten coders: a flight, a previous generation, a receipt, a body.
 const maxDepth = 4
 
 // fields is a map from integers that is being written or read.
 type fields struct {
 	head int // writing: the position of the map's head
-	n    int // writing: how many fields; reading: how many follow the next one
+	n    int // writing: number of fields; reading: number of fields after the next one
 	next int // reading: the number of the next field; noField after the last one, and while writing
 }
 
 const noField = -1
 
-// roomy is what guesses how many bytes it usually needs at most; a wrong guess costs time and nothing else.
+// sizeHinter estimates the encoded size of a value, usually from above. A wrong estimate costs time and nothing else.
 type roomy interface{ room() int }
 
 var (
-	errCut   = errors.New("it ends too early")
-	errShape = errors.New("something else stands where a field was expected")
-	errRange = errors.New("a number is out of its range")
-	errUTF8  = errors.New("a text is not UTF-8")
-	errLong  = errors.New("something stands behind its end")
+	errCut   = errors.New("unexpected end of data")
+	errShape = errors.New("unexpected type")
+	errRange = errors.New("number out of range")
+	errUTF8  = errors.New("text is not valid UTF-8")
+	errLong  = errors.New("trailing data")
 )
 
-// fail remembers what was wrong; nothing is read any more.
+// fail records the first error and stops reading.
 func (c *coder) fail(err error) {
 	if c.err == nil {
 		c.err = err
@@ -80,7 +80,7 @@ func (c *coder) readHead() (major byte, n uint64) {
 	return major, binary.BigEndian.Uint64(full[:])
 }
 
-// want reads a head of that type.
+// readHeadOf reads a head of the given major type and returns its argument.
 func (c *coder) want(major byte) uint64 {
 	got, n := c.readHead()
 	if c.err == nil && got != major {
@@ -92,7 +92,8 @@ func (c *coder) want(major byte) uint64 {
 	return n
 }
 
-// count reads a head of that type whose argument counts what follows, of which nothing is shorter than a byte.
+// readLength reads a head of the given major type whose argument is a number of bytes or elements. Each element has at
+// least one byte, so a greater length than the unread input is an error, found before any allocation.
 func (c *coder) count(major byte) int {
 	n := c.want(major)
 	if n > uint64(len(c.b)) {
@@ -102,7 +103,7 @@ func (c *coder) count(major byte) int {
 	return int(n)
 }
 
-// take reads the bytes or the text that comes next. It is the coder's own memory.
+// readBytes reads a byte string or a text. The result aliases the coder's buffer.
 func (c *coder) take(major byte) []byte {
 	n := c.count(major)
 	data := c.b[:n]
@@ -110,7 +111,7 @@ func (c *coder) take(major byte) []byte {
 	return data
 }
 
-// begin enters a map.
+// beginMap enters a map.
 func (c *coder) begin() {
 	c.outer[c.depth] = c.fields
 	c.depth++
@@ -123,12 +124,13 @@ func (c *coder) begin() {
 	c.b = append(c.b, cborMap)
 }
 
-// end leaves a map. Writing, one byte was left for its head; a map of more fields than that can say is moved up.
+// endMap leaves a map. When writing, one byte was reserved for the head; a map with more fields than fit is shifted by a
+// byte.
 func (c *coder) end() {
 	switch {
 	case c.reads:
 		if c.next != noField {
-			c.fail(fmt.Errorf("a field %d stands where none was expected", c.next))
+			c.fail(fmt.Errorf("unexpected field %d", c.next))
 		}
 	case c.n < cbor8:
 		c.b[c.head] |= byte(c.n)
@@ -141,7 +143,7 @@ func (c *coder) end() {
 	c.fields = c.outer[c.depth]
 }
 
-// advance reads the number of the next field of a map.
+// nextField reads the number of the next field of a map.
 func (c *coder) advance() {
 	c.next = noField
 	if c.n == 0 || c.err != nil {
@@ -158,9 +160,9 @@ func (c *coder) advance() {
 	}
 }
 
-// has reports whether the value of field k, which is not left out, is to be written or read now. A caller that reads it calls
-// advance. Most fields are left out; so those that ask for one look first whether it could be, where the compiler puts
-// that in their place.
+// atField reports whether the value of field k is to be written or read now; when writing, it appends the field's number. A
+// caller that reads the value calls nextField afterwards. Most fields are left out; so the callers test for
+// that case first, in code small enough to be inlined.
 func (c *coder) has(k byte) bool {
 	if c.reads {
 		return c.next == int(k)
@@ -174,7 +176,7 @@ func (c *coder) has(k byte) bool {
 	return true
 }
 
-// enter goes into the map in field k, if it is there. A caller that gets true calls leave.
+// beginField enters the map in field k, if the field is present. A caller that gets true must call endField.
 func (c *coder) enter(k byte, present bool) bool {
 	return (present || c.next == int(k)) && c.mapAt(k)
 }
@@ -194,7 +196,7 @@ func (c *coder) leave() {
 	}
 }
 
-// made is what p points to, allocated when reading.
+// allocOnRead returns *p, which it allocates when reading.
 func made[T any](c *coder, p **T) *T {
 	if c.reads {
 		*p = new(T)
@@ -202,8 +204,8 @@ func made[T any](c *coder, p **T) *T {
 	return *p
 }
 
-// list goes into the list in field k, if it is there, allocated when reading. A caller that gets true goes over its
-// items, each between begin and end, and calls listed.
+// beginList enters the list in field k, if the field is present, and allocates the list when reading. A caller that gets true
+// transcodes each element between beginMap and endMap, and then calls endList.
 func list[T any](c *coder, k byte, p *[]T) bool {
 	return (len(*p) > 0 || c.next == int(k)) && listAt(c, k, p)
 }
@@ -230,14 +232,14 @@ type integer interface {
 	~uint8 | ~uint32 | ~uint64 | ~int | ~int64
 }
 
-// number is a number that is left out when it is zero.
+// numberField is a number that is left out when it is zero.
 func number[T integer](c *coder, k byte, p *T) {
 	if *p != 0 || c.next == int(k) {
 		always(c, k, p)
 	}
 }
 
-// always is a number that is written whatever it is.
+// requiredNumberField is a number that is always written.
 func always[T integer](c *coder, k byte, p *T) {
 	switch {
 	case !c.has(k):
@@ -301,7 +303,7 @@ func strAt[T ~string](c *coder, k byte, p *T) {
 		c.advance()
 	default:
 		if !utf8.ValidString(string(*p)) {
-			c.err = errUTF8 // nobody could read it
+			c.err = errUTF8 // Decode would reject it
 		}
 		c.b = append(appendHead(c.b, cborText, uint64(len(*p))), *p...)
 	}
@@ -316,7 +318,7 @@ func (c *coder) readText() string {
 	return string(b)
 }
 
-// data is bytes of any number.
+// bytesField is a byte string of any length.
 func (c *coder) data(k byte, p *[]byte) {
 	if len(*p) > 0 || c.next == int(k) {
 		c.dataAt(k, p)
@@ -334,7 +336,7 @@ func (c *coder) dataAt(k byte, p *[]byte) {
 	}
 }
 
-// exact is bytes of which there are always as many: a digest, an id, a nonce.
+// fixedBytesField is a byte string of fixed length: a digest, an id, a nonce.
 func (c *coder) exact(k byte, p []byte, present bool) {
 	if present || c.next == int(k) {
 		c.exactAt(k, p)

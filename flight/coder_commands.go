@@ -83,10 +83,10 @@ func (s *Submission) walk(w *coder) {
 	}
 }
 
-// room is what the texts of the blob need; its owner counts the numbers.
+// sizeHint is the size of the blob's text and data; the owner's constant covers the numbers.
 func (b *Blob) room() int { return len(b.ContentType) + len(b.Data) }
 
-// absent reports whether there is no blob at all. One of no bytes that was there is another thing.
+// isZero reports whether there is no blob. A blob of zero bytes is not zero: it has a digest.
 func (b *Blob) absent() bool {
 	return b.ContentType == "" && b.Size == 0 && b.Kept == 0 && b.Digest.IsZero() && b.Data == nil
 }

@@ -71,7 +71,7 @@ func (f *Flight) walk(w *coder) {
 	}
 }
 
-// walkDeclared has the fields 5 to 8.
+// transcodeSubmission transcodes the fields 5 to 8.
 func (f *Flight) walkDeclared(w *coder) {
 	if w.enter(5, f.Version != (Version{})) {
 		f.Version.walk(w)
@@ -88,7 +88,7 @@ func (f *Flight) walkDeclared(w *coder) {
 	}
 }
 
-// walkAttempts has the fields 9 to 15.
+// transcodeAttempts transcodes the fields 9 to 15.
 func (f *Flight) walkAttempts(w *coder) {
 	if w.enter(9, !f.Fence.IsZero()) {
 		f.Fence.walk(w)
@@ -109,7 +109,7 @@ func (f *Flight) walkAttempts(w *coder) {
 	number(w, 15, &f.NotBefore)
 }
 
-// walkProbe has the fields 16 to 18.
+// transcodeVerification transcodes the fields 16 to 18.
 func (f *Flight) walkProbe(w *coder) {
 	if w.enter(16, f.Probe != nil) {
 		made(w, &f.Probe).walk(w)
@@ -122,7 +122,7 @@ func (f *Flight) walkProbe(w *coder) {
 	}
 }
 
-// walkPast has the fields 22 to 26.
+// transcodeHistory transcodes the fields 22 to 26.
 func (f *Flight) walkPast(w *coder) {
 	if list(w, 22, &f.Evidence) {
 		for i := range f.Evidence {
@@ -152,7 +152,7 @@ func (f *Flight) walkPast(w *coder) {
 	}
 }
 
-// walkSettled has the fields 27 and 28.
+// transcodeResolution transcodes the fields 27 and 28.
 func (f *Flight) walkSettled(w *coder) {
 	if w.enter(27, f.Settled != nil) {
 		made(w, &f.Settled).walk(w)

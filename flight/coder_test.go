@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// tags writes by reflection what the struct tags promise. It is what the encoders written by hand are held to.
+// reflectionMode encodes by reflection over the struct tags. The handwritten coders must write the same bytes.
 func tags(t testing.TB) cbor.EncMode {
 	t.Helper()
 	mode, err := cbor.CoreDetEncOptions().EncMode()
@@ -25,7 +25,7 @@ func tags(t testing.TB) cbor.EncMode {
 	return mode
 }
 
-// handWritten is one of each type that is written by hand, new and zero, with the writer that users call.
+// handCoded returns a new zero value of each type with a handwritten coder, and the exported function that encodes it.
 func handWritten() map[string]func() (v any, write func() ([]byte, error)) {
 	return map[string]func() (any, func() ([]byte, error)){
 		"Open": func() (any, func() ([]byte, error)) {
@@ -55,7 +55,7 @@ func handWritten() map[string]func() (v any, write func() ([]byte, error)) {
 	}
 }
 
-// difference compares what is written by hand with what the tags promise, and says where they part, or nothing.
+// difference compares the handwritten encoding with the encoding by tags. It returns the first difference, or "".
 func difference(t testing.TB, mode cbor.EncMode, v any, write func() ([]byte, error)) string {
 	t.Helper()
 	head := []byte{flight.CodecVersion}
@@ -73,9 +73,9 @@ func difference(t testing.TB, mode cbor.EncMode, v any, write func() ([]byte, er
 	}
 	want := append(head, tagged...)
 	got, err := write()
-	if err != nil { // then it must be something that nobody could read
+	if err != nil { // only an undecodable value may be rejected
 		if readTags(want, reflect.New(reflect.TypeOf(v).Elem()).Interface()) == nil {
-			return fmt.Sprintf("it is refused, and could be read: %v", err)
+			return fmt.Sprintf("rejected although it can be decoded: %v", err)
 		}
 		return ""
 	}
@@ -87,11 +87,11 @@ func difference(t testing.TB, mode cbor.EncMode, v any, write func() ([]byte, er
 		at++
 	}
 	const show = 40
-	return fmt.Sprintf("at byte %d of %d it says %x, and the tags %x", at, len(want),
+	return fmt.Sprintf("at byte %d of %d: %x by hand, %x by the tags", at, len(want),
 		got[at:min(at+show, len(got))], want[at:min(at+show, len(want))])
 }
 
-// misread reads by hand and by the tags what was written, and says where the two part, or nothing.
+// misread decodes b by hand and by the tags. It returns the difference between the two results, or "".
 func misread(v any, b []byte) string {
 	byHand, byTags := reflect.New(reflect.TypeOf(v).Elem()), reflect.New(reflect.TypeOf(v).Elem())
 	err1 := readTags(b, byTags.Interface())
@@ -105,7 +105,7 @@ func misread(v any, b []byte) string {
 	return ""
 }
 
-// readTags reads what stands behind the head of a command or a record by reflection, with the rules of the codec.
+// readByTags decodes the fields after the head of a command or a record by reflection, with the rules of the codec.
 func readTags(b []byte, v any) error {
 	mode, err := cbor.DecOptions{
 		DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden, ExtraReturnErrors: cbor.ExtraDecErrorUnknownField,
@@ -119,7 +119,7 @@ func readTags(b []byte, v any) error {
 	return mode.Unmarshal(b[1:], v)
 }
 
-// readHand reads with the readers that users call. Commands without a key are refused by what stands above the coder.
+// readByHand decodes with the exported functions. Decode rejects commands without a key after the coder has read them.
 func readHand(b []byte, v reflect.Value) error {
 	switch v := v.Interface().(type) {
 	case *flight.Flight:
@@ -135,14 +135,14 @@ func readHand(b []byte, v reflect.Value) error {
 		return errors.New("another command")
 	case err == nil:
 		v.Elem().Set(reflect.ValueOf(c).Elem())
-	case strings.Contains(err.Error(), "names no key"):
+	case strings.Contains(err.Error(), "the key is missing"):
 		return readTags(b, v.Interface())
 	}
 	return err
 }
 
-// walk visits v, which is zero, once for every field under it with that one field set and nothing else but the way to
-// it: nil and empty slices and pointers are different things to omitempty and omitzero.
+// walk visits v, which is zero, once for every nested field, with only that field and its parents set. It visits nil and
+// empty slices and pointers separately, because omitempty and omitzero treat them differently.
 func (n *filler) walk(v reflect.Value, path string, visit func(path string)) {
 	visit(path)
 	switch {
@@ -166,7 +166,7 @@ func (n *filler) walk(v reflect.Value, path string, visit func(path string)) {
 	v.SetZero()
 }
 
-// without visits v, which is full, once for every field under it with that one field zero.
+// visitWithoutEach visits v, which is full, once for every nested field, with only that field zero.
 func without(v reflect.Value, path string, visit func(path string)) {
 	was := reflect.New(v.Type()).Elem()
 	was.Set(v)
@@ -185,8 +185,8 @@ func without(v reflect.Value, path string, visit func(path string)) {
 	}
 }
 
-// TestCoder_KnowsEveryField fails when a field is added to one of the types written by hand, or to what they are made
-// of, and is not written, or is written other than its tag says.
+// TestCoder_KnowsEveryField fails if a field is added to a type with a handwritten coder, or to one of its parts, and the
+// coder leaves it out or encodes it differently from its tag.
 func TestCoder_KnowsEveryField(t *testing.T) {
 	mode := tags(t)
 	for name, zero := range handWritten() {
@@ -199,8 +199,8 @@ func TestCoder_KnowsEveryField(t *testing.T) {
 			}
 		}
 		n, root := filler(0), reflect.ValueOf(v).Elem()
-		n.walk(root, name+" of nothing but its ", visit)
-		for i := range root.NumField() { // so that the map has every length once
+		n.walk(root, name+" with only ", visit)
+		for i := range root.NumField() { // gives the map every length once
 			n.fill(root.Field(i))
 			visit(name + " up to " + root.Type().Field(i).Name)
 		}
@@ -211,7 +211,8 @@ func TestCoder_KnowsEveryField(t *testing.T) {
 	}
 }
 
-// FuzzCoderReads holds the readers written by hand to reflection over the tags: what they read, it reads too, and as the same.
+// FuzzCoderReads compares the handwritten decoders with reflection over the tags: both must decode the same bytes to the
+// same value.
 func FuzzCoderReads(f *testing.F) {
 	for _, zero := range handWritten() {
 		v, write := zero()
@@ -236,42 +237,42 @@ func FuzzCoderReads(f *testing.F) {
 	})
 }
 
-// TestCoder_RefusesWhatItDidNotWrite: a record with a part that is not as the coder writes it is read by nobody.
+// TestCoder_RejectsForeignEncoding checks that a record with one part in another than the canonical encoding is rejected.
 func TestCoder_RefusesWhatItDidNotWrite(t *testing.T) {
 	const id = "\x01\x50\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 	if err := flight.DecodeRecord([]byte("\x01\xa2"+id+"\x04\x02"), new(flight.Flight)); err != nil {
 		t.Fatal(err)
 	}
 	for name, b := range map[string]string{
-		"nothing":                  "",
-		"no map":                   "\x80",
-		"cut in a map":             "\xa2" + id,
-		"cut in a head":            "\xa2" + id + "\x04\x19\x01",
-		"a longer list than bytes": "\xa2" + id + "\x0a\x9b\x00\x00\x00\xff\x00\x00\x00\x00",
-		"something behind":         "\xa1" + id + "\x00",
-		"another order":            "\xa2\x04\x02" + id,
-		"a field twice":            "\xa3" + id + "\x04\x02\x04\x02",
-		"a field that is new":      "\xa2" + id + "\x18\x40\x01",
-		"a number too large":       "\xa2" + id + "\x04\x19\x01\x00",
-		"a number below zero":      "\xa2" + id + "\x04\x20",
-		"a time out of range":      "\xa2" + id + "\x0e\x3b\xff\xff\xff\xff\xff\xff\xff\xff",
-		"a text that is none":      "\xa2" + id + "\x18\x1f\x61\xff",
-		"bytes for a text":         "\xa2" + id + "\x18\x1f\x41x",
-		"a short id":               "\xa1\x01\x44abcd",
-		"null":                     "\xa2" + id + "\x13\xf6",
-		"a flag that is a number":  "\xa2" + id + "\x18\x18\x01",
-		"of indefinite length":     "\xbf" + id + "\xff",
-		"a reserved head":          "\xa2" + id + "\x04\x1c",
-		"a bad key":                "\xa2" + id + "\x02\x63a/b",
+		"nothing":                 "",
+		"not a map":               "\x80",
+		"truncated in a map":      "\xa2" + id,
+		"truncated in a head":     "\xa2" + id + "\x04\x19\x01",
+		"list longer than input":  "\xa2" + id + "\x0a\x9b\x00\x00\x00\xff\x00\x00\x00\x00",
+		"trailing data":           "\xa1" + id + "\x00",
+		"another order":           "\xa2\x04\x02" + id,
+		"duplicate field":         "\xa3" + id + "\x04\x02\x04\x02",
+		"unknown field":           "\xa2" + id + "\x18\x40\x01",
+		"a number too large":      "\xa2" + id + "\x04\x19\x01\x00",
+		"a number below zero":     "\xa2" + id + "\x04\x20",
+		"a time out of range":     "\xa2" + id + "\x0e\x3b\xff\xff\xff\xff\xff\xff\xff\xff",
+		"invalid UTF-8":           "\xa2" + id + "\x18\x1f\x61\xff",
+		"bytes for a text":        "\xa2" + id + "\x18\x1f\x41x",
+		"a short id":              "\xa1\x01\x44abcd",
+		"null":                    "\xa2" + id + "\x13\xf6",
+		"a flag that is a number": "\xa2" + id + "\x18\x18\x01",
+		"indefinite length":       "\xbf" + id + "\xff",
+		"a reserved head":         "\xa2" + id + "\x04\x1c",
+		"a bad key":               "\xa2" + id + "\x02\x63a/b",
 	} {
 		if err := flight.DecodeRecord([]byte("\x01"+b), new(flight.Flight)); err == nil {
-			t.Errorf("%s was read", name)
+			t.Errorf("%s was decoded", name)
 		}
 	}
 }
 
-// TestCodec_RefusesWhatNobodyCouldRead: a text that is no UTF-8 is refused in every field of every command, with an error
-// that says so to whoever sent it. In the log it would stop every node.
+// TestCodec_RejectsInvalidUTF8 checks that a text with invalid UTF-8 is rejected in every field of every command, with an
+// InvalidError for its sender. In the log it would stop every node.
 func TestCodec_RefusesWhatNobodyCouldRead(t *testing.T) {
 	for _, c := range everyCommand() {
 		n, texts := filler(0), 0
@@ -311,12 +312,12 @@ func TestText(t *testing.T) {
 		"": "", "José": "José", "Jos\xe9": "Jos", long + "é": long, long + "xy": long + "x",
 	} {
 		if got := flight.Text(in); got != want {
-			t.Errorf("%.20q is kept as %.20q", in, got)
+			t.Errorf("%.20q is stored as %.20q", in, got)
 		}
 	}
 }
 
-// TestProperty_CoderWritesWhatTheTagsSay compares the coder with reflection over the tags, writing and reading.
+// TestProperty_CoderMatchesTags compares the coder with reflection over the tags, in both directions.
 func TestProperty_CoderWritesWhatTheTagsSay(t *testing.T) {
 	mode := tags(t)
 	for name, zero := range handWritten() {
@@ -332,10 +333,10 @@ func TestProperty_CoderWritesWhatTheTagsSay(t *testing.T) {
 	}
 }
 
-// edges are where the head of a number or a length grows.
+// edges are the values at which the head of a number or a length grows.
 var edges = []uint64{0, 1, 23, 24, 255, 256, 65535, 65536, math.MaxUint32, math.MaxUint32 + 1, math.MaxInt64, math.MaxUint64}
 
-// draw sets v to anything, often to nothing, and to the edges more often than chance would.
+// draw sets v to a random value; zero and the edges are drawn more often.
 func draw(t *rapid.T, v reflect.Value) {
 	if rapid.IntRange(0, 3).Draw(t, "zero") == 0 {
 		return
@@ -343,7 +344,7 @@ func draw(t *rapid.T, v reflect.Value) {
 	if v.Type() == reflect.TypeFor[flight.Key]() {
 		long := strings.Repeat("k", flight.MaxKeyPart)
 		v.Set(reflect.ValueOf(rapid.SampledFrom([]flight.Key{soloKey, stepKey, undoKey, flight.MustKey("a/b/c"),
-			flight.MustKey("test/charge/" + long), flight.MustKey(long + "/" + long + "/" + long)}).Draw(t, "key")))
+			flight.MustKey("test/charge/" + long), flight.MustKey(long + "/" + long + "/" + long), storedKey(decomposed)}).Draw(t, "key")))
 		return
 	}
 	switch v.Kind() {
@@ -375,6 +376,15 @@ func draw(t *rapid.T, v reflect.Value) {
 	}
 }
 
+// storedKey is ParseStoredKey for keys in test code.
+func storedKey(text string) flight.Key {
+	k, err := flight.ParseStoredKey(text)
+	if err != nil {
+		panic(err)
+	}
+	return k
+}
+
 func drawNumber(t *rapid.T) uint64 {
 	return rapid.OneOf(rapid.SampledFrom(edges), rapid.Uint64()).Draw(t, "number")
 }
@@ -392,7 +402,7 @@ func drawSlice(t *rapid.T, v reflect.Value) {
 	}
 }
 
-// TestCoder_TakesOnePieceOfMemory holds the guesses of the length to what is usual, with small bodies and large ones.
+// TestCoder_AllocatesOnce checks the size hints: one allocation and little unused capacity, with small and large bodies.
 func TestCoder_TakesOnePieceOfMemory(t *testing.T) {
 	open, report := benchCommands()
 	v, _ := flight.Apply(flight.View{Header: testHeader}, open)
@@ -414,7 +424,7 @@ func TestCoder_TakesOnePieceOfMemory(t *testing.T) {
 			}
 		})
 		if b, _ := write(); n != 1 || cap(b) > len(b)+len(b)/4+192 {
-			t.Errorf("%s: %v pieces of memory, %d bytes of room for %d", name, n, cap(b), len(b))
+			t.Errorf("%s: %v allocations, capacity %d for %d bytes", name, n, cap(b), len(b))
 		}
 	}
 }

@@ -2,15 +2,15 @@ package flight
 
 import "time"
 
-// Command is one proposal to the ledger. Every command touches one key (or the header alone), names what it means to
-// change, and may be repeated without harm (invariant I10).
+// Command is one proposal to the ledger. Every command changes one key, or the header alone, names the state that it is based
+// on, and may be repeated without harm (invariant I10).
 type Command interface {
-	// Target is the key that the command touches; the zero Key for commands about the header.
+	// Target is the key that the command changes; the zero Key for commands about the header.
 	Target() Key
 	kind() kind
 }
 
-// Submission is what a caller wants done: it makes the flight of an absent key.
+// Submission describes the intent of a caller. It creates the flight of an absent key.
 type Submission struct {
 	Fingerprint Fingerprint `cbor:"1,keyasint,omitzero"`
 	Input       Blob        `cbor:"2,keyasint,omitzero"`
@@ -18,26 +18,26 @@ type Submission struct {
 	Driver      Token       `cbor:"4,keyasint,omitzero"` // of a saga's step: the token of the driver that starts it
 }
 
-// Submit makes a flight without running it.
+// Submit creates a flight without running it.
 type Submit struct {
 	Key        Key        `cbor:"1,keyasint"`
 	Submission Submission `cbor:"2,keyasint"`
 }
 
-// Open asks for permission to start the effect: the point after which a crash leaves a doubt. It carries the
-// submission, so that a new key costs one command. Key and Nonce identify it, whichever node and session it comes through.
+// Open requests permission to start the effect. Once it is committed, a crash of the caller taints the flight. It carries the
+// submission, so that a new key needs only one command. Key and Nonce identify it, through any node and under any session.
 type Open struct {
 	Key        Key        `cbor:"1,keyasint"`
 	Submission Submission `cbor:"2,keyasint"`
 	Session    Session    `cbor:"3,keyasint"`           // becomes the attempt's holder
-	Nonce      Nonce      `cbor:"4,keyasint"`           // one per open that is wanted; a repeat carries the same one
-	NotAfter   Time       `cbor:"5,keyasint"`           // ledger time past which it opens nothing, at most MaxOpenLife ahead; as in every repeat
+	Nonce      Nonce      `cbor:"4,keyasint"`           // one for each Open; a repeat carries the same one
+	NotAfter   Time       `cbor:"5,keyasint"`           // ledger time after which it opens nothing, at most MaxOpenLife ahead; same in repeats
 	Owner      string     `cbor:"6,keyasint,omitempty"` // for people
 	StoreEpoch uint32     `cbor:"7,keyasint,omitempty"` // of the ledger that the proposer knew
 }
 
-// Report brings the outcome of an attempt, named by its token. It needs no session, and the flight may be one that this
-// ledger has lost.
+// Report carries the outcome of an attempt, identified by its token. It needs no session. A restored ledger may have lost the
+// flight.
 type Report struct {
 	Key        Key           `cbor:"1,keyasint"`
 	Generation uint32        `cbor:"2,keyasint"`
@@ -46,12 +46,12 @@ type Report struct {
 	ExternalID string        `cbor:"5,keyasint,omitempty"`
 	Body       Blob          `cbor:"6,keyasint,omitzero"`
 	Error      string        `cbor:"7,keyasint,omitempty"`
-	RetryAfter time.Duration `cbor:"8,keyasint,omitempty"` // asked for by the provider
+	RetryAfter time.Duration `cbor:"8,keyasint,omitempty"` // the provider's Retry-After
 }
 
-// Abandon is the word of the caller that made the nonce: nothing was sent, and nothing will ever be sent under it. It ends
-// the attempt that the nonce has opened, or takes back the doubt that the loss of that attempt left behind. Where nothing
-// was opened, the nonce opens nothing if its Open comes later.
+// Abandon is the statement of the nonce's caller that nothing was sent, and nothing will ever be sent, under the nonce. It
+// ends the attempt that the nonce has opened, or removes the taint if that attempt was marked lost. If nothing was opened,
+// it uses up the nonce, so that a delayed Open opens nothing.
 type Abandon struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Nonce      Nonce  `cbor:"2,keyasint"`
@@ -60,10 +60,10 @@ type Abandon struct {
 	Error      string `cbor:"5,keyasint,omitempty"`
 }
 
-// Ended is the proof that a session has ended: a read of etcd at ReadRevision found the guard key right and its counter at
-// Counter, and did not find the session's marker. The state machine applies an admitted one to the flights that the session
-// holds, at most MaxEnded of them, and remembers the session as ended for MaxOpenLife. Reply.More says that some flights are
-// left.
+// EndSession carries the proof that a session has ended: a read of etcd at ReadRevision found the expected guard key, with
+// its counter at Counter, and no session key. The state machine applies an admitted proof to the flights that the session
+// holds, at most MaxEndSessionFlights of them, and remembers the session as ended for MaxOpenLife. Reply.More is set if
+// flights are left.
 type Ended struct {
 	Session      Session `cbor:"1,keyasint"`
 	ReadRevision int64   `cbor:"2,keyasint,omitempty"`
@@ -72,26 +72,26 @@ type Ended struct {
 	Counter      uint64  `cbor:"5,keyasint,omitempty"` // of the guard key that was read
 }
 
-// Withdraw says that a one-shot session will not be used for its key after all. Accepted: the state machine remembers the
-// session as ended for MaxOpenLife, and nothing opens under it any more. Busy: the session holds the key, and nothing
-// changes.
+// WithdrawSession gives up a one-shot session that was created for the key. With DecisionAccepted, the state machine
+// remembers the session as ended for MaxOpenLife, and nothing opens under it any more. With DecisionBusy, the session holds
+// the key, and nothing changes.
 type Withdraw struct {
 	Key        Key       `cbor:"1,keyasint"`
 	Session    SessionID `cbor:"2,keyasint"`
 	StoreEpoch uint32    `cbor:"3,keyasint,omitempty"`
 }
 
-// Verdict is what a look-up found out.
+// ReportFinding carries the result of a look-up.
 type Verdict struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Generation uint32 `cbor:"2,keyasint"`
 	Probe      uint32 `cbor:"3,keyasint"`
-	Result     Verb   `cbor:"4,keyasint,omitempty"` // Happened or DidNotHappen; NoVerb: it could not find out
+	Result     Verb   `cbor:"4,keyasint,omitempty"` // FindingHappened or FindingNotHappened; FindingNone: inconclusive
 	ExternalID string `cbor:"5,keyasint,omitempty"`
 	Body       Blob   `cbor:"6,keyasint,omitzero"`
 }
 
-// Suspend puts a saga to sleep, or hands an attempt over to a callback.
+// Suspend puts a saga to sleep, or lets an attempt wait for its callback.
 type Suspend struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Generation uint32 `cbor:"2,keyasint"`
@@ -105,7 +105,7 @@ type WakeUp struct {
 	Generation uint32 `cbor:"2,keyasint"`
 }
 
-// Cancel asks that the effect should not happen any more.
+// Cancel requests that the effect does not happen.
 type Cancel struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Generation uint32 `cbor:"2,keyasint"`
@@ -113,20 +113,20 @@ type Cancel struct {
 	Why        string `cbor:"4,keyasint,omitempty"`
 }
 
-// Resolve settles a flight in doubt by the word of a person who looked at the version named.
+// Resolve is a person's decision about a flight in doubt, based on the given version.
 type Resolve struct {
 	Key        Key     `cbor:"1,keyasint"`
 	Generation uint32  `cbor:"2,keyasint"`
 	Version    Version `cbor:"3,keyasint"`
-	Verb       Verb    `cbor:"4,keyasint"` // Happened, DidNotHappen or Fail
+	Verb       Verb    `cbor:"4,keyasint"` // FindingHappened, FindingNotHappened or FindingFail
 	ExternalID string  `cbor:"5,keyasint,omitempty"`
 	Body       Blob    `cbor:"6,keyasint,omitzero"`
 	Who        string  `cbor:"7,keyasint,omitempty"`
 	Why        string  `cbor:"8,keyasint,omitempty"`
 }
 
-// Decide is a person's answer to a flight that awaits approval: Verb is Approved or Rejected. It is bound to what the
-// person saw: generation, fingerprint and version.
+// DecideApproval is a person's answer to a flight that awaits approval: FindingApproved or FindingRejected. It is based on
+// the given generation, fingerprint and version, and rejected for any other.
 type Decide struct {
 	Key         Key         `cbor:"1,keyasint"`
 	Generation  uint32      `cbor:"2,keyasint"`
@@ -140,38 +140,38 @@ type Decide struct {
 // Retry lets a flight that ended without a receipt run again, as a new generation with the same input and policy.
 type Retry struct {
 	Key        Key    `cbor:"1,keyasint"`
-	Generation uint32 `cbor:"2,keyasint"` // the one that ended
+	Generation uint32 `cbor:"2,keyasint"` // the generation that ended
 	Who        string `cbor:"3,keyasint,omitempty"`
 	Why        string `cbor:"4,keyasint,omitempty"`
 }
 
-// Free lets the effect of a key run again, for the next opener: the next generation is absent, the fence stays.
+// FreeKey lets the effect of a key run again for the next Open. It starts a generation in StateAbsent and keeps the fence.
 type Free struct {
 	Key        Key    `cbor:"1,keyasint"`
-	Generation uint32 `cbor:"2,keyasint"` // the one to end
+	Generation uint32 `cbor:"2,keyasint"` // the generation to end
 	Who        string `cbor:"3,keyasint,omitempty"`
 	Why        string `cbor:"4,keyasint,omitempty"`
 }
 
-// Seal makes sure that a key that was never opened never is: a step that a saga will not start.
+// SealKey permanently closes a key that was never opened: a step that its saga will not start.
 type Seal struct {
 	Key Key `cbor:"1,keyasint"`
 }
 
-// Turn flips a saga from forward to undoing, once and for ever: from then on no forward step opens.
+// BeginUndo changes a saga from forward to undoing. The change is permanent: no forward step opens afterwards.
 type Turn struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Generation uint32 `cbor:"2,keyasint"`
 	Token      Token  `cbor:"3,keyasint"` // of the driver's attempt
 }
 
-// Expire turns a finished flight whose retention is over into a tombstone.
+// Expire replaces a finished flight whose retention has expired by a tombstone.
 type Expire struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Generation uint32 `cbor:"2,keyasint"`
 }
 
-// Redact erases the bytes of a finished flight's input and receipts, of all its generations. What happened stays known.
+// Redact erases the bytes of a finished flight's input and receipts, in all its generations. Outcomes and digests are kept.
 type Redact struct {
 	Key        Key    `cbor:"1,keyasint"`
 	Generation uint32 `cbor:"2,keyasint"`
@@ -179,8 +179,8 @@ type Redact struct {
 	Why        string `cbor:"4,keyasint,omitempty"`
 }
 
-// Import brings the receipt of an effect that happened before, so that the key is guarded from the first day on. It
-// makes the flight of a key that was never used, and changes no other.
+// Import stores the receipt of an effect that happened before or outside flightd, so that its key is guarded. It creates the
+// flight of a key that was never used, and changes no other flight.
 type Import struct {
 	Key         Key           `cbor:"1,keyasint"`
 	Fingerprint Fingerprint   `cbor:"2,keyasint,omitzero"`
@@ -188,20 +188,20 @@ type Import struct {
 	Outcome     Outcome       `cbor:"4,keyasint"` // Succeeded or Refused
 	ExternalID  string        `cbor:"5,keyasint,omitempty"`
 	Body        Blob          `cbor:"6,keyasint,omitzero"`
-	CreatedAt   Time          `cbor:"7,keyasint,omitempty"` // 0: as FinishedAt
-	FinishedAt  Time          `cbor:"8,keyasint,omitempty"` // the retention counts from here; 0, or later than now: now
+	CreatedAt   Time          `cbor:"7,keyasint,omitempty"` // 0: FinishedAt
+	FinishedAt  Time          `cbor:"8,keyasint,omitempty"` // start of the retention; 0, or later than now: now
 	Retention   time.Duration `cbor:"9,keyasint,omitempty"` // 0: DefaultRetention
 	Who         string        `cbor:"10,keyasint,omitempty"`
 }
 
-// Bootstrap names the deployment and gives it its secret, once; a repeat changes nothing.
+// Bootstrap sets the deployment's name and secret once; a repeat changes nothing.
 type Bootstrap struct {
 	Deployment string `cbor:"1,keyasint"`
 	Secret     []byte `cbor:"2,keyasint"`
 }
 
-// RaiseEpoch accepts an etcd that has lost its past: sessions of the old epoch open nothing any more, and for the time of
-// Hold no attempt of theirs is taken for lost, because its effect may still be on its way.
+// RaiseEpoch accepts an etcd that has lost data. Sessions of the old epoch open nothing any more. No attempt of the old
+// epoch is marked lost before Hold has passed, because its effect may still be in progress.
 type RaiseEpoch struct {
 	From uint32        `cbor:"1,keyasint"` // the epoch to leave
 	Hold time.Duration `cbor:"2,keyasint"` // the longest TTL, time-out and settle delay together
@@ -209,22 +209,21 @@ type RaiseEpoch struct {
 	Why  string        `cbor:"4,keyasint,omitempty"`
 }
 
-// RecordGuard notes how far the counter of etcd's guard key was raised. A counter in etcd below the noted one proves that
-// etcd has lost its past.
+// RecordGuard stores the counter of etcd's guard key. A counter in etcd below the stored one proves that etcd has lost data.
 type RecordGuard struct {
 	Epoch   uint32 `cbor:"1,keyasint"`
 	Counter uint64 `cbor:"2,keyasint"`
 }
 
-// Tick carries nothing but the leader's time, so that a quiet ledger's clock goes on.
+// Tick carries nothing but the leader's time, so that the clock of an idle ledger advances.
 type Tick struct{}
 
-// MaxEnded is how many flights one Ended ends at most.
+// MaxEndSessionFlights is the maximum number of flights that one EndSession changes.
 const MaxEnded = 256
 
 type kind uint8
 
-// The numbers of the commands in version 1 of the codec. They are for ever.
+// The numbers of the commands in version 1 of the codec. They must never change: logs and snapshots contain them.
 const (
 	kindSubmit     kind = 1
 	kindOpen       kind = 2
@@ -302,7 +301,7 @@ func (c *Redact) kind() kind      { return kindRedact }
 func (c *Import) kind() kind      { return kindImport }
 func (c *Count) kind() kind       { return kindCount }
 
-// keyless reports whether commands of this kind name no key of their own.
+// keyless reports whether commands of this kind have no key.
 func (k kind) keyless() bool {
 	switch k {
 	case kindBootstrap, kindRaiseEpoch, kindTick, kindEnded, kindGuard:

@@ -2,5 +2,6 @@
 
 package flight_test
 
-// TestExhaustive tries sequences that are one command longer than usual. That takes minutes and gigabytes; make explore does it.
+// TestExhaustive tries sequences that are one command longer than usual. That takes minutes and gigabytes; make explore
+// does it.
 const shortDepth, fullDepth = 6, 7

@@ -2,5 +2,5 @@
 
 package flight_test
 
-// The race detector finds nothing in pure functions; it runs a few sequences for form's sake.
+// Pure functions have no data races, so the race detector runs only a few sequences.
 const shortDepth, fullDepth = 3, 4

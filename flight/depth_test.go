@@ -2,5 +2,5 @@
 
 package flight_test
 
-// How many commands stand in a sequence of TestExhaustive; with -short, and otherwise. Build tag deep goes further.
+// The number of commands in a sequence of TestExhaustive, with -short and otherwise. Build tag deep uses a longer sequence.
 const shortDepth, fullDepth = 4, 6

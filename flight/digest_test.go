@@ -14,15 +14,15 @@ func (w *world) digest(buf []byte) (uint64, []byte) {
 	return maphash.Bytes(digestSeed, buf), buf
 }
 
-// isStill reports whether nothing that the rules depend on is another than in v.
+// equals reports whether w and v are equal in every field that a rule depends on.
 func (w *world) isStill(v *world) bool {
 	return w == v || w.flights == v.flights && w.header.Now == v.header.Now && w.header.Wall == v.header.Wall && sameHeader(w.header, v.header) &&
 		len(w.voided) == len(v.voided) && len(w.ended) == len(v.ended)
 }
 
-// fingerprintOf names a state of the world by everything that the rules may depend on. Left out are versions, texts, the
-// times at which attempts were closed, and until when a session is remembered as ended: longer than any Open of this world
-// is valid, but for that of the third nonce.
+// appendState appends every part of the state that a rule depends on. It leaves out versions, texts, the times at which
+// attempts were closed, and the time for which a session is remembered as ended: that is longer than any Open of these
+// tests is valid, except the Open of the third nonce.
 func (w *world) fingerprintOf(buf []byte) []byte {
 	buf = binary.AppendVarint(buf, int64(w.header.Now))
 	buf = binary.AppendVarint(buf, int64(w.header.Wall))

@@ -9,14 +9,14 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// scenario is one policy with the commands that make sense under it.
+// scenario is one policy with the commands that are applied under it.
 type scenario struct {
 	name   string
 	policy flight.Policy
 	keys   []flight.Key
 	prefix []flight.Command
 	extra  func(w *world, s *scenario) []flight.Command
-	solo   bool // the usual commands of a single key take part
+	solo   bool // includes soloCommands
 }
 
 var retry2 = flight.RetryPolicy{Attempts: 2, MinBackoff: time.Second, MaxBackoff: 2 * time.Second}
@@ -62,8 +62,8 @@ func scenarios() []scenario {
 	}
 }
 
-// TestExhaustive walks through every sequence of up to six commands (four with -short), once for every state of the world: in each
-// state that fewer commands reach, every command is applied, judged, and repeated.
+// TestExhaustive tries every sequence of up to six commands (four with -short). In each distinct state that fewer commands
+// reach, every command is applied, checked and repeated.
 func TestExhaustive(t *testing.T) {
 	began, states, steps, depth := time.Now(), 0, 0, fullDepth
 	if testing.Short() {
@@ -80,7 +80,7 @@ func TestExhaustive(t *testing.T) {
 		depth, states, steps, time.Since(began).Round(time.Millisecond))
 }
 
-// visit is a state in the order of discovery, with the way to it.
+// visit is a reached state, with its predecessor and the command that led to it.
 type visit struct {
 	w    *world
 	from int
@@ -109,7 +109,7 @@ func explore(t *testing.T, s *scenario, depth int) (states, steps int) {
 				next, _, err := w.step(c)
 				steps++
 				if err != nil {
-					t.Fatalf("%v\nthe way there:\n%s  %s", err, wayTo(visits, level), describe(c))
+					t.Fatalf("%v\nthe commands:\n%s  %s", err, wayTo(visits, level), describe(c))
 				}
 				if left == 1 || next.isStill(w) {
 					continue

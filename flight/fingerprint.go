@@ -1,18 +1,17 @@
 package flight
 
-// Fingerprint is a SHA-256 sum over the canonical input. The zero Fingerprint says that the key alone decides.
+// Fingerprint is a SHA-256 sum over the canonical input. The zero Fingerprint means that the key alone identifies the intent.
 type Fingerprint [32]byte
 
-// NoFingerprint says that the key alone decides: the first input stands and is what any later attempt sends.
+// NoFingerprint means that the key alone identifies the intent: the first input is stored, and every later attempt sends it.
 var NoFingerprint Fingerprint
 
-// Matches reports whether two submissions of one key mean the same intent. A side that says that the key alone
-// decides matches everything.
+// Matches reports whether two submissions of one key have the same intent. NoFingerprint on either side matches everything.
 func (f Fingerprint) Matches(g Fingerprint) bool {
 	return f == g || f == NoFingerprint || g == NoFingerprint
 }
 
-// String gives none, or sha256: and hex.
+// String returns "none", or "sha256:" and the fingerprint in hex.
 func (f Fingerprint) String() string {
 	if f == NoFingerprint {
 		return "none"

@@ -9,7 +9,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// A restored ledger has another store epoch. Commands that were made for the one before do nothing.
+// A restored ledger has a new store epoch. Commands for the previous store epoch do nothing.
 func TestHazard22_CommandsForAnotherStoreEpochDoNothing(t *testing.T) {
 	restored := func(*world) flight.Command { return &restore{} }
 	newPlay(t, hold).do(restored, open(1, nonce1)).expect(flight.Fenced, flight.Absent)
@@ -20,8 +20,8 @@ func TestHazard22_CommandsForAnotherStoreEpochDoNothing(t *testing.T) {
 	p.do(abandonAs(func(a *flight.Abandon) { a.StoreEpoch = 2 }, nonce1)).expect(flight.Accepted, flight.Queued)
 }
 
-// An attempt that a restored ledger still holds open gets a token of the new store epoch, by the repeat of its Open. A
-// report with the old token may be of an attempt that had another end in the ledger that was lost: it is evidence.
+// An attempt that a restored ledger still holds open gets a token of the new store epoch by the repeat of its Open. A
+// report with the old token is evidence: the attempt may have ended differently in the ledger that was lost.
 func TestHazard22_ARestoredAttemptReportsUnderANewToken(t *testing.T) {
 	p := newPlay(t, hold).do(open(1, nonce1), func(*world) flight.Command { return &restore{} })
 	p.do(report(1, flight.Succeeded, "x")).expect(flight.Fenced, flight.Running)
@@ -33,11 +33,11 @@ func TestHazard22_ARestoredAttemptReportsUnderANewToken(t *testing.T) {
 	p.check(!p.flight().Overlap, "both reports name one effect")
 }
 
-// A report of a flight that the restored ledger has lost is evidence: nobody may get the number of its attempt again, and the
-// next attempt has the idempotency key of its generation.
+// A report of a flight that the restored ledger has lost is evidence. The number of its attempt is not assigned again, and
+// the next attempt has the idempotency key of the report's generation.
 func TestHazard22_AReportOfALostFlightIsKept(t *testing.T) {
 	p := newPlay(t, hold).do(lostReport(3, 7, flight.Succeeded)).expect(flight.Fenced, flight.Absent)
-	p.check(p.flight().Generation == 3 && p.flight().Fence.Number == 7 && len(p.flight().Evidence) == 1, "what is known of it")
+	p.check(p.flight().Generation == 3 && p.flight().Fence.Number == 7 && len(p.flight().Evidence) == 1, "generation, fence and evidence of the report")
 	p.do(open(1, nonce1)).expect(flight.Proceed, flight.Running)
 	require.Equal(t, flight.Token{StoreEpoch: 1, Number: 8}, p.last.Token)
 	p.do(report(1, flight.Succeeded, "x")).expect(flight.Accepted, flight.StateSucceeded)
@@ -48,7 +48,7 @@ func TestHazard22_AReportOfALostFlightIsKept(t *testing.T) {
 	require.Equal(t, uint32(4), p.last.Token.Number)
 }
 
-// A ledger that is older than the one in which a key was opened opens nothing for it, and makes no flight.
+// A ledger that is older than the one in which a key was opened opens no attempt for it and creates no flight.
 func TestHazard22_AnOlderLedgerOpensNothing(t *testing.T) {
 	newer := func(*world) flight.Command {
 		return reportOf(soloKey, attemptRef{generation: 1, token: flight.Token{StoreEpoch: 2, Number: 1}}, flight.Unknown, "")
@@ -78,7 +78,7 @@ func TestHazard31_TheFirstInputAndIdempotencyKeyStand(t *testing.T) {
 		return openAs(func(o *flight.Open) { o.Submission.Fingerprint, o.Submission.Input = flight.NoFingerprint, body(text) }, session, n)
 	}
 	p := newPlay(t, resend).do(withInput("first", 1, nonce1), ended(1), withInput("second", 2, nonce2)).expect(flight.Proceed, flight.Running)
-	p.check(string(p.flight().Input.Data) == "first", "the first input is what any later attempt sends")
+	p.check(string(p.flight().Input.Data) == "first", "every later attempt sends the first input")
 	h := p.w.header
 	key := h.IdempotencyKey(soloKey, 1)
 	h.Now, h.LeaseEpoch, h.StoreEpoch = h.Now+1, 9, 99
@@ -87,7 +87,7 @@ func TestHazard31_TheFirstInputAndIdempotencyKeyStand(t *testing.T) {
 }
 
 func TestHazard32_NoResendAfterTheProviderForgotTheKey(t *testing.T) {
-	surely := window * 19 / 20 // the ledger's time may be as slow
+	surely := window * 19 / 20 // the ledger's time may be this slow
 	newPlay(t, resendFor).do(open(1, nonce1), after(surely-time.Millisecond), ended(1), open(2, nonce2)).expect(flight.Proceed, flight.Running)
 	newPlay(t, resendFor).do(open(1, nonce1), after(surely), ended(1), open(2, nonce2)).expect(flight.Doubtful, flight.InDoubt)
 	newPlay(t, resendFor).do(open(1, nonce1), ended(1), after(surely), open(2, nonce2)).expect(flight.Doubtful, flight.InDoubt)
@@ -99,7 +99,7 @@ func TestHazard32_NoResendAfterTheProviderForgotTheKey(t *testing.T) {
 	newPlay(t, resendFor).do(open(1, nonce1), report(1, flight.NotDone, ""), after(window), open(2, nonce2)).expect(flight.Proceed, flight.Running)
 }
 
-// An attempt may take as long as its time-out, and its request must come while the provider knows the key.
+// An attempt may last as long as its time-out, and its request must arrive while the provider remembers the key.
 func TestHazard32_AnAttemptEndsBeforeTheProviderForgetsTheKey(t *testing.T) {
 	p := resendFor
 	p.AttemptTimeout = timeout
@@ -111,7 +111,7 @@ func TestHazard32_AnAttemptEndsBeforeTheProviderForgetsTheKey(t *testing.T) {
 	newPlay(t, p).do(again...).do(after(timeout+time.Millisecond), report(2, flight.Refused, "")).expect(flight.Accepted, flight.InDoubt)
 }
 
-// The ledger's time follows the wall clock slowly. The provider's does not wait for it.
+// The ledger's time may be behind the wall clock; the provider's clock is not.
 func TestHazard32_TheLaterClockClosesTheWindow(t *testing.T) {
 	newPlay(t, resendFor).do(open(1, nonce1), ended(1), wallAhead(settle), open(2, nonce2)).expect(flight.Proceed, flight.Running)
 	newPlay(t, resendFor).do(open(1, nonce1), ended(1), wallAhead(time.Hour), open(2, nonce2)).expect(flight.Doubtful, flight.InDoubt)
@@ -119,7 +119,7 @@ func TestHazard32_TheLaterClockClosesTheWindow(t *testing.T) {
 	newPlay(t, resendFor).do(open(1, nonce1), ended(1), open(2, nonce2), wallAhead(time.Hour), report(2, flight.Refused, "")).expect(flight.Accepted, flight.InDoubt)
 }
 
-// The caller is told what is left of the window: it starts the effect later than the ledger let it.
+// The answer has the rest of the window, because the caller starts the effect later than the ledger answered.
 func TestHazard32_WhatIsLeftOfTheWindow(t *testing.T) {
 	bounded := resendFor
 	bounded.AttemptTimeout = timeout
@@ -128,19 +128,19 @@ func TestHazard32_WhatIsLeftOfTheWindow(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, start.Add(14*time.Second), until)
 	_, ok = p.flight().ResendLeft(start)
-	require.False(t, ok, "nothing was done before: no key need be remembered")
+	require.False(t, ok, "without an earlier effect there is no bound")
 	p.do(ended(1), after(4*time.Second), open(2, nonce2))
 	left, ok := p.flight().ResendLeft(start.Add(4 * time.Second))
 	require.True(t, ok)
 	require.Equal(t, 10*time.Second, left)
 	left, ok = p.flight().ResendLeft(start.Add(15 * time.Second))
-	require.True(t, ok, "over is not the same as no bound")
+	require.True(t, ok, "an expired window is a bound")
 	require.Zero(t, left)
 	_, ok = newPlay(t, resend).do(open(1, nonce1), ended(1), open(2, nonce2)).flight().ResendLeft(start)
 	require.False(t, ok, "the provider never forgets")
 	for _, h := range []flight.Header{{Now: 5, Wall: 9}, {Now: 9, Wall: 5}, {Now: 9}} {
 		require.Equal(t, flight.Time(9), h.Latest(h.Now))
-		require.Equal(t, flight.Time(11), h.Latest(h.Now+2), "as much ahead as before")
+		require.Equal(t, flight.Time(11), h.Latest(h.Now+2), "the lead of the wall clock is kept")
 	}
 }
 
@@ -150,16 +150,16 @@ func TestHazard34_ATombstoneStillAnswers(t *testing.T) {
 	p.do(after(retains-time.Millisecond), expire).expect(flight.Precluded, flight.StateSucceeded)
 	p.do(after(time.Millisecond), expire, open(2, nonce2)).expect(flight.Gone, flight.Expired)
 	f := p.flight()
-	p.check(f.Was == flight.StateSucceeded && f.Receipt.Outcome == flight.Succeeded && f.Receipt.Body.Digest == digest && f.Fingerprint == fp1, "what guards the key is kept")
+	p.check(f.Was == flight.StateSucceeded && f.Receipt.Outcome == flight.Succeeded && f.Receipt.Body.Digest == digest && f.Fingerprint == fp1, "the fields that guard the key are kept")
 	b, err := flight.EncodeRecord(f)
 	require.NoError(t, err)
-	require.Less(t, len(b), 250, "bytes of a fresh tombstone")
+	require.Less(t, len(b), 250, "size of a new tombstone in bytes")
 	p.do(report(1, flight.Succeeded, "x"), report(1, flight.Unknown, "")).expect(flight.Fenced, flight.Expired)
-	require.Same(t, f, p.flight(), "what shows no second effect is not kept")
+	require.Same(t, f, p.flight(), "a report without a second effect is not stored")
 	p.do(report(1, flight.Succeeded, "y")).expect(flight.Fenced, flight.Expired).check(p.flight().Overlap, "a late report of another effect is still flagged")
 }
 
-// A node that starts anew has a session of its own. It adopts no attempt of its earlier life: it does not know the nonce.
+// A restarted node has a new session. It adopts no attempt of its previous incarnation, because it does not know the nonce.
 func TestHazard36_ARestartedHolderIsAStranger(t *testing.T) {
 	restarted := flight.Session{ID: "A after its restart", Revision: 11, Epoch: 1}
 	p := newPlay(t, hold).do(open(1, nonce1), func(*world) flight.Command {

@@ -8,29 +8,29 @@ import (
 
 // Header is the part of the ledger that every command sees.
 type Header struct {
-	Deployment string  `cbor:"1,keyasint,omitempty"` // made once at the first bootstrap
+	Deployment string  `cbor:"1,keyasint,omitempty"` // created once, at the first bootstrap
 	Secret     []byte  `cbor:"2,keyasint,omitempty"` // seals fencing tokens
-	LeaseEpoch uint32  `cbor:"3,keyasint,omitempty"` // raised by an operator after etcd lost its past
+	LeaseEpoch uint32  `cbor:"3,keyasint,omitempty"` // raised by an operator after etcd lost data
 	StoreEpoch uint32  `cbor:"4,keyasint,omitempty"` // raised by every restore of the ledger
 	Guard      uint64  `cbor:"5,keyasint,omitempty"` // counter of etcd's guard key in this lease epoch, as last recorded
 	Now        Time    `cbor:"6,keyasint,omitempty"` // stamped by the leader, never falls
-	EpochHold  Time    `cbor:"7,keyasint,omitempty"` // until then nothing of an older lease epoch is taken over
+	EpochHold  Time    `cbor:"7,keyasint,omitempty"` // until then no attempt of an older lease epoch is marked lost
 	Version    Version `cbor:"8,keyasint,omitzero"`  // of the command being applied
 	Wall       Time    `cbor:"9,keyasint,omitempty"` // the leader's wall clock beside Now, where it was later; else 0
 }
 
-// Latest is now or, where the leader's wall clock was later than the ledger's time when it was stamped last, as much later. A
-// right to act that must end in time ends by this.
+// Latest is now, plus the lead that the leader's wall clock had over the ledger's time at the last stamp. A permission to act
+// that must end in time is compared with it, so that a slow ledger clock cannot extend the permission.
 func (h *Header) Latest(now Time) Time { return now + max(0, h.Wall-h.Now) }
 
 // TokenOf is the fencing token under which an attempt may report to this ledger: its number in the present store epoch.
-// An attempt that was opened before a restore gets a new token by it; reports with the old one are evidence.
+// An attempt that was opened before a restore thereby gets a new token; reports with the old token are evidence.
 func (h *Header) TokenOf(a *Attempt) Token { return Token{StoreEpoch: h.StoreEpoch, Number: a.Number} }
 
-// IdempotencyKey is what travels with every attempt of a generation, so that the provider can tell a resend from a
-// second intent: 64 characters, the same for every attempt, without any trace of attempt, time or token.
+// IdempotencyKey is sent to the provider with every attempt of a generation, so that the provider can distinguish a resend
+// from a second intent. It has 64 characters and depends on deployment, key and generation alone.
 func (h *Header) IdempotencyKey(k Key, generation uint32) string {
-	var room [256]byte // longer keys move to the heap
+	var room [256]byte // longer keys are moved to the heap
 	b := room[:0]
 	key := k.String()
 	for _, part := range [...]string{h.Deployment, key} {

@@ -33,7 +33,7 @@ func TestHeader_RaiseEpoch(t *testing.T) {
 		v, reply = flight.Apply(v, c)
 		return reply.Decision
 	}
-	require.Equal(t, flight.Precluded, do(&flight.RaiseEpoch{From: 2}), "an epoch that is not there is left")
+	require.Equal(t, flight.Precluded, do(&flight.RaiseEpoch{From: 2}), "From is not the present epoch")
 	require.Equal(t, flight.Accepted, do(&flight.RaiseEpoch{From: 1, Hold: time.Minute}))
 	require.Equal(t, flight.Accepted, do(&flight.RaiseEpoch{From: 1, Hold: time.Hour}), "a repeat")
 	require.Equal(t, uint32(2), v.Header.LeaseEpoch)
@@ -41,7 +41,7 @@ func TestHeader_RaiseEpoch(t *testing.T) {
 	require.Zero(t, v.Header.Guard, "the guard key of the new epoch has a counter of its own")
 }
 
-// TestHeader_RecordGuard: the noted counter rises, and is of the present lease epoch.
+// TestHeader_RecordGuard: the stored counter only rises, and belongs to the present lease epoch.
 func TestHeader_RecordGuard(t *testing.T) {
 	v := flight.View{Header: testHeader}
 	for _, step := range []struct {

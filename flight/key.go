@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // MaxKeyPart is the greatest length in bytes of each of a key's three parts.
@@ -13,26 +15,27 @@ const MaxKeyPart = 255
 
 // Key names one business intent: namespace/name/id, for example billing/charge-card/order-42.
 // It is built from business identifiers only, never from the attempt, the clock, chance or the worker.
-// A key of a saga's step carries the step behind a '#': billing/book-trip/order-42#hotel.
+// The key of a saga's step ends with '#' and the step's name: billing/book-trip/order-42#hotel.
 //
-// The zero Key names nothing. Keys are comparable; one intent has exactly one spelling.
+// The zero Key names no intent. Keys are comparable, and one intent has exactly one spelling: an id is printable ASCII, other
+// bytes are percent-encoded with upper-case digits, and the decoded text is in Unicode normalization form C.
 type Key struct {
 	full     string
 	nsEnd    uint16 // index of the first '/'
 	nameEnd  uint16 // index of the second '/'
-	stepFrom uint16 // index of '#', or 0 when the key is no saga step
+	stepFrom uint16 // index of '#'; 0 when the key is not a step
 }
 
-// ID identifies a flight: the first 16 bytes of SHA-256 over its full key. The same key has the same id everywhere
-// and for ever.
+// ID identifies a flight: the first 16 bytes of SHA-256 over its full key. It depends on nothing else, so every deployment
+// computes the same id for one key.
 type ID [16]byte
 
 var idEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// String gives the id as the API shows it: fl_ and 26 characters of lower-case base32.
+// String returns the id in the form of the API: fl_ and 26 characters of lower-case base32.
 func (id ID) String() string { return "fl_" + idEncoding.EncodeToString(id[:]) }
 
-// ParseID reads what ID.String wrote.
+// ParseID parses the form that ID.String returns. Errors are *InvalidError.
 func ParseID(s string) (ID, error) {
 	var id ID
 	rest, ok := strings.CutPrefix(s, "fl_")
@@ -40,27 +43,39 @@ func ParseID(s string) (ID, error) {
 		return id, &InvalidError{Field: "id", Detail: "a flight id starts with fl_"}
 	}
 	raw, err := idEncoding.DecodeString(rest)
-	if err == nil && len(raw) == len(id) && ID(raw).String() == s { // one id has one spelling
+	if err == nil && len(raw) == len(id) && ID(raw).String() == s { // rejects a second spelling of the same bits
 		return ID(raw), nil
 	}
 	return id, &InvalidError{Field: "id", Detail: "a flight id is fl_ and 26 characters of a-z and 2-7"}
 }
 
-// InvalidError says that a value from outside cannot be what it claims to be. Nothing was changed.
+// InvalidError reports a malformed value from outside. Nothing was changed.
 type InvalidError struct {
-	Field  string // which value: a JSON field or a part of the key
-	Detail string // what is wrong with it, in words for the person who wrote it
+	Field  string // the JSON field or the part of the key; "" for the whole input
+	Detail string // the defect, in words for the author of the value
 }
 
 func (e *InvalidError) Error() string {
-	if e.Field == "" { // it is about the whole
+	if e.Field == "" {
 		return "invalid: " + e.Detail
 	}
 	return fmt.Sprintf("invalid %s: %s", e.Field, e.Detail)
 }
 
-// NewKey joins and checks the three parts of a key. Errors are *InvalidError.
+// NewKey joins and checks the three parts of a key that comes from outside. Errors are *InvalidError.
 func NewKey(namespace, name, id string) (Key, error) {
+	k, err := joinKey(namespace, name, id)
+	if err == nil {
+		err = checkNFC(id)
+	}
+	if err != nil {
+		return Key{}, err
+	}
+	return k, nil
+}
+
+// joinKey checks the three parts as both the outside and the stored form of a key require, and joins them.
+func joinKey(namespace, name, id string) (Key, error) {
 	if err := checkWord("namespace", namespace); err != nil {
 		return Key{}, err
 	}
@@ -73,8 +88,24 @@ func NewKey(namespace, name, id string) (Key, error) {
 	return assemble(namespace, name, id, ""), nil
 }
 
-// ParseKey reads a full key as Key.String writes it, with or without a saga step. Errors are *InvalidError.
+// ParseKey parses a full key that comes from outside, with or without a saga step. It rejects an id that is not in Unicode
+// normalization form C: a second spelling of the same text would be a second key, and run the effect again. Errors are
+// *InvalidError.
 func ParseKey(s string) (Key, error) {
+	k, err := ParseStoredKey(s)
+	if err == nil {
+		err = checkNFC(k.BusinessID())
+	}
+	if err != nil {
+		return Key{}, err
+	}
+	return k, nil
+}
+
+// ParseStoredKey parses a full key that this system has accepted before: from a log entry, a snapshot, a claim or a spooled
+// report. It accepts every key that ParseKey accepts, and ids that are not in Unicode normalization form C, because older
+// logs may hold such keys and an undecodable entry stops every node. Errors are *InvalidError.
+func ParseStoredKey(s string) (Key, error) {
 	namespace, rest, ok := strings.Cut(s, "/")
 	if !ok {
 		return Key{}, &InvalidError{Field: "key", Detail: "a key reads namespace/name/id"}
@@ -84,14 +115,14 @@ func ParseKey(s string) (Key, error) {
 		return Key{}, &InvalidError{Field: "key", Detail: "a key reads namespace/name/id"}
 	}
 	id, step, isStep := strings.Cut(id, "#")
-	k, err := NewKey(namespace, name, id)
+	k, err := joinKey(namespace, name, id)
 	if err != nil || !isStep {
 		return k, err
 	}
 	return k.Step(step)
 }
 
-// MustKey is ParseKey for keys written in source code; it panics on a bad one.
+// MustKey is ParseKey for keys in source code. It panics on an invalid key.
 func MustKey(s string) Key {
 	k, err := ParseKey(s)
 	if err != nil {
@@ -100,7 +131,8 @@ func MustKey(s string) Key {
 	return k
 }
 
-// Step gives the key of a step of the saga that k names: step is a word, or a word with ".undo" behind it.
+// Step returns the key of a step of the saga with key k. The step is a word, or a word with the suffix ".undo". Errors are
+// *InvalidError.
 func (k Key) Step(step string) (Key, error) {
 	if k.IsStep() {
 		return Key{}, &InvalidError{Field: "step", Detail: "a step has no steps of its own"}
@@ -124,10 +156,10 @@ func assemble(namespace, name, id, step string) Key {
 	return k
 }
 
-// String gives the full key, the form in which it is hashed, stored and shown.
+// String returns the full key, the form in which it is hashed, stored and printed.
 func (k Key) String() string { return k.full }
 
-// IsZero reports whether k names nothing.
+// IsZero reports whether k is the zero Key.
 func (k Key) IsZero() bool { return k.full == "" }
 
 // Namespace is the first part.
@@ -155,7 +187,7 @@ func (k Key) BusinessID() string {
 // IsStep reports whether k names a step of a saga.
 func (k Key) IsStep() bool { return k.stepFrom != 0 }
 
-// StepName is the word behind '#', "" when k is no step.
+// StepName is the text after '#'; "" when k is not a step.
 func (k Key) StepName() string {
 	if !k.IsStep() {
 		return ""
@@ -166,7 +198,7 @@ func (k Key) StepName() string {
 // IsUndo reports whether k names the undo of a step.
 func (k Key) IsUndo() bool { return k.IsStep() && strings.HasSuffix(k.full, ".undo") }
 
-// Saga is the key of the saga that k is a step of; the zero Key when k is no step.
+// Saga is the key of the saga that contains step k; the zero Key when k is not a step.
 func (k Key) Saga() Key {
 	if !k.IsStep() {
 		return Key{}
@@ -185,7 +217,7 @@ func (k Key) FlightID() ID {
 // MarshalText writes the full key.
 func (k Key) MarshalText() ([]byte, error) { return []byte(k.full), nil }
 
-// UnmarshalText reads a full key and checks it.
+// UnmarshalText parses a full key in its stored form; see ParseStoredKey.
 func (k *Key) UnmarshalText(text []byte) error { return k.parse(string(text)) }
 
 func (k *Key) parse(text string) error {
@@ -193,7 +225,7 @@ func (k *Key) parse(text string) error {
 		*k = Key{}
 		return nil
 	}
-	parsed, err := ParseKey(text)
+	parsed, err := ParseStoredKey(text)
 	if err == nil {
 		*k = parsed
 	}
@@ -210,7 +242,7 @@ func checkWord(field, s string) error {
 		}
 	}
 	if s == "." || s == ".." {
-		return &InvalidError{Field: field, Detail: `"." and ".." name nothing`}
+		return &InvalidError{Field: field, Detail: `"." and ".." are not allowed`}
 	}
 	return nil
 }
@@ -227,8 +259,11 @@ func checkID(s string) error {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
 		case c == '#':
-			return &InvalidError{Field: "id", Detail: "'#' is reserved for steps of sagas; write %23"}
+			return &InvalidError{Field: "id", Detail: "'#' separates the step of a saga; write %23"}
 		case c <= ' ' || c > '~':
+			if err := checkNFC(s); err != nil {
+				return err // first: the suggested escape of a decomposed character would be rejected next
+			}
 			_, size := utf8.DecodeRuneInString(s[i:])
 			return &InvalidError{Field: "id", Detail: fmt.Sprintf("%s; write %s", stranger(s, i), escaped(s[i:i+size]))}
 		case c == '%':
@@ -241,11 +276,44 @@ func checkID(s string) error {
 	return nil
 }
 
-// stranger names the first character of s that must not be there; before it all is ASCII, so that it is the i-th byte, too.
+// checkNFC rejects an id whose text is not in Unicode normalization form C. The text is the id with its escapes decoded.
+func checkNFC(id string) error {
+	if isPlainASCII(id) || norm.NFC.IsNormalString(decodeEscapes(id)) {
+		return nil
+	}
+	return &InvalidError{Field: "id", Detail: "it is not in Unicode normalization form C (NFC); normalize it first: " +
+		"'é' is the one code point %C3%A9, not 'e' and the accent %CC%81"}
+}
+
+// isPlainASCII reports whether s is ASCII without escapes, which is always in NFC.
+func isPlainASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] == '%' || s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// decodeEscapes decodes the canonical percent-escapes of s, and leaves every other byte unchanged.
+func decodeEscapes(s string) string {
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c == '%' && i+2 < len(s) && isUpperHex(s[i+1]) && isUpperHex(s[i+2]) {
+			c = unhex(s[i+1])<<4 | unhex(s[i+2])
+			i += 2
+		}
+		b = append(b, c)
+	}
+	return string(b)
+}
+
+// describeInvalidChar names the character of s at byte i. All bytes before i are ASCII, so i is also the character's index.
 func stranger(s string, i int) string {
 	r, size := utf8.DecodeRuneInString(s[i:])
 	if r == utf8.RuneError && size == 1 {
-		return fmt.Sprintf("byte %d is no UTF-8", i+1)
+		return fmt.Sprintf("byte %d is not valid UTF-8", i+1)
 	}
 	return fmt.Sprintf("character %d is %q", i+1, r)
 }
@@ -259,14 +327,14 @@ func escaped(s string) string {
 	return b.String()
 }
 
-// checkEscape holds percent-encoding to its one canonical spelling, so that one intent cannot have two keys.
+// checkEscape rejects any but the canonical percent-encoding, so that one intent cannot have two keys.
 func checkEscape(s string, at int) error {
 	if at+2 >= len(s) || !isUpperHex(s[at+1]) || !isUpperHex(s[at+2]) {
-		return &InvalidError{Field: "id", Detail: fmt.Sprintf("'%%' at byte %d needs two upper-case hex digits behind it; a percent sign itself is %%25", at+1)}
+		return &InvalidError{Field: "id", Detail: fmt.Sprintf("'%%' at byte %d must be followed by two upper-case hex digits; write a percent sign as %%25", at+1)}
 	}
 	c := unhex(s[at+1])<<4 | unhex(s[at+2])
 	if c > ' ' && c <= '~' && c != '#' && c != '%' {
-		return &InvalidError{Field: "id", Detail: fmt.Sprintf("%s at byte %d must be written plainly as %q: one intent has one spelling", s[at:at+3], at+1, c)}
+		return &InvalidError{Field: "id", Detail: fmt.Sprintf("%s at byte %d must be written unescaped as %q: one intent has one spelling", s[at:at+3], at+1, c)}
 	}
 	return nil
 }

@@ -6,30 +6,32 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/flight"
 )
 
 func TestKey_Parts(t *testing.T) {
 	k := flight.MustKey("billing/book-trip/cases/order-42#hotel.undo")
 	saga := flight.MustKey("billing/book-trip/cases/order-42")
-	for _, c := range []struct{ what, got, want string }{
+	for _, c := range []struct{ part, got, want string }{
 		{"namespace", k.Namespace(), "billing"}, {"name", k.Name(), "book-trip"}, {"id", k.BusinessID(), "cases/order-42"},
-		{"step", k.StepName(), "hotel.undo"}, {"saga", k.Saga().String(), saga.String()}, {"whole", k.String(), "billing/book-trip/cases/order-42#hotel.undo"},
+		{"step", k.StepName(), "hotel.undo"}, {"saga", k.Saga().String(), saga.String()}, {"full key", k.String(), "billing/book-trip/cases/order-42#hotel.undo"},
 		{"id of a saga", saga.BusinessID(), "cases/order-42"}, {"step of a saga", saga.StepName(), ""},
 	} {
 		if c.got != c.want {
-			t.Errorf("%s is %q, want %q", c.what, c.got, c.want)
+			t.Errorf("%s is %q, want %q", c.part, c.got, c.want)
 		}
 	}
 	if !k.IsStep() || !k.IsUndo() || saga.IsStep() || saga.IsUndo() || k.Saga() != saga || !saga.Saga().IsZero() {
-		t.Error("a step, an undo and a saga are not told apart")
+		t.Error("a step, an undo and a saga are not distinguished")
 	}
 	var none flight.Key
 	if none.Namespace()+none.Name()+none.BusinessID()+none.String() != "" || !none.IsZero() {
-		t.Error("the zero key names something")
+		t.Error("the zero key has a part")
 	}
 	if _, err := k.Step("more"); err == nil {
-		t.Error("a step got a step")
+		t.Error("a step of a step was accepted")
 	}
 }
 
@@ -57,17 +59,18 @@ func TestKey_BadOnesAreRefusedWithTheirField(t *testing.T) {
 	}
 }
 
-// TestKey_WhatIsWrongIsNamedWhole: a letter of several bytes is named as the letter that it is, with what to write in its place.
+// TestKey_InvalidNamesTheWholeCharacter checks that a character of several bytes is reported as one character, with the
+// escape to write in its place.
 func TestKey_WhatIsWrongIsNamedWhole(t *testing.T) {
 	for key, want := range map[[3]string]string{
 		{"a", "b", "über"}:     "character 1 is 'ü'; write %C3%BC",
 		{"a", "b", "zu €"}:     "character 3 is ' '; write %20",
 		{"a", "b", "c/€5"}:     "character 3 is '€'; write %E2%82%AC",
-		{"a", "b", "c\xff"}:    "byte 2 is no UTF-8; write %FF",
+		{"a", "b", "c\xff"}:    "byte 2 is not valid UTF-8; write %FF",
 		{"a", "b", "c\n"}:      `character 2 is '\n'; write %0A`,
 		{"a", "größe", "c"}:    "character 3 is 'ö'; allowed are letters, digits, '.', '_' and '-'",
 		{"a b", "c", "d"}:      "character 2 is ' '; allowed are letters, digits, '.', '_' and '-'",
-		{"a", "b\xc3", "c"}:    "byte 2 is no UTF-8; allowed are letters, digits, '.', '_' and '-'",
+		{"a", "b\xc3", "c"}:    "byte 2 is not valid UTF-8; allowed are letters, digits, '.', '_' and '-'",
 		{"a", "b", "c\uFFFDd"}: "character 2 is '\uFFFD'; write %EF%BF%BD",
 	} {
 		_, err := flight.NewKey(key[0], key[1], key[2])
@@ -78,27 +81,85 @@ func TestKey_WhatIsWrongIsNamedWhole(t *testing.T) {
 	}
 }
 
+// One text in its two Unicode spellings: decomposed (NFD) and composed (NFC).
+const (
+	decomposed = "a/b/cafe%CC%81"
+	composed   = "a/b/caf%C3%A9"
+)
+
+// TestKey_RejectsDecomposedText checks that one text has one key: only its NFC spelling is accepted from outside.
+func TestKey_RejectsDecomposedText(t *testing.T) {
+	for _, text := range []string{composed, composed + "#hotel", "a/b/%FF", "a/b/%E2%82%AC", "a/b/%CC%81"} {
+		k, err := flight.ParseKey(text)
+		require.NoError(t, err, text)
+		require.Equal(t, text, k.String())
+	}
+	for _, text := range []string{decomposed, decomposed + "#hotel", "a/b/x/%E1%84%80%E1%85%A1", "a/b/%E2%84%AB", "a/b/cafe\u0301"} {
+		k, err := flight.ParseKey(text)
+		var invalid *flight.InvalidError
+		require.ErrorAs(t, err, &invalid, text)
+		require.Equal(t, "id", invalid.Field, text)
+		require.Contains(t, invalid.Detail, "is not in Unicode normalization form C (NFC)", text)
+		require.True(t, k.IsZero(), text)
+	}
+	_, err := flight.NewKey("a", "b", "cafe%CC%81")
+	require.ErrorContains(t, err, "(NFC)")
+}
+
+// TestKey_DecomposedTextInTheLogIsDecoded checks that a log, a record or a claim with a decomposed key is still read.
+func TestKey_DecomposedTextInTheLogIsDecoded(t *testing.T) {
+	k, err := flight.ParseStoredKey(decomposed)
+	require.NoError(t, err)
+	require.Equal(t, decomposed, k.String())
+	for _, c := range []flight.Command{&flight.Open{Key: k}, &flight.Report{Key: k}, &flight.Submit{Key: k}} {
+		b, err := flight.Encode(c)
+		require.NoError(t, err)
+		read, err := flight.Decode(b)
+		require.NoError(t, err)
+		require.Equal(t, k, read.Target())
+		target, err := flight.Target(b)
+		require.NoError(t, err)
+		require.Equal(t, k, target)
+	}
+	b, err := flight.EncodeRecord(&flight.Flight{ID: k.FlightID(), Key: k})
+	require.NoError(t, err)
+	var f flight.Flight
+	require.NoError(t, flight.DecodeRecord(b, &f))
+	require.Equal(t, k, f.Key)
+	step, err := f.Key.Step("hotel")
+	require.NoError(t, err)
+	require.Equal(t, decomposed+"#hotel", step.String())
+}
+
 func FuzzParseKey(f *testing.F) {
-	for _, s := range []string{"a/b/c", "billing/book-trip/order-42#hotel.undo", "a/b/%23/x", "a/b/c#", "", "//", "a/b/%", "ä/ö/ü"} {
+	for _, s := range []string{"a/b/c", "billing/book-trip/order-42#hotel.undo", "a/b/%23/x", "a/b/c#", "", "//", "a/b/%", "ä/ö/ü",
+		composed, decomposed, "a/b/%FF%CC%81"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		k, err := flight.ParseKey(s)
+		stored, storedErr := flight.ParseStoredKey(s)
 		if err != nil {
 			if !k.IsZero() {
-				t.Fatalf("%q was refused, and is %v", s, k)
+				t.Fatalf("%q was rejected, and is %v", s, k)
+			}
+			if storedErr == nil && stored.String() != s {
+				t.Fatalf("%q was stored as %q", s, stored)
 			}
 			return
 		}
+		if storedErr != nil || stored != k {
+			t.Fatalf("%q parses as the stored key %v: %v", s, stored, storedErr)
+		}
 		if k.String() != s {
-			t.Fatalf("%q reads as %q", s, k)
+			t.Fatalf("%q parses as %q", s, k)
 		}
 		again, err := flight.NewKey(k.Namespace(), k.Name(), k.BusinessID())
 		if err == nil && k.IsStep() {
 			again, err = again.Step(k.StepName())
 		}
 		if err != nil || again != k {
-			t.Fatalf("%q is not its parts: %v, %v", s, again, err)
+			t.Fatalf("%q differs from its joined parts: %v, %v", s, again, err)
 		}
 		if id, err := flight.ParseID(k.FlightID().String()); err != nil || id != k.FlightID() {
 			t.Fatalf("the id of %q reads as %v: %v", s, id, err)

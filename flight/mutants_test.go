@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMutants breaks the rules on purpose, one at a time, and wants the other tests of this package to notice. It
-// builds each broken version by an overlay; no file is touched.
+// TestMutants breaks one rule at a time and requires that another test of this package fails. It builds each broken version with
+// an overlay and changes no file.
 func TestMutants(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
@@ -24,19 +24,19 @@ func TestMutants(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 1, bytes.Count(source, []byte(m.old)), "how often the code to break is in %s", m.file)
 			tests := build(t, m.file, bytes.Replace(source, []byte(m.old), []byte(m.broken), 1))
-			// The tables are quick, and most mutants are caught by them.
+			// Most mutants are caught by the table tests, which are fast.
 			const slow = "^TestExhaustive|^TestProperty"
 			out, caught := runTests(t, tests, "-test.skip", slow)
 			if !caught {
 				out, caught = runTests(t, tests, "-test.run", slow)
 			}
-			require.True(t, caught, "nobody noticed")
+			require.True(t, caught, "no test failed")
 			t.Logf("caught by %s", caughtBy(out))
 		})
 	}
 }
 
-// build makes the tests of a broken version, and gives the path to the program.
+// build compiles the tests of a broken version and returns the path of the test binary.
 func build(t *testing.T, file string, broken []byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,7 +48,7 @@ func build(t *testing.T, file string, broken []byte) string {
 	require.NoError(t, os.WriteFile(replacement, broken, 0o600))
 	require.NoError(t, os.WriteFile(overlay, table, 0o600))
 	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", tests, "-vet=off", "-ldflags=-s -w", "-overlay", overlay, ".").CombinedOutput()
-	require.NoError(t, err, "it does not build:\n%s", out)
+	require.NoError(t, err, "the mutant does not build:\n%s", out)
 	return tests
 }
 
@@ -85,7 +85,7 @@ var mutants = []mutant{
 	{"a callback is given up with its session's epoch", "apply_open.go", "voided := f.State == Running && a.Session.Epoch < t.header.LeaseEpoch", "voided := a.Session.Epoch < t.header.LeaseEpoch"},
 	{"a deadline without the tenth", "flight.go", "p.AttemptTimeout + p.AttemptTimeout/10 + PauseBound", "p.AttemptTimeout + PauseBound"},
 	{"a deadline without the pause bound", "flight.go", "p.AttemptTimeout + p.AttemptTimeout/10 + PauseBound", "p.AttemptTimeout + p.AttemptTimeout/10"},
-	{"a time-out that nobody declared", "flight.go", "if p.AttemptTimeout <= 0 {", "if p.AttemptTimeout < 0 {"},
+	{"a time-out that was not declared", "flight.go", "if p.AttemptTimeout <= 0 {", "if p.AttemptTimeout < 0 {"},
 	{"a time-out is never over", "apply_open.go", "case until > 0 && t.header.Now >= until:", "case until > 0 && f.State == Waiting && t.header.Now >= until:"},
 	{"an end without the comparison of revisions", "apply_sessions.go", "(c.ReadRevision < c.Session.Revision || c.Counter < h.Guard)", "(c.Counter < h.Guard)"},
 	{"an end read from an etcd that has lost its past", "apply_sessions.go", "(c.ReadRevision < c.Session.Revision || c.Counter < h.Guard)", "(c.ReadRevision < c.Session.Revision)"},
@@ -94,7 +94,7 @@ var mutants = []mutant{
 	{"an older epoch is ended before its hold", "apply_sessions.go", "case c.Session.Epoch < h.LeaseEpoch && h.Now < h.EpochHold:", "case c.Session.Epoch < h.LeaseEpoch && h.Now < 0:"},
 	{"the end of any session ends the attempt", "apply_sessions.go", "if holder == nil || holder.ID != c.Session.ID {", "if holder == nil {"},
 	{"an end that names its session wrongly", "apply_sessions.go", "\tproof.Session = *holder\n", ""},
-	{"a session that ended is still asking the provider", "apply_sessions.go", "if f.Looking() {\n\t\tt.endLook()", "if f.Looking() && t.header.Now < 0 {\n\t\tt.endLook()\n\t} else if f.Looking() {\n\t\treturn Accepted"},
+	{"an ended session stays assigned", "apply_sessions.go", "if f.Looking() {\n\t\tt.endLook()", "if f.Looking() && t.header.Now < 0 {\n\t\tt.endLook()\n\t} else if f.Looking() {\n\t\treturn Accepted"},
 	{"a callback ends with its session", "flight.go", "case f.State == Running && f.OpenAttempt() != nil:", "case f.OpenAttempt() != nil:"},
 	{"a session is withdrawn while its attempt is open", "apply_sessions.go", "case holder != nil && holder.ID == c.Session:\n\t\treturn Busy", "case holder != nil && holder.ID == c.Session:\n\t\treturn Accepted"},
 	{"a withdrawal of another store epoch", "apply_sessions.go", "\tcase c.StoreEpoch != t.header.StoreEpoch:\n\t\treturn Fenced\n\tcase holder", "\tcase c.StoreEpoch < 0:\n\t\treturn Fenced\n\tcase holder"},
@@ -123,7 +123,7 @@ var mutants = []mutant{
 	{"in doubt leaves the nonce unused", "apply_open.go", "\tt.use(c.Nonce, c.NotAfter)\n\treturn Doubtful", "\treturn Doubtful"},
 	{"a look-up leaves the nonce unused", "apply_open.go", "\tt.use(c.Nonce, c.NotAfter)\n\treturn Look", "\treturn Look"},
 	{"an abandon leaves the nonce unused", "apply_report.go", "\tt.use(c.Nonce, c.NotAfter)\n\treturn Accepted", "\treturn Accepted"},
-	{"the caller of a lost attempt is told that a person decides", "apply_nonces.go", "f.State == InDoubt && f.attemptOf(nonce) == nil {", "f.State == InDoubt {"},
+	{"the caller of a lost attempt is answered in doubt", "apply_nonces.go", "f.State == InDoubt && f.attemptOf(nonce) == nil {", "f.State == InDoubt {"},
 	{"in doubt is not repeated", "apply_nonces.go", "f.State == InDoubt && f.attemptOf(nonce) == nil {", "f.State == Absent {"},
 	{"a used nonce is a new version", "apply_nonces.go", "t.quiet = t.after == nil && t.before != nil", "t.quiet = false"},
 	{"a change keeps the version", "apply_nonces.go", "t.quiet = t.after == nil && t.before != nil", "t.quiet = t.before != nil"},
@@ -146,13 +146,13 @@ var mutants = []mutant{
 	{"an abandon takes back every doubt", "apply_report.go", "Note: Text(c.Error)})\n\tt.undoubt()\n", "Note: Text(c.Error)})\n\tt.clear()\n"},
 	{"an abandoned attempt counts as a retry", "apply_report.go", "\tt.uncount()\n\tt.note(EventAbandoned", "\tt.note(EventAbandoned"},
 	{"an attempt that waits for its callback is abandoned", "apply_report.go", "case a.Open() && f.State == Waiting:", "case a.Open() && f.State == Absent:"},
-	{"a verdict nobody was sent for", "apply_report.go", " || f.Probe.Nonce == (Nonce{}) {", " {"},
-	{"look before the settle delay", "apply_open.go", "case t.header.Now < p.NotBefore:\n\t\treturn t.busy(p.NotBefore)\n", ""},
+	{"a finding without an assigned look-up", "apply_report.go", " || f.Probe.Nonce == (Nonce{}) {", " {"},
+	{"a look-up before the settle delay", "apply_open.go", "case t.header.Now < p.NotBefore:\n\t\treturn t.busy(p.NotBefore)\n", ""},
 	{"a look-up is given to a second caller at once", "apply_open.go", "case t.header.Now < p.Until:\n\t\treturn t.busy(p.Until)\n", ""},
-	{"a look-up is not told again", "apply_open.go", "case f.Looking() && f.Probe.Nonce == nonce && nonce != (Nonce{}):", "case f.Looking() && f.Probe.Nonce == nonce && nonce == (Nonce{}):"},
-	{"whoever gave up is still asking the provider", "apply_report.go", "case f.Looking() && f.Probe.Nonce == c.Nonce:\n\t\tt.endLook()\n", "case f.Looking() && f.Probe.Nonce == c.Nonce:\n"},
+	{"a verify answer is not repeated", "apply_open.go", "case f.Looking() && f.Probe.Nonce == nonce && nonce != (Nonce{}):", "case f.Looking() && f.Probe.Nonce == nonce && nonce == (Nonce{}):"},
+	{"a caller that gave up stays assigned", "apply_report.go", "case f.Looking() && f.Probe.Nonce == c.Nonce:\n\t\tt.endLook()\n", "case f.Looking() && f.Probe.Nonce == c.Nonce:\n"},
 	{"a new look-up has the number of the last one", "apply_open.go", "\tf.Probes++\n", ""},
-	{"take-off outside the window", "apply_open.go", "if f.Tainted() && !f.WithinWindow(t.latest()) && !f.Policy.Saga {", "if f.Doubts > 9 {"},
+	{"an attempt opens outside the window", "apply_open.go", "if f.Tainted() && !f.WithinWindow(t.latest()) && !f.Policy.Saga {", "if f.Doubts > 9 {"},
 	{"a stale driver starts a step", "apply_saga.go", "return driver != nil && t.header.TokenOf(driver) == s.Driver", "return driver != nil"},
 	{"a step opens though its driver is over", "apply_saga.go", "\tdriver := t.saga.OpenAttempt()\n", "\tdriver := t.saga.Newest()\n"},
 	{"a worker opens a step that was not submitted", "apply_saga.go", "return !t.absent()", "return true"},
@@ -164,29 +164,29 @@ var mutants = []mutant{
 	{"refused clears taint under every policy", "apply_report.go", "honoured := f.Policy.Saga || f.Policy.Recovery == Resend && f.honours(t.latest())", "honoured := true"},
 	{"refused clears taint outside the window", "apply_report.go", "honoured := f.Policy.Saga || f.Policy.Recovery == Resend && f.honours(t.latest())", "honoured := f.Policy.Saga || f.Policy.Recovery == Resend"},
 	{"cancelled while tainted", "apply_settle.go", "\tcase f.Tainted():\n\t\tt.escalate", "\tcase f.Tainted() && f.Doubts > 9:\n\t\tt.escalate"},
-	{"cancelled on the way while tainted", "apply.go", "case f.Cancel != nil && f.Tainted():", "case f.Cancel != nil && f.Doubts > 9:"},
-	{"failed while tainted", "apply.go", "case t.spent(delay) && f.Tainted():", "case t.spent(delay) && f.Doubts > 9:"},
+	{"cancelled on the way while tainted", "apply_recovery.go", "case f.Cancel != nil && f.Tainted():", "case f.Cancel != nil && f.Doubts > 9:"},
+	{"failed while tainted", "apply_recovery.go", "case t.spent(delay) && f.Tainted():", "case t.spent(delay) && f.Doubts > 9:"},
 	{"a reported attempt is abandoned", "apply_report.go", "case f.State.Terminal() || a.Reported != 0 || !a.Open() && !a.Lost:", "case f.State.Terminal() || !a.Open() && !a.Lost:"},
 	{"a receipt is overwritten", "apply_report.go", "if f.State.Terminal() {\n\t\treturn t.fence(c)\n\t}\n\tt.accept(c)", "if f.State.Terminal() && f.Receipt == nil {\n\t\treturn t.fence(c)\n\t}\n\tt.accept(c)"},
 	{"a late report is not kept", "apply_report.go", "f.Evidence = append(slices.Clip(f.Evidence), e)\n\t\treturn", "return"},
 	{"full evidence leaves no room for a success", "apply_report.go", "if e.Outcome == Succeeded && other >= 0 {", "if other > MaxEvidence {"},
 	{"a late report of the newest attempt is refused", "apply_report.go", "\tif f.State.Terminal() {\n\t\treturn t.fence(c)", "\tif f.State.Terminal() || a.Lost {\n\t\treturn t.fence(c)"},
-	{"a stale verdict is accepted", "apply_report.go", "|| f.Probe.Number != c.Probe ||", "|| f.Probe.Number < c.Probe ||"},
+	{"a stale finding is accepted", "apply_report.go", "|| f.Probe.Number != c.Probe ||", "|| f.Probe.Number < c.Probe ||"},
 	{"expire does not check retention", "apply_settle.go", "case !f.State.Terminal() || t.header.Now < f.ExpiresAt():", "case !f.State.Terminal():"},
 	{"the tombstone forgets the fingerprint", "apply_settle.go", "Fence: f.Fence, Fingerprint: f.Fingerprint,", "Fence: f.Fence,"},
 	{"the fence restarts with a generation", "apply.go", "Generation: old.Generation + 1, Fence: old.Fence,", "Generation: old.Generation + 1,"},
 	{"a lost attempt leaves no doubt", "apply_open.go", "\tt.doubt()\n\tt.settleDoubt(0)", "\tt.settleDoubt(0)"},
-	{"hold is tried again", "apply.go", "\tdefault:\n\t\tt.hold(\"the effect", "\tdefault:\n\t\tt.again(0)\n\t\tif t.absent() {\n\t\t\tt.again(0)\n\t\t}\n\t\treturn\n\t\tt.hold(\"the effect"},
-	{"resend outside the window", "apply.go", "case f.Tainted() && !f.WithinWindow(t.latest().Add(delay)):", "case f.Tainted() && f.Doubts > 9:"},
-	{"a window by a clock that is never slow", "flight.go", "Time((w - w/slowest).Milliseconds())", "Time(w.Milliseconds())"},
-	{"a window without the time-out", "flight.go", "return end - Time(0).Add(f.Policy.AttemptTimeout), ok", "return end, ok"},
+	{"hold is tried again", "apply_recovery.go", "\tdefault:\n\t\tt.hold(\"the effect", "\tdefault:\n\t\tt.again(0)\n\t\tif t.absent() {\n\t\t\tt.again(0)\n\t\t}\n\t\treturn\n\t\tt.hold(\"the effect"},
+	{"resend outside the window", "apply_recovery.go", "case f.Tainted() && !f.WithinWindow(t.latest().Add(delay)):", "case f.Tainted() && f.Doubts > 9:"},
+	{"a window by a clock that is never slow", "provider_window.go", "Time((w - w/slowest).Milliseconds())", "Time(w.Milliseconds())"},
+	{"a window without the time-out", "provider_window.go", "return end - Time(0).Add(f.Policy.AttemptTimeout), ok", "return end, ok"},
 	{"a window by the ledger's time alone", "apply.go", "return t.header.Latest(t.header.Now) }", "return t.header.Now }"},
 	{"a wall clock that is behind opens the window", "header.go", "now + max(0, h.Wall-h.Now)", "now + h.Wall - h.Now"},
 	{"an answer counts only with the time-out to spare", "apply_report.go", "f.honours(t.latest())", "f.WithinWindow(t.latest())"},
-	{"a closed window is no bound", "flight.go", "return max(0, until.Until(now)), true", "return until.Until(now), until > now"},
-	{"the first attempt is bounded", "flight.go", "if !ok || !f.Tainted() || f.Policy", "if !ok || f.Policy"},
-	{"retries without end", "apply.go", "return int(f.Counted) >= p.Attempts || late", "return late"},
-	{"a person settles what they did not see", "apply_settle.go", "case f.State != InDoubt || f.Version != c.Version:", "case f.State != InDoubt:"},
+	{"a closed window is no bound", "provider_window.go", "return max(0, until.Until(now)), true", "return until.Until(now), until > now"},
+	{"the first attempt is bounded", "provider_window.go", "if !ok || !f.Tainted() || f.Policy", "if !ok || f.Policy"},
+	{"retries without end", "apply_recovery.go", "return int(f.Counted) >= p.Attempts || late", "return late"},
+	{"a person resolves an unseen version", "apply_settle.go", "case f.State != InDoubt || f.Version != c.Version:", "case f.State != InDoubt:"},
 	{"an approval of another input", "apply_settle.go", "case c.Generation != f.Generation || c.Fingerprint != f.Fingerprint:", "case c.Generation != f.Generation:"},
 	{"a succeeded flight is retried", "apply_settle.go", "f.Generation != c.Generation || !f.Reopenable():", "f.Generation != c.Generation || !f.State.Terminal():"},
 	{"a sealed key is let free", "apply_settle.go", "!f.State.Terminal() || f.Sealed:", "!f.State.Terminal():"},
@@ -195,13 +195,13 @@ var mutants = []mutant{
 	{"conflict only after the end", "apply.go", "case !f.Fingerprint.Matches(fp):", "case !f.Fingerprint.Matches(fp) && f.State.Terminal():"},
 	{"replay before conflict", "apply.go", "case !f.Fingerprint.Matches(fp):", "case !f.Fingerprint.Matches(fp) && !f.State.Terminal():"},
 	{"a scheduled flight opens early", "apply_open.go", "if f.NotBefore > t.header.Now {\n\t\t\treturn t.busy", "if f.NotBefore < 0 {\n\t\t\treturn t.busy"},
-	{"an approval is passed by", "apply_open.go", "case AwaitingApproval:\n\t\treturn Unapproved", "case AwaitingApproval:"},
+	{"an approval is bypassed", "apply_open.go", "case AwaitingApproval:\n\t\treturn Unapproved", "case AwaitingApproval:"},
 	{"not done clears all doubt", "apply_report.go", "\tcase NotDone:\n\t\tt.undoubt()", "\tcase NotDone:\n\t\tt.clear()"},
 	{"an unknown outcome leaves no doubt", "apply_report.go", "\tdefault:\n\t\tt.doubt()\n", "\tdefault:\n"},
 	{"attempts beyond the kept ones lose their doubt", "apply_open.go", "f.Attempts = slices.Delete(f.Attempts, 0, 1)", "f.Doubts -= uint32(bit(0)) & uint32(f.Attempts[0].Outcome>>2)\n\t\tf.Attempts = slices.Delete(f.Attempts, 0, 1)"},
-	{"Apply writes into what it was given", "apply.go", "copied.Attempts = slices.Clone(copied.Attempts)", "_ = slices.Clone(copied.Attempts)"},
+	{"Apply modifies its argument", "apply.go", "copied.Attempts = slices.Clone(copied.Attempts)", "_ = slices.Clone(copied.Attempts)"},
 	{"look-ups without end", "apply_report.go", "if tries >= f.Policy.lookTries() {", "if tries < 0 {"},
-	{"Retry-After is not honoured", "apply.go", "return max(asked, f.Policy.Retry.Backoff(f.ID, int(f.Counted)))", "_ = asked\n\treturn f.Policy.Retry.Backoff(f.ID, int(f.Counted))"},
+	{"Retry-After is not honoured", "apply_recovery.go", "return max(asked, f.Policy.Retry.Backoff(f.ID, int(f.Counted)))", "_ = asked\n\treturn f.Policy.Retry.Backoff(f.ID, int(f.Counted))"},
 	{"a living flight loses its input", "apply_past.go", "case f.State != Absent && !f.State.Terminal():", "case f.State != Absent && f.State == Scheduled:"},
 	{"redact keeps the input", "apply_past.go", "\tf.Input = f.Input.erased()\n", ""},
 	{"redact keeps the receipt", "apply_past.go", "\tf.Receipt = f.Receipt.erased()\n", ""},
@@ -210,13 +210,13 @@ var mutants = []mutant{
 	{"redact forgets the digest", "apply_past.go", "b.Kept, b.Data = 0, nil\n\treturn b", "return Blob{}"},
 	{"a redact of another generation", "apply_past.go", "case f.Generation != c.Generation:", "case f.Generation < c.Generation:"},
 	{"a flight without input is retried", "flight.go", " && !f.Sealed && f.Redacted == nil", " && !f.Sealed"},
-	{"an import overwrites a receipt", "apply_past.go", "case t.absent():\n\t\tt.adopt(c)", "case t.absent() || f.State == StateFailed:\n\t\tt.adopt(c)"},
-	{"an import ends a living flight", "apply_past.go", "case t.absent():\n\t\tt.adopt(c)", "case t.absent() || f.State == Queued:\n\t\tt.adopt(c)"},
-	{"an import stops what a person freed", "apply_past.go", "case t.absent() && f != nil && f.Generation > 1:", "case t.absent() && f != nil && f.Generation > 9:"},
-	{"an import of another input", "apply_past.go", "case !f.Fingerprint.Matches(c.Fingerprint):", "case !f.Fingerprint.Matches(c.Fingerprint) && f.State == Running:"},
-	{"an import of another receipt is taken for a repeat", "apply_past.go", "case f.Receipt == nil || !f.Receipt.SameEffect", "case f.Receipt == nil || f.Receipt.Source != FromImport && !f.Receipt.SameEffect"},
-	{"an import from the future", "apply_past.go", "return min(noted, later)", "return noted"},
-	{"an import of a step", "apply_past.go", "case t.key.IsStep() || !c.Outcome.Final():", "case !c.Outcome.Final():"},
-	{"an import without a receipt", "apply_past.go", "case t.key.IsStep() || !c.Outcome.Final():", "case t.key.IsStep():"},
-	{"an import hides an overlap", "apply_past.go", "\tt.compareAll()\n", ""},
+	{"an import overwrites a receipt", "apply_import.go", "case t.absent():\n\t\tt.adopt(c)", "case t.absent() || f.State == StateFailed:\n\t\tt.adopt(c)"},
+	{"an import ends a living flight", "apply_import.go", "case t.absent():\n\t\tt.adopt(c)", "case t.absent() || f.State == Queued:\n\t\tt.adopt(c)"},
+	{"an import of a freed key", "apply_import.go", "case t.absent() && f != nil && f.Generation > 1:", "case t.absent() && f != nil && f.Generation > 9:"},
+	{"an import of another input", "apply_import.go", "case !f.Fingerprint.Matches(c.Fingerprint):", "case !f.Fingerprint.Matches(c.Fingerprint) && f.State == Running:"},
+	{"an import of another receipt is taken for a repeat", "apply_import.go", "case f.Receipt == nil || !f.Receipt.SameEffect", "case f.Receipt == nil || f.Receipt.Source != FromImport && !f.Receipt.SameEffect"},
+	{"an import from the future", "apply_import.go", "return min(noted, later)", "return noted"},
+	{"an import of a step", "apply_import.go", "case t.key.IsStep() || !c.Outcome.Final():", "case !c.Outcome.Final():"},
+	{"an import without a receipt", "apply_import.go", "case t.key.IsStep() || !c.Outcome.Final():", "case t.key.IsStep():"},
+	{"an import hides an overlap", "apply_import.go", "\tt.compareAll()\n", ""},
 }

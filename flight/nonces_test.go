@@ -9,7 +9,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// TestBounds: a flight keeps the newest attempts and the first evidence in full, and counts the rest.
+// TestBounds: a flight stores the newest attempts and the first evidence in full, and counts the rest.
 func TestBounds(t *testing.T) {
 	p := newPlay(t, resend)
 	for i := range 3 * flight.MaxAttempts {
@@ -31,14 +31,15 @@ func TestBounds(t *testing.T) {
 	p.check(p.flight().Overlap, "evidence of a success finds room")
 }
 
-// TestNonces: one that was used stays so in the next generation, and behind a tombstone, while an Open may carry it.
+// TestNonces: a used nonce is remembered in the next generation and in a tombstone, while an Open that carries it may be
+// valid.
 func TestNonces(t *testing.T) {
 	newPlay(t, hold).do(open(1, nonce2), report(1, flight.Succeeded, "x"), free, open(1, nonce2)).expect(flight.Fenced, flight.Absent)
 	newPlay(t, hold).do(open(1, nonce2), report(1, flight.Succeeded, "x"), after(retains), expire, free, open(1, nonce2)).expect(flight.Fenced, flight.Absent)
 	newPlay(t, hold).do(open(1, nonce1), report(1, flight.Succeeded, "x"), abandon(nonce2), after(retains), expire, free, open(2, nonce2)).expect(flight.Fenced, flight.Absent)
 }
 
-// TestNonces_AreRememberedWhileTheirOpenIsValid, and no longer: the memory is bounded.
+// TestNonces_AreRememberedWhileTheirOpenIsValid checks that a nonce is forgotten when its Open has expired.
 func TestNonces_AreRememberedWhileTheirOpenIsValid(t *testing.T) {
 	p := newPlay(t, resend).do(abandon(nonce1), abandon(nonce3), open(1, nonce2), report(1, flight.NotDone, ""))
 	p.check(len(p.flight().UsedNonces) == 2, "both are remembered")
@@ -47,7 +48,7 @@ func TestNonces_AreRememberedWhileTheirOpenIsValid(t *testing.T) {
 	p.do(open(1, nonce1), open(1, nonce2), open(1, nonce3)).expect(flight.Fenced, flight.Running)
 }
 
-// TestNonces_Exhausted: a flight remembers so many used nonces, and refuses what it could not remember.
+// TestNonces_Exhausted: a flight remembers MaxUsedNonces used nonces, and rejects commands with further ones.
 func TestNonces_Exhausted(t *testing.T) {
 	p := newPlay(t, hold)
 	numbered := func(i int) flight.Nonce { return flight.Nonce{7, byte(i >> 8), byte(i)} }
@@ -63,7 +64,7 @@ func TestNonces_Exhausted(t *testing.T) {
 	p.check(len(p.flight().UsedNonces) == 0, "they have expired")
 }
 
-// TestNonces_OfEndedAttempts are remembered whatever the bound: a generation ends with all of its attempts.
+// TestNonces_OfEndedAttempts checks that a generation's end remembers the nonces of all its attempts, beyond the bound.
 func TestNonces_OfEndedAttempts(t *testing.T) {
 	p := newPlay(t, resend)
 	for i := range 20 {
@@ -75,8 +76,8 @@ func TestNonces_OfEndedAttempts(t *testing.T) {
 	p.do(openAs(func(o *flight.Open) { o.Nonce, o.NotAfter = flight.Nonce{9, 3}, start.Add(time.Minute) }, 1, nonce1)).expect(flight.Fenced, flight.Queued)
 }
 
-// TestNonces_KeepTheVersion: a person decides about a flight by the version that they saw, however many callers ask
-// meanwhile, and the repeat of the decision is still known.
+// TestNonces_KeepTheVersion: a person's decision on a version is accepted although other callers asked meanwhile, and a
+// repeat of the decision is recognized.
 func TestNonces_KeepTheVersion(t *testing.T) {
 	p := newPlay(t, hold).do(open(1, nonce1), ended(1)).expect(flight.Accepted, flight.InDoubt)
 	seen := p.flight().Version
@@ -92,7 +93,7 @@ func TestNonces_KeepTheVersion(t *testing.T) {
 	require.Greater(t, p.flight().Version.Index, seen.Index)
 }
 
-// TestNonces_OfAKeyThatWasNeverUsed make a record, which goes away when they have expired.
+// TestNonces_OfUnusedKey checks that used nonces create a record, which is deleted when they have expired.
 func TestNonces_OfAKeyThatWasNeverUsed(t *testing.T) {
 	p := newPlay(t, hold).do(abandon(nonce1)).expect(flight.Accepted, flight.Absent)
 	require.Equal(t, p.w.header.Version.Index-1, p.flight().Version.Index)
@@ -103,7 +104,7 @@ func TestNonces_OfAKeyThatWasNeverUsed(t *testing.T) {
 	p.do(expire, open(1, nonce1)).expect(flight.OpenExpired, flight.Absent)
 }
 
-// TestExpire_KeepsWhatGuardsAKey: a record that was freed, or holds evidence, is not deleted.
+// TestExpire_KeepsGuardingRecord: a record that was freed, or has evidence, is not deleted.
 func TestExpire_KeepsWhatGuardsAKey(t *testing.T) {
 	newPlay(t, hold).do(lostReport(1, 1, flight.Unknown), after(time.Hour), expire).expect(flight.Missing, flight.Absent)
 	p := newPlay(t, hold).do(open(1, nonce1), report(1, flight.Succeeded, "x"), free, after(time.Hour), expire).expect(flight.Missing, flight.Absent)

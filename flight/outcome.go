@@ -1,24 +1,24 @@
 package flight
 
-// Outcome is how an attempt ended. An error does not say that nothing happened, so the type carries the difference.
+// Outcome is the end of an attempt. An error does not prove that nothing happened, so the type has a value for each case.
 type Outcome uint8
 
 // The four outcomes. The zero Outcome means that the attempt has not ended.
 const (
 	NoOutcome Outcome = iota
-	// Succeeded: the effect happened.
+	// OutcomeSucceeded: the effect happened.
 	Succeeded
-	// Refused: it did not happen and never will.
+	// OutcomeRefused: the effect did not happen and never will.
 	Refused
-	// NotDone: it surely did not happen this time.
+	// OutcomeNotDone: the effect surely did not happen in this attempt.
 	NotDone
-	// Unknown: it may have happened.
+	// OutcomeUnknown: the effect may have happened.
 	Unknown
 )
 
 var outcomeNames = [...]string{"", "succeeded", "refused", "not_done", "unknown"}
 
-// String gives the word of the API: succeeded, refused, not_done or unknown.
+// String returns the word of the API: succeeded, refused, not_done or unknown.
 func (o Outcome) String() string {
 	if int(o) < len(outcomeNames) {
 		return outcomeNames[o]
@@ -26,7 +26,7 @@ func (o Outcome) String() string {
 	return "invalid"
 }
 
-// ParseOutcome reads one of the four words. Errors are *InvalidError.
+// ParseOutcome parses one of the four words. Errors are *InvalidError.
 func ParseOutcome(s string) (Outcome, error) {
 	for o := Succeeded; o <= Unknown; o++ {
 		if s == outcomeNames[o] {
@@ -36,12 +36,13 @@ func ParseOutcome(s string) (Outcome, error) {
 	return NoOutcome, &InvalidError{Field: "outcome", Detail: "an outcome is succeeded, refused, not_done or unknown"}
 }
 
-// Final reports whether an attempt that ended so leaves a receipt.
+// Final reports whether an attempt with this outcome leaves a receipt.
 func (o Outcome) Final() bool { return o == Succeeded || o == Refused }
 
-// HTTPOutcome classifies the status of an HTTP answer that was read whole, by the table of docs/guarantees.md. An answer
-// that says "not now, not you, not here" is NotDone. One that may hide an effect is Unknown: a redirect, too, unless the
-// request was safe (GET, HEAD, OPTIONS, TRACE), because a provider that acted may answer 303.
+// HTTPOutcome classifies the status of an HTTP response that was read to its end, by the table of docs/guarantees.md. A
+// status that rejects the caller, the address or the moment is OutcomeNotDone. A status that may hide an effect is
+// OutcomeUnknown. A redirect is OutcomeUnknown as well, because a provider that acted may answer 303, except for a safe
+// request (GET, HEAD, OPTIONS, TRACE), which is OutcomeNotDone.
 func HTTPOutcome(status int, safe bool) Outcome {
 	switch {
 	case status >= 200 && status < 300:
@@ -61,27 +62,27 @@ func HTTPOutcome(status int, safe bool) Outcome {
 // State is the state of a flight.
 type State uint8
 
-// The states. Absent is a key that was never used, or was freed; its fence stays.
+// The states. StateAbsent is a key that was never used, or was freed; its fence stays.
 const (
 	Absent State = iota
 	Scheduled
 	Queued
 	AwaitingApproval
 	Running
-	// Waiting is a saga asleep, or an attempt that waits for a callback: what wakes it is recorded.
+	// StateWaiting is a sleeping saga, or an attempt that waits for a callback; Flight.Wake is set.
 	Waiting
 	InDoubt
 	StateSucceeded
 	StateFailed
 	StateCancelled
-	// Expired is a tombstone.
+	// StateExpired is a tombstone.
 	Expired
 )
 
 var stateNames = [...]string{"absent", "scheduled", "queued", "awaiting_approval", "running", "waiting", "in_doubt",
 	"succeeded", "failed", "cancelled", "expired"}
 
-// String gives the word of the API.
+// String returns the word of the API.
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
@@ -89,35 +90,35 @@ func (s State) String() string {
 	return "invalid"
 }
 
-// ParseState reads one of the words of the API. Errors are *InvalidError.
+// ParseState parses a state word of the API. Errors are *InvalidError.
 func ParseState(word string) (State, error) {
 	for i, name := range stateNames {
 		if i > 0 && name == word {
 			return State(i), nil
 		}
 	}
-	return Absent, &InvalidError{Field: "state", Detail: "no state is called " + word}
+	return Absent, &InvalidError{Field: "state", Detail: "unknown state " + word}
 }
 
-// Terminal reports whether nothing will happen to the flight by itself any more.
+// Terminal reports whether the flight is over: only a person's command or the end of its retention changes it.
 func (s State) Terminal() bool { return s >= StateSucceeded }
 
-// Recovery is what to do about an attempt of unknown outcome.
+// Recovery selects the reaction to an attempt of unknown outcome.
 type Recovery uint8
 
-// The recoveries. Hold is the zero value: never a second effect by accident.
+// The recoveries. RecoveryHold is the zero value, so that a forgotten setting never causes a second effect.
 const (
-	// Hold waits for a person.
+	// RecoveryHold waits for a person.
 	Hold Recovery = iota
-	// Resend opens a new attempt with the same bytes and the same idempotency key.
+	// RecoveryResend opens a new attempt with the same bytes and the same idempotency key.
 	Resend
-	// Verify asks the provider first.
+	// RecoveryVerify asks the provider first.
 	Verify
 )
 
 var recoveryNames = [...]string{"hold", "resend", "verify"}
 
-// String gives the word of the API.
+// String returns the word of the API.
 func (r Recovery) String() string {
 	if int(r) < len(recoveryNames) {
 		return recoveryNames[r]
@@ -125,7 +126,7 @@ func (r Recovery) String() string {
 	return "invalid"
 }
 
-// ParseRecovery reads hold, resend or verify. Errors are *InvalidError.
+// ParseRecovery parses hold, resend or verify. Errors are *InvalidError.
 func ParseRecovery(word string) (Recovery, error) {
 	for i, name := range recoveryNames {
 		if name == word {

@@ -9,7 +9,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// tell applies commands to a world in which every step is judged, and gives the last answer.
+// applyAll applies commands, checks every step, and returns the last answer.
 func tell(t *testing.T, w *world, commands ...flight.Command) (*world, flight.Reply) {
 	t.Helper()
 	var reply flight.Reply
@@ -29,11 +29,11 @@ func TestImport_MakesAFlightThatIsOver(t *testing.T) {
 	require.Equal(t, flight.StateSucceeded, f.State)
 	require.Equal(t, c.FinishedAt, f.FinishedAt)
 	require.Equal(t, c.FinishedAt, f.CreatedAt)
-	require.Equal(t, c.FinishedAt.Add(retains), f.ExpiresAt(), "the retention counts from then")
+	require.Equal(t, c.FinishedAt.Add(retains), f.ExpiresAt(), "the retention starts at FinishedAt")
 	require.Equal(t, flight.FromImport, f.Receipt.Source)
 
 	_, reply = tell(t, w, openOf(soloKey, flight.Policy{Retention: retains}, sessions[0], nonce1, fp1))
-	require.Equal(t, flight.Replay, reply.Decision, "it is not done once more")
+	require.Equal(t, flight.Replay, reply.Decision, "the effect does not run again")
 	_, reply = tell(t, w, openOf(soloKey, flight.Policy{Retention: retains}, sessions[0], nonce1, fp2))
 	require.Equal(t, flight.Conflict, reply.Decision)
 }
@@ -50,18 +50,18 @@ func TestImport_LeavesAKnownKeyAlone(t *testing.T) {
 	}{
 		"the same receipt, imported before":  {[]flight.Command{brought}, brought, flight.Accepted},
 		"another receipt, imported before":   {[]flight.Command{brought}, importOf(soloKey, flight.Succeeded, "y", fp1), flight.Conflict},
-		"the same receipt, flown here":       {done, brought, flight.Replay},
-		"another receipt, flown here":        {done, importOf(soloKey, flight.Succeeded, "y", fp1), flight.Conflict},
+		"the same receipt, reported here":    {done, brought, flight.Replay},
+		"another receipt, reported here":     {done, importOf(soloKey, flight.Succeeded, "y", fp1), flight.Conflict},
 		"another outcome":                    {done, importOf(soloKey, flight.Refused, "x", fp1), flight.Conflict},
 		"another input":                      {done, importOf(soloKey, flight.Succeeded, "x", fp2), flight.Conflict},
 		"no input":                           {done, importOf(soloKey, flight.Succeeded, "x", flight.NoFingerprint), flight.Replay},
-		"somebody is at it":                  {done[:1], brought, flight.Busy},
+		"an attempt is open":                 {done[:1], brought, flight.Busy},
 		"in doubt":                           {[]flight.Command{open, reportOf(soloKey, token, flight.Unknown, "")}, brought, flight.Doubtful},
 		"it ended without a receipt":         {[]flight.Command{&flight.Submit{Key: soloKey, Submission: open.Submission}, &flight.Cancel{Key: soloKey, Generation: 1}}, brought, flight.Conflict},
 		"a person freed it to be done again": {append(done[:2:2], &flight.Free{Key: soloKey, Generation: 1}), brought, flight.Precluded},
 		"its retention is over":              {append(done[:2:2], &tick{by: retains + time.Second}, &flight.Expire{Key: soloKey, Generation: 1}), brought, flight.Gone},
-		"what nobody can tell is no receipt": {nil, importOf(soloKey, flight.Unknown, "", fp1), flight.Precluded},
-		"what was not done is no receipt":    {nil, importOf(soloKey, flight.NotDone, "", fp1), flight.Precluded},
+		"an unknown outcome is no receipt":   {nil, importOf(soloKey, flight.Unknown, "", fp1), flight.Precluded},
+		"a not_done outcome is no receipt":   {nil, importOf(soloKey, flight.NotDone, "", fp1), flight.Precluded},
 		"a saga's step belongs to its saga":  {nil, importOf(stepKey, flight.Succeeded, "x", fp1), flight.Precluded},
 		"an open that never came changes nothing": {[]flight.Command{abandonOf(soloKey, nonce1)},
 			brought, flight.Accepted},
@@ -93,7 +93,7 @@ func TestRedact_ErasesBytesAndNothingElse(t *testing.T) {
 	token := attemptRef{generation: 1, token: flight.Token{StoreEpoch: 1, Number: 1}}
 	redact := &flight.Redact{Key: soloKey, Generation: 1, Who: "ann", Why: "asked for"}
 	w, reply := tell(t, newWorld(soloKey), open, redact)
-	require.Equal(t, flight.Precluded, reply.Decision, "a living flight needs its input")
+	require.Equal(t, flight.Precluded, reply.Decision, "a flight in progress needs its input")
 	w, _ = tell(t, w, reportOf(soloKey, token, flight.Succeeded, "x"))
 	before := w.flight(soloKey)
 	w, reply = tell(t, w, redact)
@@ -103,7 +103,7 @@ func TestRedact_ErasesBytesAndNothingElse(t *testing.T) {
 	require.Equal(t, before.Receipt.Body.Digest, f.Receipt.Body.Digest)
 	require.Equal(t, "x", f.Receipt.ExternalID)
 	require.Equal(t, flight.Mark{Who: "ann", Why: "asked for", At: start}, *f.Redacted)
-	require.NotEmpty(t, before.Receipt.Body.Data, "the record before is another value")
+	require.NotEmpty(t, before.Receipt.Body.Data, "the record before is unchanged")
 
 	_, reply = tell(t, w, openOf(soloKey, flight.Policy{Retention: retains}, sessions[1], nonce2, fp1))
 	require.Equal(t, flight.Replay, reply.Decision, "the key is guarded as before")
@@ -118,7 +118,7 @@ func TestRedact_WithoutItsInputNothingIsRetried(t *testing.T) {
 	_, reply := tell(t, w, &flight.Retry{Key: soloKey, Generation: 1})
 	require.Equal(t, flight.Precluded, reply.Decision)
 	w, reply = tell(t, w, &flight.Free{Key: soloKey, Generation: 1}, openOf(soloKey, flight.Policy{Retention: retains}, sessions[0], nonce1, fp1))
-	require.Equal(t, flight.Proceed, reply.Decision, "who comes after brings an input of their own")
+	require.Equal(t, flight.Proceed, reply.Decision, "the next caller submits its own input")
 	require.Nil(t, w.flight(soloKey).Redacted)
 }
 
@@ -130,7 +130,7 @@ func TestRedact_ReachesEarlierGenerations(t *testing.T) {
 	require.Equal(t, flight.Missing, reply.Decision, "there is nothing left to erase")
 }
 
-// A redaction that was decided of one generation, and comes late, erases nothing of the next one.
+// A delayed redaction of one generation erases nothing of the next generation.
 func TestRedact_IsOfTheGenerationThatWasSeen(t *testing.T) {
 	w, _ := tell(t, newWorld(soloKey), importOf(soloKey, flight.Succeeded, "x", fp1), &flight.Free{Key: soloKey, Generation: 1},
 		openOf(soloKey, flight.Policy{Retention: retains}, sessions[0], nonce1, fp1),

@@ -8,7 +8,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// TestPolicy_WhatCannotBeMeantIsRefused: the ledger would keep it for ever.
+// TestPolicy_ValidateRejects: the ledger would store an invalid policy unchanged.
 func TestPolicy_WhatCannotBeMeantIsRefused(t *testing.T) {
 	for field, p := range map[string]flight.Policy{
 		"recovery":          {Recovery: flight.Verify + 1},

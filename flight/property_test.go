@@ -12,8 +12,8 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// wanderer walks a world at random for longer than the exhaustive test can: many sessions, a new nonce for every open,
-// more attempts and evidence than a flight keeps, many generations, and any earlier command once more at any time.
+// randomWalk applies long random sequences of commands, beyond the exhaustive test: many sessions, a new nonce for every
+// Open, more attempts and evidence than a flight stores, many generations, and repeats of earlier commands at any time.
 type wanderer struct {
 	*rapid.T
 	w        *world
@@ -70,7 +70,7 @@ func (v *wanderer) wander(steps int) {
 		next, reply, err := v.w.step(c)
 		require.NoError(v, err, describe(c))
 		v.answers[reply.Decision]++
-		require.Equal(v, before, v.record(c), "%s: Apply changed the flight that it was given", describe(c))
+		require.Equal(v, before, v.record(c), "%s: Apply changed its argument", describe(c))
 		v.said = append(v.said, c)
 		v.w = next
 		v.roundTrip(c)
@@ -87,14 +87,14 @@ func (v *wanderer) record(c flight.Command) []byte {
 	return b
 }
 
-// roundTrip stores and reads what stands now, and the command that led there.
+// roundTrip encodes and decodes the present flight and the last command.
 func (v *wanderer) roundTrip(c flight.Command) {
 	if b := v.record(c); b != nil {
 		f := new(flight.Flight)
 		require.NoError(v, flight.DecodeRecord(b, f))
 		again, err := flight.EncodeRecord(f)
 		require.NoError(v, err)
-		require.Equal(v, b, again, "a stored flight reads differently")
+		require.Equal(v, b, again, "a flight changed by encoding and decoding")
 	}
 	switch c.(type) {
 	case *tick, *restore:
@@ -104,7 +104,7 @@ func (v *wanderer) roundTrip(c flight.Command) {
 	require.NoError(v, err)
 	read, err := flight.Decode(b)
 	require.NoError(v, err)
-	require.True(v, reflect.DeepEqual(read, c), "%s reads as %s", describe(c), describe(read))
+	require.True(v, reflect.DeepEqual(read, c), "%s decodes as %s", describe(c), describe(read))
 }
 
 func (v *wanderer) command() flight.Command {
@@ -154,7 +154,7 @@ func (v *wanderer) command() flight.Command {
 	}).Draw(v.T, "rarest")
 }
 
-// onward is what a flight needs in order not to stay where it is.
+// liveCommand returns a command that changes the flight's state.
 func (v *wanderer) onward(k flight.Key, i int) flight.Command {
 	f := v.w.flights[i]
 	if f == nil || f.State == flight.Absent || f.State == flight.Queued {
@@ -181,7 +181,7 @@ func (v *wanderer) onward(k flight.Key, i int) flight.Command {
 	return v.time()
 }
 
-// newSession is one that nobody has used, of the present lease epoch.
+// newSession returns an unused session of the present lease epoch.
 func (v *wanderer) newSession() flight.Session {
 	n := len(v.sessions)
 	x := flight.Session{ID: flight.SessionID(fmt.Sprint("ses_", n)), Revision: int64(10 + n), Epoch: v.w.header.LeaseEpoch, OneShot: n%2 == 1}
@@ -189,7 +189,7 @@ func (v *wanderer) newSession() flight.Session {
 	return x
 }
 
-// session is a new one, or one of the last few.
+// session returns a new session, or one of the last few.
 func (v *wanderer) session() flight.Session {
 	back := rapid.IntRange(-1, 4).Draw(v.T, "session")
 	if back < 0 || back >= len(v.sessions) {
@@ -198,8 +198,8 @@ func (v *wanderer) session() flight.Session {
 	return v.sessions[len(v.sessions)-1-back]
 }
 
-// endOfSession proves that a session has ended, mostly the one that holds the key, by a read that is mostly recent enough;
-// or withdraws it.
+// endSession proves that a session has ended, usually the holder of the key, with a read that is usually recent enough; or it
+// withdraws the session.
 func (v *wanderer) endOfSession(k flight.Key, i int) flight.Command {
 	x := v.session()
 	if holder := v.w.flights[i].Holder(); holder != nil && rapid.IntRange(0, 3).Draw(v.T, "of another") > 0 {
@@ -214,7 +214,7 @@ func (v *wanderer) endOfSession(k flight.Key, i int) flight.Command {
 		Counter: h.Guard - min(h.Guard, uint64(rapid.IntRange(0, 20).Draw(v.T, "older counter")/20))}
 }
 
-// storeEpoch is the present one, mostly.
+// storeEpoch returns the present store epoch, and rarely an older one.
 func (v *wanderer) storeEpoch() uint32 {
 	return v.w.header.StoreEpoch - uint32(rapid.IntRange(0, 30).Draw(v.T, "older store")/30)
 }
@@ -256,7 +256,7 @@ func (v *wanderer) bring(k flight.Key) *flight.Import {
 	return c
 }
 
-// newest is the attempt that was opened last, mostly; else any of those before.
+// newest returns the attempt that was opened last, or sometimes an earlier one.
 func (v *wanderer) newest(i int) attemptRef {
 	refs := v.w.issued[i]
 	if rapid.IntRange(0, 3).Draw(v.T, "old attempt") == 0 {
@@ -277,7 +277,7 @@ func (v *wanderer) report(k flight.Key, i int) flight.Command {
 	}
 	at := v.newest(i)
 	if rapid.IntRange(0, 9).Draw(v.T, "token of this ledger") > 0 {
-		at.token.StoreEpoch = v.w.header.StoreEpoch // as a renewal tells it after a restore
+		at.token.StoreEpoch = v.w.header.StoreEpoch // as a renewal returns it after a restore
 	}
 	if rapid.IntRange(0, 60).Draw(v.T, "lost attempt") == 0 {
 		at.token.Number += 2
@@ -287,8 +287,7 @@ func (v *wanderer) report(k flight.Key, i int) flight.Command {
 	return r
 }
 
-// abandon is of an Open that was sent before, or that will never be; or an earlier Open is sent once more, under another
-// session.
+// abandon abandons an Open that was sent before, or that is never sent; or it repeats an earlier Open under another session.
 func (v *wanderer) abandon(k flight.Key) flight.Command {
 	for j := len(v.said) - 1; j >= 0; j-- {
 		o, ok := v.said[j].(*flight.Open)

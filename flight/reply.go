@@ -2,44 +2,45 @@ package flight
 
 import "time"
 
-// Decision is what the ledger answers to a command: what is true now, and so what the asker may do.
+// Decision is the ledger's answer to a command. It describes the present state, and decides whether the caller may act.
 type Decision uint8
 
 // The decisions.
 const (
-	// NoDecision is the zero value; no command is answered so.
+	// DecisionNone is the zero value; no command is answered with it.
 	NoDecision Decision = iota
-	// Proceed: an attempt is open for the asker. The only answer that means act.
+	// DecisionProceed: an attempt is open for the caller. No other decision permits the effect.
 	Proceed
-	// Look: ask the provider what happened and bring a Verdict for Reply.Probe.
+	// DecisionVerify: the caller must ask the provider for the outcome, and propose ReportFinding for Reply.Verification.
 	Look
-	// Accepted: the command did what it says, now or when it came the first time.
+	// DecisionAccepted: the command was applied, now or at its first delivery.
 	Accepted
-	// Replay: the flight is over; its state and receipt are the answer.
+	// DecisionReplay: the flight is over; its state and receipt are the answer.
 	Replay
-	// Busy: somebody else's attempt or look-up, or a sleeping saga, is in the way; or it is too early. See Reply.Wait. Or a
-	// session that was to be withdrawn holds the key.
+	// DecisionBusy: another caller's attempt or look-up, or a sleeping saga, holds the key; or the command is too early. See
+	// Reply.Wait. For WithdrawSession: the session holds the key.
 	Busy
-	// Doubtful: the flight waits for a person.
+	// DecisionInDoubt: the flight waits for a person.
 	Doubtful
-	// Unapproved: the flight waits for an approval.
+	// DecisionAwaitingApproval: the flight waits for an approval.
 	Unapproved
-	// Conflict: the key belongs to another input.
+	// DecisionConflict: the key was used with another input.
 	Conflict
-	// Gone: the receipt's retention is over; a tombstone answers.
+	// DecisionExpired: the receipt's retention has expired; a tombstone guards the key.
 	Gone
-	// Fenced: the token, the store epoch or the nonce is over, or the proof does not count. A report is kept as evidence.
+	// DecisionFenced: the token, the store epoch or the nonce is no longer valid, or the proof is not accepted. A report is
+	// stored as evidence.
 	Fenced
-	// Precluded: the flight is not in a state, or not at the version, in which this can be done.
+	// DecisionFailedPrecondition: the flight's state or version does not permit the command.
 	Precluded
-	// Missing: the key was never used.
+	// DecisionNotFound: the key was never used.
 	Missing
-	// OpenExpired: the Open came after its NotAfter, or its NotAfter is too far ahead. Its nonce has opened nothing and opens
-	// nothing later. (Only where its NotAfter is more than MaxNonceLife ahead is that not remembered.)
+	// DecisionOpenExpired: the Open arrived after its NotAfter, or its NotAfter is too far ahead. Its nonce has opened
+	// nothing and will open nothing. (A nonce whose NotAfter is more than MaxNonceLife ahead is not remembered.)
 	OpenExpired
-	// SessionEnded: nothing opens under this session any more. The same nonce may be sent under another one.
+	// DecisionSessionEnded: nothing opens under this session any more. The same nonce may be sent under another session.
 	SessionEnded
-	// Exhausted: the flight remembers as many used nonces as it may. It is worth asking again when they have expired.
+	// DecisionExhausted: the flight remembers MaxUsedNonces used nonces. Retry after they have expired.
 	Exhausted
 )
 
@@ -58,21 +59,21 @@ type Reply struct {
 	Decision Decision
 	// Flight is the record after the command; nil when the key was never used. It must not be changed.
 	Flight *Flight
-	// Token is the fencing token of the attempt, with Proceed.
+	// Token is the fencing token of the attempt, with DecisionProceed.
 	Token Token
-	// Probe is the number that a Verdict must bring, with Look.
+	// Verification is the number that ReportFinding must carry, with DecisionVerify.
 	Probe uint32
-	// Wait is how long it is not worth asking again, with Busy; 0 when only an event tells.
+	// Wait is the time before which a retry cannot succeed, with DecisionBusy; 0 when only an event ends the wait.
 	Wait time.Duration
-	// Changed says whether the flight is another than before; if so it is stored, and its waiters are woken.
+	// Changed reports whether the command changed the flight. A changed flight is stored, and its waiters are woken.
 	Changed bool
-	// Deleted says that the flight held nothing any more: its record is deleted, and Flight is nil.
+	// Deleted reports that the flight's record is empty: it is deleted, and Flight is nil.
 	Deleted bool
-	// Each has the replies for the flights that an Ended changed, in the order of their ids.
+	// PerFlight has the replies for the flights that an EndSession changed, in the order of their ids.
 	Each []Reply
-	// More says, of an Ended that was accepted, that flights of its session are left: propose it again.
+	// More reports that an accepted EndSession left flights of its session: propose it again.
 	More bool
-	// Events tell what happened, in order. They become the flight's history.
+	// Events are the flight's new history entries, in order.
 	Events []Event
 }
 
@@ -87,7 +88,7 @@ type Event struct {
 	Note       string    `cbor:"7,keyasint,omitempty"` // an error, a reason, an external id
 }
 
-// EventKind names what happened.
+// EventKind is the type of an Event.
 type EventKind uint8
 
 // The kinds of events.
@@ -103,7 +104,7 @@ const (
 	EventVerdict
 	EventInDoubt
 	EventResolved
-	EventScheduled // it will be tried again
+	EventScheduled // a retry is scheduled
 	EventCancelRequested
 	EventCancelled
 	EventFailed // without a receipt
@@ -116,7 +117,7 @@ const (
 	EventWoken
 	EventTurned
 	EventExpired
-	EventDuplicates // calls were answered without another effect; no history has it, see Tally
+	EventDuplicates // calls were answered without another effect; no stored history has it, see DuplicateStats
 	EventRedacted
 	EventImported
 )

@@ -6,8 +6,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// TestResolve_ARepeatIsTheSameDecision: a person who settles a doubt by another receipt than the one that settled it is not
-// told that theirs was taken.
+// TestResolve_Repeat: a resolution with another receipt than the stored one is not accepted as a repeat.
 func TestResolve_ARepeatIsTheSameDecision(t *testing.T) {
 	p := newPlay(t, hold).do(open(1, nonce1), ended(1)).expect(flight.Accepted, flight.InDoubt)
 	seen := p.flight().Version

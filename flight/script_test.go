@@ -9,10 +9,10 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// say makes a command for the world as it stands when its turn comes.
+// step creates a command from the ledger's present state.
 type say func(w *world) flight.Command
 
-// play lets scripts of commands happen to one key, every step judged by flighttest.
+// script applies commands to one key; flighttest checks every step.
 type play struct {
 	t      *testing.T
 	w      *world
@@ -49,7 +49,7 @@ func (p *play) do(lines ...say) *play {
 
 func (p *play) flight() *flight.Flight { return p.w.flights[0] }
 
-// expect says what the last command was answered, and where the flight stands now.
+// expect checks the answer to the last command and the flight's state.
 func (p *play) expect(d flight.Decision, s flight.State) *play {
 	p.t.Helper()
 	state := flight.Absent
@@ -67,7 +67,7 @@ func (p *play) check(ok bool, complaint string) *play {
 	return p
 }
 
-// open is an Open under one of the three sessions, 1 to 3.
+// open returns an Open under one of the three sessions, 1 to 3.
 func open(session int, n flight.Nonce) say {
 	return openAs(func(*flight.Open) {}, session, n)
 }
@@ -80,7 +80,7 @@ func openAs(change func(*flight.Open), session int, n flight.Nonce) say {
 	}
 }
 
-// ended proves that one of the three sessions has ended.
+// endSession proves that one of the three sessions has ended.
 func ended(session int) say {
 	return func(*world) flight.Command { return endedOf(sessions[session-1]) }
 }
@@ -99,7 +99,7 @@ func withdraw(session int) say {
 	}
 }
 
-// report is a report of the n-th attempt that the ledger ever opened.
+// report returns a report of the n-th attempt that the ledger opened.
 func report(n int, o flight.Outcome, id string) say {
 	return func(w *world) flight.Command { return reportOf(soloKey, w.issued[0][n-1], o, id) }
 }
@@ -116,7 +116,7 @@ func abandonAs(change func(*flight.Abandon), n flight.Nonce) say {
 	}
 }
 
-// verdict answers the probe that the flight waits for, or the one that many before it.
+// finding answers the due look-up, or the look-up that is `before` numbers earlier.
 func verdict(v flight.Verb, before uint32) say {
 	return func(w *world) flight.Command {
 		f := w.flights[0]
@@ -138,7 +138,7 @@ func decide(v flight.Verb) say {
 	}
 }
 
-// now gives a command that needs nothing but the present generation.
+// atGeneration creates a command from the present generation.
 func now(make func(generation uint32) flight.Command) say {
 	return func(w *world) flight.Command {
 		if f := w.flights[0]; f != nil {
@@ -162,7 +162,7 @@ var (
 	seal   = now(func(uint32) flight.Command { return &flight.Seal{Key: soloKey} })
 )
 
-// suspend puts the n-th attempt to sleep, or hands it to a callback.
+// suspend puts the n-th attempt to sleep, or lets it wait for its callback.
 func suspend(n int, wake flight.Wake) say {
 	return func(w *world) flight.Command {
 		at := w.issued[0][n-1]
@@ -172,10 +172,10 @@ func suspend(n int, wake flight.Wake) say {
 
 func after(d time.Duration) say { return func(*world) flight.Command { return &tick{by: d} } }
 
-// wallAhead lets the leader's wall clock jump ahead of the ledger's time.
+// wallAhead sets the leader's wall clock ahead of the ledger's time.
 func wallAhead(d time.Duration) say { return func(*world) flight.Command { return &tick{ahead: d} } }
 
-// look asks to be sent to the provider, under the third session and a nonce of its own.
+// verifyAs proposes an Open for a due look-up, under the third session and the given nonce.
 func look(nonce byte) say {
 	return func(w *world) flight.Command {
 		o := openOf(soloKey, flight.Policy{}, sessions[2], flight.Nonce{nonce}, fp1)
@@ -184,7 +184,7 @@ func look(nonce byte) say {
 	}
 }
 
-// lostReport is a report of an attempt that this ledger never opened: one that was restored has lost it.
+// lostReport returns a report of an attempt that this ledger has lost by a restore.
 func lostReport(generation, number uint32, o flight.Outcome) say {
 	id := map[flight.Outcome]string{flight.Succeeded: "y"}[o]
 	return func(*world) flight.Command {

@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Sessions is what a ledger's state machine keeps beside its flights: which flights each session holds, and which
-// sessions have ended lately. The first part follows from the flights and is built anew from them; the second part is
-// state of its own, and belongs to every snapshot. It is not safe for concurrent use.
+// Sessions is the session state of a ledger's state machine: the flights that each session holds, and the sessions that have
+// ended lately. The first part is an index, rebuilt from the flights at each start; the second part is state of its own, and
+// is stored in every snapshot. Sessions is not safe for concurrent use.
 type Sessions struct {
 	held  map[SessionID]*heldBy
 	count int
 	ended map[SessionID]Time
-	queue []EndedSession // by Until, which never falls
+	queue []EndedSession // ordered by Until
 }
 
 type heldBy struct {
@@ -21,19 +21,19 @@ type heldBy struct {
 	flights map[ID]struct{}
 }
 
-// EndedSession is a session under which nothing opens any more. It is remembered until no Open that names it can be
-// valid.
+// EndedSession is a session under which nothing opens any more. It is remembered until every Open that names it has
+// expired.
 type EndedSession struct {
 	ID    SessionID
 	Until Time
 }
 
-// NewSessions makes the index of a ledger without flights.
+// NewSessions returns the session state of a ledger without flights.
 func NewSessions() *Sessions {
 	return &Sessions{held: make(map[SessionID]*heldBy), ended: make(map[SessionID]Time)}
 }
 
-// Changed notes that a flight became another one. Either may be nil.
+// Update replaces a flight in the index by its new version. Either may be nil.
 func (s *Sessions) Changed(before, after *Flight) {
 	old, now := before.Holder(), after.Holder()
 	if old != nil && now != nil && old.ID == now.ID {
@@ -59,14 +59,14 @@ func (s *Sessions) Changed(before, after *Flight) {
 	}
 }
 
-// Held gives the flights that a session holds, in the order of their ids, at most limit of them behind the given one
-// (the zero ID: from the first on), and how many it holds in all.
+// HeldFlights returns at most limit flights that a session holds, in the order of their ids, starting after the given id (the
+// zero ID: from the first), and the number of all flights that it holds.
 func (s *Sessions) Held(id SessionID, after ID, limit int) (flights []ID, all int) {
 	h := s.held[id]
 	if h == nil || limit <= 0 {
 		return nil, h.count()
 	}
-	// A session may hold many more than limit: then just the first ones are sorted.
+	// A session may hold many more than limit flights: only the first ones are sorted.
 	last, bounded := ID{}, false
 	for f := range h.flights {
 		if after != (ID{}) && compareIDs(f, after) <= 0 || bounded && compareIDs(f, last) > 0 {
@@ -91,10 +91,10 @@ func (h *heldBy) count() int {
 
 func compareIDs(a, b ID) int { return bytes.Compare(a[:], b[:]) }
 
-// Count is how many flights are held, by all sessions together.
+// HeldCount is the number of flights that all sessions together hold.
 func (s *Sessions) Count() int { return s.count }
 
-// All gives every session that holds a flight, in no order.
+// Holders iterates over the sessions that hold a flight, in no order.
 func (s *Sessions) All() iter.Seq[Session] {
 	return func(yield func(Session) bool) {
 		for _, h := range s.held {
@@ -105,14 +105,14 @@ func (s *Sessions) All() iter.Seq[Session] {
 	}
 }
 
-// End remembers a session as ended for MaxOpenLife from now on. A repeat prolongs it.
+// MarkEnded remembers a session as ended until MaxOpenLife from now. A repeat extends that time.
 func (s *Sessions) End(id SessionID, now Time) EndedSession {
 	e := EndedSession{ID: id, Until: now.Add(MaxOpenLife)}
 	s.Restore(e)
 	return e
 }
 
-// Restore takes in what a snapshot says of an ended session. The order of the calls is that of Until.
+// RestoreEnded adds an ended session from a snapshot. Calls must be in the order of Until.
 func (s *Sessions) Restore(e EndedSession) {
 	if s.ended[e.ID] < e.Until {
 		s.ended[e.ID] = e.Until
@@ -126,12 +126,12 @@ func (s *Sessions) HasEnded(id SessionID, now Time) bool {
 	return ok && until >= now
 }
 
-// Ended gives the sessions that are remembered as ended, in the order of Until.
+// EndedSessions returns the sessions that are remembered as ended, in the order of Until.
 func (s *Sessions) Ended() []EndedSession {
 	return slices.DeleteFunc(slices.Clone(s.queue), func(e EndedSession) bool { return s.ended[e.ID] != e.Until })
 }
 
-// Forget drops the sessions whose memory is over, and gives them.
+// ForgetExpired removes the ended sessions whose Until has passed, and returns them.
 func (s *Sessions) Forget(now Time) (forgotten []EndedSession) {
 	n := 0
 	for ; n < len(s.queue) && s.queue[n].Until < now; n++ {

@@ -19,7 +19,7 @@ func heldFlight(n int, session flight.SessionID) *flight.Flight {
 	return &flight.Flight{ID: id, State: flight.Running, Attempts: []flight.Attempt{{Number: 1, Session: flight.Session{ID: session, Epoch: 1}}}}
 }
 
-// mostlyOpen is one of the flights that there may be of a key.
+// mostlyOpen returns a random flight of a key, usually with an open attempt.
 func mostlyOpen(random *rand.Rand, n int) *flight.Flight {
 	session := flight.SessionID(fmt.Sprint("session-", random.IntN(4)))
 	f := heldFlight(n, session)
@@ -37,7 +37,7 @@ func mostlyOpen(random *rand.Rand, n int) *flight.Flight {
 	return f
 }
 
-// heldBySessions is what an index says.
+// heldBySessions returns the contents of the index.
 func heldBySessions(s *flight.Sessions) map[flight.Session][]flight.ID {
 	held := make(map[flight.Session][]flight.ID)
 	for session := range s.All() {
@@ -46,7 +46,7 @@ func heldBySessions(s *flight.Sessions) map[flight.Session][]flight.ID {
 	return held
 }
 
-// The index that follows every change is the one that is built anew from the flights.
+// The incrementally updated index equals an index that is rebuilt from the flights.
 func TestSessionsFollowTheFlights(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -73,7 +73,7 @@ func TestSessionsFollowTheFlights(t *testing.T) {
 	}
 }
 
-// Held lists the flights that a session holds in pages, in the order of their ids. The pages together are the whole list.
+// HeldFlights returns the flights of a session in pages, in the order of their ids. All pages together are the complete list.
 func TestSessionsHeldInPages(t *testing.T) {
 	index := flight.NewSessions()
 	var want []flight.ID
@@ -105,7 +105,7 @@ func TestSessionsHeldInPages(t *testing.T) {
 	require.Zero(t, all)
 }
 
-// A session that has ended is remembered until no Open that names it can be valid, from the last proof on.
+// An ended session is remembered until every Open that names it has expired, counted from the last proof.
 func TestSessionsRememberWhoEnded(t *testing.T) {
 	const life = flight.Time(flight.MaxOpenLife / time.Millisecond)
 	index := flight.NewSessions()
@@ -123,22 +123,22 @@ func TestSessionsRememberWhoEnded(t *testing.T) {
 	}
 	for name, s := range map[string]*flight.Sessions{"as it came": index, "restored": again} {
 		t.Run(name, func(t *testing.T) {
-			require.Empty(t, s.Forget(100+life), "an Open may still be valid in this moment")
+			require.Empty(t, s.Forget(100+life), "an Open may still be valid at this time")
 			require.True(t, s.HasEnded("b", 100+life))
 			require.False(t, s.HasEnded("b", 101+life))
 			require.Equal(t, want[:1], s.Forget(101+life))
-			require.True(t, s.HasEnded("a", 101+life), "it was proved once more")
+			require.True(t, s.HasEnded("a", 101+life), "its end was proved again")
 			require.Equal(t, want[1:], s.Ended())
 			require.Equal(t, want[1:], s.Forget(1000+life))
 			require.Empty(t, s.Ended())
-			require.Equal(t, flight.EndedSession{ID: "b", Until: 2000 + life}, s.End("b", 2000), "it may be remembered anew")
+			require.Equal(t, flight.EndedSession{ID: "b", Until: 2000 + life}, s.End("b", 2000), "it can be remembered again")
 			require.True(t, s.HasEnded("b", 2000))
 		})
 	}
 }
 
-// A record that an abandon left of a key that was never opened is deleted when its nonces have expired; anything else that a
-// record may hold keeps it.
+// An abandon creates a record for a key that was never opened. The record is deleted when its nonces have expired, unless it
+// holds anything else.
 func TestExpireDeletesWhatHoldsOnlyUsedNonces(t *testing.T) {
 	key := flight.MustKey("test/charge/order-1")
 	header := flight.Header{LeaseEpoch: 1, StoreEpoch: 1, Now: 1000, Version: flight.Version{Index: 1}}

@@ -1,31 +1,31 @@
 package flight
 
-// MaxCallers is how many of those who called last a tally names.
+// MaxCallers is the number of last callers that DuplicateStats lists.
 const MaxCallers = 8
 
-// Tally counts the duplicates of a key, over all its generations: calls that were answered without another effect. It
-// is for people to read, and no rule reads it: a count may be lost in a crash, and none is made twice.
+// DuplicateStats counts the duplicates of a key, over all its generations: calls that were answered without another effect.
+// The statistics are for people; no rule depends on them. A crash may lose a count, but no count is added twice.
 type Tally struct {
 	Count   uint64   `cbor:"1,keyasint,omitempty"`
 	First   Time     `cbor:"2,keyasint,omitempty"`
 	Last    Time     `cbor:"3,keyasint,omitempty"`
 	Callers []Caller `cbor:"4,keyasint,omitempty"` // at most MaxCallers, newest last
-	Told    Telling  `cbor:"5,keyasint,omitzero"`  // what was added last
+	Told    Telling  `cbor:"5,keyasint,omitzero"`  // id of the last CountDuplicates that was added
 }
 
-// Caller is who called, in its own words, and when.
+// Caller is the name that a caller gave itself, and the time of its call.
 type Caller struct {
 	Who string `cbor:"1,keyasint,omitempty"`
 	At  Time   `cbor:"2,keyasint,omitempty"`
 }
 
-// Telling names one Count, so that a repeat of it is known for one.
+// CountID identifies one CountDuplicates, so that a repeat of it is recognized.
 type Telling struct {
-	Source uint64 `cbor:"1,keyasint,omitempty"` // the process that counted, by a number of its own
-	Number uint64 `cbor:"2,keyasint,omitempty"` // rises with every Count of that process
+	Source uint64 `cbor:"1,keyasint,omitempty"` // number of the counting process
+	Number uint64 `cbor:"2,keyasint,omitempty"` // rises with every CountDuplicates of that process
 }
 
-// Plus is the tally with what came after it. Neither is changed; the nil Tally is empty.
+// Add returns the sum of two statistics, of which more is the later one. It changes neither; a nil receiver is empty.
 func (t *Tally) Plus(more Tally) Tally {
 	switch {
 	case t == nil, t.Count == 0:
@@ -42,7 +42,7 @@ func (t *Tally) Plus(more Tally) Tally {
 	return sum
 }
 
-// newest are the last MaxCallers of two lists, of which the second one came later.
+// newest returns the last MaxCallers of two lists, of which b is the later one.
 func newest(a, b []Caller) []Caller {
 	if len(a)+len(b) == 0 {
 		return nil
@@ -58,12 +58,12 @@ func newest(a, b []Caller) []Caller {
 	return all
 }
 
-// Count adds duplicates to the tally of a key. It changes nothing else of the flight, not even its version: a person
-// who decides about a flight has seen it, however often it was asked for since.
+// CountDuplicates adds to the duplicate statistics of a key. It changes nothing else of the flight and keeps its version:
+// duplicate calls do not invalidate the version on which a person decides.
 type Count struct {
 	Key     Key     `cbor:"1,keyasint"`
 	Telling Telling `cbor:"2,keyasint,omitzero"`
-	Tally   Tally   `cbor:"3,keyasint,omitzero"` // what came since the last Count of that process
+	Tally   Tally   `cbor:"3,keyasint,omitzero"` // duplicates since the last CountDuplicates of that process
 }
 
 func (t *turn) count(c *Count) Decision {

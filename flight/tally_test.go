@@ -12,8 +12,7 @@ import (
 	"github.com/flightd/flightd/flight/flighttest"
 )
 
-// TestTarget: the key that is read from an encoding by itself is the one of the whole command, for every kind and for
-// keys of every length.
+// TestTarget: Target returns the same key as a full Decode, for every kind of command and keys of every length.
 func TestTarget(t *testing.T) {
 	for _, c := range everyCommand() {
 		n := filler(0)
@@ -42,8 +41,8 @@ func TestTarget(t *testing.T) {
 	require.ErrorIs(t, err, flight.ErrNewerCodec)
 }
 
-// TestCount: a tally is added once, changes nothing else and not the version, goes along into later generations, and
-// ends with the flight's history.
+// TestCountDuplicates: a count is added once, changes nothing else, keeps the version, is carried into later generations,
+// and is removed with the flight's history.
 func TestCount(t *testing.T) {
 	key := flight.MustKey("test/charge/order-1")
 	v := flight.View{Header: flight.Header{Deployment: "d", LeaseEpoch: 1, StoreEpoch: 1, Now: 1000, Version: flight.Version{Index: 1}}}
@@ -69,10 +68,10 @@ func TestCount(t *testing.T) {
 	version := v.Flight.Version
 	require.Equal(t, flight.Accepted, do(count(1, 3, 10)))
 	require.True(t, reply.Changed)
-	require.Empty(t, reply.Events, "a tally is no history")
+	require.Empty(t, reply.Events, "a count adds no event")
 	require.Equal(t, flight.Accepted, do(count(2, 4, 20)))
 	require.Equal(t, flight.Accepted, do(count(2, 4, 20)))
-	require.False(t, reply.Changed, "a repeat is counted twice")
+	require.False(t, reply.Changed, "a repeat was counted twice")
 	require.Equal(t, version, v.Flight.Version)
 	require.Equal(t, uint64(7), v.Flight.Duplicates.Count)
 	require.Equal(t, []flight.Caller{{Who: "c1", At: 10}, {Who: "c2", At: 20}}, v.Flight.Duplicates.Callers)
@@ -90,7 +89,7 @@ func TestCount(t *testing.T) {
 	require.False(t, reply.Changed)
 }
 
-// TestTally_Plus: in whatever pieces duplicates are counted, the sum is that of counting them one by one.
+// TestDuplicateStats_Add: the sum is the same for duplicates that are counted one by one or in groups.
 func TestTally_Plus(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		calls := rapid.IntRange(0, 40).Draw(t, "calls")

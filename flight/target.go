@@ -6,11 +6,11 @@ import (
 	"fmt"
 )
 
-var errNoTarget = errors.New("flight: the command's key cannot be found in its encoding")
+var errNoTarget = errors.New("flight: read key of command: no key found in the encoding")
 
-// Target reads from an encoded command just the key that it touches, for readers of the log who want to know whom an
-// entry is about: the key is the first field of every command that has one, and bodies behind it are not looked at. It
-// is the zero Key for commands about the header. What it accepts Decode may still refuse.
+// Target reads only the key of an encoded command, for readers of the log that select entries by key. The key is the first
+// field of every command that has one; the fields after it are not decoded. Target returns the zero Key for commands about
+// the header. Decode may still reject a command that Target accepts.
 func Target(b []byte) (Key, error) {
 	if len(b) < 2 {
 		return Key{}, errNoTarget
@@ -29,10 +29,10 @@ func Target(b []byte) (Key, error) {
 	if !ok {
 		return Key{}, errNoTarget
 	}
-	return ParseKey(string(text))
+	return ParseStoredKey(string(text))
 }
 
-// firstField gives what follows the head of a map and the number of its field 1.
+// skipToFirstField returns the bytes after the head of a map and the number 1 of its first field.
 func firstField(b []byte) ([]byte, bool) {
 	switch {
 	case len(b) >= 2 && b[0] > cborMap && b[0] < cborMap|cbor8 && b[1] == 1:
@@ -43,7 +43,7 @@ func firstField(b []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// textOf gives the text at the start of b.
+// textAt returns the text at the start of b.
 func textOf(b []byte) ([]byte, bool) {
 	n, head := 0, 0
 	switch {

@@ -12,17 +12,17 @@ import (
 // SessionID is the id of a session: 128 random bits as text, never etcd's lease id.
 type SessionID string
 
-// Session identifies a session: an etcd lease and the marker key attached to it. A session is made once and ends once.
-// While its marker is in etcd, its owner may act.
+// Session identifies a session: an etcd lease and the session key attached to it. A session is created once and ends once.
+// Its owner may act while the session key is in etcd.
 type Session struct {
 	ID       SessionID `cbor:"1,keyasint,omitempty"`
-	Revision int64     `cbor:"2,keyasint,omitempty"` // etcd create revision of the marker key
-	Epoch    uint32    `cbor:"3,keyasint,omitempty"` // lease epoch in which the session was made
-	OneShot  bool      `cbor:"4,keyasint,omitempty"` // a node made it for one open; it ends with the report of that attempt
+	Revision int64     `cbor:"2,keyasint,omitempty"` // etcd create revision of the session key
+	Epoch    uint32    `cbor:"3,keyasint,omitempty"` // lease epoch in which the session was created
+	OneShot  bool      `cbor:"4,keyasint,omitempty"` // a node created it for one Open; it ends with the report of that attempt
 }
 
-// Token is the fencing token of an attempt: strictly increasing per key. The ledger gives the number, which rises with each
-// attempt of the key and never restarts. The store epoch rises when an older ledger is restored.
+// Token is the fencing token of an attempt. Tokens of one key strictly increase: the ledger assigns the number, which rises
+// with each attempt of the key and never restarts, and the store epoch rises when an older ledger is restored.
 type Token struct {
 	StoreEpoch uint32 `cbor:"1,keyasint,omitempty"`
 	Number     uint32 `cbor:"2,keyasint,omitempty"`
@@ -33,7 +33,7 @@ func (t Token) Compare(u Token) int {
 	return cmp.Or(cmp.Compare(t.StoreEpoch, u.StoreEpoch), cmp.Compare(t.Number, u.Number))
 }
 
-// IsZero reports whether t is no token at all.
+// IsZero reports whether t is the zero Token, which no attempt has.
 func (t Token) IsZero() bool { return t == Token{} }
 
 // The lengths of a sealed token's two halves in hex digits: store epoch, number, generation and the hash of a session;
@@ -43,8 +43,8 @@ const (
 	sealedMAC     = 2 * 16
 )
 
-// Seal writes the token for the wire: fixed width, so that strings sort by age, and bound by a MAC under the
-// deployment's secret to one flight, generation and session, so that it is worthless anywhere else.
+// Seal encodes the token for the wire. The width is fixed, so that sealed tokens sort by age. A MAC under the deployment's
+// secret binds the token to one flight, generation and session; no other flight accepts it.
 func (t Token) Seal(secret []byte, id ID, generation uint32, session SessionID) string {
 	var numbers [sealedNumbers / 2]byte
 	binary.BigEndian.PutUint32(numbers[0:], t.StoreEpoch)
@@ -57,8 +57,8 @@ func (t Token) Seal(secret []byte, id ID, generation uint32, session SessionID) 
 	return string(hex.AppendEncode(sealed, tokenMAC(secret, numbers[:], id)))
 }
 
-// OpenSeal reads a sealed token and the generation it belongs to. It refuses with an *InvalidError one that was not
-// sealed for this flight under this secret.
+// Unseal decodes a sealed token and its generation. It returns an *InvalidError for a token that was not sealed for this
+// flight under this secret.
 func OpenSeal(s string, secret []byte, id ID) (t Token, generation uint32, err error) {
 	head, tail, ok := strings.Cut(s, ".")
 	numbers, err1 := hex.DecodeString(head)
@@ -78,8 +78,8 @@ func tokenMAC(secret, numbers []byte, id ID) []byte {
 	return mac[:sealedMAC/2]
 }
 
-// hmacSHA256 is HMAC (RFC 2104) with SHA-256 over both parts, on the stack: every attempt is sealed, and crypto/hmac
-// allocates eight objects for it. A test holds it against crypto/hmac.
+// hmacSHA256 is HMAC (RFC 2104) with SHA-256 over both parts. It allocates nothing; crypto/hmac allocates eight objects, and
+// every attempt is sealed. A test compares it with crypto/hmac.
 func hmacSHA256(key, first, second []byte) [sha256.Size]byte {
 	if len(key) > sha256.BlockSize {
 		sum := sha256.Sum256(key)

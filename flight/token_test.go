@@ -26,7 +26,7 @@ func TestMACIsThatOfTheStandardLibrary(t *testing.T) {
 	}
 }
 
-// The key that providers see must never change between versions: a resend would be a second intent.
+// The idempotency key must never change between versions: the provider would treat a resend as a second intent.
 func TestIdempotencyKeyStays(t *testing.T) {
 	h := Header{Deployment: "4f0c3c1e"}
 	for _, key := range []Key{MustKey("default/charge/order-42"), MustKey("n/" + strings.Repeat("a", 200) + "/" + strings.Repeat("b", 200))} {

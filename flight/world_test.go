@@ -9,7 +9,7 @@ import (
 	"github.com/flightd/flightd/flight/flighttest"
 )
 
-// The small world that the explorers and the rule tests live in.
+// The times and keys of the exhaustive tests and the rule tests.
 const (
 	start   = flight.Time(1_000_000)
 	settle  = 5 * time.Second
@@ -26,10 +26,10 @@ var (
 
 	fp1, fp2               = flight.Fingerprint{1}, flight.Fingerprint{2}
 	nonce1, nonce2, nonce3 = flight.Nonce{1}, flight.Nonce{2}, flight.Nonce{3}
-	// notAfter says until when the Open of each nonce is valid. That of the third one is too far ahead at first.
+	// notAfter has the NotAfter for the Open of each nonce. The third one is too far ahead at first.
 	notAfter = map[flight.Nonce]flight.Time{nonce1: start.Add(25 * time.Second), nonce2: start.Add(59 * time.Second), nonce3: start.Add(70 * time.Second)}
 
-	// sessions are a kept one, a one-shot one, and another kept one.
+	// sessions are two long-lived sessions with a one-shot session between them.
 	sessions = [...]flight.Session{
 		{ID: "A", Revision: 10, Epoch: 1},
 		{ID: "B", Revision: 20, Epoch: 1, OneShot: true},
@@ -38,22 +38,22 @@ var (
 	testHeader = flight.Header{Deployment: "test", Secret: []byte("secret"), LeaseEpoch: 1, StoreEpoch: 1, Now: start}
 )
 
-// attemptRef is an attempt that the ledger opened at some time.
+// attemptRef identifies an attempt that the ledger has opened.
 type attemptRef struct {
 	generation uint32
 	token      flight.Token
 	nonce      flight.Nonce
 }
 
-// world is a ledger of a few keys, with its memory of ended sessions, and with the memory that an observer would have.
+// ledger is a ledger of a few keys and its ended sessions, with an observer's record of opened attempts and used nonces.
 type world struct {
 	header  flight.Header
 	keys    []flight.Key
 	flights [3]*flight.Flight
 	issued  [3][]attemptRef
-	ended   map[flight.SessionID]flight.Time // until when a session is remembered as ended; never changed: copied
-	opened  map[nonceRef]bool                // nonces that have opened an attempt; copied
-	voided  map[nonceRef]bool                // nonces that were answered so that they may open none any more; copied
+	ended   map[flight.SessionID]flight.Time // end of the time for which a session is remembered as ended; copied on change
+	opened  map[nonceRef]bool                // nonces that have opened an attempt; copied on change
+	voided  map[nonceRef]bool                // nonces that an answer has used up; copied
 }
 
 type nonceRef struct {
@@ -94,7 +94,7 @@ func (w *world) hasEnded(id flight.SessionID) bool {
 	return ok && until >= w.header.Now
 }
 
-// step applies a command, judges it, repeats it and judges that, and gives the world afterwards; w stays as it is.
+// apply applies a command, repeats it, checks both steps, and returns the ledger afterwards; w does not change.
 func (w *world) step(c flight.Command) (*world, flight.Reply, error) {
 	switch c := c.(type) {
 	case *tick:
@@ -133,7 +133,7 @@ func sameHeader(a, b flight.Header) bool {
 		a.Deployment == b.Deployment
 }
 
-// applyTwice applies a command, judges it, repeats it where it has changed something, and judges that.
+// applyTwice applies a command, repeats it if it changed something, and checks both steps.
 func applyTwice(before flight.View, c flight.Command) (flight.View, flight.Reply, error) {
 	after, reply := flight.Apply(before, c)
 	if err := flighttest.Check(before, c, after, reply); err != nil {
@@ -160,7 +160,7 @@ func applyTwice(before flight.View, c flight.Command) (flight.View, flight.Reply
 	return after, reply, nil
 }
 
-// end does what a state machine does with the proof that a session has ended.
+// applyEndSession applies the proof that a session has ended, as the state machine does.
 func (w *world) end(c *flight.Ended) (*world, flight.Reply, error) {
 	next := *w
 	admitted := c.Admit(&w.header)
@@ -183,7 +183,7 @@ func (w *world) end(c *flight.Ended) (*world, flight.Reply, error) {
 	return &next, reply, nil
 }
 
-// remember notes that nothing opens under a session any more, as Sessions.End does.
+// rememberEnded records that a session has ended, as Sessions.MarkEnded does.
 func (w *world) remember(id flight.SessionID) {
 	w.ended = maps.Clone(w.ended)
 	if w.ended == nil {
@@ -211,7 +211,7 @@ func (w *world) advance(c flight.Command, before, after flight.View, reply fligh
 		case opened:
 			next.opened = with(w.opened, ref)
 			next.issued[i] = append(next.issued[i][:len(next.issued[i]):len(next.issued[i])], attemptRef{after.Flight.Generation, reply.Token, c.Nonce})
-		case c.NotAfter < w.header.Now: // opens nothing as time goes on
+		case c.NotAfter < w.header.Now: // expired: it opens nothing later
 		case reply.Decision == flight.Doubtful, reply.Decision == flight.Look, reply.Decision == flight.OpenExpired && !far:
 			next.voided = with(w.voided, ref)
 		}
@@ -237,14 +237,14 @@ func with(set map[nonceRef]bool, ref nonceRef) map[nonceRef]bool {
 	return grown
 }
 
-// tick lets the ledger's time go on, and its leader's wall clock, which may be ahead of it from then on.
+// tick advances the ledger's time, and may set the leader's wall clock ahead of it.
 type tick struct {
 	flight.Tick
 	by    time.Duration
 	ahead time.Duration
 }
 
-// restore lets this ledger be a restored one from now on, which happens to have lost nothing: its store epoch rises.
+// restore turns this ledger into a restored one that has lost nothing: its store epoch rises.
 type restore struct{ flight.Tick }
 
 func body(text string) flight.Blob { return flight.NewBlob("text/plain", []byte(text), 100) }
@@ -260,12 +260,12 @@ func abandonOf(k flight.Key, n flight.Nonce) *flight.Abandon {
 	return &flight.Abandon{Key: k, Nonce: n, NotAfter: notAfter[n], StoreEpoch: 1}
 }
 
-// endedOf is the proof that a session has ended, by a read that was made long after the session was.
+// endSessionOf returns the proof that a session has ended, by a read long after the creation of the session.
 func endedOf(x flight.Session) *flight.Ended {
 	return &flight.Ended{Session: x, ReadRevision: 100, Epoch: 1, StoreEpoch: 1}
 }
 
-// importOf brings a receipt of an effect that happened a second before the world began.
+// importOf returns an import of an effect that happened a second before the test's start.
 func importOf(k flight.Key, o flight.Outcome, id string, fp flight.Fingerprint) *flight.Import {
 	return &flight.Import{Key: k, Fingerprint: fp, Outcome: o, ExternalID: id, Body: bodies[id], FinishedAt: start.Add(-time.Second), Retention: retains, Who: "ann"}
 }

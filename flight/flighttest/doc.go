@@ -1,4 +1,4 @@
-// Package flighttest judges the rules of package flight from outside: a checker for single steps, which knows the
-// invariants and nothing of how Apply keeps them, and a linearizability model of the register that callers see. Tests
-// of the rules and chaos runs over decoded logs use the same ones.
+// Package flighttest checks the rules of package flight independently of their implementation. It has a checker for single
+// steps, which knows the invariants alone, and a linearizability model of the register that callers see. Tests of the rules
+// and chaos runs over decoded logs use both.
 package flighttest

@@ -10,11 +10,11 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// OpKind says what a client asked of the register.
+// OpKind is the type of an operation on the register.
 type OpKind uint8
 
-// The operations of the register. Cancel, Retry, Free, Expire, Redact, Import and commands that the cluster gives to itself are not
-// part of it: a history that holds them is cut there, or judged by Check over the log.
+// The operations of the register. Cancel, Retry, FreeKey, Expire, Redact, Import and the cluster's own commands are not
+// part of it: a history with such a command is split there, or checked with Check over the log.
 const (
 	OpOpen OpKind = iota + 1
 	OpReport
@@ -33,34 +33,34 @@ type Op struct {
 	Token    flight.Token    // Report
 	Outcome  flight.Outcome  // Report
 	Verb     flight.Verb     // Verdict, Resolve
-	Effect   string          // Report of success, Happened: what names the effect
+	Effect   string          // Report of success, FindingHappened: the identity of the effect
 }
 
-// Result is what the client saw. The zero Result is that of an operation whose answer never came: it may have happened
-// or not, then or at any later time.
+// Result is the answer that a client received. The zero Result means that no answer arrived: the operation may have been
+// applied or not, then or at any later time.
 type Result struct {
-	Decision flight.Decision // NoDecision: the answer never came; Get: Accepted
-	Token    flight.Token    // with Proceed
-	State    flight.State    // of the flight as it was shown; Absent where none was shown
-	Effect   string          // of the receipt that was shown
+	Decision flight.Decision // DecisionNone: no answer arrived; Get: DecisionAccepted
+	Token    flight.Token    // with DecisionProceed
+	State    flight.State    // of the flight in the answer; StateAbsent if the answer has none
+	Effect   string          // of the receipt in the answer
 }
 
-// Never is the time of return of an operation whose answer never came.
+// Never is the return time of an operation without an answer.
 const Never = int64(math.MaxInt64)
 
-// register is what the history of one key may have led to. That the session of an attempt has ended, or that its time is
-// over, no client hears: an attempt that has not reported may have been lost at any time.
+// register is one possible state of a key after a history. Clients cannot observe that the session of an attempt has ended or
+// that its time is over: an attempt that has not reported may have been marked lost at any time.
 type register struct {
 	fence  flight.Token
 	nonce  flight.Nonce // of the newest attempt
-	used   string       // all nonces that open nothing more, one after the other
+	used   string       // all used nonces, concatenated
 	open   bool         // the newest attempt has not reported
-	own    bool         // it may have had an effect that nobody knows of
-	others bool         // an earlier one may have
-	end    flight.State // Absent while the flight lives
+	own    bool         // the newest attempt may have had an unreported effect
+	others bool         // an earlier attempt may have had an unreported effect
+	end    flight.State // StateAbsent until the flight is over
 	effect string       // of its receipt
-	said   flight.Verb  // what a person or a look-up said last
-	heard  uint8        // the outcomes that the newest attempt has reported, a bit each
+	said   flight.Verb  // the last finding of a person or a look-up
+	heard  uint8        // set of the outcomes that the newest attempt has reported
 }
 
 // Model is the flight as a linearizable register, one for each key.
@@ -92,7 +92,7 @@ func partitionByKey(history []porcupine.Operation) [][]porcupine.Operation {
 	return parts
 }
 
-// step gives the registers that r may be after the operation: none where the result is a lie.
+// step returns the possible registers after the operation; none if the result is impossible.
 func (r register) step(o Op, result Result) []any {
 	if result.Decision != flight.NoDecision {
 		if next, ok := r.known(o, result); ok {
@@ -109,7 +109,7 @@ func (r register) step(o Op, result Result) []any {
 	return states
 }
 
-// possible is what an operation without an answer may have done.
+// possible returns the registers to which an operation without an answer may have led.
 func (r register) possible(o Op) []register {
 	var all []register
 	try := func(result Result) {
@@ -133,12 +133,12 @@ func (r register) possible(o Op) []register {
 	return all
 }
 
-// nextToken is the token of the next attempt; all clients of a history speak to one ledger, which was never restored.
+// nextToken is the token of the next attempt. All clients of a history use one ledger that was never restored.
 func (r register) nextToken() flight.Token {
 	return flight.Token{StoreEpoch: 1, Number: r.fence.Number + 1}
 }
 
-// isUsed reports whether a nonce opens nothing more.
+// isUsed reports whether a nonce is used up.
 func (r register) isUsed(n flight.Nonce) bool {
 	for i := 0; i < len(r.used); i += len(n) {
 		if r.used[i:i+len(n)] == string(n[:]) {
@@ -168,7 +168,7 @@ func (r register) known(o Op, result Result) (register, bool) {
 	return r, r.shows(result)
 }
 
-// shows reports whether what a client was shown can be true of r.
+// matches reports whether the state and effect of an answer are possible in r.
 func (r register) shows(result Result) bool {
 	switch s := result.State; {
 	case s.Terminal() || r.end != flight.Absent:
@@ -205,7 +205,7 @@ func (r register) opened(o Op, result Result) (register, bool) {
 	r.others = r.others || r.own
 	r.fence, r.nonce = result.Token, o.Nonce
 	r.use(o.Nonce)
-	r.open, r.own = true, true // from here on it may act
+	r.open, r.own = true, true // from now on its effect may happen
 	r.said, r.heard = flight.NoVerb, 0
 	return r, true
 }
@@ -217,11 +217,11 @@ func (r register) reported(o Op, result Result) (register, bool) {
 		return r, fenced
 	case o.Token != r.fence:
 		return r, false
-	case r.end != flight.Absent: // a repeat, of what was accepted once
+	case r.end != flight.Absent: // a repeat of an accepted report
 		return r, o.Outcome != flight.Succeeded || r.end == flight.StateSucceeded && o.Effect == r.effect
 	}
 	if r.heard&(1<<o.Outcome) != 0 {
-		return r, result.State == flight.Absent || r.shows(result) // a repeat says nothing new
+		return r, result.State == flight.Absent || r.shows(result) // a repeat
 	}
 	r.open = false
 	r.heard |= 1 << o.Outcome
@@ -245,14 +245,14 @@ func (r register) reported(o Op, result Result) (register, bool) {
 	return r, !known || r.shows(Result{State: result.State, Effect: r.effect})
 }
 
-// spend ends a flight whose retries turned out to be spent.
+// endIfRetriesExhausted ends a flight as failed if the answer shows that its retries are exhausted.
 func (r *register) spend(result Result) {
 	if result.State == flight.StateFailed && !r.own && !r.others {
 		r.end = flight.StateFailed
 	}
 }
 
-// abandoned is the word of the caller that made the nonce. It is never refused.
+// abandoned applies an Abandon, which is always accepted.
 func (r register) abandoned(o Op, result Result) (register, bool) {
 	if result.Decision != flight.Accepted {
 		return r, false
@@ -266,7 +266,7 @@ func (r register) abandoned(o Op, result Result) (register, bool) {
 	return r, true
 }
 
-// settled is a verdict or the word of a person.
+// resolved applies the finding of a look-up or of a person.
 func (r register) settled(o Op, result Result) (register, bool) {
 	if result.Decision != flight.Accepted {
 		return r, true
@@ -278,7 +278,7 @@ func (r register) settled(o Op, result Result) (register, bool) {
 		return r, false
 	}
 	if o.Verb == flight.NoVerb {
-		return r, true // a look-up that could not find out
+		return r, true // inconclusive
 	}
 	r.said = o.Verb
 	switch o.Verb {

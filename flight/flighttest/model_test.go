@@ -13,7 +13,7 @@ import (
 	. "github.com/flightd/flightd/flight/flighttest"
 )
 
-// ledger is Apply over a few keys, spoken to in the words of the model.
+// ledger applies the model's operations to a few keys with Apply.
 type ledger struct {
 	header  flight.Header
 	flights map[string]*flight.Flight
@@ -62,17 +62,17 @@ func (l *ledger) apply(t *testing.T, key string, c flight.Command) flight.Reply 
 	return reply
 }
 
-// lose proves that the session of a key's open attempt has ended, if there is one.
+// lose proves that the session of a key's open attempt has ended, if an attempt is open.
 func (l *ledger) lose(t *testing.T, key string) {
 	if holder := l.flights[key].Holder(); holder != nil {
 		l.apply(t, key, &flight.Ended{Session: *holder, ReadRevision: holder.Revision, Epoch: 1, StoreEpoch: 1})
 	}
 }
 
-// notAfter is that of every Open: histories are shorter than an Open may live.
+// notAfter is the NotAfter of every Open: histories are shorter than MaxOpenLife.
 const notAfter = flight.Time(30_000)
 
-// sessionOf is the session of the caller of a nonce. Each has one of its own.
+// sessionOf returns the session of a nonce's caller. Each caller has its own session.
 func sessionOf(n flight.Nonce) flight.Session {
 	return flight.Session{ID: flight.SessionID(fmt.Sprintf("%x", n)), Revision: 7, Epoch: 1}
 }
@@ -88,8 +88,8 @@ func show(f *flight.Flight, d flight.Decision) Result {
 	return result
 }
 
-// history is what clients of a sound ledger may have seen: answers come late or never, and a command without an answer
-// may have been applied or lost.
+// history returns a random history of a correct ledger: answers arrive late or never, and a command without an answer may
+// have been applied or lost.
 func history(t *testing.T, r *rand.Rand, keys, each int) []porcupine.Operation {
 	l := newLedger()
 	tokens, nonces := map[string][]flight.Token{}, map[string][]flight.Nonce{}
@@ -143,7 +143,7 @@ func TestModel_AcceptsWhatASoundLedgerAnswers(t *testing.T) {
 	for seed := range uint64(2000) {
 		h := history(t, rand.New(rand.NewPCG(seed, 1)), 3, 25)
 		require.Equal(t, porcupine.Ok, porcupine.CheckOperationsTimeout(Model(), h, time.Minute),
-			"seed %d: a sound history of %d operations was refused", seed, len(h))
+			"seed %d: a correct history of %d operations was rejected", seed, len(h))
 	}
 }
 
@@ -175,31 +175,31 @@ func TestModel_CatchesWhatMayNotBe(t *testing.T) {
 		good  bool
 		steps []step
 	}{
-		{"a whole life", true, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), done(flight.Accepted, "x")}, {open(2), done(flight.Replay, "x")}, {get, done(flight.Accepted, "x")}}},
-		{"a lost report is found", true, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, done(flight.Accepted, "x")}}},
-		{"a lost report is not found yet", true, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, Result{Decision: flight.Accepted, State: flight.Running}}}},
-		{"a lost report is found and lost again", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, done(flight.Accepted, "x")}, {get, Result{Decision: flight.Accepted, State: flight.Running}}}},
+		{"a flight from open to replay", true, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), done(flight.Accepted, "x")}, {open(2), done(flight.Replay, "x")}, {get, done(flight.Accepted, "x")}}},
+		{"a report without an answer is observed", true, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, done(flight.Accepted, "x")}}},
+		{"a report without an answer is not observed yet", true, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, Result{Decision: flight.Accepted, State: flight.Running}}}},
+		{"a report is observed and then not", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{}}, {get, done(flight.Accepted, "x")}, {get, Result{Decision: flight.Accepted, State: flight.Running}}}},
 		{"a late report is accepted", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(two)}, {report(one, flight.Succeeded, "x"), done(flight.Accepted, "x")}}},
 		{"a late report is fenced", true, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(two)}, {report(one, flight.Succeeded, "x"), Result{Decision: flight.Fenced, State: flight.Running}}}},
 		{"the newest report is fenced", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), Result{Decision: flight.Fenced}}}},
 		{"a receipt changes", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {get, done(flight.Accepted, "y")}}},
 		{"a second receipt is accepted", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {report(one, flight.Succeeded, "y"), accepted}}},
 		{"a receipt is lost", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {open(2), proceed(two)}}},
-		{"a replay from nowhere", false, []step{{open(1), done(flight.Replay, "x")}}},
+		{"a replay without a receipt", false, []step{{open(1), done(flight.Replay, "x")}}},
 		{"two proceed under hold", false, []step{{open(1), proceed(one)}, {open(2), proceed(two)}}},
 		{"two proceed with one token", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(one)}}},
-		{"two proceed under hold, one unheard", false, []step{{open(1), Result{}}, {open(2), proceed(two)}}},
+		{"two proceed under hold, one without an answer", false, []step{{open(1), Result{}}, {open(2), proceed(two)}}},
 		{"a token jumps", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(token(3))}}},
 		{"an earlier attempt proceeds again", false, []step{{resendOpen(1), proceed(one)}, {resendOpen(2), proceed(two)}, {resendOpen(1), proceed(one)}}},
 		{"a repeat proceeds", true, []step{{open(1), proceed(one)}, {open(1), proceed(one)}}},
 		{"a used nonce opens again", false, []step{{open(1), proceed(one)}, {report(one, flight.NotDone, ""), accepted}, {open(1), proceed(two)}}},
 		{"an abandoned nonce opens", false, []step{{abandon(1), accepted}, {open(1), proceed(one)}}},
-		{"an abandoned nonce opens, its abandon unheard", true, []step{{abandon(1), Result{}}, {open(1), proceed(one)}}},
+		{"an abandoned nonce opens, the abandon without an answer", true, []step{{abandon(1), Result{}}, {open(1), proceed(one)}}},
 		{"a nonce opens that was answered in doubt", false, []step{{open(1), proceed(one)}, {open(2), doubtful}, {notDone, accepted}, {open(2), proceed(two)}}},
 		{"a person allows another", true, []step{{open(1), proceed(one)}, {notDone, accepted}, {open(2), proceed(two)}}},
-		{"a person is not heard and another proceeds", true, []step{{open(1), proceed(one)}, {notDone, Result{}}, {open(2), proceed(two)}}},
+		{"a decision without an answer and another proceeds", true, []step{{open(1), proceed(one)}, {notDone, Result{}}, {open(2), proceed(two)}}},
 		{"a person overrides a receipt", false, []step{{open(1), proceed(one)}, {report(one, flight.Succeeded, "x"), accepted}, {Op{Kind: OpResolve, Verb: flight.Happened, Effect: "y"}, accepted}}},
-		{"an unknown outcome is forgotten", false, []step{{open(1), proceed(one)}, {report(one, flight.Unknown, ""), accepted}, {open(2), proceed(two)}}},
+		{"an unknown outcome loses its taint", false, []step{{open(1), proceed(one)}, {report(one, flight.Unknown, ""), accepted}, {open(2), proceed(two)}}},
 		{"not done frees the flight", true, []step{{open(1), proceed(one)}, {report(one, flight.NotDone, ""), accepted}, {open(2), proceed(two)}}},
 		{"an abandoned attempt frees the flight", true, []step{{open(1), proceed(one)}, {abandon(1), accepted}, {open(2), proceed(two)}}},
 		{"an attempt that has reported is abandoned", false, []step{{open(1), proceed(one)}, {report(one, flight.Unknown, ""), accepted}, {abandon(1), accepted}, {open(2), proceed(two)}}},
@@ -231,7 +231,7 @@ func BenchmarkModel(b *testing.B) {
 	h := history(&t, rand.New(rand.NewPCG(1, 1)), 2000, 15)
 	for b.Loop() {
 		if !porcupine.CheckOperations(Model(), h) {
-			b.Fatal("refused")
+			b.Fatal("rejected")
 		}
 	}
 	b.ReportMetric(float64(len(h)), "operations")

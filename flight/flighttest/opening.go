@@ -7,7 +7,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// opening: I1, I2, I5 and what must be true before an effect.
+// checkOpening: I1, I2, I5 and the preconditions of an effect.
 func (s *step) opening() {
 	a, b := s.a, s.b
 	if !s.opened() {
@@ -16,33 +16,33 @@ func (s *step) opening() {
 	}
 	c, isOpen := s.c.(*flight.Open)
 	if !isOpen {
-		s.need(false, "I5: an attempt was opened by something else than an Open")
+		s.need(false, "I5: an attempt was opened by another command than Open")
 		return
 	}
 	n := a.Newest()
-	s.need(s.r.Decision == flight.Proceed, "I5: an attempt was opened, and nobody was told")
+	s.need(s.r.Decision == flight.Proceed, "I5: an attempt was opened, and the answer was not proceed")
 	s.need(a.Fence.Compare(b.Fence) > 0 && a.Fence.Number == b.Fence.Number+1, "I2: the token does not rise by one")
 	s.need(a.Fence == s.token(n) && n.StoreEpoch == s.h.StoreEpoch, "I2: the token is not of this ledger")
-	s.need(n.Session == c.Session && n.Nonce == c.Nonce && n.NotAfter == c.NotAfter, "the attempt is not the asker's")
-	s.need(n.OpenedAt == s.h.Now, "an attempt was opened at another time")
-	s.need(s.refusal(c) == flight.NoDecision, "an Open opened that should have been refused")
-	s.need(b.State != flight.InDoubt && b.State != flight.AwaitingApproval && b.Probe == nil, "an attempt was opened past a doubt or an approval")
-	s.need(!b.State.Terminal(), "I4: an attempt was opened after the end")
+	s.need(n.Session == c.Session && n.Nonce == c.Nonce && n.NotAfter == c.NotAfter, "the attempt does not belong to the caller of the Open")
+	s.need(n.OpenedAt == s.h.Now, "OpenedAt is not the time of the Open")
+	s.need(s.refusal(c) == flight.NoDecision, "an Open that must be rejected opened an attempt")
+	s.need(b.State != flight.InDoubt && b.State != flight.AwaitingApproval && b.Probe == nil, "an attempt was opened in doubt, during a look-up or before an approval")
+	s.need(!b.State.Terminal(), "I4: an attempt was opened after the flight had ended")
 	s.need(b.NotBefore <= s.h.Now, "an attempt was opened before its time")
 	s.need(b.Cancel == nil || a.Policy.Saga, "an attempt was opened after a cancel")
-	s.need(!a.Tainted() || a.Policy.Saga || a.Policy.Recovery == flight.Resend && s.keyKnown(a, a.Policy.AttemptTimeout), "an attempt was opened over a doubt that a resend may not end")
+	s.need(!a.Tainted() || a.Policy.Saga || a.Policy.Recovery == flight.Resend && s.keyKnown(a, a.Policy.AttemptTimeout), "an attempt of a tainted flight was opened without a safe resend")
 	r := a.Policy.Retry
 	s.need(!r.Declared() || a.Policy.Saga || int(b.Counted) < r.Attempts, "an attempt was opened beyond the retry policy")
 }
 
-// keyKnown reports whether the provider surely knows our key for some time still, by whichever clock is ahead: the ledger's
+// keyKnown reports whether the provider surely remembers our key for at least forAs, by the clock that is ahead. The ledger's
 // time runs at 19/20 of real time at least.
 func (s *step) keyKnown(f *flight.Flight, forAs time.Duration) bool {
 	passed := max(s.h.Now, s.h.Wall).At().Sub(f.FirstSend.At())
 	return f.Policy.ProviderWindow == 0 || passed+forAs < f.Policy.ProviderWindow*19/20
 }
 
-// fence: without an attempt it moves only above the token of a report whose attempt this ledger has lost.
+// checkFence: without a new attempt, the fence moves only above the token of a fenced report.
 func (s *step) fence() {
 	a, b := s.a.Fence, s.b.Fence
 	c, isReport := s.c.(*flight.Report)
@@ -51,10 +51,10 @@ func (s *step) fence() {
 		return
 	}
 	above := flight.Token{StoreEpoch: max(b.StoreEpoch, c.Token.StoreEpoch), Number: max(b.Number, c.Token.Number)}
-	s.need(a == above || a == b && !s.r.Changed, "I2: the token of a fenced report may be given again")
+	s.need(a == above || a == b && !s.r.Changed, "I2: the token of a fenced report may be assigned again")
 }
 
-// refusal is the answer that an Open must get whatever the flight's state; NoDecision where it may open something.
+// expectedRejection is the answer that an Open must get in any state of the flight; DecisionNone if it may open an attempt.
 func (s *step) refusal(c *flight.Open) flight.Decision {
 	b, now := s.b, s.h.Now
 	used := nonceKnown(b, c.Nonce)
@@ -82,7 +82,7 @@ func (s *step) refusal(c *flight.Open) flight.Decision {
 	return flight.NoDecision
 }
 
-// stepMayOpen: I9. A step opens in its phase alone; named by a driver, while that driver's attempt is open; named by none,
+// stepMayOpen: I9. A step opens only in its phase; with a driver's token, while that driver's attempt is open; without one,
 // after it was submitted.
 func (s *step) stepMayOpen(c *flight.Open) bool {
 	if !c.Key.IsStep() {
@@ -102,7 +102,7 @@ func (s *step) stepMayOpen(c *flight.Open) bool {
 	return driver != nil && s.token(driver) == c.Submission.Driver
 }
 
-// answers: how an Open of a flight that is not settled is answered.
+// checkAnswers: the answer to an Open for a flight that is not over.
 func (s *step) answers() {
 	c, ok := s.c.(*flight.Open)
 	if !ok || settled(s.b, c.Submission.Fingerprint) != flight.NoDecision {
@@ -111,16 +111,16 @@ func (s *step) answers() {
 	a, b, d := s.a, s.b, s.r.Decision
 	if c.StoreEpoch == s.h.StoreEpoch {
 		if at := b.OpenAttempt(); at != nil && at.Nonce == c.Nonce && b.State == flight.Running {
-			s.need(d == flight.Proceed && !s.r.Changed, "I10: the repeat of an Open whose attempt is open is not told to proceed")
+			s.need(d == flight.Proceed && !s.r.Changed, "I10: the repeat of an Open whose attempt is open was not answered proceed")
 			return
 		}
 		if p := b.Probe; p != nil && p.Nonce == c.Nonce && c.Nonce != (flight.Nonce{}) {
-			s.need(d == flight.Look && !s.r.Changed, "I10: the caller of the newest look-up is not told so again")
+			s.need(d == flight.Look && !s.r.Changed, "I10: the repeat of the assigned caller's Open was not answered verify")
 			return
 		}
 	}
 	if want := s.refusal(c); want != flight.NoDecision {
-		s.need(d == want, "an Open should have been refused as "+want.String())
+		s.need(d == want, "an Open should have been answered "+want.String())
 		far := want == flight.OpenExpired && c.NotAfter > s.h.Now && c.NotAfter <= s.h.Now.Add(flight.MaxNonceLife)
 		s.need(!s.r.Changed || far, "an Open that opens nothing changed something")
 		return
@@ -128,25 +128,25 @@ func (s *step) answers() {
 	switch d {
 	case flight.Busy:
 		waits := a.State == flight.Waiting || a.State == flight.Scheduled || a.Probe != nil
-		s.need(a.OpenAttempt() != nil || waits, "Busy, and nothing is in the way")
+		s.need(a.OpenAttempt() != nil || waits, "busy although nothing holds the key")
 		if at := b.OpenAttempt(); at != nil {
 			over, _ := s.end(at)
-			s.need(!over || a.OpenAttempt() == nil, "I1: an attempt whose time is over is still in the way")
+			s.need(!over || a.OpenAttempt() == nil, "I1: an attempt whose time is over still holds the key")
 		}
 	case flight.Doubtful:
-		s.need(a.State == flight.InDoubt && nonceKnown(a, c.Nonce), "I10: an Open that was answered in doubt may still open")
+		s.need(a.State == flight.InDoubt && nonceKnown(a, c.Nonce), "I10: the nonce of an Open that was answered in_doubt is not used up")
 	case flight.Unapproved:
-		s.need(a.State == flight.AwaitingApproval, "an approval is missing that nobody asked for")
+		s.need(a.State == flight.AwaitingApproval, "awaiting_approval although no approval is required")
 	case flight.Proceed:
-		s.need(s.opened(), "I5: Proceed was said, and no attempt was opened")
+		s.need(s.opened(), "I5: proceed although no attempt was opened")
 	case flight.Look:
-		s.need(s.r.Changed, "Look was said, and nobody was noted")
+		s.need(s.r.Changed, "verify although no caller was assigned")
 	default:
-		s.need(false, "an Open was refused that may open")
+		s.need(false, "an Open that may open an attempt was rejected")
 	}
 }
 
-// closing: how an open attempt ends (I1). Nothing else ends it.
+// checkClosing: an open attempt ends only in the permitted ways (I1).
 func (s *step) closing() {
 	b := s.b
 	old := b.OpenAttempt()
@@ -156,17 +156,17 @@ func (s *step) closing() {
 	why, lost := s.end(old)
 	if still := s.a.OpenAttempt(); still != nil && still.Number == old.Number {
 		s.need(*still == *old, "an open attempt changed")
-		_, opens := s.c.(*flight.Open) // one that is refused leaves the attempt alone; see answers
-		s.need(!why || opens, "I1: an attempt did not end that should have")
+		_, opens := s.c.(*flight.Open) // a rejected Open does not change the attempt; see checkAnswers
+		s.need(!why || opens, "I1: an attempt that should have ended is open")
 		return
 	}
-	s.need(why, "I1: an attempt was ended by a command that may not")
+	s.need(why, "I1: an attempt was ended by a command that must not end it")
 	if closed := findAttempt(s.a, old.Number); closed != nil && lost {
-		s.need(closed.Lost && closed.Outcome == flight.Unknown && closed.Doubt, "a lost attempt left no doubt")
+		s.need(closed.Lost && closed.Outcome == flight.Unknown && closed.Doubt, "a lost attempt did not taint the flight")
 	}
 }
 
-// end says whether the command may end the open attempt, and whether that loses it.
+// mayEnd reports whether the command may end the open attempt, and whether the attempt is then marked lost.
 func (s *step) end(old *flight.Attempt) (may, lost bool) {
 	b := s.b
 	waits := b.State == flight.Waiting
@@ -192,7 +192,7 @@ func (s *step) end(old *flight.Attempt) (may, lost bool) {
 	return false, false
 }
 
-// deadline is rule 3 (d): the attempt's time-out, a tenth for the drift of clocks, and the pause bound.
+// deadline is rule 3 (d): the attempt's time-out, a tenth for clock drift, and the pause bound.
 func deadline(a *flight.Attempt, p flight.Policy) flight.Time {
 	if p.AttemptTimeout <= 0 {
 		return 0
@@ -200,26 +200,27 @@ func deadline(a *flight.Attempt, p flight.Policy) flight.Time {
 	return a.OpenedAt.Add(p.AttemptTimeout*11/10 + flight.PauseBound)
 }
 
-// proceeding: Proceed is the only answer that means act, and it is said to the caller of the open attempt alone (I5).
+// checkProceed: DecisionProceed is the only answer that permits the effect, and only the caller of the open attempt gets it
+// (I5).
 func (s *step) proceeding() {
 	if s.r.Decision != flight.Proceed {
-		s.need(s.r.Token.IsZero(), "a token was given without Proceed")
+		s.need(s.r.Token.IsZero(), "a token was returned without proceed")
 		return
 	}
 	c, isOpen := s.c.(*flight.Open)
 	if !isOpen {
-		s.need(false, "I5: Proceed was said to something else than an Open")
+		s.need(false, "I5: proceed for another command than Open")
 		return
 	}
 	at := s.a.OpenAttempt()
-	s.need(at != nil && s.a.State == flight.Running, "I5: Proceed was said, and no attempt is open")
+	s.need(at != nil && s.a.State == flight.Running, "I5: proceed although no attempt is open")
 	if at != nil {
-		s.need(at.Nonce == c.Nonce && s.r.Token == s.token(at), "I1: Proceed was said to a second asker")
+		s.need(at.Nonce == c.Nonce && s.r.Token == s.token(at), "I1: proceed for a second caller")
 		s.need(s.opened() || !s.r.Changed, "I10: a repeated Open changed something")
 	}
 }
 
-// opened reports whether a nonce has opened an attempt of this generation that is kept.
+// hasOpened reports whether a nonce has opened a stored attempt of this generation.
 func opened(f *flight.Flight, nonce flight.Nonce) bool {
 	return slices.ContainsFunc(f.Attempts, func(a flight.Attempt) bool { return a.Nonce == nonce })
 }

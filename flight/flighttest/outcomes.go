@@ -6,7 +6,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// fromNewest reports whether a report is of the newest attempt of the present generation, and that may still speak.
+// fromNewest reports whether the report belongs to the newest attempt of the present generation, and the flight is not over.
 func (s *step) fromNewest(c *flight.Report) bool {
 	n := s.b.Newest()
 	return n != nil && c.Generation == s.b.Generation && c.Token == s.token(n) && !s.b.State.Terminal()
@@ -28,11 +28,11 @@ func (s *step) reports() {
 		if s.r.Decision == flight.Accepted {
 			r := b.Receipt
 			s.need(r == nil && !c.Outcome.Final() || n.Reported != 0 && (!c.Outcome.Final() || r.SameEffect(c.Outcome, c.ExternalID, c.Body.Digest)),
-				"I3: another receipt was taken for the first one")
+				"I3: a report with another receipt was accepted as a repeat")
 		}
 		return
 	}
-	s.need(s.r.Decision == flight.Accepted, "I8: the newest attempt's report was refused")
+	s.need(s.r.Decision == flight.Accepted, "I8: the newest attempt's report was rejected")
 	repeated := n.Reported&(1<<c.Outcome) != 0
 	others := b.Doubts - one(n.Doubt)
 	switch c.Outcome {
@@ -41,9 +41,9 @@ func (s *step) reports() {
 	case flight.Refused:
 		s.need(repeated || others > 0 || a.State == flight.StateFailed && a.Receipt != nil, "a refusal was not stored")
 	case flight.Unknown:
-		s.need(repeated || a.Tainted(), "an unknown outcome left no doubt")
+		s.need(repeated || a.Tainted(), "an unknown outcome did not taint the flight")
 	case flight.NotDone:
-		s.need(a.Receipt == nil, "what was not done has no receipt")
+		s.need(a.Receipt == nil, "a not_done report stored a receipt")
 	}
 }
 
@@ -54,13 +54,13 @@ func one(b bool) uint32 {
 	return 0
 }
 
-// evidence: what came too late is kept, and an overlap is never silent (I3).
+// checkEvidence: a late report is stored, and an overlap is always raised (I3).
 func (s *step) evidence() {
 	a, b := s.a, s.b
 	if a.State == flight.Expired && b.State != flight.Expired {
-		return // a tombstone keeps none; the history does
+		return // a tombstone has no evidence; the history has it
 	}
-	s.need(len(a.Evidence) >= len(b.Evidence) && a.EvidenceMore >= b.EvidenceMore, "evidence was forgotten")
+	s.need(len(a.Evidence) >= len(b.Evidence) && a.EvidenceMore >= b.EvidenceMore, "evidence was removed")
 	c, ok := s.c.(*flight.Report)
 	if ok && s.r.Decision == flight.Fenced {
 		state, receipt, known := endOf(b, c.Generation)
@@ -68,15 +68,15 @@ func (s *step) evidence() {
 		second := known && c.Outcome == flight.Succeeded && state.Terminal() && !same
 		s.need(!second || a.Overlap, "I3: an overlap was not raised")
 		if b.State == flight.Expired && !second {
-			s.need(!s.r.Changed, "a tombstone keeps a report that shows no second effect")
+			s.need(!s.r.Changed, "a tombstone stored a report that proves no second effect")
 			return
 		}
 		kept := slices.ContainsFunc(a.Evidence, func(e flight.Evidence) bool {
 			return e.Token == c.Token && e.Generation == c.Generation && e.Outcome == c.Outcome && e.ExternalID == c.ExternalID && e.Digest == c.Body.Digest
 		})
-		s.need(kept || a.EvidenceMore > b.EvidenceMore, "I3: a fenced report was not kept")
+		s.need(kept || a.EvidenceMore > b.EvidenceMore, "I3: a fenced report was not stored")
 		allSucceeded := !slices.ContainsFunc(a.Evidence, func(e flight.Evidence) bool { return e.Outcome != flight.Succeeded })
-		s.need(kept || c.Outcome != flight.Succeeded || allSucceeded, "I3: a fenced report of success was counted and not kept")
+		s.need(kept || c.Outcome != flight.Succeeded || allSucceeded, "I3: a fenced report of success was counted and not stored")
 	}
 	if a.State.Terminal() && !b.State.Terminal() {
 		for _, e := range a.Evidence {
@@ -86,7 +86,7 @@ func (s *step) evidence() {
 	}
 }
 
-// endOf is how a generation ended, as far as the flight still knows.
+// finalStateOf returns the final state and receipt of a generation, if the flight still has them.
 func endOf(f *flight.Flight, generation uint32) (flight.State, *flight.Receipt, bool) {
 	if generation == f.Generation {
 		if f.State == flight.Expired {
@@ -102,14 +102,14 @@ func endOf(f *flight.Flight, generation uint32) (flight.State, *flight.Receipt, 
 	return flight.Absent, nil, false
 }
 
-// receipts: where one comes from, and that it never changes (I3, I4).
+// checkReceipts: the permitted origins of a receipt; a receipt never changes (I3, I4).
 func (s *step) receipts() {
 	a, b := s.a, s.b
 	if a.Receipt == b.Receipt || !s.sameGeneration() && !s.fresh {
 		return
 	}
 	if _, redacts := s.c.(*flight.Redact); redacts && b.Receipt != nil {
-		return // without its bytes it is another value; see redacted
+		return // a redacted receipt is a new value; see checkRedact
 	}
 	if b.Receipt != nil {
 		expired := a.State == flight.Expired && b.State != flight.Expired
@@ -124,22 +124,22 @@ func (s *step) receipts() {
 	case *flight.Report:
 		s.need(s.fromNewest(c), "I3: a receipt came from a fenced attempt")
 		s.need(r.Outcome == c.Outcome && r.ExternalID == c.ExternalID && r.Body.Digest == c.Body.Digest && r.Source == flight.FromReport,
-			"the receipt is not what was reported")
+			"the receipt differs from the report")
 	case *flight.Verdict:
-		s.need(s.answersProbe(c) && c.Result == flight.Happened, "a receipt came from a look-up that nobody asked for")
-		s.need(r.Outcome == flight.Succeeded && r.ExternalID == c.ExternalID && r.Source == flight.FromLookup, "the receipt is not what was found")
+		s.need(s.answersProbe(c) && c.Result == flight.Happened, "a receipt came from a look-up that was not assigned")
+		s.need(r.Outcome == flight.Succeeded && r.ExternalID == c.ExternalID && r.Source == flight.FromLookup, "the receipt differs from the finding")
 	case *flight.Resolve:
-		s.need(b.State == flight.InDoubt && b.Version == c.Version && c.Verb == flight.Happened, "a receipt came from a person who saw another flight")
-		s.need(r.Outcome == flight.Succeeded && r.ExternalID == c.ExternalID && r.Source == flight.FromPerson, "the receipt is not what was attached")
+		s.need(b.State == flight.InDoubt && b.Version == c.Version && c.Verb == flight.Happened, "a receipt came from a person who saw another version")
+		s.need(r.Outcome == flight.Succeeded && r.ExternalID == c.ExternalID && r.Source == flight.FromPerson, "the receipt differs from the attached one")
 	case *flight.Import:
 		s.need(r.Outcome == c.Outcome && r.ExternalID == c.ExternalID && r.Body.Digest == c.Body.Digest && r.Source == flight.FromImport,
-			"the receipt is not what was brought")
+			"the receipt differs from the imported one")
 	default:
-		s.need(false, "I4: a receipt came from nowhere")
+		s.need(false, "I4: a receipt was stored by a command without one")
 	}
 }
 
-// endings: what ended stays (I4), and what may follow an end.
+// checkEndings: a flight that ended does not change (I4), except by expiry.
 func (s *step) endings() {
 	a, b := s.a, s.b
 	if !b.State.Terminal() || !s.sameGeneration() {
@@ -150,15 +150,15 @@ func (s *step) endings() {
 		s.need(ok && c.Generation == b.Generation && s.h.Now >= b.ExpiresAt(), "I4: a flight expired before its time")
 		s.need(s.saga == nil || s.saga.State == flight.Expired, "a step expired before its saga")
 		s.need(a.Fence == b.Fence && a.Fingerprint == b.Fingerprint && a.Was == b.State && a.Generation == b.Generation && a.Sealed == b.Sealed,
-			"I4: the tombstone lost what guards the key")
+			"I4: the tombstone lost a field that guards the key")
 		return
 	}
 	s.need(a.State == b.State && a.Doubts == b.Doubts && a.AttemptCount == b.AttemptCount && a.FinishedAt == b.FinishedAt &&
 		a.Probe == nil && a.Wake == nil && a.Cause == b.Cause && a.Cancel == b.Cancel, "I4: a flight that had ended changed")
 }
 
-// floor is the least number of doubts that the command may leave. Only a success, a look-up, a person, or an answer
-// under a key that the provider honours clears them all; what an attempt says of itself clears its own.
+// minTaint is the least number of tainting attempts that the command may leave. Only a success, a look-up, a person, or an
+// answer under a key that the provider honours clears all of them; an attempt's own report or Abandon clears its own taint.
 func (s *step) floor() uint32 {
 	b := s.b
 	doubts, own := b.Doubts, uint32(0)
@@ -195,13 +195,13 @@ func (s *step) floor() uint32 {
 	}
 	if old := b.OpenAttempt(); old != nil && (s.a.OpenAttempt() == nil || s.opened()) {
 		if _, asleep := s.c.(*flight.Suspend); !asleep {
-			return doubts + 1 // closed by somebody else: it was lost
+			return doubts + 1 // not closed by its own report: it was lost
 		}
 	}
 	return doubts
 }
 
-// doubts: doubt sticks, and its recovery is the declared one.
+// checkTaint: taint is sticky, and its recovery is the declared one.
 func (s *step) doubts() {
 	a, b := s.a, s.b
 	if !s.sameGeneration() || b.State.Terminal() {
@@ -209,25 +209,25 @@ func (s *step) doubts() {
 	}
 	floor := s.floor()
 	if a.State.Terminal() {
-		s.need(floor == 0 || a.State == flight.StateSucceeded, "doubt sticks: a tainted flight ended as "+a.State.String())
+		s.need(floor == 0 || a.State == flight.StateSucceeded, "taint: a tainted flight ended as "+a.State.String())
 		return
 	}
-	s.need(a.Doubts >= floor, "doubt sticks: it was cleared by something that does not know")
+	s.need(a.Doubts >= floor, "taint: it was cleared without knowledge of the outcome")
 	if !a.Tainted() || a.Policy.Saga {
 		return
 	}
 	waits := a.State == flight.Queued || a.State == flight.Scheduled
 	began := b.State != flight.Queued && b.State != flight.Scheduled || !b.Tainted()
-	s.need(!waits || a.Policy.Recovery == flight.Resend, "a tainted flight is tried again without resend")
-	s.need(!waits || !began || s.keyKnown(a, a.Policy.AttemptTimeout), "a tainted flight is tried again outside the provider's window")
-	s.need(!waits || a.Cancel == nil, "a tainted flight is tried again after a cancel")
+	s.need(!waits || a.Policy.Recovery == flight.Resend, "a tainted flight is retried without resend")
+	s.need(!waits || !began || s.keyKnown(a, a.Policy.AttemptTimeout), "a tainted flight is retried outside the provider's window")
+	s.need(!waits || a.Cancel == nil, "a tainted flight is retried after a cancel")
 	canAsk := a.Policy.CanLookUp()
-	s.need(a.Probe == nil || canAsk, "a look-up where nobody can be asked")
-	held := a.Policy.Recovery == flight.Hold // which means a person, whoever else could be asked
-	s.need(a.State != flight.InDoubt || b.State == flight.InDoubt || !canAsk || b.Probe != nil || held, "a person was called before the provider was asked")
+	s.need(a.Probe == nil || canAsk, "a look-up is due although the provider cannot be asked")
+	held := a.Policy.Recovery == flight.Hold // hold waits for a person even if a look-up is possible
+	s.need(a.State != flight.InDoubt || b.State == flight.InDoubt || !canAsk || b.Probe != nil || held, "in doubt before the provider was asked")
 }
 
-// retries: what not_done leads to.
+// checkRetries: the state after a not_done report.
 func (s *step) retries() {
 	a, b := s.a, s.b
 	c, ok := s.c.(*flight.Report)
@@ -238,13 +238,13 @@ func (s *step) retries() {
 	p := b.Policy.Retry
 	switch {
 	case b.Cancel != nil:
-		s.need(a.State == flight.StateCancelled, "a cancelled flight is tried again")
+		s.need(a.State == flight.StateCancelled, "a cancelled flight is retried")
 	case !p.Declared():
-		s.need(waits, "a flight without a retry policy is free to be opened again")
+		s.need(waits, "a flight without a retry policy is not ready")
 	case int(b.Counted) >= p.Attempts:
-		s.need(a.State == flight.StateFailed, "spent retries end as failed")
+		s.need(a.State == flight.StateFailed, "a flight with exhausted retries did not fail")
 	case p.Within == 0:
-		s.need(waits, "a retry that was declared is not made")
+		s.need(waits, "a declared retry is not scheduled")
 	}
 	if a.State == flight.Scheduled {
 		s.need(a.NotBefore >= s.h.Now.Add(c.RetryAfter), "Retry-After was not honoured")

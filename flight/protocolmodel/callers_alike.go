@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// canonical forgets what cannot matter any more, and orders nodes (and callers) that are alike.
+// canonical clears fields that no rule reads any more, and orders interchangeable nodes and callers.
 func (g *callersConfig) canonical(t *callersState) {
 	for c := range g.callers {
 		if p := &t.callers[c]; p.alive == 0 {

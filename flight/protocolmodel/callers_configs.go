@@ -18,10 +18,10 @@ func callersConfigurations() []Configuration {
 		short  int // policies under which make test explores it
 		change func(*callersConfig)
 	}{
-		{"A1 kept sessions", Holds, both, hold, func(g *callersConfig) { g.live, g.checkFalseDoubt = true, true }},
+		{"A1 long-lived sessions", Holds, both, hold, func(g *callersConfig) { g.live, g.checkFalseDoubt = true, true }},
 		{"A2 frozen machines", Holds, both, 0, func(g *callersConfig) { g.frozen, g.live = true, true }},
 		{"A3 no claims at all", Holds, both, both, func(g *callersConfig) { g.claimsOff, g.live = true, true }},
-		{"A5 Ended names the session only", Holds, both, 0, func(g *callersConfig) { g.endNamesSession = true }},
+		{"A5 EndSession names the session only", Holds, both, 0, func(g *callersConfig) { g.endNamesSession = true }},
 		{"B1 a caller with two nonces beside one with one", Holds, both, 0, func(g *callersConfig) {
 			g.noncesPerCaller, g.attempts, g.claimsOff, g.live = 2, 4, true, true
 		}},
@@ -83,11 +83,11 @@ func callersConfigurations() []Configuration {
 		}},
 
 		{"N1 control 1: a newer claim supersedes", Violates, both, both, func(g *callersConfig) { g.newerClaimSupersedes = true }},
-		{"N2 control 2: a stale list of markers", Violates, both, both, func(g *callersConfig) { g.staleRead = true }},
+		{"N2 control 2: a stale list of session keys", Violates, both, both, func(g *callersConfig) { g.staleRead = true }},
 		{"N3 control 3: an end that names neither attempt nor session", Violates, both, both, func(g *callersConfig) { g.endNamesNothing = true }},
 		{"N4 control 4: a node abandons for a caller with a nonce", Violates, both, both, func(g *callersConfig) { g.nodeAbandonsOpen = true }},
 		{"N5 control 5: a token of the claim's revision", Violates, resend, resend, func(g *callersConfig) { g.tokenOfClaim = true }},
-		{"N6 control 6: a renewal abandons what it does not list", Violates, both, both, func(g *callersConfig) {
+		{"N6 control 6: a renewal abandons unlisted attempts", Violates, both, both, func(g *callersConfig) {
 			g.renewalAbandons, g.noncesPerCaller, g.attempts, g.claimsOff = true, 2, 3, true
 		}},
 		{"N7 control 7: a one-shot session made beside its Open", Violates, both, both, func(g *callersConfig) {

@@ -28,7 +28,7 @@ func (g *callersConfig) takeOpens(s *callersState, node, c int, out *steps[calle
 		}
 		awaited := int(p.turn) == turn && p.phase == callerWaiting && p.alive == 1
 		if !awaited && has(s.used, n) && !g.forgetUsed {
-			continue // opens nothing, and nobody waits
+			continue // opens nothing, and no caller waits
 		}
 		t := *s
 		h := openHandler{nonce: uint8(n) + 1}
@@ -130,8 +130,8 @@ func (g *callersConfig) ledgerAnswers(s *callersState, node, c, own int, out *st
 	out.add(t, eventually, "ledger answers node", node, n, int(answer))
 }
 
-// revokeOwn: a node that was answered busy, perhaps a while ago, ends its one-shot session: by rule 9 after Withdraw, in
-// control 8 at once.
+// revokeOwn: a node that was answered busy, perhaps a while ago, ends its one-shot session: by rule 9 after
+// WithdrawSession, in control 8 at once.
 func (g *callersConfig) revokeOwn(s *callersState, node, c, own int, out *steps[callersState]) {
 	t := *s
 	opened := false

@@ -2,16 +2,16 @@ package protocolmodel
 
 import "math/bits"
 
-// The model of callers: rules 1, 2, 3 (a) to (c), 5, 6 and 9 with callers, nodes, claims, kept and one-shot sessions,
-// for one key. A message that was sent arrives never, once or again and again, in any order, for ever.
+// The model of callers: rules 1, 2, 3 (a) to (c), 5, 6 and 9 with callers, nodes, claims, long-lived, one-shot,
+// for one key. A message that was sent arrives never, once or again and again, in any order, forever.
 
 // The phases of a caller.
 const (
 	callerIdle      = iota
 	callerWaiting   // its open was sent
 	callerProceeds  // it was answered proceed; the effect is not started
-	callerActed     // the effect was started; the report is under way
-	callerGivesUp   // its abandon is under way
+	callerActed     // the effect was started; the report is in flight
+	callerGivesUp   // its abandon is in flight
 	callerIsThrough // report or abandon answered
 )
 
@@ -48,7 +48,7 @@ type callersState struct {
 	claim                    uint8 // session + 1 that the claim names; 0: no claim
 	claimRevision, revision  uint8
 	callers                  [maxCallers]caller
-	sessionOfNonce           [maxNonces]uint8 // kept sessions: session + 1 of the open
+	sessionOfNonce           [maxNonces]uint8 // long-lived sessions: session + 1 of the open
 	opens                    uint8            // one-shot: sessions under which an Open was sent
 	abandons, nodeAbandons   uint8            // sent, per nonce
 	reports, ends            uint8            // sent, per attempt
@@ -73,12 +73,12 @@ type callersConfig struct {
 	claimsOff, noDeaths, noCrashes bool // smaller state spaces
 	alike                          bool // one-shot, two callers with one nonce each: see orderAlike
 	revokeAfterBusy                bool // a node revokes the session of an open that was answered busy
-	withdrawFirst                  bool // after Withdraw was answered
+	withdrawFirst                  bool // after WithdrawSession was answered
 	laggingRepeats                 bool // a lagging node answers a repeat from its own view
 	renewalShows                   bool // rule 8
-	endNamesSession                bool // Ended names the session, not the attempt
+	endNamesSession                bool // EndSession names the session, not the attempt
 	farAhead                       bool // not_after of nonce 0 is too far ahead for a while
-	farMarks                       bool // an Open refused as too far ahead marks its nonce as used
+	farMarks                       bool // an Open rejected as too far ahead marks its nonce as used
 	checkFalseDoubt                bool // check D1
 
 	// Controls.
@@ -230,7 +230,7 @@ func (g *callersConfig) violation(s *callersState) string {
 		}
 		if !g.frozen && p.phase == callerActed {
 			if a := s.attempts[p.attempt-1].status; a != attemptOpen && a != attemptDone {
-				return "S4 the attempt of a living trusted caller was closed before its report was committed"
+				return "S4 the attempt of a live trusted caller was closed before its report was committed"
 			}
 		}
 		if p.phase == callerProceeds {
@@ -250,7 +250,7 @@ func (g *callersConfig) violation(s *callersState) string {
 		return "S3 tokens do not rise"
 	}
 	if g.checkFalseDoubt && g.leftAttempt(s) {
-		return "D1 a living caller has its final word, has started nothing, and its attempt is open or lost"
+		return "D1 a live caller has its final word, has started nothing, and its attempt is open or lost"
 	}
 	return ""
 }
@@ -266,7 +266,7 @@ func (g *callersConfig) tokensDoNotRise(s *callersState) bool {
 	return false
 }
 
-// leftAttempt reports whether a living caller that is through, and started nothing, has left the newest attempt behind.
+// leftAttempt reports whether a live caller that is through, and started nothing, has left the newest attempt behind.
 func (g *callersConfig) leftAttempt(s *callersState) bool {
 	if s.flight != running && s.flight != inDoubt {
 		return false

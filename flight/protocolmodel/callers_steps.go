@@ -11,7 +11,7 @@ func (g *callersConfig) successors(s *callersState, out *steps[callersState]) {
 		}
 	}
 	g.sessionsEnd(s, out)
-	if s.claim != 0 { // rule 2: anybody may delete any claim
+	if s.claim != 0 { // rule 2: any node may delete any claim
 		t := *s
 		t.removeClaim()
 		out.add(t, perhaps, "claim removed")
@@ -80,14 +80,14 @@ func (g *callersConfig) callerSteps(s *callersState, c int, out *steps[callersSt
 			out.add(t, perhaps, "caller takes a new nonce", c)
 		}
 	}
-	if g.renewalShows && !g.oneShot && s.flight == running { // rule 8: the caller abandons what it gave up before its start
+	if g.renewalShows && !g.oneShot && s.flight == running { // rule 8: the caller abandons an attempt that it gave up before its start
 		a := s.attempts[s.attemptCount-1]
 		mine := g.owner(int(a.nonce)) == c && p.session != 0 && a.session == p.session-1 && s.sessions[a.session] == sessionAlive
 		if mine && (int(a.nonce) != nonce || p.phase == callerIsThrough || p.phase == callerIdle) {
 			t := *s
 			t.abandons |= bit(int(a.nonce))
 			t.applyAbandon(int(a.nonce))
-			out.add(t, eventually, "caller abandons what its renewal showed", c)
+			out.add(t, eventually, "caller abandons an attempt that its renewal showed", c)
 		}
 	}
 }
@@ -279,12 +279,12 @@ func (g *callersConfig) ledgerEnds(s *callersState, out *steps[callersState]) {
 		if g.endNamesNothing && ended && !has(s.ends, k) {
 			t := *s
 			t.ends |= bit(k)
-			out.add(t, eventually, "Ended proposed", k)
+			out.add(t, eventually, "EndSession proposed", k)
 		}
 		if g.endNamesNothing && has(s.ends, k) || !g.endNamesNothing && (ended || g.staleRead) {
 			t := *s
 			g.applyEnded(&t, k)
-			out.add(t, eventually, "ledger: Ended", k)
+			out.add(t, eventually, "ledger: EndSession", k)
 		}
 	}
 }

@@ -1,20 +1,19 @@
 package protocolmodel
 
-// The model of claims: rule 2 and control 14. Three callers with living, trusted sessions and no faults; claims with
-// create and mod revision, the claim beside its Open, overwrites, releases by comparison. Property C1: a release
-// deletes only what its own node wrote. Strong: where nothing is under way, a caller whose effect is in the air has the
-// claim.
+// The model of claims: rule 2 and control 14. Three callers with live, trusted sessions and no faults; claims with create
+// and mod revision, the claim beside its Open, overwrites, releases by comparison. Property C1: a release deletes only a
+// claim of its own node. Strong: when nothing is in flight, a caller whose effect is in progress has the claim.
 
 // The phases of a caller in the model of claims.
 const (
 	claimerUnused = iota
 	claimerAsks
-	claimerActs // its effect is in the air
+	claimerActs // its effect is in progress
 	claimerOver
 	claimerBusy // it was answered busy, and waits
 )
 
-// The transactions of etcd that are under way.
+// The transactions of etcd that are in flight.
 const (
 	txnNone = iota
 	txnPutIfAbsent
@@ -46,7 +45,7 @@ type claimsState struct {
 // claimsConfig is a configuration of the model of claims.
 type claimsConfig struct {
 	byCreateRevision bool // control 14
-	strong           bool // an effect in the air has its claim once nothing is under way
+	strong           bool // an effect in progress has its claim once nothing is in flight
 	putAgain         bool // after proceed: if the claim is not the granted one, put it
 	awaitOverwrite   bool // no abandon while an overwrite is unanswered
 	retries          bool // a caller that was answered busy asks again
@@ -156,14 +155,14 @@ func (g *claimsConfig) violation(s *claimsState) string {
 	for i := range s.callers {
 		q := &s.callers[i]
 		if q.txn != txnNone || q.open == claimOpenSent || q.phase == claimerAsks {
-			return "" // something is under way
+			return "" // something is in flight
 		}
 		if q.phase == claimerActs {
 			acts = i
 		}
 	}
 	if acts >= 0 && int(s.owner) != acts+1 {
-		return "S5 an effect is in the air, nothing is under way, and the claim is not its own"
+		return "S5 an effect is in progress, nothing is in flight, and the claim is not its own"
 	}
 	return ""
 }

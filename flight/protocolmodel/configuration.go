@@ -2,7 +2,7 @@ package protocolmodel
 
 import "strings"
 
-// Expectation is what a configuration must show. A control that is not found is an error of the model.
+// Expectation is the required result of a configuration. A control that is not found is an error of the model.
 type Expectation uint8
 
 const (
@@ -11,7 +11,7 @@ const (
 	Blocks                      // property L1 is violated: stuck states, or a fair cycle
 )
 
-// Configuration is a model with its bounds and what it must show.
+// Configuration is a model with its bounds and its required result.
 type Configuration struct {
 	Name   string // a letter and a number, then words
 	Expect Expectation
@@ -29,8 +29,8 @@ func (c Configuration) ID() string {
 // Run explores a configuration.
 func (c Configuration) Run(limits Limits) Result { return c.run(limits) }
 
-// Verdict returns what is wrong with a result: "" where it is what the configuration must show. A control must be
-// found; any other configuration must pass as far as it was explored.
+// Failure returns the difference between a result and the required one, or "". A control must be found; any other
+// configuration must pass as far as it was explored.
 func (c Configuration) Verdict(r Result) string {
 	switch c.Expect {
 	case Violates:

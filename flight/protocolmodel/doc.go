@@ -14,28 +14,28 @@
 //
 // # The rules
 //
-// A session is an etcd lease with a marker key; it is made once and ends once. Its owner trusts it until (the last
-// answered renewal was sent + TTL - margin). A kept session serves many attempts; a one-shot session is made by a node
-// for one open. A claim is the etcd key of one business key, attached to a lease. An attempt is a row in the ledger:
-// number, session, create revision of the session's marker, nonce.
+// A session is an etcd lease with a session key; it is created once and ends once. Its owner trusts it until (the last
+// answered renewal was sent + TTL - margin). A long-lived session serves many attempts; a node creates a one-shot
+// session for one open. A claim is the etcd key of one business key, attached to a lease. An attempt is a row in the ledger:
+// number, session, create revision of the session key, nonce.
 //
 //  1. A worker starts an effect only while its attempt is committed and open, it trusts the session that the attempt
 //     names, its claim was granted, and the time-out, counted from the first sending of the open, has not passed.
 //  2. The ledger decides, and a claim proves nothing. After proceed a node replaces a foreign claim. A release compares
-//     the mod revision. Anybody may delete any claim.
+//     the mod revision. Any node may delete any claim.
 //  3. An open attempt ends by (a) its report, (b) an abandon by the caller that made the nonce, (c) the proof that its
 //     session has ended, (d) a time-out in ledger time. After (c) and (d) a report of the newest attempt still counts.
-//  4. Ended(session, create revision, read revision, lease epoch) follows a read that did not find the marker; the ledger
-//     refuses it unless read revision ≥ create revision and the lease epoch is current. One Ended ends a bounded number
-//     of attempts, and is repeated. The ledger remembers an ended session; a refused Ended changes nothing.
+//  4. EndSession(session, create revision, read revision, lease epoch) follows a read that did not find the session key; the
+//     ledger rejects it unless read revision ≥ create revision and the lease epoch is current. One EndSession ends a bounded
+//     number of attempts, and is repeated. The ledger remembers an ended session; a rejected EndSession changes nothing.
 //  5. Claim and Open go out at once; the effect starts when both are granted.
 //  6. (key, nonce) identifies an open. A repeat gets the same answer while the attempt is open; a used nonce opens nothing
 //     again before its not_after. A caller leaves on a final answer, else it repeats the open or sends an abandon.
-//  7. The ledger's leader compares sessions with markers and proposes Ended; an opener that is answered busy has that one
-//     session checked.
-//  8. A renewal shows what is open under the session. The owner abandons what it gave up before its start, ignores what
-//     it awaits, holds or has in its spool, and reports unknown, or again, in every other case.
-//  9. A one-shot session exists before its Open, and ends after report or abandon was committed, or Withdraw answered.
+//  7. The ledger's leader compares sessions with session keys and proposes EndSession; an opener that is answered busy has
+//     that one session checked.
+//  8. A renewal lists the open attempts of the session. The owner abandons an attempt that it gave up before its start, ignores
+//     an attempt that it awaits, holds or has in its spool, and reports unknown, or again, in every other case.
+//  9. A one-shot session exists before its Open, and ends after report or abandon was committed, or WithdrawSession answered.
 //  10. A fencing token is (store epoch, attempt number). Commands of another store epoch do nothing; such a report is
 //     evidence.
 //
@@ -46,15 +46,15 @@
 //   - S2: under resend a second attempt opens only after the first was ended by rule 3; no two callers may start at the
 //     same time.
 //   - S3: tokens rise in the order of opening.
-//   - S4: while a caller may start an effect, nobody else ends its attempt.
+//   - S4: while a caller may start an effect, no other party ends its attempt.
 //   - S5: removing any claim at any time harms nothing.
 //   - L1: when faults stop, no key stays blocked: from every state fair steps lead to a settled one, and no cycle that
 //     weak fairness permits avoids the settled ones.
-//   - D1: a living owner never reports unknown what it did not start, and leaves no attempt behind that it did not start.
+//   - D1: a live owner never reports an attempt that it did not start as unknown, and never leaves such an attempt open.
 //   - D2: nothing opens under a session that was proven to have ended.
 //   - A1: no living session is remembered as ended.
 //   - C1: a release deletes no claim that another node wrote.
-//   - SA1: a step of a saga opens only under its driver's open attempt. SA2: forward steps open before the turn, undos
+//   - SA1: a step of a saga opens only under its driver's open attempt. SA2: forward steps open before BeginUndo, undos
 //     after it. SA3: no forward effect may start while, or after, an undo does.
 //   - J1: a claim request has one job open at a time (refuted, see J2).
 //
@@ -62,7 +62,7 @@
 //
 //	letter  file            rules                                           controls
 //	A to X  callers_*.go    1, 2, 3 (a)-(c), 5, 6, 8, 9: callers, nodes,    N1-N12 (1 to 12)
-//	                        claims, kept and one-shot sessions
+//	                        claims, long-lived, one-shot
 //	R       reports_*.go    3, 6, 8, 10: reports in steps, spools,          RN (13, drift, last sending),
 //	                        not_after, time-outs, a restored ledger         RL, RD (11, 12, in_doubt), RF
 //	E       ended_*.go      4, 7: revisions, memory, batches                EN (2, refused, forgotten, once)
@@ -73,24 +73,24 @@
 //	S       sagas.go        steps of drivers and of pools                   SN
 //	J       jobs.go         8: jobs handed out                              JN
 //
-// Some configurations without "control" in their names must fail, too. They show what a rule does not promise, or why it
-// has the words that it has:
+// Some configurations without "control" in their names must fail, too. They show the limits of a rule, or the reason
+// for its wording:
 //
 //   - C2, C3: an effect may run without its claim for a moment.
-//   - RF1, RF2, X1: an Open that is refused because its not_after is too far ahead must leave its nonce used, or must not
-//     have been proposed; else a late copy opens when nobody waits for it.
-//   - RD8: a restored ledger makes an owner that dropped its rows report unknown what it did not start.
-//   - V3: where a newer verification may be given at any time, two openers take it from each other for ever.
-//   - G6, G7, G8, G9: what a restored etcd demands of renewals, of the order of raising the lease epoch, of trust that has
-//     ended, and of new sessions. GN5: a backup younger than the last recorded counter is not noticed.
-//   - T4, T5, T6: what a restored ledger demands. The claim alone does not separate the callers of two store epochs.
+//   - RF1, RF2, X1: an Open that is rejected because its not_after is too far ahead must leave its nonce used, or must not
+//     have been proposed; else a late copy opens when no caller waits for it.
+//   - RD8: a restored ledger makes an owner that dropped its rows report an unstarted attempt as unknown.
+//   - V3: where a newer verification may be given at any time, two openers replace each other forever.
+//   - G6, G7, G8, G9: the requirements of a restored etcd on renewals, of the order of raising the lease epoch, of trust that has
+//     ended, and of new sessions. GN5: a backup younger than the last recorded counter is not detected.
+//   - T4, T5, T6: the requirements of a restored ledger. The claim alone does not separate the callers of two store epochs.
 //   - J2: nodes with lagging views hand two jobs to one claim request; the worker abandons the other.
 //
-// # What is not modelled
+// # Not modelled
 //
-// Time as numbers (a deadline is an event, and the order of events is what the rules promise); more than three callers;
-// raft itself, whose log is one sequence here; clocks that drift, but for control RN3; frozen machines that send an effect
+// Time as numbers (a deadline is an event, and the rules promise only the order of events); more than three callers;
+// raft itself, whose log is one sequence here; clocks that drift, except control RN3; frozen machines that send an effect
 // after their trust has ended (the provider's token or key is for those); suspended attempts and callbacks; Rebind;
-// closing a session by hand; redactions, retention and generations; claims together with reports in steps; several raft
+// closing a session manually; redactions, retention and generations; claims together with reports in steps; several raft
 // groups; a pool's step with its own undo; two competing workers of jobs; a ledger and an etcd restored together.
 package protocolmodel

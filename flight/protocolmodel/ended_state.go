@@ -2,19 +2,19 @@ package protocolmodel
 
 import "math/bits"
 
-// The model of ended sessions: rule 4. Revisions of etcd are numbers; a session has a marker with a create revision and
-// the revision of its deletion; a read is as old as it likes. Ended carries create and read revision. Two sessions, each
-// with an operation on each of two keys: operation = session*2 + key. An Ended ends at most `batch` attempts. What was
-// sent may arrive again for ever.
+// The model of ended sessions: rule 4. Revisions of etcd are numbers; a session has a session key with a create revision
+// and the revision of its deletion; a read may be arbitrarily old. EndSession carries create and read revision. Two
+// sessions, each with an operation on each of two keys: operation = session*2 + key. An EndSession ends at most `batch`
+// attempts. A message may arrive any number of times.
 
 // The phases of an operation.
 const (
 	operationUnused   = iota
 	operationAwaits   // its Open was sent
 	operationProceeds // answered proceed; the effect is not started
-	operationActed    // the report is under way
+	operationActed    // the report is in flight
 	operationOver
-	operationGivesUp // the abandon is under way
+	operationGivesUp // the abandon is in flight
 )
 
 type endedAttempt struct{ operation, status uint8 }
@@ -33,7 +33,7 @@ func (k *endedKey) isOf(operation int) bool {
 
 type endedState struct {
 	revision         uint8
-	created, deleted [2]uint8 // revisions of the marker; 0: not yet
+	created, deleted [2]uint8 // revisions of the session key; 0: not yet
 	alive, trusts    [2]uint8
 	keys             [2]endedKey
 	opens, used      uint8    // operations
@@ -41,9 +41,9 @@ type endedState struct {
 	abandons         uint8    // operations
 	proceeds         uint8    // operations that were answered proceed
 	phases           [4]uint8 // of operations
-	proposed         [2]uint8 // per session: the read revisions with which an Ended was proposed
+	proposed         [2]uint8 // per session: read revisions of the proposed EndSession commands
 	remembered       uint8    // sessions that the ledger remembers as ended
-	proven           uint8    // sessions of which an Ended was accepted
+	proven           uint8    // sessions of which an EndSession was accepted
 	effects          uint8    // operations
 	openedAfterEnd   uint8
 }
@@ -54,13 +54,13 @@ type endedConfig struct {
 	noDeaths           bool
 	batch              int
 	operations         int  // 2: the second session works on nothing; 3: on the first key only
-	once               bool // an Ended is proposed once, and arrives once
-	openerRepeats      bool // an opener that meets an attempt of an ended session has its Ended proposed again
+	once               bool // an EndSession is proposed once, and arrives once
+	openerRepeats      bool // an opener that meets an attempt of an ended session has its EndSession proposed again
 	repeatProceeds     bool // a repeat under a remembered session is answered proceed
 
 	// Controls.
 	noComparison     bool // 2: read and create revision are not compared
-	refusedRemembers bool // a refused Ended is remembered
+	refusedRemembers bool // a rejected EndSession is remembered
 	noMemory         bool // an accepted one is not
 	forgets          bool // the memory ends while a copy of an Open lives
 }
@@ -165,7 +165,7 @@ func (g *endedConfig) violation(s *endedState) string {
 	}
 	for session := range 2 {
 		if has(s.remembered, session) && s.deleted[session] == 0 && !g.noComparison {
-			return "A1 a living session is remembered as ended"
+			return "A1 a live session is remembered as ended"
 		}
 	}
 	if s.openedAfterEnd == 1 {
@@ -178,7 +178,7 @@ func (g *endedConfig) settled(s *endedState) bool {
 	for i := range s.keys {
 		switch s.keys[i].flight {
 		case running:
-			if !g.openerRepeats { // else the sweep of rule 7 ends what nobody asks for
+			if !g.openerRepeats { // else the sweep of rule 7 ends attempts for which no opener waits
 				return false
 			}
 			fallthrough

@@ -48,8 +48,8 @@ func (g *endedConfig) sessionSteps(s *endedState, session int, out *steps[endedS
 	}
 }
 
-// proofSteps: any view, however old, that shows no marker makes somebody propose Ended. The ledger only compares, so one
-// read of before the marker (the last) and one of after it (the first) represent all.
+// proofSteps: any view of etcd without the session key, however old, makes a node propose EndSession. The ledger only
+// compares, so one read from before the session key (the last) and one from after it (the first) represent all.
 func (g *endedConfig) proofSteps(s *endedState, session int, out *steps[endedState]) {
 	before, after := s.created[session]-1, s.deleted[session]
 	for read := uint8(0); read <= s.revision; read++ {
@@ -61,9 +61,9 @@ func (g *endedConfig) proofSteps(s *endedState, session int, out *steps[endedSta
 		if s.proposed[session]&b == 0 && (!g.once || !has(s.remembered, session) || meets) {
 			t := *s
 			t.proposed[session] |= b
-			name := "Ended proposed: session, read revision"
+			name := "EndSession proposed: session, read revision"
 			if meets && has(s.remembered, session) {
-				name = "an opener meets an attempt of an ended session; Ended proposed again"
+				name = "an opener meets an attempt of an ended session; EndSession proposed again"
 			}
 			out.add(t, read != before, name, session, int(read))
 		}
@@ -75,9 +75,9 @@ func (g *endedConfig) proofSteps(s *endedState, session int, out *steps[endedSta
 			t.proposed[session] &^= b
 		}
 		if g.applyEnded(&t, session, read) {
-			out.add(t, eventually, "ledger: Ended", session, int(read))
+			out.add(t, eventually, "ledger: EndSession", session, int(read))
 		} else {
-			out.add(t, eventually, "ledger refuses Ended", session, int(read))
+			out.add(t, eventually, "ledger rejects EndSession", session, int(read))
 		}
 	}
 	if g.forgets && has(s.remembered, session) {
@@ -170,15 +170,15 @@ func endedConfigurations() []Configuration {
 		{"E4 frozen machines, repeats under an ended session are answered proceed", Holds, false, func(g *endedConfig) {
 			g.repeatProceeds, g.frozen, g.live = true, true, true
 		}},
-		{"E5 each Ended arrives once; an opener has it proposed again", Holds, false, func(g *endedConfig) {
+		{"E5 each EndSession arrives once; an opener has it proposed again", Holds, false, func(g *endedConfig) {
 			g.once, g.openerRepeats, g.live = true, true, true
 		}},
 		{"E6 as E1, no deaths", Holds, true, func(g *endedConfig) { g.noDeaths, g.live = true, true }},
 		{"EN1 control 2: revisions are not compared", Violates, true, func(g *endedConfig) { g.noComparison = true }},
-		{"EN2 control: a refused Ended is remembered", Violates, true, func(g *endedConfig) { g.refusedRemembers = true }},
-		{"EN3 control: an accepted Ended is not remembered", Violates, true, func(g *endedConfig) { g.noMemory = true }},
+		{"EN2 control: a rejected EndSession is remembered", Violates, true, func(g *endedConfig) { g.refusedRemembers = true }},
+		{"EN3 control: an accepted EndSession is not remembered", Violates, true, func(g *endedConfig) { g.noMemory = true }},
 		{"EN4 control: an ended session is forgotten while a copy of an Open lives", Violates, true, func(g *endedConfig) { g.forgets = true }},
-		{"EN5 control: a batch that nobody repeats", Blocks, true, func(g *endedConfig) {
+		{"EN5 control: a batch that is not repeated", Blocks, true, func(g *endedConfig) {
 			g.once, g.operations, g.live = true, 2, true
 		}},
 	} {

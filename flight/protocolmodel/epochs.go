@@ -8,12 +8,12 @@ import (
 
 // The model of lease epochs: the part of rule 4 about a restored etcd. Two callers, each with one session and one open
 // for one key; etcd is restored to a backup once, with its old revision or a higher one; the ledger's leader raises the
-// guard counter; an operator raises the lease epoch after the loss was noticed. A read of etcd is proposed as Ended at
+// guard counter; an operator raises the lease epoch after the loss was noticed. A read of etcd is proposed as EndSession at
 // any time later, and again and again.
 
 type epochAttempt struct{ owner, status, leaseEpoch uint8 }
 
-// etcdHistory is what a backup of etcd has.
+// etcdHistory is the content of an etcd backup.
 type etcdHistory struct {
 	revision   uint8
 	counter    uint8 // of the guard key
@@ -21,13 +21,13 @@ type etcdHistory struct {
 	markers    uint8 // sessions
 }
 
-// endedProof is an Ended under way: what one read transaction found that did not find the marker.
+// endedProof is an EndSession in flight: the result of one read transaction that did not find the session key.
 type endedProof struct{ proposed, revision, counter, leaseEpoch uint8 }
 
 type epochsState struct {
 	etcd, backup             etcdHistory
 	hasBackup, restored      uint8
-	created                  [2]uint8 // create revision of the session's marker; 0: not made
+	created                  [2]uint8 // create revision of the session key; 0: not created
 	sessionEpoch             [2]uint8
 	raised                   uint8 // counter that the leader has raised and not yet recorded; 0: none
 	record                   uint8 // ledger: the recorded counter
@@ -49,14 +49,14 @@ type epochsConfig struct {
 	raises     uint8 // of the guard counter
 
 	trustRegained bool // an owner renews a session, and trusts it again, after its trust has ended
-	sessionReads  bool // a session is used only if the counter read with its marker is not below the ledger's record, read after
+	sessionReads  bool // a session is used only if the counter read with its session key is not below the ledger's record, read after
 	guardFirst    bool // the guard key gets the new lease epoch before the ledger does
 	renewalReads  bool // a renewal counts only if the guard key, read after it, has the session's lease epoch
-	deleteMarkers bool // the operator's raise deletes the markers and leases of older epochs
+	deleteMarkers bool // the operator's raise deletes the session keys and leases of older epochs
 
 	// Controls.
-	ignoreCounter   bool // the ledger takes an Ended whatever counter was read
-	ignoreEpoch     bool // the ledger takes an Ended, and an Open, of an older lease epoch
+	ignoreCounter   bool // the ledger accepts an EndSession with any counter
+	ignoreEpoch     bool // the ledger takes an EndSession, and an Open, of an older lease epoch
 	endBeforeHold   bool // attempts of an older epoch end at once
 	blindRaise      bool // the counter is raised without a comparison with the ledger's record
 	youngBackup     bool // the backup may be younger than the last recorded counter
@@ -119,12 +119,12 @@ func (g *epochsConfig) sessionSteps(s *epochsState, c int, out *steps[epochsStat
 	}
 }
 
-// proofSteps: somebody reads etcd, does not find the marker, and proposes Ended at any time later.
+// proofSteps: a node reads etcd, does not find the session key, and proposes EndSession at any later time.
 func (g *epochsConfig) proofSteps(s *epochsState, session int, out *steps[epochsState]) {
 	if !has(s.etcd.markers, session) {
 		t := *s
 		t.proofs[session] = endedProof{1, s.etcd.revision, s.etcd.counter, s.etcd.leaseEpoch}
-		out.add(t, s.created[session] > 0, "a read does not find the marker of session", session)
+		out.add(t, s.created[session] > 0, "a read does not find the session key of session", session)
 	}
 	p := s.proofs[session]
 	if p.proposed == 0 || s.created[session] == 0 || p.revision < s.created[session] ||
@@ -139,7 +139,7 @@ func (g *epochsConfig) proofSteps(s *epochsState, session int, out *steps[epochs
 			g.endAttempt(&t)
 		}
 	}
-	out.add(t, eventually, "ledger: Ended of session", session)
+	out.add(t, eventually, "ledger: EndSession of session", session)
 }
 
 func (g *epochsConfig) callerSteps(s *epochsState, c int, out *steps[epochsState]) {
@@ -283,7 +283,7 @@ func (g *epochsConfig) writeGuard(t *epochsState) {
 	}
 }
 
-// canonical forgets what cannot matter any more, and orders the callers, which are alike.
+// canonical clears fields that no rule reads any more, and orders the interchangeable callers.
 func (g *epochsConfig) canonical(t *epochsState) {
 	for c := range 2 {
 		b := bit(c)

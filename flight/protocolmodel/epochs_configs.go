@@ -13,7 +13,7 @@ func epochsConfigurations() []Configuration {
 		{"G2 a restored etcd with its old revision", Holds, true, func(g *epochsConfig) { g.bump = false }},
 		{"G3 as G1, two raises of the counter", Holds, false, func(g *epochsConfig) { g.raises = 2 }},
 		{"G4 as G2, two raises of the counter", Holds, false, func(g *epochsConfig) { g.bump, g.raises = false, 2 }},
-		{"G5 the guard key of the new epoch deletes the markers of older ones", Holds, false, func(g *epochsConfig) {
+		{"G5 the guard key of the new epoch deletes the session keys of older epochs", Holds, false, func(g *epochsConfig) {
 			g.renewalReads, g.deleteMarkers = false, true
 		}},
 		{"G6 renewals do not read the guard key", Violates, true, func(g *epochsConfig) { g.renewalReads = false }},
@@ -30,7 +30,7 @@ func epochsConfigurations() []Configuration {
 		{"GN3 control: a read of the new epoch ends an attempt of the older one", Violates, true, func(g *epochsConfig) { g.endedAfterRaise = true }},
 		{"GN4 control: the counter is raised without a comparison", Violates, true, func(g *epochsConfig) { g.blindRaise, g.raises = true, 2 }},
 		{"GN5 a backup younger than the last recorded counter", Violates, true, func(g *epochsConfig) { g.youngBackup = true }},
-		{"GN6 control: Ended and Open of an older epoch count", Violates, true, func(g *epochsConfig) { g.ignoreEpoch = true }},
+		{"GN6 control: EndSession and Open of an older epoch count", Violates, true, func(g *epochsConfig) { g.ignoreEpoch = true }},
 	} {
 		for _, hold := range []bool{true, false} {
 			g := epochsConfig{hold: hold, bump: true, raises: 1, guardFirst: true, renewalReads: true, sessionReads: true, live: row.expect == Holds}

@@ -2,7 +2,7 @@ package protocolmodel
 
 // The model of jobs handed out: a worker sends a claim request through either of two nodes; a node picks a job, as its
 // view shows it, and opens an attempt whose nonce is derived from the nonce of the request and the job. Requests and
-// Opens arrive never, once or again and again. One worker with a kept session and two requests, two jobs.
+// Opens arrive never, once or again and again. One worker with a long-lived session and two requests, two jobs.
 
 // jobNonce: request*4 + job*2 + node. The node is part of it in the control alone.
 type jobHandler struct{ phase, nonce uint8 }
@@ -99,7 +99,7 @@ func (g *jobsConfig) successors(s *jobsState, out *steps[jobsState]) {
 		if s.flights[j] == running && s.session != sessionAlive {
 			t := *s
 			g.end(&t, j, attemptLost)
-			out.add(t, eventually, "ledger: Ended", j)
+			out.add(t, eventually, "ledger: EndSession", j)
 		}
 		if s.alive == 1 {
 			g.showSteps(s, j, out)
@@ -257,7 +257,7 @@ func (g *jobsConfig) sessionSteps(s *jobsState, out *steps[jobsState]) {
 	}
 }
 
-// canonical forgets what cannot matter any more, and orders the nodes, which are alike.
+// canonical clears fields that no rule reads any more, and orders the interchangeable nodes.
 func (g *jobsConfig) canonical(t *jobsState) {
 	for r := range t.rows {
 		a, b := &t.handlers[0][r], &t.handlers[1][r]
@@ -300,7 +300,7 @@ func (g *jobsConfig) violation(s *jobsState) string {
 		}
 	}
 	if s.falseDoubt == 1 {
-		return "D1 a living owner reported unknown what it never started"
+		return "D1 a live owner reported an attempt that it never started as unknown"
 	}
 	return ""
 }

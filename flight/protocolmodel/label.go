@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// label names a step: what happened, and to which caller, nonce or session.
+// label names a step of a run, with its caller, nonce or session.
 type label struct {
 	text string
 	args [3]int8 // argument + 1; 0: none

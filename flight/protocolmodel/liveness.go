@@ -109,7 +109,7 @@ func (x *search[S]) findFairCycles() {
 	}
 }
 
-// judge reports whether a run may stay in a component for ever under weak fairness: no step is possible in all of its
+// judge reports whether a run may stay in a component forever under weak fairness: no step is possible in all of its
 // states without being taken inside. It returns the steps inside.
 func (x *search[S]) judge(members []uint32, component []int32, number int32) (steps []string, fair bool) {
 	possible := map[uint32]int{} // in how many members

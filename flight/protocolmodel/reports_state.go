@@ -50,7 +50,7 @@ type reportsState struct {
 	proceeds, expiries            uint8 // proceed answered, open_expired answered: per nonce
 	doubts, finals                uint8 // in_doubt answered, replay or expired answered: per nonce
 	reportAnswers, abandonAnswers uint8 // per nonce
-	reports, unknowns             uint8 // under way, per attempt of this store epoch
+	reports, unknowns             uint8 // in flight, per attempt of this store epoch
 	shown                         uint8 // attempts that an answer to a renewal shows
 	nonces                        [4]reportOpen
 	alive, trusts, sessions       [2]uint8
@@ -72,7 +72,7 @@ type reportsConfig struct {
 	keepRow                      bool // an owner that leaves without a final word keeps the nonce as given up
 	keepAll                      bool // an owner keeps every nonce that started nothing
 	farAhead                     bool // not_after of nonce 0 is too far ahead for a while
-	farMarks                     bool // an Open refused as too far ahead marks its nonce as used
+	farMarks                     bool // an Open rejected as too far ahead marks its nonce as used
 	farAtNode                    bool // a node answers so, with proposed: false, and proposes nothing
 	leaveIfNoneProposed          bool // proposed: false to every request sent is final, not only to a single one
 	checkFalseDoubt              bool // check D1
@@ -173,7 +173,7 @@ func (g *reportsConfig) applyOpen(t *reportsState, nonce int) {
 	}
 }
 
-// canonical forgets what cannot matter any more, and orders nodes, which are alike.
+// canonical clears fields that no rule reads any more, and orders the interchangeable nodes.
 func (g *reportsConfig) canonical(t *reportsState) {
 	for n := range g.count() {
 		q, b := &t.nonces[n], bit(n)
@@ -256,7 +256,7 @@ func (g *reportsConfig) violation(s *reportsState) string {
 			}
 		case openActed, openSpooled:
 			if status != attemptOpen && status != attemptDone && !(g.timeouts && status == attemptLost) {
-				return "S4 the attempt of a living trusted caller was closed before its report was committed"
+				return "S4 the attempt of a live trusted caller was closed before its report was committed"
 			}
 		}
 	}
@@ -264,7 +264,7 @@ func (g *reportsConfig) violation(s *reportsState) string {
 		return "S2 two callers may start at the same time"
 	}
 	if g.checkFalseDoubt && s.falseDoubt == 1 {
-		return "D1 a living owner reported unknown what it never started"
+		return "D1 a live owner reported an attempt that it never started as unknown"
 	}
 	return ""
 }

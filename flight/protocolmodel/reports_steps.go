@@ -97,7 +97,7 @@ func (g *reportsConfig) awaitAnswer(s *reportsState, n int, out *steps[reportsSt
 	}
 }
 
-// leave: the owner hears a final answer (rule 6, "Leaving").
+// leaveSteps: the owner receives a final answer and leaves (rule 6).
 func (g *reportsConfig) leave(s *reportsState, n int, out *steps[reportsState]) {
 	c, b := g.owner(n), bit(n)
 	q := &s.nonces[n]
@@ -210,7 +210,7 @@ func (g *reportsConfig) nodeSteps(s *reportsState, n int, out *steps[reportsStat
 		for k := range int(s.ledger.attemptCount) {
 			foreign = foreign || int(s.ledger.attempts[k].nonce) != n
 		}
-		if foreign { // some view, however old, showed somebody else's attempt open
+		if foreign { // some view, however old, showed another caller's open attempt
 			t := *s
 			t.nonces[n].requests[v] = requestNotProposed
 			out.add(t, perhaps, "node answers busy from its own view", v, n)
@@ -267,7 +267,7 @@ func (g *reportsConfig) ledgerSteps(s *reportsState, n int, out *steps[reportsSt
 	}
 }
 
-// attemptSteps: the reports and the ends of an attempt, and what its owner does when a renewal shows it.
+// attemptSteps: the reports and the ends of an attempt, and its owner's reaction to a renewal that lists it.
 func (g *reportsConfig) attemptSteps(s *reportsState, k int, out *steps[reportsState]) {
 	n, b := int(s.ledger.attempts[k].nonce), bit(k)
 	c := g.owner(n)
@@ -291,7 +291,7 @@ func (g *reportsConfig) attemptSteps(s *reportsState, k int, out *steps[reportsS
 		if s.sessions[c] != sessionAlive { // rule 3 (c)
 			t := *s
 			g.end(&t.ledger, k, attemptLost)
-			out.add(t, eventually, "ledger: Ended", k)
+			out.add(t, eventually, "ledger: EndSession", k)
 		}
 		if g.timeouts && (s.nonces[n].deadline >= 1 || g.drift || s.alive[c] == 0 || phase > openProceeds) { // rule 3 (d)
 			t := *s
@@ -370,8 +370,8 @@ func (g *reportsConfig) sessionSteps(s *reportsState, out *steps[reportsState]) 
 	}
 }
 
-// restoreSteps is rule 10: once, the ledger goes back to an older prefix in a new store epoch. What is under way is of
-// the old one, and does nothing.
+// restoreSteps is rule 10: once, the ledger goes back to an older prefix in a new store epoch. Commands in flight
+// are of the old epoch and do nothing.
 func (g *reportsConfig) restoreSteps(s *reportsState, out *steps[reportsState]) {
 	if s.hasBackup == 0 && s.ledger.attemptCount > 0 {
 		t := *s

@@ -2,7 +2,7 @@ package protocolmodel
 
 import "math/bits"
 
-// The model of store epochs: rule 10, and what follows a restored ledger. Two callers with a session and a nonce each;
+// The model of store epochs: rule 10, and the consequences of a restored ledger. Two callers with a session and a nonce each;
 // once, the ledger goes back to an older prefix, in a new store epoch, and may lose an Open that was
 // answered. Commands of both epochs arrive at any time, again and again. A claim goes with its session, and is
 // released by its caller; other removals are a configuration of their own.
@@ -27,7 +27,7 @@ type restoresState struct {
 	sessions        [2]uint8
 	tokens          [2]restoredToken
 	answers         [2]restoredToken // proceed answered
-	// Commands under way, per store epoch: Opens, reports, unknowns and Ended, a set of callers each.
+	// Commands in flight, per store epoch: Opens, reports, unknowns and EndSession, a set of callers each.
 	opens, reports, unknowns, ends [2]uint8
 	claimed, effects               uint8
 	newest                         restoredToken // of the attempt that opened last
@@ -41,12 +41,12 @@ type restoresConfig struct {
 	renewalShowsEpoch bool // an owner whose renewal showed a later store epoch starts nothing under an earlier token
 	holdOpens         bool // after a restore the ledger opens nothing until the hold is over
 	claimsCompare     bool // the transaction of a claim compares the store epoch of its token with the guard key's
-	claimsRemoved     bool // anybody may delete a claim
+	claimsRemoved     bool // any node may delete a claim
 
 	// Controls.
 	ignoreEpoch   bool // commands of another store epoch count
 	tokenNumber   bool // a token is the attempt number alone
-	startsAtClaim bool // after proceed, the claim of another living session is replaced although the hold is not over
+	startsAtClaim bool // after proceed, the claim of another live session is replaced although the hold is not over
 }
 
 func (g *restoresConfig) counts(s *restoresState, epoch int) bool {
@@ -180,11 +180,12 @@ func (g *restoresConfig) sessionSteps(s *restoresState, c int, out *steps[restor
 	if s.sessions[c] != sessionAlive && !has(s.ends[s.epoch], c) {
 		t := *s
 		t.ends[s.epoch] |= bit(c)
-		out.add(t, eventually, "Ended proposed", c)
+		out.add(t, eventually, "EndSession proposed", c)
 	}
 }
 
-// commandSteps: a command of a store epoch reaches the ledger. An Ended, a report and an unknown name the attempt number.
+// commandSteps: a command of a store epoch reaches the ledger. An EndSession, a report and an unknown name the attempt
+// number.
 func (g *restoresConfig) commandSteps(s *restoresState, c, epoch int, out *steps[restoresState]) {
 	b := bit(c)
 	l := &s.ledger
@@ -201,7 +202,7 @@ func (g *restoresConfig) commandSteps(s *restoresState, c, epoch int, out *steps
 	if s.ends[epoch]&b != 0 && l.flight == running && int(newest.owner) == c {
 		t := *s
 		g.endAttempt(&t.ledger, attemptLost)
-		out.add(t, eventually, "ledger: Ended", c, epoch)
+		out.add(t, eventually, "ledger: EndSession", c, epoch)
 	}
 	if s.unknowns[epoch]&b != 0 && l.flight == running && named {
 		t := *s

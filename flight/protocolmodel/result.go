@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Result is what a search found.
+// Result is the result of a search.
 type Result struct {
 	States, Edges int
 	Complete      bool // every reachable state was visited
 	Elapsed       time.Duration
 	Outcomes      map[string]int // how often each outcome occurs among the states
 
-	Violation string   // of a safety property: its name and what happened
+	Violation string   // of a safety property: its name and the violation
 	Trace     []string // a shortest run to Violation
 
 	// Property L1; only a complete search of a model with settled states checks it.
@@ -81,7 +81,7 @@ func (r Result) Explanation() string {
 type outcome struct {
 	effects    uint8 // started so far
 	flight     uint8 // free, running, inDoubt or done
-	falseDoubt bool  // an owner reported unknown what it never started
+	falseDoubt bool  // an owner reported an attempt that it never started as unknown
 }
 
 func (o outcome) String() string {

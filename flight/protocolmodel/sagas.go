@@ -3,7 +3,7 @@ package protocolmodel
 import "math/bits"
 
 // The model of sagas: a forward step that the driver performs, then a forward step that a pool performs, then the undo
-// of the first. Two drivers, one after the other, and a worker of the pool, each with a kept session. A step's Open
+// of the first. Two drivers, one after the other, and a worker of the pool, each with a long-lived session. A step's Open
 // names the number of the driver's attempt. Commands arrive never, once or again and again.
 
 // The steps of the saga.
@@ -41,7 +41,7 @@ type sagasState struct {
 	opens, used     [2]uint8 // per driver's attempt: steps whose Open was sent, was applied
 	submits, turns  uint8    // sent, per driver's attempt
 	poolOpen        uint8    // sent
-	fault           uint8    // 1: opened without its driver, 2: forward after the turn, 3: undo before it
+	fault           uint8    // 1: opened without its driver, 2: forward after BeginUndo, 3: undo before it
 }
 
 // sagasConfig is a configuration of the model of sagas.
@@ -53,7 +53,7 @@ type sagasConfig struct {
 	noPhase      bool // the pool's step opens in any phase of the saga
 	noPhaseDrive bool // a driver's step opens in any phase of the saga
 	noWait       bool // an undo starts although a forward step is open
-	endsAlone    bool // Ended ends the driver's attempt and leaves its steps open
+	endsAlone    bool // EndSession ends the driver's attempt and leaves its steps open
 }
 
 func (s *sagasState) drivenBy(number int) bool {
@@ -136,7 +136,7 @@ func (g *sagasConfig) successors(s *sagasState, out *steps[sagasState]) {
 	}
 }
 
-// driverSteps: an actor drives the saga, and decides what comes next.
+// driverSteps: an actor drives the saga and decides the next step.
 func (g *sagasConfig) driverSteps(s *sagasState, a int, out *steps[sagasState]) {
 	q := &s.actors[a]
 	t := *s
@@ -193,7 +193,7 @@ func (g *sagasConfig) driverSteps(s *sagasState, a int, out *steps[sagasState]) 
 	if s.undoing == 0 && !has(s.turns, number-1) {
 		t := *s
 		t.turns |= bit(number - 1)
-		out.add(t, perhaps, "driver proposes the turn", number)
+		out.add(t, perhaps, "driver proposes BeginUndo", number)
 	}
 }
 
@@ -273,7 +273,7 @@ func (g *sagasConfig) messageSteps(s *sagasState, number int, out *steps[sagasSt
 	if has(s.turns, number-1) && driven {
 		t := *s
 		t.undoing = 1
-		out.add(t, eventually, "ledger: the saga turns", number)
+		out.add(t, eventually, "ledger: the undo begins", number)
 	}
 }
 
@@ -300,7 +300,7 @@ func (g *sagasConfig) sessionSteps(s *sagasState, a int, out *steps[sagasState])
 	if q.session != sessionAlive {
 		t := *s
 		g.applyEnded(&t, a)
-		out.add(t, eventually, "ledger: Ended", a)
+		out.add(t, eventually, "ledger: EndSession", a)
 	}
 }
 
@@ -309,9 +309,9 @@ func (g *sagasConfig) violation(s *sagasState) string {
 	case 1:
 		return "SA1 a step opens under a driver's attempt that is not open"
 	case 2:
-		return "SA2 a forward step opens after the turn"
+		return "SA2 a forward step opens after BeginUndo"
 	case 3:
-		return "SA2 an undo opens before the turn"
+		return "SA2 an undo opens before BeginUndo"
 	}
 	forward, undo, drivers := 0, int(s.steps[stepUndo].effects), 0
 	for a := range s.actors {

@@ -14,7 +14,7 @@ func sagasConfigurations() []Configuration {
 		{"SN2 control: the pool's step opens in any phase", Violates, true, func(g *sagasConfig) { g.noPhase = true }},
 		{"SN3 control: a driver's step opens in any phase", Violates, true, func(g *sagasConfig) { g.noPhaseDrive = true }},
 		{"SN4 control: an undo does not wait for an open forward step", Violates, true, func(g *sagasConfig) { g.noWait = true }},
-		{"SN5 control: Ended ends the driver and leaves its steps", Blocks, true, func(g *sagasConfig) { g.endsAlone, g.live = true, true }},
+		{"SN5 control: EndSession ends the driver and leaves its steps", Blocks, true, func(g *sagasConfig) { g.endsAlone, g.live = true, true }},
 	} {
 		for _, hold := range []bool{true, false} {
 			g := sagasConfig{hold: hold}

@@ -15,20 +15,20 @@ type model[S comparable] struct {
 	// successors passes every state that follows from a state in one step to the steps.
 	successors func(*S, *steps[S])
 
-	// canonical, where set, replaces a state by the one that stands for all states alike.
+	// canonical, where set, replaces a state by the representative of its equivalence class.
 	canonical func(*S)
 
 	// violation names the property that a state violates; "" where it violates none.
 	violation func(*S) string
 
-	// settled reports whether nobody waits for the key any more. Property L1 is checked exactly where it is set.
+	// settled reports whether no caller waits for the key. Property L1 is checked exactly where it is set.
 	settled func(*S) bool
 
 	// outcome classifies a state for the statistics.
 	outcome func(*S) outcome
 }
 
-// A step that is possible for ever happens eventually, or it happens perhaps: faults, late messages, wishes.
+// A step that is possible forever happens eventually, or it happens perhaps: faults, late messages, wishes.
 const (
 	eventually = true
 	perhaps    = false

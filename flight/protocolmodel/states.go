@@ -8,7 +8,7 @@ const (
 	done           // a receipt is stored
 )
 
-// The ways in which an attempt stands.
+// The states of an attempt.
 const (
 	attemptOpen    = 1 + iota
 	attemptNotDone // abandoned by its caller

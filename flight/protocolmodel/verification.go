@@ -2,9 +2,9 @@ package protocolmodel
 
 import "math/bits"
 
-// The model of verifications: policy verify, one key, two or three callers with a kept session each. The provider shows
+// The model of verifications: policy verify, one key, two or three callers with a long-lived session each. The provider shows
 // an effect once the request has arrived. A request that was sent arrives, or is lost, before the settle delay is over:
-// that is what a settle delay means. A finding that was sent may arrive again and again.
+// that is the meaning of the settle delay. A finding may arrive any number of times.
 
 // The phases of a caller in the model of verifications.
 const (
@@ -56,10 +56,10 @@ type verificationConfig struct {
 	openKeeps          bool // control: an Open leaves an outstanding verification valid
 	settleFromOpening  bool // control: the settle delay starts when the attempt opens
 	settleFromExpiry   bool // control: the settle delay starts when the session ends in etcd, or its owner stops waiting
-	reportsUnknownSoon bool // an owner may report unknown while its request is in the air
+	reportsUnknownSoon bool // an owner may report unknown while its request is in progress
 }
 
-// closeVerification makes what was given so far an older verification.
+// closeVerification makes all verifications that were assigned so far older ones.
 func (s *verificationState) closeVerification() {
 	for i := range s.callers {
 		c := &s.callers[i]
@@ -159,7 +159,7 @@ func (g *verificationConfig) successors(s *verificationState, out *steps[verific
 	if s.flight == running && s.callers[s.attempts[newest].owner].session != sessionAlive {
 		t := *s
 		g.endAttempt(&t, attemptLost)
-		out.add(t, eventually, "ledger: Ended", newest)
+		out.add(t, eventually, "ledger: EndSession", newest)
 	}
 	mayStart := newest >= 0 && s.callers[s.attempts[newest].owner].phase == verifierProceeds
 	late := s.flight == inDoubt && s.inAir == 0
@@ -227,7 +227,7 @@ func (g *verificationConfig) callerSteps(s *verificationState, c int, out *steps
 	g.lookSteps(s, c, out)
 }
 
-// lookSteps: a caller with a verification asks the provider, perhaps slowly, and sends what it found.
+// verifySteps: a caller with a verification asks the provider, perhaps slowly, and sends its finding.
 func (g *verificationConfig) lookSteps(s *verificationState, c int, out *steps[verificationState]) {
 	q := &s.callers[c]
 	if q.verifies == 0 || q.phase != verifierAsks {
@@ -274,7 +274,7 @@ func (g *verificationConfig) sessionSteps(s *verificationState, c int, out *step
 	}
 }
 
-// canonical forgets what cannot matter any more.
+// canonical clears fields that no rule reads any more.
 func (g *verificationConfig) canonical(t *verificationState) {
 	for c := range g.callers {
 		p := &t.callers[c]
@@ -284,7 +284,7 @@ func (g *verificationConfig) canonical(t *verificationState) {
 		if p.phase == verifierOver {
 			p.attempt, p.verifies, p.look = 0, 0, lookNone
 		}
-		if p.verifies == 2 && !g.olderCounts { // what it finds counts for nothing; it may as well stop
+		if p.verifies == 2 && !g.olderCounts { // its finding would be fenced, so it stops
 			p.verifies, p.look = 0, lookNone
 		}
 		if !g.olderCounts || t.flight == done {
