@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// op is an Op on its way, and who waits for it.
+// op is a queued operation.
 type op struct {
 	Op
-	lease *reservation // whose claim it is; nil where the claim is not of a lease of this process
-	done  chan error   // takes one answer; nil: nobody waits
+	lease *reservation // owner of the claim; nil for a claim without a lease in this process
+	done  chan error   // has room for the answer; nil: no caller waits for it
 }
 
-// cost is how many comparisons the operation needs in etcd, which bounds a batch: the claims of a session kept here
-// share the comparison of their marker, those of remote callers rarely do.
+// compares returns the number of comparisons that the operation needs in etcd, which limits a batch. The claims of a
+// local session share the comparison of their marker; claims of remote sessions rarely do.
 func (o *op) cost() int {
 	if o.Kind.Puts() && !o.lease.grant.kept {
 		return 2
@@ -21,29 +21,27 @@ func (o *op) cost() int {
 	return 1
 }
 
-// coalesceDelay is how long an operation that nobody waits for may wait for company. A release that went out at once would
-// be in the way of the claim that follows at once, for as long as one write takes.
+// coalesceDelay is how long an operation without a waiting caller is delayed, to share a transaction with a later one.
+// A release that was sent at once would delay the next claim by one write.
 const coalesceDelay = 2 * time.Millisecond
 
-// batcher is the group commit: the operations that were queued while the batches before were on their way go out
-// together. Operations of one key go out one at a time, in the order in which they were queued: etcd takes each key
-// once in a transaction, and a release must not overtake the claim before it.
-//
-// Its lanes are goroutines; close waits for them.
+// batcher is the group commit: operations that are queued while earlier batches are in flight are sent together.
+// Operations of one key are sent one at a time, in the order of the queue: etcd accepts each key once in a transaction,
+// and a release must not overtake the claim before it.
 type batcher struct {
-	commit func(batch []*op)
+	commit func(batch []*op) // called by workers without mu
 	size   int
 
-	mu       sync.Mutex
-	cond     *sync.Cond
+	mu       sync.Mutex // guards the fields below, except workers
+	cond     *sync.Cond // wakes workers: a batch may be ready, or the batcher was closed
 	queue    []*op
 	onTheWay map[string]struct{} // keys of the batches in flight
-	urgent   int                 // queued operations that somebody waits for
-	overdue  bool                // the others have waited long enough
-	alarm    *time.Timer
-	inFlight int // batches
+	urgent   int                 // queued operations with a waiting caller
+	overdue  bool                // coalesceDelay has passed for the others
+	alarm    *time.Timer         // nil, or running for coalesceDelay
+	inFlight int                 // batches in flight
 	closed   bool
-	lanes    sync.WaitGroup
+	lanes    sync.WaitGroup // the worker goroutines; close waits for them
 }
 
 func newBatcher(lanes, size int, commit func([]*op)) *batcher {
@@ -55,7 +53,7 @@ func newBatcher(lanes, size int, commit func([]*op)) *batcher {
 	return b
 }
 
-// put queues operations; false when the batcher is closed.
+// enqueue queues operations. False: the batcher is closed.
 func (b *batcher) put(ops ...*op) bool {
 	b.mu.Lock()
 	if b.closed {
@@ -77,7 +75,7 @@ func (b *batcher) put(ops ...*op) bool {
 	return true
 }
 
-// setAlarmLocked makes operations that nobody waits for go out even if nothing else comes.
+// startDelayLocked starts the timer after which operations without a waiting caller are sent.
 func (b *batcher) setAlarmLocked() {
 	if len(b.queue) == 0 || b.urgent > 0 || b.overdue || b.alarm != nil {
 		return
@@ -90,7 +88,7 @@ func (b *batcher) setAlarmLocked() {
 	})
 }
 
-// close commits what is queued and waits for the lanes.
+// close commits the queued operations and waits for the workers.
 func (b *batcher) close() {
 	b.mu.Lock()
 	b.closed = true
@@ -129,12 +127,13 @@ func (b *batcher) batchDone(keys []string) {
 	}
 	b.setAlarmLocked()
 	if b.closed {
-		b.cond.Broadcast() // the last lanes wait for keys that were on their way
+		b.cond.Broadcast() // workers may wait for these keys
 	}
 }
 
-// readyLocked: an idle batcher sends at once whatever there is, if anybody waits for any of it; beside a batch on its
-// way only one worth its while goes out, else many small ones would follow each other and each would pay for itself.
+// readyLocked reports whether to send a batch now. Without a batch in flight, a single operation with a waiting caller
+// is sent at once. During one, a batch needs a quarter of the maximum size, because small batches cost as much as large
+// ones.
 func (b *batcher) readyLocked() bool {
 	if len(b.queue) >= b.size/4 || b.closed {
 		return len(b.queue) > 0
@@ -142,7 +141,7 @@ func (b *batcher) readyLocked() bool {
 	return len(b.queue) > 0 && b.inFlight == 0 && (b.urgent > 0 || b.overdue)
 }
 
-// take waits for a batch. An empty one says that there will be none any more.
+// nextBatch waits for a batch. An empty batch means that the batcher is closed and its queue empty.
 func (b *batcher) take(batch []*op) []*op {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,7 +166,7 @@ func (b *batcher) take(batch []*op) []*op {
 	return batch
 }
 
-// gatherLocked moves operations from the queue into a batch, and leaves those whose key is on its way.
+// fillBatchLocked moves operations from the queue into a batch, except those whose key is in flight.
 func (b *batcher) gatherLocked(batch []*op) []*op {
 	n, left, cost := 0, 0, 0
 	for ; n < len(b.queue) && cost < b.size; n++ {

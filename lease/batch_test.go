@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Operations of one key go out one at a time, in the order in which they were queued; a batch keeps to its size; nothing is
-// lost when the batcher is closed.
+// Operations of one key are committed one at a time, in the order in which they were queued. A batch does not exceed
+// its size. Close commits all queued operations.
 func TestBatcherKeepsTheOrderOfAKey(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -26,7 +26,7 @@ func TestBatcherKeepsTheOrderOfAKey(t *testing.T) {
 			mu.Lock()
 			assert.LessOrEqual(t, len(batch), size)
 			for _, o := range batch {
-				assert.False(t, flying[o.Key], "%s is on its way twice", o.Key)
+				assert.False(t, flying[o.Key], "%s is in flight twice", o.Key)
 				assert.Greater(t, o.ModRevision, last[o.Key], "%s was overtaken", o.Key)
 				flying[o.Key], last[o.Key] = true, o.ModRevision
 			}

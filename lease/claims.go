@@ -10,14 +10,14 @@ import (
 
 // Claims implements ClaimKeys.
 func (d *Lessor) Claims(ctx context.Context) ([]Held, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*d.cfg.CommitTimeout) // there may be very many, in many requests
+	ctx, cancel := context.WithTimeout(ctx, 10*d.cfg.CommitTimeout) // a long list takes many requests
 	defer cancel()
 	if _, err := d.guard.admit(ctx); err != nil {
 		return nil, err
 	}
 	entries, err := d.cfg.Store.List(ctx)
 	if err != nil {
-		return nil, unavailable("listing claims", err)
+		return nil, unavailable("list claims", err)
 	}
 	all := make([]Held, 0, len(entries))
 	for _, e := range entries {
@@ -46,7 +46,7 @@ func (d *Lessor) RemoveClaims(ctx context.Context, claims []Held) error {
 		case err := <-o.done:
 			first = cmp.Or(first, err)
 		case <-ctx.Done():
-			return unavailable("removing claims", context.Cause(ctx))
+			return unavailable("remove claims", context.Cause(ctx))
 		}
 	}
 	return first

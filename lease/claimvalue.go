@@ -10,8 +10,8 @@ import (
 // claimVersion is the first byte of every claim's value.
 const claimVersion = 2
 
-// ClaimValue is the value of a claim: under which session, and for which open, it was written. No two leases write the
-// same value, so whoever finds it knows whose claim it is.
+// ClaimValue is the value of a claim: the session under which, and the nonce of the open for which it was written. No
+// two leases write the same value, so the value identifies the owner of the claim.
 type ClaimValue struct {
 	Epoch   uint32 // lease epoch
 	Nonce   flight.Nonce
@@ -20,14 +20,14 @@ type ClaimValue struct {
 
 // String encodes the value: version, epoch, nonce, session.
 func (v ClaimValue) String() string {
-	var buf [64]byte // longer session ids move to the heap
+	var buf [64]byte // on the stack; longer session ids need the heap
 	b := append(buf[:0], claimVersion)
 	b = binary.BigEndian.AppendUint32(b, v.Epoch)
 	b = append(b, v.Nonce[:]...)
 	return string(append(b, v.Session...))
 }
 
-var errClaimValue = errors.New("lease: this is not the value of a claim of this version")
+var errClaimValue = errors.New("lease: claim value is damaged or of another version")
 
 // ParseClaimValue decodes the value of a claim.
 func ParseClaimValue(s string) (v ClaimValue, err error) {
@@ -41,7 +41,7 @@ func ParseClaimValue(s string) (v ClaimValue, err error) {
 	return v, nil
 }
 
-// held reads an entry as a claim. Where the value cannot be decoded, the key and its revision are all that is known.
+// decode decodes the claim. If its value cannot be decoded, only key and revision are set.
 func (e Entry) held() (Held, error) {
 	key, err := flight.ParseKey(e.Key)
 	if err != nil {

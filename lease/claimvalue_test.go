@@ -22,7 +22,7 @@ func TestClaimValuesReadAsWritten(t *testing.T) {
 	require.Error(t, err, "of another version")
 }
 
-// A release compares the whole value: two leases never have the same one.
+// A release compares the whole value, so two leases must never have the same value.
 func TestClaimValuesAreDistinct(t *testing.T) {
 	v := ClaimValue{Epoch: 7, Nonce: flight.Nonce{1}, Session: "ses_a"}
 	for _, w := range []ClaimValue{

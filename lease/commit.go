@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// commit takes one batch to etcd and gives the answers out. It is the only place from which claims are written.
+// commit sends one batch to etcd and answers its operations. No other function writes claims.
 //
-// If the process dies before the transaction is sent, nothing was written. If it dies after that, claims may be in etcd
-// that no process owns; they end with their sessions.
+// If the process dies before the transaction is sent, nothing is written. If it dies after that, claims without an
+// owner may be in etcd; they end with their sessions.
 func (d *Lessor) commit(batch []*op) {
 	ctx, cancel := context.WithTimeout(context.Background(), d.cfg.CommitTimeout)
 	defer cancel()
@@ -42,14 +42,14 @@ func (d *Lessor) commit(batch []*op) {
 	case refused:
 		err = d.guard.changed(ctx)
 	case err != nil:
-		err = unavailable("writing claims", err)
+		err = unavailable("write claims", err)
 	}
 	for _, o := range batch {
 		d.answer(o, d.result(o, refused, err))
 	}
 }
 
-// start is asked right before the operation is sent. False: it must not be, and the error is its answer.
+// prepareSend is called right before the operation is sent. False: it must not be sent, and the error is its answer.
 func (o *op) start() (bool, error) {
 	switch {
 	case o.lease == nil:
@@ -61,7 +61,8 @@ func (o *op) start() (bool, error) {
 	return err == nil, err
 }
 
-// result is what became of one operation of a transaction. Refused: etcd found another guard key and did nothing.
+// resultOf returns the answer to one operation of a transaction. refused: the guard key was not the expected one, and
+// etcd wrote nothing.
 func (d *Lessor) result(o *op, refused bool, err error) error {
 	switch {
 	case !o.Kind.Puts():
@@ -76,12 +77,12 @@ func (d *Lessor) result(o *op, refused bool, err error) error {
 		d.cfg.Events.claimed(o.lease.key, o.lease.grant.ref.ID)
 		return nil
 	case o.Holder == nil:
-		err := fmt.Errorf("%w: etcd does not know session %s", ErrLost, o.Session)
+		err := fmt.Errorf("%w: session %s is not in etcd", ErrLost, o.Session)
 		o.lease.notWritten()
 		o.lease.grant.lose(err)
 		return err
 	case o.Holder.Value == o.Value:
-		return nil // an earlier request wrote it
+		return nil // an earlier request of this lease wrote it
 	}
 	o.lease.notWritten()
 	h, err := o.Holder.held()
@@ -91,8 +92,8 @@ func (d *Lessor) result(o *op, refused bool, err error) error {
 	return &HeldError{Key: h.Key, Session: h.Session, Nonce: h.Nonce}
 }
 
-// answer gives one answer to whom it concerns. A release that etcd did not answer is kept for another try. In an etcd that
-// is refused nothing is released: all sessions of this process are lost there, and the claims end with them.
+// complete sends the answer to the waiting caller, if any. A failed release without a caller is repeated by the next
+// maintenance, except in a rejected etcd: all sessions of this process are lost there, and the claims end with them.
 func (d *Lessor) answer(o *op, err error) {
 	refused := errors.Is(err, ErrRegressed) || errors.Is(err, ErrForeign)
 	switch {
@@ -110,7 +111,7 @@ func (d *Lessor) answer(o *op, err error) {
 	}
 }
 
-// release queues the deletion of a claim.
+// queueRelease queues the deletion of a claim.
 func (d *Lessor) release(o *op) {
 	d.pending.add()
 	if !d.batch.put(o) {
@@ -118,7 +119,7 @@ func (d *Lessor) release(o *op) {
 	}
 }
 
-// retryReleases queues the releases that failed.
+// retryReleases queues the failed releases again.
 func (d *Lessor) retryReleases() {
 	d.mu.Lock()
 	retries := d.retries

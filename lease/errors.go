@@ -7,20 +7,20 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// The classes of errors. Everything that this package and its stores return is one of these or a
-// *flight.InvalidError; errors.Is tells. An error after which the caller's context had ended is ErrUnavailable, and the
-// cause of the context is in it.
+// The error classes. Every error of this package and its stores is one of these by errors.Is, or a
+// *flight.InvalidError. An error because the caller's context ended is ErrUnavailable and wraps the cause of the
+// context.
 var (
-	// ErrHeld: another claim is in the way; *HeldError says which.
+	// ErrHeld: the key has another claim, which *HeldError names.
 	ErrHeld = errors.New("lease: the key is claimed")
-	// ErrLost: the session is gone, or is not trusted any more.
+	// ErrLost: the session has ended, or is not trusted any more.
 	ErrLost = errors.New("lease: the session is lost")
-	// ErrUnavailable: etcd did not answer in time. Try again.
+	// ErrUnavailable: etcd did not answer in time. The caller may retry.
 	ErrUnavailable = errors.New("lease: etcd does not answer")
-	// ErrRegressed: etcd knows less than the ledger; *RegressedError has the figures. No session is made and nothing is
-	// claimed until an operator raises the lease epoch.
-	ErrRegressed = errors.New("lease: etcd has lost its past")
-	// ErrForeign: the prefix in etcd belongs to another deployment. No session is made and nothing is claimed.
+	// ErrRegressed: etcd knows less than the ledger; *RegressedError has the figures. No session is created and no
+	// claim written until an operator raises the lease epoch.
+	ErrRegressed = errors.New("lease: etcd is older than the ledger's record")
+	// ErrForeign: the prefix in etcd belongs to another deployment. No session is created and no claim written.
 	ErrForeign = errors.New("lease: the etcd prefix belongs to another deployment")
 	// ErrReleased: Claim or Replace of a lease that was released.
 	ErrReleased = errors.New("lease: released")
@@ -28,28 +28,28 @@ var (
 	ErrClosed = errors.New("lease: closed")
 )
 
-// Why a session is lost, where it is not etcd that says so.
+// Causes of a loss that this process has found without etcd.
 var (
 	errExpired = fmt.Errorf("%w: no renewal was answered in time", ErrLost)
 	errEpoch   = fmt.Errorf("%w: the lease epoch was raised", ErrLost)
-	errEnded   = fmt.Errorf("%w: somebody ended it", ErrLost)
+	errEnded   = fmt.Errorf("%w: it was ended by EndSession", ErrLost)
 )
 
-// The words of LostReason.
+// The results of LostReason.
 const (
 	LostExpired   = "expired"   // no renewal was answered in time
-	LostRevoked   = "revoked"   // etcd no longer knows the session, or somebody ended it
+	LostRevoked   = "revoked"   // the session is not in etcd, or EndSession ended it
 	LostEpoch     = "epoch"     // an operator raised the lease epoch
-	LostRegressed = "regressed" // etcd has lost its past
+	LostRegressed = "regressed" // etcd knows less than the ledger
 	LostForeign   = "foreign"   // the prefix in etcd belongs to another deployment
 )
 
-// LostReasons are all of these words.
+// LostReasons returns all results of LostReason.
 func LostReasons() []string {
 	return []string{LostExpired, LostRevoked, LostEpoch, LostRegressed, LostForeign}
 }
 
-// LostReason names why a session ended, for Events.SessionEnded; "" where nothing was lost: its owner closed it.
+// LostReason returns the reason for the cause of Events.SessionEnded; "" if the owner closed the session.
 func LostReason(cause error) string {
 	switch {
 	case cause == nil, errors.Is(cause, ErrClosed):
@@ -66,7 +66,7 @@ func LostReason(cause error) string {
 	return LostRevoked
 }
 
-// HeldError names the claim that is in the way. Session and Nonce are zero where its value cannot be decoded.
+// HeldError names the existing claim of a key. Session and Nonce are zero if its value cannot be decoded.
 type HeldError struct {
 	Key     flight.Key
 	Session flight.SessionID
@@ -80,41 +80,41 @@ func (e *HeldError) Error() string {
 // Is makes every HeldError an ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// RegressedError says how etcd contradicts the ledger.
+// RegressedError has the difference between etcd and the ledger.
 type RegressedError struct {
-	Epoch uint32 // the lease epoch in which it was seen: a higher one ends the refusal
-	Known uint64 // the counter of the guard key that the ledger has recorded
-	Seen  uint64 // the counter that etcd has
+	Epoch uint32 // lease epoch of the comparison: a higher epoch ends the refusal
+	Known uint64 // counter of the guard key that the ledger has recorded
+	Seen  uint64 // counter in etcd
 	Why   string // for people
 }
 
 func (e *RegressedError) Error() string {
-	return fmt.Sprintf("lease: etcd has lost its past: %s (counter %d, recorded in the ledger %d, lease epoch %d); nothing is claimed until the lease epoch is raised",
-		e.Why, e.Seen, e.Known, e.Epoch)
+	return fmt.Sprintf("lease: etcd is older than the ledger's record: %s (counter in etcd %d, in the ledger %d, lease epoch %d); "+
+		"claims are disabled until the lease epoch is raised", e.Why, e.Seen, e.Known, e.Epoch)
 }
 
 // Is makes every RegressedError an ErrRegressed.
 func (e *RegressedError) Is(target error) bool { return target == ErrRegressed }
 
-// unavailable gives err the class ErrUnavailable, with its text kept.
-func unavailable(what string, err error) error {
+// unavailable returns an ErrUnavailable that names the operation and wraps err.
+func unavailable(operation string, err error) error {
 	if err == nil {
-		return fmt.Errorf("%w: %s", ErrUnavailable, what)
+		return fmt.Errorf("%w: %s", ErrUnavailable, operation)
 	}
 	if errors.Is(err, ErrUnavailable) {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", operation, err)
 	}
-	return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
+	return fmt.Errorf("%w: %s: %w", ErrUnavailable, operation, err)
 }
 
-// unlessClassed gives err the class ErrUnavailable if it has none of this package.
-func unlessClassed(err error, what string) error {
+// ensureClass returns err if it has a class of this package, else an ErrUnavailable that wraps err.
+func unlessClassed(err error, operation string) error {
 	for _, class := range [...]error{ErrUnavailable, ErrRegressed, ErrForeign, ErrLost, ErrClosed} {
 		if errors.Is(err, class) {
 			return err
 		}
 	}
-	return unavailable(what, err)
+	return unavailable(operation, err)
 }
 
 func isOwnership(err error) bool {

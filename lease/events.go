@@ -6,24 +6,23 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Events tell logs, metrics and tests what happens in this package. Every function may be nil. They are called from many
-// goroutines at once, must not block and must not call back.
+// Events has a function for each event, for logs, metrics and tests. Each function may be nil, is called concurrently,
+// must not block and must not call this package.
 type Events struct {
-	// SessionStarted: this process made a session.
+	// SessionStarted: this process created a session.
 	SessionStarted func(id flight.SessionID, ttl time.Duration)
-	// SessionEnded: this process does not trust a session any more. Leases is how many leases of attempts it had given
-	// under the session that were not released.
+	// SessionEnded: this process no longer trusts a session, which has that many unreleased leases of attempts.
 	SessionEnded func(id flight.SessionID, cause error, leases int)
-	// Renewed: a renewal was answered; trust is what was left of the window when the answer came.
+	// Renewed: a renewal was answered; trust is the remaining window at the answer.
 	Renewed func(id flight.SessionID, trust time.Duration)
-	// RenewFailed: a renewal was not answered; trust is what is left.
+	// RenewFailed: a renewal was not answered; trust is the remaining window.
 	RenewFailed func(id flight.SessionID, trust time.Duration, err error)
-	// Claimed: a claim was written. Released: a lease's claim was deleted, or is not there any more.
+	// Claimed: a claim was written. Released: a lease's claim was deleted or no longer exists.
 	Claimed  func(key flight.Key, session flight.SessionID)
 	Released func(key flight.Key, session flight.SessionID)
-	// Committed: a transaction of claims and releases went to etcd. With an error nobody knows what happened.
+	// Committed: a transaction of claims and releases was sent to etcd. With an error its result is unknown.
 	Committed func(ops int, took time.Duration, err error)
-	// Refused: nothing is claimed any more (ErrRegressed, ErrForeign), or again (nil).
+	// EtcdRefused: etcd is rejected (ErrRegressed, ErrForeign), so claims are disabled; nil: they are enabled again.
 	Refused func(err error)
 }
 

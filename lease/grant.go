@@ -8,50 +8,51 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
 )
 
-// maxLeases is how many leases of attempts one etcd lease carries before a kept session takes another etcd lease beside
-// it: etcd is slow to end a lease with very many keys.
+// maxLeases is the number of leases of attempts under one etcd lease of a local session: etcd is slow to end a lease
+// with very many keys.
 const maxLeases = 2000
 
-// grant is one etcd lease with its marker, as this process sees it: a session, in the ledger's words. Once trust in it
-// has ended it never comes back, even if a renewal is answered later.
+// grant is one etcd lease with its marker, as this process sees it. The ledger calls it a session. Trust that has ended
+// never returns, even if a renewal is answered later.
 //
-// A kept grant that lost its trust while leases under it are not released is renewed on, so that its marker stays in etcd
-// and nobody can prove that the session has ended while an effect may be in the air. It is revoked when they are released.
+// A local grant that lost trust is renewed until its leases are released. So its marker remains in etcd, and no node
+// can prove the end of the session while an effect may be running. After that it is revoked.
 type grant struct {
 	lessor  *Lessor
 	session *session
 	ref     flight.Session
 	lease   LeaseID
 	ttl     time.Duration
-	kept    bool
-	window  atomic.Pointer[Window]
-	ctx     context.Context // ends with trust; its cause says why
+	kept    bool                   // renewed by its keeper in this process
+	window  atomic.Pointer[Window] // of the newest renewal
+	ctx     context.Context        // ends with trust; its cause is the reason
 	cancel  context.CancelCauseFunc
-	needed  context.Context // ends when nothing here needs the etcd lease any longer
+	needed  context.Context // ends when this process stops renewing the etcd lease; wakes the keeper
 	unneed  context.CancelFunc
 
-	mu     sync.Mutex
-	leases int  // reserved and not released
-	closed bool // its owner gave it up, and revokes it
-	gone   bool // etcd no longer has it
-	expiry *time.Timer
+	mu     sync.Mutex  // guards the fields below, and orders the end of trust with reserve
+	leases int         // reserved and not released
+	closed bool        // close was called, which revokes the etcd lease
+	gone   bool        // etcd no longer has the lease
+	expiry *time.Timer // calls expire
 }
 
-func (d *Lessor) newGrant(s *session, m Marker, sent Instant) *grant {
+func (d *Lessor) newGrant(s *session, m Marker, sent clock.Moment) *grant {
 	g := &grant{lessor: d, session: s, ref: m.Session, lease: m.Lease, ttl: m.TTL, kept: m.Kept}
 	g.ctx, g.cancel = context.WithCancelCause(context.Background())
 	g.needed, g.unneed = context.WithCancel(context.Background())
 	w := NewWindow(sent, m.TTL)
 	g.window.Store(&w)
-	g.mu.Lock() // the timer may fire before it is stored
+	g.mu.Lock() // expire may run before expiry is set
 	defer g.mu.Unlock()
 	g.expiry = time.AfterFunc(max(w.Left(d.cfg.Now()), 0), g.expire)
 	return g
 }
 
-// trust is what is left of the window.
+// trust returns the remaining time of the window; 0 after trust has ended.
 func (g *grant) trust() time.Duration {
 	if g.ctx.Err() != nil {
 		return 0
@@ -61,7 +62,7 @@ func (g *grant) trust() time.Duration {
 
 func (g *grant) alive() bool { return g.ctx.Err() == nil }
 
-// why is the cause of the end of trust; nil before.
+// lossCause returns the cause of the end of trust; nil before.
 func (g *grant) why() error { return context.Cause(g.ctx) }
 
 func (g *grant) isGone() bool {
@@ -70,7 +71,7 @@ func (g *grant) isGone() bool {
 	return g.gone
 }
 
-// expire ends trust when the window is shut; a renewal may have moved that moment.
+// expire runs on the timer. It ends trust if the window is over; after a renewal it sets the timer again.
 func (g *grant) expire() {
 	left := g.window.Load().Left(g.lessor.cfg.Now())
 	if left <= 0 {
@@ -84,7 +85,7 @@ func (g *grant) expire() {
 	}
 }
 
-// renew asks etcd for a new window. The answer counts from the moment before it was asked.
+// renew renews the etcd lease of a trusted grant and returns the new trust, counted from before the request was sent.
 func (g *grant) renew(ctx context.Context) (time.Duration, error) {
 	if err := g.why(); err != nil {
 		return 0, err
@@ -96,7 +97,7 @@ func (g *grant) renew(ctx context.Context) (time.Duration, error) {
 	return left, err
 }
 
-// prolong renews the etcd lease, whether this process trusts it or not.
+// renewLease renews the etcd lease, also of a grant that is no longer trusted: that extends the window but not trust.
 func (g *grant) prolong(ctx context.Context) (time.Duration, error) {
 	sent := g.lessor.cfg.Now()
 	ttl, err := g.lessor.cfg.Store.Renew(ctx, g.lease)
@@ -105,12 +106,12 @@ func (g *grant) prolong(ctx context.Context) (time.Duration, error) {
 		g.lose(err)
 		return 0, err
 	case err != nil:
-		err = unavailable("renewing the session", err)
+		err = unavailable("renew session", err)
 		g.lessor.cfg.Events.renewFailed(g.ref.ID, g.trust(), err)
 		return 0, err
 	}
 	w := NewWindow(sent, ttl)
-	for {
+	for { // concurrent answers arrive in any order: the latest end is stored
 		old := g.window.Load()
 		if !w.endsAfter(*old, sent) || g.window.CompareAndSwap(old, &w) {
 			break
@@ -120,7 +121,7 @@ func (g *grant) prolong(ctx context.Context) (time.Duration, error) {
 	return g.window.Load().Left(sent), nil
 }
 
-// reserve counts one more lease. It returns false when there is no room, and why trust has ended where it has.
+// reserve counts one more lease. It returns false if the grant is full, and the cause if trust has ended.
 func (g *grant) reserve() (bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -134,7 +135,7 @@ func (g *grant) reserve() (bool, error) {
 	return true, nil
 }
 
-// hasRoom reports whether reserve would succeed.
+// hasCapacity reports whether reserve would succeed.
 func (g *grant) hasRoom() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -148,14 +149,14 @@ func (g *grant) unreserve() {
 	g.mu.Unlock()
 }
 
-// unreleased is how many leases are reserved and not released.
+// openLeases returns the number of leases that are reserved and not released.
 func (g *grant) unreleased() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.leases
 }
 
-// settleLocked stops what the grant does here once trust has ended and nothing is under it any longer.
+// stopIfUnusedLocked stops renewals and unregisters the grant once trust has ended and no unreleased lease needs it.
 func (g *grant) settleLocked() {
 	if g.alive() {
 		return
@@ -169,7 +170,7 @@ func (g *grant) settleLocked() {
 	}
 }
 
-// end ends trust, once. It does no I/O.
+// endTrust ends trust, once, and publishes the event. It does no I/O.
 func (g *grant) end(cause error) {
 	g.mu.Lock()
 	if !g.alive() {
@@ -184,7 +185,7 @@ func (g *grant) end(cause error) {
 	g.lessor.cfg.Events.sessionEnded(g.ref.ID, cause, leases)
 }
 
-// discard ends a grant that nobody has seen.
+// discard ends a grant that was not registered. No event is published.
 func (g *grant) discard(cause error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -193,13 +194,13 @@ func (g *grant) discard(cause error) {
 	g.unneed()
 }
 
-// claimsEnd reports whether the claims of the grant end without being deleted: with the etcd lease, which is gone or is
-// revoked.
+// claimsEndWithLease reports whether the claims of the grant need no deletion, because its etcd lease is gone or is
+// about to be revoked.
 func (g *grant) claimsEnd() bool {
 	return g.isGone() || g.kept && g.needed.Err() != nil
 }
 
-// lose ends trust because etcd says that the session is gone. It is not renewed or revoked any more.
+// markGone ends trust because etcd no longer has the session. It is not renewed or revoked any more.
 func (g *grant) lose(cause error) {
 	g.mu.Lock()
 	g.gone = true
@@ -208,10 +209,10 @@ func (g *grant) lose(cause error) {
 	g.end(cause)
 }
 
-// close ends trust and then the etcd lease, whatever is under it. One that ended before, and that its keeper revokes, is
-// left to the keeper. ErrUnavailable: the lease may live until its TTL is over.
+// close ends trust and then revokes the etcd lease, even with unreleased leases. It does not revoke a local grant whose
+// keeper already does. ErrUnavailable: the lease may remain until its TTL is over.
 //
-// If the process dies before the lease is revoked, the session ends after its TTL.
+// If the process dies before the revocation, the session ends after its TTL.
 func (g *grant) close(ctx context.Context, cause error) error {
 	g.mu.Lock()
 	mine := !g.gone && (g.closed || !g.kept || g.needed.Err() == nil)
@@ -225,7 +226,7 @@ func (g *grant) close(ctx context.Context, cause error) error {
 	ctx, cancel := g.lessor.bounded(ctx)
 	defer cancel()
 	if err := g.lessor.cfg.Store.Revoke(ctx, g.lease); err != nil {
-		return unavailable("ending the session", err)
+		return unavailable("end session", err)
 	}
 	return nil
 }

@@ -7,30 +7,31 @@ import (
 	"sync"
 )
 
-// guard refuses an etcd that knows less than the ledger, or that belongs to another deployment. Its decision is judge,
-// a pure function; the rest remembers the decision and asks again when it may have changed.
+// epochGuard rejects an etcd that knows less than the ledger, or belongs to another deployment. Its decision is the
+// pure function judge. epochGuard caches the decision and reads the guard key again when it may have changed.
 type guard struct {
 	ledger      Guard
 	store       GuardStore
 	deployment  string
-	onRefuse    func(err error)    // called once per refusal, and with nil when it ended
-	onEpoch     func(epoch uint32) // the lease epoch has risen: sessions of older ones are void
-	registering chan struct{}      // holds one token: who reads and writes the guard key
+	onRefuse    func(err error)    // called without mu: once per refusal, and with nil when it ends
+	onEpoch     func(epoch uint32) // called without mu when the lease epoch was raised: older sessions are void
+	registering chan struct{}      // has one slot: taken by the call that reads and writes the guard key
 
-	mu         sync.Mutex
-	registered bool // the guard key was seen to be ours in this epoch
-	epoch      uint32
-	refusal    error
+	mu         sync.Mutex // guards the fields below
+	registered bool       // the guard key was read and is ours in this epoch
+	epoch      uint32     // the newest epoch read from the ledger
+	refusal    error      // ErrRegressed or ErrForeign; nil: etcd is not rejected
 }
 
-// permit allows one request: which guard key the request must find, and below what the counter in its answer must not
-// be. It is taken before the request is sent: etcd answers with at least what the ledger had recorded by then.
+// permit has the conditions of one request: the guard key that it must find, and the minimum counter in its answer. It
+// is created before the request is sent, so the counter in etcd is at least the ledger's record of that moment.
 type permit struct {
 	own   Ownership
 	known uint64
 }
 
-// admit returns a permit, or why there is none. It does I/O only when the guard key has not been seen in this epoch.
+// admit returns a permit, or the error with which etcd is rejected. It does I/O only if the guard key has not been read
+// in this epoch; one call at a time reads it, and others wait.
 func (g *guard) admit(ctx context.Context) (permit, error) {
 	if p, ok, err := g.cached(); ok || err != nil {
 		return p, err
@@ -38,7 +39,7 @@ func (g *guard) admit(ctx context.Context) (permit, error) {
 	select {
 	case g.registering <- struct{}{}:
 	case <-ctx.Done():
-		return permit{}, unavailable("waiting to read the guard key", context.Cause(ctx))
+		return permit{}, unavailable("wait to read the guard key", context.Cause(ctx))
 	}
 	defer func() { <-g.registering }()
 	if p, ok, err := g.cached(); ok || err != nil {
@@ -47,7 +48,7 @@ func (g *guard) admit(ctx context.Context) (permit, error) {
 	return g.register(ctx)
 }
 
-// cached answers from memory where it can.
+// cached returns the cached decision; false if the guard key must be read. It also notices a raise of the epoch.
 func (g *guard) cached() (permit, bool, error) {
 	epoch, known := g.recorded()
 	g.mu.Lock()
@@ -69,7 +70,7 @@ func (g *guard) cached() (permit, bool, error) {
 	return permit{Ownership{g.deployment, epoch}, known}, g.registered && epoch == g.epoch, nil
 }
 
-// recorded reads epoch and counter of the ledger as of one moment.
+// recordedState returns an epoch of the ledger and a counter of the same epoch.
 func (g *guard) recorded() (epoch uint32, counter uint64) {
 	for {
 		epoch, counter = g.ledger.Epoch(), g.ledger.Counter()
@@ -79,10 +80,10 @@ func (g *guard) recorded() (epoch uint32, counter uint64) {
 	}
 }
 
-// register compares the guard key with the ledger, and writes the key where that is right. Several nodes may do so at
-// once; one that lost the race reads again.
+// register compares the guard key with the ledger, and writes the key if judge says so. Several nodes may do so at
+// once; a node that lost the race reads again.
 //
-// If the process dies between the read and the write, nothing was written; after the write the guard key is right.
+// If the process dies before the write, the old key remains; after the write the new key is correct for all nodes.
 func (g *guard) register(ctx context.Context) (permit, error) {
 	epoch, known := g.recorded()
 	p := permit{Ownership{g.deployment, epoch}, known}
@@ -92,7 +93,7 @@ func (g *guard) register(ctx context.Context) (permit, error) {
 	}
 	if err != nil {
 		g.refuse(err)
-		return permit{}, unlessClassed(err, "the guard key changes all the time")
+		return permit{}, unlessClassed(err, "write the guard key: other nodes write it at the same time")
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,15 +103,15 @@ func (g *guard) register(ctx context.Context) (permit, error) {
 	return p, nil
 }
 
-// inspect reads the guard key, judges it, and writes it if it must; *OwnershipError when another node wrote meanwhile.
+// inspect reads the guard key, judges it, and writes it if needed. *OwnershipError: another node wrote it concurrently.
 func (g *guard) inspect(ctx context.Context, p permit) error {
 	found, err := g.store.ReadGuard(ctx)
 	if err != nil {
-		return unavailable("reading the guard key", err)
+		return unavailable("read the guard key", err)
 	}
 	known := p.known
 	if found.Owner == nil {
-		_, now := g.recorded() // once more, after the answer: a counter recorded meanwhile forbids to write
+		_, now := g.recorded() // again, after the answer: if a counter was recorded since, the key must not be written
 		known = max(known, now)
 	}
 	write, err := judge(found, p.own, known)
@@ -121,33 +122,33 @@ func (g *guard) inspect(ctx context.Context, p permit) error {
 	if err == nil || isOwnership(err) {
 		return err
 	}
-	return unavailable("writing the guard key", err)
+	return unavailable("write the guard key", err)
 }
 
-// judge says whether an etcd may be used in which guard key and counter were found like this, and whether the guard key
-// must be written first.
+// judge decides whether an etcd with this guard key and counter may be used, and whether the guard key must be written
+// first. known is the counter that the ledger has recorded.
 func judge(found GuardState, mine Ownership, known uint64) (write bool, err error) {
 	lost := func(why string) error {
 		return &RegressedError{Epoch: mine.Epoch, Known: known, Seen: found.Counter, Why: why}
 	}
 	switch owner := found.Owner; {
 	case owner == nil && known > 0:
-		return false, lost("its guard key is gone")
+		return false, lost("the guard key is gone")
 	case owner == nil:
 		return true, nil
 	case owner.Deployment != mine.Deployment:
-		return false, fmt.Errorf("%w: it is %q, this is %q", ErrForeign, owner.Deployment, mine.Deployment)
+		return false, fmt.Errorf("%w: %q, want %q", ErrForeign, owner.Deployment, mine.Deployment)
 	case owner.Epoch > mine.Epoch:
-		return false, unavailable(fmt.Sprintf("the ledger as this node knows it is behind: lease epoch %d, etcd has %d", mine.Epoch, owner.Epoch), nil)
+		return false, unavailable(fmt.Sprintf("the ledger on this node is behind: lease epoch %d, in etcd %d", mine.Epoch, owner.Epoch), nil)
 	case found.Counter < known:
-		return false, lost("its counter went back")
+		return false, lost("the counter went back")
 	case owner.Epoch < mine.Epoch && known > 0:
-		return false, lost("its guard key is of an older epoch")
+		return false, lost("the guard key has an older epoch")
 	}
 	return found.Owner.Epoch < mine.Epoch, nil
 }
 
-// verify judges what a request found that was sent with the permit. *OwnershipError: the guard key has changed.
+// validate judges the guard key that a request with the permit has read. *OwnershipError: the guard key has changed.
 func (g *guard) verify(p permit, found GuardState) error {
 	write, err := judge(found, p.own, p.known)
 	if err == nil && write {
@@ -159,13 +160,13 @@ func (g *guard) verify(p permit, found GuardState) error {
 	return err
 }
 
-// changed reads the guard key again after etcd said that it is another one. It always returns an error: the request
-// that found the other guard key did nothing.
+// ownershipChanged reads the guard key again after a request has found another one. It always returns an error, because
+// that request did nothing.
 func (g *guard) changed(ctx context.Context) error {
 	if err := g.registerAgain(ctx); err != nil {
 		return err
 	}
-	return unavailable("the guard key has just changed", nil)
+	return unavailable("the guard key has changed", nil)
 }
 
 func (g *guard) registerAgain(ctx context.Context) error {
@@ -176,7 +177,8 @@ func (g *guard) registerAgain(ctx context.Context) error {
 	return err
 }
 
-// refuse remembers err where it lasts: a lost past until the epoch rises, a foreign prefix until recheck finds ours.
+// refuse stores a lasting refusal: ErrRegressed until the epoch is raised, ErrForeign until recheck finds our guard
+// key. Other errors are ignored.
 func (g *guard) refuse(err error) {
 	if !errors.Is(err, ErrRegressed) && !errors.Is(err, ErrForeign) {
 		return
@@ -194,7 +196,8 @@ func (g *guard) refuse(err error) {
 	}
 }
 
-// recheck reads guard key and counter although nobody asks: it finds a lost past, and the end of a foreign prefix.
+// recheck reads guard key and counter. It detects a restored etcd without any request of a caller, and the end of a
+// foreign prefix.
 func (g *guard) recheck(ctx context.Context) error {
 	p, err := g.admit(ctx)
 	if err != nil && !errors.Is(err, ErrForeign) {
@@ -203,7 +206,7 @@ func (g *guard) recheck(ctx context.Context) error {
 	found, readErr := g.store.ReadGuard(ctx)
 	switch {
 	case readErr != nil:
-		return unavailable("reading the guard key", readErr)
+		return unavailable("read the guard key", readErr)
 	case err != nil && found.Owner != nil && found.Owner.Deployment != g.deployment:
 		return err
 	case err != nil:

@@ -26,8 +26,8 @@ func TestHazard20_Judge(t *testing.T) {
 		{"counter back by one", &Ownership{"d", 3}, 99, 100, false, ErrRegressed},
 		{"counter gone", &Ownership{"d", 3}, 0, 100, false, ErrRegressed},
 		{"epoch was raised", &Ownership{"d", 2}, 7, 0, true, nil},
-		{"epoch was raised, and the past is lost again", &Ownership{"d", 2}, 7, 8, false, ErrRegressed},
-		{"epoch was raised, and an even older past came back", &Ownership{"d", 2}, 9, 8, false, ErrRegressed},
+		{"epoch was raised, and etcd restored again", &Ownership{"d", 2}, 7, 8, false, ErrRegressed},
+		{"epoch was raised, and an even older etcd restored", &Ownership{"d", 2}, 9, 8, false, ErrRegressed},
 		{"this ledger is behind", &Ownership{"d", 4}, 100, 100, false, ErrUnavailable},
 		{"foreign", &Ownership{"e", 3}, 100, 0, false, ErrForeign},
 		{"foreign and back", &Ownership{"e", 3}, 5, 100, false, ErrForeign},
@@ -45,7 +45,7 @@ func TestErrorsCarryTheirClass(t *testing.T) {
 	require.NotErrorIs(t, &HeldError{}, ErrLost)
 	require.ErrorIs(t, &RegressedError{}, ErrRegressed)
 	cause := errors.New("why")
-	err := unavailable("what", unavailable("inner", cause))
+	err := unavailable("outer", unavailable("inner", cause))
 	require.ErrorIs(t, err, ErrUnavailable)
 	require.ErrorIs(t, err, cause)
 	err = unlessClassed(&RegressedError{}, "")

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// nextRenewal is the pause until the next renewal: a third of the TTL after an answer, less after none.
+// nextRenewal returns the pause until the next renewal: a third of the TTL, and less after a failed renewal.
 func nextRenewal(ttl time.Duration, failed bool) time.Duration {
 	if !failed {
 		return RenewEvery(ttl)
@@ -13,8 +13,8 @@ func nextRenewal(ttl time.Duration, failed bool) time.Duration {
 	return min(max(ttl/15, 100*time.Millisecond), time.Second)
 }
 
-// renewPatience bounds one renewal. While the session is trusted the renewal does not outlive the window: when trust ends
-// it is decided anew whether the etcd lease is still needed.
+// renewTimeout returns the timeout of one renewal. A renewal of a trusted grant ends with the window at the latest,
+// because the end of trust may mean that the etcd lease is not needed any more.
 func renewPatience(ttl, left time.Duration) time.Duration {
 	if left <= 0 {
 		return RenewEvery(ttl)
@@ -32,7 +32,8 @@ func (d *Lessor) startKeeper(g *grant) error {
 	return nil
 }
 
-// keep renews a grant until nothing here needs it, and then revokes it, so that others need not wait for its TTL.
+// keepAlive is the keeper, the goroutine of a local grant; Close waits for it. It renews the grant until the grant is
+// not needed any more, and then revokes it, so that other nodes do not have to wait for its TTL.
 func (d *Lessor) keep(g *grant) {
 	timer := time.NewTimer(nextRenewal(g.ttl, false))
 	defer timer.Stop()
@@ -55,8 +56,8 @@ func (d *Lessor) renewOnce(g *grant) error {
 	return err
 }
 
-// revokeLost revokes a lost grant, until etcd has answered or the lease has expired anyway. It leaves alone what etcd says
-// is gone, and what its owner has closed: the owner revokes it.
+// revokeLost revokes a lost grant. It retries until etcd has answered, the lease has expired, or the Lessor is closed.
+// It skips a grant that etcd no longer has, and a closed one, which close revokes.
 func (d *Lessor) revokeLost(g *grant) {
 	g.mu.Lock()
 	skip := g.closed || g.gone
@@ -79,7 +80,7 @@ func (d *Lessor) revokeLost(g *grant) {
 	}
 }
 
-// maintain does, every few seconds, what no caller waits for.
+// maintain is the goroutine that runs maintainOnce every Config.MaintainEvery until Close, which waits for it.
 func (d *Lessor) maintain() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -94,7 +95,8 @@ func (d *Lessor) maintain() {
 	}
 }
 
-// maintainOnce takes and returns whether the sessions of earlier lives of this node are revoked.
+// maintainOnce repeats failed releases, checks the guard key, revokes sessions of earlier incarnations and refreshes
+// the pool. It takes and returns whether those sessions are revoked.
 func (d *Lessor) maintainOnce(revoked bool) bool {
 	ctx, cancel := context.WithTimeout(d.life, d.cfg.CommitTimeout)
 	defer cancel()
@@ -107,9 +109,10 @@ func (d *Lessor) maintainOnce(revoked bool) bool {
 	return revoked
 }
 
-// revokeEarlierLives ends the sessions that earlier lives of this node kept, so that nobody need wait for their TTL. They
-// are never used again. The caller of New makes sure that the earlier lives are dead: a node holds a lock on its data.
-// False: try again.
+// revokePreviousIncarnations revokes the local sessions of earlier incarnations of this node, so that other nodes do
+// not have to wait for their TTL. False: the caller must try again.
+//
+// The caller of New ensures that no earlier incarnation is running: a node holds the lock of its data directory.
 func (d *Lessor) revokeEarlierLives(ctx context.Context) bool {
 	if d.cfg.Node == "" {
 		return true
@@ -120,7 +123,7 @@ func (d *Lessor) revokeEarlierLives(ctx context.Context) bool {
 	}
 	for _, m := range markers {
 		if m.Kept && m.Node == d.cfg.Node && m.Incarnation != d.incarnation {
-			_ = d.cfg.Store.Revoke(ctx, m.Lease) // else it expires
+			_ = d.cfg.Store.Revoke(ctx, m.Lease) // after an error the session expires
 		}
 	}
 	return true

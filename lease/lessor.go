@@ -9,59 +9,63 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
 )
 
-// Config is what a Lessor is made of.
+// Config configures a Lessor.
 type Config struct {
 	Store      Store
 	Guard      Guard
 	Deployment string // id of the deployment; required
-	Node       string // name of this node; sessions kept by its earlier lives are ended at start. "": nobody's
+	Node       string // name of this node; a start revokes the local sessions of earlier incarnations. "": revokes none
 	Events     Events
-	Now        func() Instant // nil: Now
+	Now        func() clock.Moment // nil: clock.Now
 
-	Lanes         int           // transactions on their way at once; 0: DefaultLanes
+	Lanes         int           // concurrent transactions; 0: DefaultWorkers
 	BatchSize     int           // comparisons in a transaction; 0: DefaultBatchSize
-	CommitTimeout time.Duration // patience with one transaction; 0: 3 s
-	Maintain      time.Duration // period of what no caller waits for; 0: 2 s
-	Pool          int           // one-shot sessions made ahead; 0: 8, negative: none
+	CommitTimeout time.Duration // of one transaction; 0: 3 s
+	Maintain      time.Duration // period of maintenance; 0: 2 s
+	Pool          int           // one-shot sessions created in advance; 0: 8, negative: none
 }
 
-// The size of the group commit, by measurement.
+// Workers and sizes of the group commit, chosen by measurement.
 const (
 	DefaultLanes     = 3
 	DefaultBatchSize = 100
 	MaxBatchSize     = 1000
 )
 
-// Lessor implements Service over a Store. All rules of leases are here, the Store only stores.
+// Lessor implements Service over a Store. It has all rules of leases; the Store only stores.
+//
+// Lock order: session.mu, grant.mu, Lessor.mu. No lock is held during a call of the Store, of LedgerState or of Events.
 type Lessor struct {
 	cfg         Config
-	incarnation Incarnation // of this process, in the markers that it writes
+	incarnation Incarnation // of this process, stored in its markers
 	guard       *guard
 	batch       *batcher
-	pending     pending         // releases that were asked for and are not done
+	pending     pending         // requested releases that are not done
 	life        context.Context // of maintenance and pool; ends with Close
 	endLife     context.CancelFunc
-	work        sync.WaitGroup // keepers, maintenance, pool
+	work        sync.WaitGroup // the goroutines of keepers, maintenance and pool; Close waits for them
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	closed  bool
-	grants  map[flight.SessionID]*grant // trusted ones, and lost ones that are in use
-	kept    map[*session]struct{}
-	retries []*op // releases that failed, for the next round
+	grants  map[flight.SessionID]*grant // trusted grants, and lost local grants with unreleased leases
+	kept    map[*session]struct{}       // sessions with AutoRenew
+	retries []*op                       // failed releases, queued again by the next maintenance
 	pool    pool
 }
 
 var _ Service = (*Lessor)(nil)
 
-// New makes a Lessor. It does not use the Store yet: Ready does. Close must be called.
+// New returns a Lessor and starts its goroutines. The Store is first used by Ready or maintenance. The caller must call
+// Close, which waits for the goroutines.
 func New(cfg Config) (*Lessor, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	d := &Lessor{cfg: cfg, grants: make(map[flight.SessionID]*grant), kept: make(map[*session]struct{})}
-	_, _ = rand.Read(d.incarnation[:]) // it never fails: it ends the program first
+	_, _ = rand.Read(d.incarnation[:]) // never returns an error
 	d.life, d.endLife = context.WithCancel(context.Background())
 	d.guard = &guard{
 		ledger: cfg.Guard, store: cfg.Store, deployment: cfg.Deployment,
@@ -81,10 +85,10 @@ func (c *Config) check() error {
 	case len(c.Node) > MaxNode:
 		return &flight.InvalidError{Field: "node", Detail: fmt.Sprintf("at most %d bytes", MaxNode)}
 	case c.Lanes < 0 || c.BatchSize < 0 || c.BatchSize > MaxBatchSize:
-		return &flight.InvalidError{Field: "batch", Detail: fmt.Sprintf("at least 1 lane, 1 to %d comparisons in a batch", MaxBatchSize)}
+		return &flight.InvalidError{Field: "batch", Detail: fmt.Sprintf("at least 1 worker, 1 to %d comparisons in a batch", MaxBatchSize)}
 	}
 	if c.Now == nil {
-		c.Now = Now
+		c.Now = clock.Now
 	}
 	c.Lanes = orDefault(c.Lanes, DefaultLanes)
 	c.BatchSize = orDefault(c.BatchSize, DefaultBatchSize)
@@ -101,20 +105,20 @@ func orDefault[T int | time.Duration](v, def T) T {
 	return v
 }
 
-// bounded bounds one call, which may be several requests: an answer that was lost on its way never comes.
+// bounded adds a timeout for one call of up to three requests: a lost answer never arrives.
 func (d *Lessor) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, 3*d.cfg.CommitTimeout)
 }
 
-// Ready asks etcd whether sessions and claims can be made: nil, or why not.
+// Ready reads the guard key and returns nil if etcd accepts sessions and claims, else the error that they would get.
 func (d *Lessor) Ready(ctx context.Context) error {
 	ctx, cancel := d.bounded(ctx)
 	defer cancel()
 	return d.guard.recheck(ctx)
 }
 
-// Held counts, for metrics, the leases of attempts under sessions that this process keeps and that are not released, and
-// all sessions that it keeps, holds in its pool, or trusts for remote callers.
+// Counts returns, for metrics, the number of unreleased leases under local sessions, and the number of all sessions
+// that are local, pooled, or remote and trusted.
 func (d *Lessor) Held() (leases, sessions int) {
 	for _, g := range d.all() {
 		sessions++
@@ -125,8 +129,10 @@ func (d *Lessor) Held() (leases, sessions int) {
 	return leases, sessions
 }
 
-// Close implements Service. Order: nobody new; releases that were asked for; the kept sessions and the pool, in etcd too;
-// then the goroutines. Sessions of remote callers end only here, not in etcd.
+// Close implements Service. In order: it rejects new sessions, waits for the requested releases, revokes local and
+// pooled sessions, ends trust in remote sessions without revoking them, and waits for the goroutines.
+//
+// If the process dies during Close, the remaining sessions expire and their claims end with them.
 func (d *Lessor) Close(ctx context.Context) error {
 	d.mu.Lock()
 	if d.closed {
@@ -154,7 +160,7 @@ func (d *Lessor) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// finishReleases waits until the releases that were asked for are done, and repeats those that fail.
+// drainReleases waits until all requested releases are done, and repeats failed ones.
 func (d *Lessor) finishReleases(ctx context.Context) error {
 	for {
 		d.retryReleases()
@@ -165,12 +171,13 @@ func (d *Lessor) finishReleases(ctx context.Context) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return unavailable("waiting for releases", context.Cause(ctx))
+			return unavailable("wait for releases", context.Cause(ctx))
 		}
 	}
 }
 
-// onRefuse ends all trust when etcd is refused: between a restore of etcd and the word of an operator nothing starts.
+// onRefuse ends all trust when etcd is rejected: after a restore of etcd no effect starts before an operator has
+// decided.
 func (d *Lessor) onRefuse(err error) {
 	d.cfg.Events.refused(err)
 	if err == nil {
@@ -181,7 +188,7 @@ func (d *Lessor) onRefuse(err error) {
 	}
 }
 
-// onEpoch ends trust in the sessions of older epochs.
+// onEpoch ends trust in sessions of older epochs.
 func (d *Lessor) onEpoch(epoch uint32) {
 	for _, g := range d.all() {
 		if g.ref.Epoch < epoch {
@@ -206,7 +213,7 @@ func (d *Lessor) find(id flight.SessionID) *grant {
 	return d.grants[id]
 }
 
-// register makes a grant known by its id, in place of one that was found in etcd before; not after Close.
+// register adds a new grant. ErrClosed after Close.
 func (d *Lessor) register(g *grant) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -217,8 +224,8 @@ func (d *Lessor) register(g *grant) error {
 	return nil
 }
 
-// adopt registers a remote caller's grant that was found in etcd, and returns its session; or that of another caller who
-// found it at the same time.
+// registerRemote adds the grant of a remote session that was found in etcd and returns its session. If a concurrent
+// call has added a trusted grant of the same id, it discards g and returns the session of that grant.
 func (d *Lessor) adopt(g *grant) (Session, error) {
 	d.mu.Lock()
 	old, closed := d.grants[g.ref.ID], d.closed
@@ -240,7 +247,7 @@ func (d *Lessor) adopt(g *grant) (Session, error) {
 	return g.session, nil
 }
 
-// unregister forgets a grant that has ended.
+// unregister removes a grant that has ended.
 func (d *Lessor) unregister(g *grant) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

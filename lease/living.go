@@ -16,7 +16,7 @@ func (d *Lessor) Living(ctx context.Context, ids ...flight.SessionID) (Living, e
 	}
 	state, found, err := d.cfg.Store.ReadLiving(ctx, ids)
 	if err != nil {
-		return Living{}, unavailable("reading the sessions", err)
+		return Living{}, unavailable("read sessions", err)
 	}
 	if err := d.verify(ctx, p, state); err != nil {
 		return Living{}, err
@@ -28,7 +28,7 @@ func (d *Lessor) Living(ctx context.Context, ids ...flight.SessionID) (Living, e
 	return living, nil
 }
 
-// verify returns nil only if what was read is that of our guard key, and of an etcd that has not lost its past.
+// validate returns nil only if state has our guard key and a counter that is not below the ledger's record.
 func (d *Lessor) verify(ctx context.Context, p permit, state GuardState) error {
 	err := d.guard.verify(p, state)
 	if isOwnership(err) {
@@ -43,7 +43,7 @@ func (d *Lessor) Watch(ctx context.Context, ended func(flight.SessionID)) error 
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return unavailable("watching sessions", err)
+	return unavailable("watch sessions", err)
 }
 
 // RaiseGuard implements Service.
@@ -57,7 +57,7 @@ func (d *Lessor) RaiseGuard(ctx context.Context) (epoch uint32, counter uint64, 
 		}
 		state, err := d.cfg.Store.ReadGuard(ctx)
 		if err != nil {
-			return 0, 0, unavailable("reading the guard key", err)
+			return 0, 0, unavailable("read the guard key", err)
 		}
 		if err := d.verify(ctx, p, state); err != nil {
 			return 0, 0, err
@@ -67,10 +67,10 @@ func (d *Lessor) RaiseGuard(ctx context.Context) (epoch uint32, counter uint64, 
 		case isOwnership(err):
 			return 0, 0, d.guard.changed(ctx)
 		case err != nil:
-			return 0, 0, unavailable("raising the counter of the guard key", err)
+			return 0, 0, unavailable("raise the counter of the guard key", err)
 		case raised:
 			return p.own.Epoch, state.Counter + 1, nil
 		}
 	}
-	return 0, 0, unavailable("other nodes raise the counter of the guard key at the same time", nil)
+	return 0, 0, unavailable("raise the counter of the guard key: other nodes raise it at the same time", nil)
 }

@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// pending counts what is under way in the background, and lets callers wait until there is nothing.
+// pending counts background operations and lets callers wait until there are none.
 type pending struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards the fields below
 	n    int
-	zero chan struct{} // closed when n falls to 0; nil when nobody waits
+	zero chan struct{} // closed when n falls to 0; nil without a waiting caller
 }
 
 func (p *pending) add() {

@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// minPoolTTL is the shortest TTL for which sessions are made ahead: shorter ones would hardly outlive their wait.
+// minPoolTTL is the shortest TTL of pooled sessions: shorter ones would mostly expire unused.
 const minPoolTTL = 6 * time.Second
 
-// pool holds one-shot sessions made ahead, with their markers in etcd, so that an open without a session pays for none.
-// It is guarded by the lessor's mutex and starts with the first demand.
+// pool has one-shot sessions that were created in advance, with their markers in etcd, so that an open without a
+// session needs no write to etcd. Lessor.mu guards it. The first demand starts to fill it.
 type pool struct {
 	ttl     time.Duration // of the newest demand
 	ready   []*session
-	filling bool
+	filling bool // fillPool is running
 }
 
-// takePooled takes a session with that TTL out of the pool and has the pool filled; nil when there is none to be had.
+// takePooled removes a session with that TTL from the pool and starts to fill the pool. It returns nil if there is
+// none.
 func (d *Lessor) takePooled(ctx context.Context, ttl time.Duration) *session {
 	s := d.popPooled(ttl)
 	if s == nil {
@@ -26,7 +27,7 @@ func (d *Lessor) takePooled(ctx context.Context, ttl time.Duration) *session {
 	g := s.grants[0]
 	if g.trust() < (g.ttl-Margin(g.ttl))/2 {
 		if _, err := g.renew(ctx); err != nil {
-			return nil // it expires
+			return nil // the session expires
 		}
 	}
 	return s
@@ -36,7 +37,7 @@ func (d *Lessor) popPooled(ttl time.Duration) *session {
 	if d.cfg.Pool < 0 || ttl < minPoolTTL {
 		return nil
 	}
-	d.guard.cached() // a risen epoch ends the sessions of older ones
+	d.guard.cached() // after a raise of the epoch it ends sessions of older epochs
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -56,7 +57,7 @@ func (d *Lessor) popPooled(ttl time.Duration) *session {
 	return nil
 }
 
-// fillPool makes sessions until the pool is full.
+// fillPool is a goroutine that creates sessions until the pool is full or a creation fails. Close waits for it.
 func (d *Lessor) fillPool() {
 	for {
 		d.mu.Lock()
@@ -72,7 +73,7 @@ func (d *Lessor) fillPool() {
 		cancel()
 		d.mu.Lock()
 		if err != nil {
-			d.pool.filling = false // the next demand tries again
+			d.pool.filling = false // the next demand starts it again
 			d.mu.Unlock()
 			return
 		}
@@ -81,7 +82,7 @@ func (d *Lessor) fillPool() {
 	}
 }
 
-// tendPool renews what waits in the pool and drops what nobody asks for any more.
+// refreshPool renews the pooled sessions and removes those that are lost or have another TTL than the newest demand.
 func (d *Lessor) tendPool(ctx context.Context) {
 	d.mu.Lock()
 	ready, ttl := slices.Clone(d.pool.ready), d.pool.ttl

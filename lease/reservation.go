@@ -16,13 +16,13 @@ type reservation struct {
 	key   flight.Key
 	nonce flight.Nonce
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards the fields below; beginWrite and Release decide in its order
 	released bool
 	written  bool // the claim may be in etcd
-	lost     bool // an answer was lost: the claim may be written later, whatever is answered next
+	lost     bool // an answer was lost: the claim may still be written later, whatever the next answer is
 }
 
-// The pauses before a claim is asked again.
+// The pauses before a write of a claim is repeated.
 const (
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = time.Second
@@ -43,11 +43,11 @@ func (r *reservation) Claim(ctx context.Context) error { return r.write(ctx, OpC
 // Replace implements Lease.
 func (r *reservation) Replace(ctx context.Context) error { return r.write(ctx, OpReplace) }
 
-// write asks until etcd answers. Asking again is harmless: a claim that an earlier request wrote has this lease's value,
-// and counts as written.
+// write repeats the request until etcd answers. Repeating is harmless: a claim that an earlier request wrote has this
+// lease's value and counts as written.
 //
-// If the process dies here, the claim may be in etcd without an attempt in the ledger, or before there is one. It keeps
-// others from asking until its session ends, or until somebody removes it.
+// If the process dies here, the claim may be in etcd without an attempt in the ledger. Other callers of the key then
+// wait until the session ends or RemoveClaims deletes the claim.
 func (r *reservation) write(ctx context.Context, kind OpKind) error {
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
 		err := r.tryWrite(ctx, kind)
@@ -76,7 +76,7 @@ func (r *reservation) tryWrite(ctx context.Context, kind OpKind) error {
 	case <-r.grant.ctx.Done():
 		return r.grant.why()
 	case <-ctx.Done():
-		return unavailable("claiming", context.Cause(ctx))
+		return unavailable("claim", context.Cause(ctx))
 	}
 }
 
@@ -84,7 +84,7 @@ func (r *reservation) value() string {
 	return ClaimValue{Epoch: r.grant.ref.Epoch, Nonce: r.nonce, Session: r.grant.ref.ID}.String()
 }
 
-// startWrite is asked right before the claim is sent. It returns why the claim must not be.
+// beginWrite is called right before the claim is sent. After an error the claim must not be sent.
 func (r *reservation) startWrite() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,29 +98,29 @@ func (r *reservation) startWrite() error {
 	return nil
 }
 
-// notWritten notes that the claim is not in etcd, by etcd's word.
+// markNotWritten records etcd's answer that the claim was not written.
 func (r *reservation) notWritten() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.written = r.lost
 }
 
-// answerLost notes that nobody knows whether the claim is in etcd, or will be.
+// markUnknown records that no answer came: the claim may be in etcd, or be written later.
 func (r *reservation) answerLost() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lost = true
 }
 
-// needsDelete reports whether the claim may be in etcd.
+// needsDelete reports whether the claim may be in etcd and does not end with its etcd lease.
 func (r *reservation) needsDelete() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.written && !r.grant.claimsEnd()
 }
 
-// Release implements Lease. The deletion does not overtake a write of the claim: operations of one key go out in order,
-// and a write that is still queued finds the lease released.
+// Release implements Lease. The deletion does not overtake a write of the claim: operations of one key are sent in
+// order, and a write that is still queued is not sent after Release.
 //
 // If the process dies before the deletion is sent, the claim ends with its session.
 func (r *reservation) Release() {
@@ -139,7 +139,8 @@ func (r *reservation) Release() {
 	r.grant.unreserve()
 }
 
-// jitter spreads d over 3/4 to 5/4 of itself, so that parties that started together do not stay together.
-func jitter(d time.Duration) time.Duration {
-	return d*3/4 + rand.N(d/2+1)
+// jitter returns a random duration from 3/4 to 5/4 of pause, so that callers that failed together do not retry
+// together.
+func jitter(pause time.Duration) time.Duration {
+	return pause*3/4 + rand.N(pause/2+1)
 }

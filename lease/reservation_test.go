@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A reservation deletes what may be in etcd, and nothing else.
+// A reservation deletes its claim if the claim may be in etcd, and only then.
 func TestReservationKnowsWhatToDelete(t *testing.T) {
 	newReservation := func(kept bool) *reservation {
 		g := &grant{kept: kept}
@@ -19,17 +19,17 @@ func TestReservationKnowsWhatToDelete(t *testing.T) {
 	r := newReservation(true)
 	require.False(t, r.needsDelete(), "nothing was sent")
 	require.NoError(t, r.startWrite())
-	require.True(t, r.needsDelete(), "it is on its way")
+	require.True(t, r.needsDelete(), "in flight")
 	r.notWritten()
-	require.False(t, r.needsDelete(), "etcd has refused it")
+	require.False(t, r.needsDelete(), "rejected by etcd")
 	require.NoError(t, r.startWrite())
 	r.answerLost()
 	require.NoError(t, r.startWrite())
 	r.notWritten()
-	require.True(t, r.needsDelete(), "the first one may be written yet")
+	require.True(t, r.needsDelete(), "the first request may still be performed")
 
 	r.grant.unneed()
-	require.False(t, r.needsDelete(), "it is revoked")
+	require.False(t, r.needsDelete(), "its etcd lease is revoked")
 	remote := newReservation(false)
 	require.NoError(t, remote.startWrite())
 	remote.grant.unneed()

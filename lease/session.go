@@ -13,16 +13,16 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// session is the Session of this package. A kept one has as many grants as it needs, one after another when they are
-// lost, and beside one another when there are very many attempts; a remote caller's has exactly one.
+// session is the Session of this package. A local session gets a new grant when its last one is lost or full. A remote
+// session has exactly one grant.
 type session struct {
 	lessor   *Lessor
 	spec     Spec
-	granting chan struct{} // holds one token: who asks for a new grant
+	granting chan struct{} // has one slot: taken by the call that creates a grant
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below
 	closed bool
-	grants []*grant // newest last; the last one stays when it has ended
+	grants []*grant // newest last; the last one remains when it has ended
 }
 
 func (s *Spec) check() error {
@@ -35,12 +35,12 @@ func (s *Spec) check() error {
 	case len(s.Owner) > MaxOwner:
 		return &flight.InvalidError{Field: "owner", Detail: fmt.Sprintf("at most %d bytes", MaxOwner)}
 	case s.Kept && s.OneShot:
-		return &flight.InvalidError{Field: "one_shot", Detail: "a kept session serves many attempts"}
+		return &flight.InvalidError{Field: "one_shot", Detail: "a one-shot session is not renewed by this process"}
 	}
 	return nil
 }
 
-// newSessionID returns 26 random characters of 5 bits behind a prefix; they cannot be guessed.
+// newSessionID returns a prefix and 26 random characters of 5 bits each, which cannot be guessed.
 func newSessionID() flight.SessionID {
 	return flight.SessionID("ses_" + strings.ToLower(rand.Text()))
 }
@@ -100,9 +100,9 @@ func (d *Lessor) newKept(ctx context.Context, spec Spec) (Session, error) {
 	return s, nil
 }
 
-// grant asks etcd for a new etcd lease with a marker.
+// createGrant requests a new etcd lease with a marker.
 //
-// If the process dies here, or the answer is lost, an etcd lease may be left that nobody knows; it expires.
+// If the process dies here, or the answer is lost, an etcd lease without an owner may remain; it expires.
 func (d *Lessor) grant(ctx context.Context, s *session) (*grant, error) {
 	ctx, cancel := d.bounded(ctx)
 	defer cancel()
@@ -120,7 +120,7 @@ func (d *Lessor) grant(ctx context.Context, s *session) (*grant, error) {
 	case isOwnership(err):
 		return nil, d.guard.changed(ctx)
 	case err != nil:
-		return nil, unavailable("starting a session", err)
+		return nil, unavailable("start session", err)
 	}
 	m.Lease, m.TTL, m.Session.Revision = granted.Lease, granted.TTL, granted.Revision
 	g := d.newGrant(s, m, sent)
@@ -136,7 +136,7 @@ func (d *Lessor) grant(ctx context.Context, s *session) (*grant, error) {
 func (d *Lessor) Session(ctx context.Context, id flight.SessionID) (Session, error) {
 	ctx, cancel := d.bounded(ctx)
 	defer cancel()
-	p, err := d.guard.admit(ctx) // a risen epoch ends what is cached of older ones
+	p, err := d.guard.admit(ctx) // after a raise of the epoch it ends cached sessions of older epochs
 	if err != nil {
 		return nil, err
 	}
@@ -145,15 +145,15 @@ func (d *Lessor) Session(ctx context.Context, id flight.SessionID) (Session, err
 	}
 	m, err := d.cfg.Store.Marker(ctx, id)
 	if err != nil {
-		return nil, unavailable("looking for the session", err)
+		return nil, unavailable("find session", err)
 	}
 	if m == nil || m.Kept || m.Session.Epoch != p.own.Epoch {
-		return nil, fmt.Errorf("%w: there is no session %q", ErrLost, id)
+		return nil, fmt.Errorf("%w: no session %q", ErrLost, id)
 	}
 	sent := d.cfg.Now()
 	m.TTL, err = d.cfg.Store.Renew(ctx, m.Lease)
 	if err != nil {
-		return nil, unlessClassed(err, "renewing the session")
+		return nil, unlessClassed(err, "renew session")
 	}
 	s := d.newSession(Spec{TTL: m.TTL, Owner: m.Owner, OneShot: m.Session.OneShot})
 	g := d.newGrant(s, *m, sent)
@@ -161,7 +161,7 @@ func (d *Lessor) Session(ctx context.Context, id flight.SessionID) (Session, err
 	return d.adopt(g)
 }
 
-// trusted finds a remote caller's session that this process trusts.
+// findTrusted returns the remote session with that id if this process trusts it, else nil.
 func (d *Lessor) trusted(id flight.SessionID) *session {
 	if g := d.find(id); g != nil && !g.kept && g.trust() > 0 {
 		return g.session
@@ -174,7 +174,7 @@ func (d *Lessor) EndSession(ctx context.Context, id flight.SessionID) error {
 	ctx, cancel := d.bounded(ctx)
 	defer cancel()
 	if g := d.find(id); g != nil {
-		cause := ErrClosed // the word of a remote caller
+		cause := ErrClosed // a remote caller ends its own session
 		if g.kept {
 			cause = errEnded
 		}
@@ -184,17 +184,17 @@ func (d *Lessor) EndSession(ctx context.Context, id flight.SessionID) error {
 	} else {
 		m, err := d.cfg.Store.Marker(ctx, id)
 		if err != nil {
-			return unavailable("looking for the session", err)
+			return unavailable("find session", err)
 		}
 		if m == nil {
 			return nil
 		}
 		if err := d.cfg.Store.Revoke(ctx, m.Lease); err != nil {
-			return unavailable("ending the session", err)
+			return unavailable("end session", err)
 		}
 	}
 	if g := d.find(id); g != nil {
-		g.lose(errEnded) // it was found and renewed meanwhile
+		g.lose(errEnded) // a concurrent call of Session has found and renewed it
 	}
 	return nil
 }
@@ -205,7 +205,8 @@ func (d *Lessor) InUse(id flight.SessionID) bool {
 	return g != nil && g.kept && g.unreleased() > 0
 }
 
-// current returns a grant that takes leases, or nil; an error when there never will be one.
+// currentGrant returns the newest grant with capacity. Without one it returns nil for a local session, which can get a
+// new grant, and the cause of the loss for a remote session.
 func (s *session) current() (*grant, error) {
 	if _, _, err := s.lessor.guard.cached(); err != nil {
 		return nil, err
@@ -223,14 +224,15 @@ func (s *session) current() (*grant, error) {
 	if !s.spec.Kept {
 		why := s.grants[0].why()
 		if !errors.Is(why, ErrClosed) && !errors.Is(why, ErrLost) {
-			why = fmt.Errorf("%w: %w", ErrLost, why) // its etcd was refused, and is not any more
+			why = fmt.Errorf("%w: %w", ErrLost, why) // etcd was rejected and has been accepted since
 		}
 		return nil, why
 	}
 	return nil, nil
 }
 
-// grant returns a grant that takes leases, a new one if need be.
+// usableGrant returns a grant with capacity. It creates one if needed; one call at a time does so, and others wait for
+// it.
 func (s *session) grant(ctx context.Context) (*grant, error) {
 	if g, err := s.current(); g != nil || err != nil {
 		return g, err
@@ -238,7 +240,7 @@ func (s *session) grant(ctx context.Context) (*grant, error) {
 	select {
 	case s.granting <- struct{}{}:
 	case <-ctx.Done():
-		return nil, unavailable("waiting for a session", context.Cause(ctx))
+		return nil, unavailable("wait for a session", context.Cause(ctx))
 	}
 	defer func() { <-s.granting }()
 	if g, err := s.current(); g != nil || err != nil {
@@ -260,7 +262,7 @@ func (s *session) grant(ctx context.Context) (*grant, error) {
 	return g, s.lessor.startKeeper(g)
 }
 
-// newest is the grant that Ref names.
+// newest returns the grant that Ref names.
 func (s *session) newest() *grant {
 	if g, err := s.current(); err == nil && g != nil {
 		return g
@@ -288,7 +290,7 @@ func (s *session) Reserve(ctx context.Context, key flight.Key, nonce flight.Nonc
 		}
 		if ok, _ := g.reserve(); ok {
 			return &reservation{grant: g, key: key, nonce: nonce}, nil
-		} // it ended, or was filled, at the same moment
+		} // the grant ended, or was filled, concurrently
 	}
 }
 

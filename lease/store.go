@@ -8,10 +8,10 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Store keeps sessions and claims: etcd, or the fake. It has no rules; they are in this package.
+// Store stores sessions and claims in etcd or in the fake. It has no rules; they are in this package.
 //
-// A Store returns ErrLost for an etcd lease that is gone, *OwnershipError where the guard key is not the expected one,
-// and any other error where it is not known what happened. All its reads are linearizable.
+// A Store returns ErrLost for an etcd lease that is gone and *OwnershipError for an unexpected guard key. After any
+// other error the result is unknown. All reads are linearizable, and all methods may be called concurrently.
 type Store interface {
 	EtcdLeases
 	Markers
@@ -19,54 +19,54 @@ type Store interface {
 	GuardStore
 }
 
-// EtcdLeases are what sessions live on.
+// EtcdLeases creates, renews and revokes etcd leases.
 type EtcdLeases interface {
-	// Grant makes an etcd lease and the session's marker on it, if the guard key is the expected one. The TTL may be
-	// longer than asked for.
+	// Grant creates an etcd lease and the session's marker on it, if the guard key is the expected one. The TTL may be
+	// longer than requested.
 	Grant(ctx context.Context, own Ownership, m Marker) (Granted, error)
-	// Renew starts the lease's time anew and returns its TTL.
+	// Renew restarts the TTL of the lease and returns it.
 	Renew(ctx context.Context, id LeaseID) (time.Duration, error)
-	// Revoke ends the lease and deletes all keys attached to it. nil when it was gone.
+	// Revoke ends the lease and deletes all keys attached to it. nil also when the lease does not exist.
 	Revoke(ctx context.Context, id LeaseID) error
 }
 
-// Markers are the keys that show that sessions live.
+// Markers reads markers, the keys that exist while their session does.
 type Markers interface {
-	// Marker reads one; nil when there is none.
+	// Marker reads one marker; nil when it does not exist.
 	Marker(ctx context.Context, id flight.SessionID) (*Marker, error)
-	// Markers lists all.
+	// Markers lists all markers.
 	Markers(ctx context.Context) ([]Marker, error)
 	// WatchMarkers calls deleted for markers that are deleted from now on, until ctx ends or the watch breaks.
 	WatchMarkers(ctx context.Context, deleted func(flight.SessionID)) error
 }
 
-// ClaimStore holds the claims.
+// ClaimStore stores claims.
 type ClaimStore interface {
-	// Commit carries out the operations in one transaction, if the guard key is the expected one, and writes the results
-	// into them. No two of them name one key. After an error that is not *OwnershipError any of them may have happened,
-	// or may happen later.
+	// Commit performs the operations in one transaction, if the guard key is the expected one, and writes the results
+	// into them. Each operation has another key. After an error that is not *OwnershipError any of them may have been
+	// performed, or may be performed later.
 	Commit(ctx context.Context, own Ownership, ops []*Op) error
-	// List reads all claims as of one moment.
+	// List reads all claims as of one revision.
 	List(ctx context.Context) ([]Entry, error)
 }
 
-// GuardStore holds the guard key and the counter beside it.
+// EpochStore stores the guard key and its counter.
 type GuardStore interface {
 	ReadGuard(ctx context.Context) (GuardState, error)
-	// ReadLiving is ReadGuard and, in the same transaction, a search for markers: of the given sessions, or of all
-	// sessions when none is given. Others may be in the answer, too.
+	// ReadLiving is ReadGuard and, in the same transaction, a read of markers: of the given sessions, or of all
+	// sessions when none is given. The answer may contain other sessions, too.
 	ReadLiving(ctx context.Context, ids []flight.SessionID) (GuardState, []flight.SessionID, error)
-	// SetOwnership replaces the guard key old (nil: none) by new. *OwnershipError when it is not old any more.
+	// SetOwnership replaces the guard key old (nil: none) by new. *OwnershipError when the key is not old any more.
 	SetOwnership(ctx context.Context, old *Ownership, new Ownership) error
-	// RaiseCounter puts from+1 in place of from, if the guard key is the expected one. False when the counter is not
-	// from any more.
+	// RaiseCounter replaces the counter from by from+1, if the guard key is the expected one. False when the counter is
+	// not from any more.
 	RaiseCounter(ctx context.Context, own Ownership, from uint64) (bool, error)
 }
 
-// LeaseID names an etcd lease.
+// LeaseID is the id of an etcd lease.
 type LeaseID int64
 
-// Incarnation is one life of a process.
+// Incarnation identifies one run of a process.
 type Incarnation [16]byte
 
 // Ownership is the content of the guard key.
@@ -75,14 +75,14 @@ type Ownership struct {
 	Epoch      uint32
 }
 
-// GuardState is what one read found.
+// GuardState is the result of one read.
 type GuardState struct {
 	Owner    *Ownership // nil: there is no guard key
 	Counter  uint64     // 0: there is no counter
 	Revision int64      // of etcd
 }
 
-// OwnershipError says that the guard key is not the expected one; nothing was done.
+// OwnershipError says that the guard key is not the expected one. Nothing was written.
 type OwnershipError struct{ Found *Ownership }
 
 func (e *OwnershipError) Error() string {
@@ -92,14 +92,14 @@ func (e *OwnershipError) Error() string {
 	return fmt.Sprintf("lease: the guard key names deployment %q, lease epoch %d", e.Found.Deployment, e.Found.Epoch)
 }
 
-// Marker is the value of the key that shows that a session lives, and what etcd says of that key.
+// Marker is the value and the metadata of the key that exists while its session does.
 type Marker struct {
 	Session     flight.Session // ID, Epoch and OneShot are stored, Revision is the key's
 	Lease       LeaseID        // of the key
 	TTL         time.Duration
-	Kept        bool
-	Incarnation Incarnation // that made it
-	Node        string      // that made it
+	Kept        bool        // a local session of the incarnation
+	Incarnation Incarnation // that created it
+	Node        string      // that created it
 	Owner       string
 }
 
@@ -110,10 +110,10 @@ type Granted struct {
 	Revision int64 // create revision of the marker
 }
 
-// OpKind says what an Op does.
+// OpKind is the kind of an Op.
 type OpKind uint8
 
-// The operations that share transactions.
+// The kinds of operations.
 const (
 	// OpClaim puts the key if it does not exist and the session's marker does.
 	OpClaim OpKind = iota + 1
@@ -139,11 +139,11 @@ type Op struct {
 
 	// Done: the key was written, or deleted.
 	Done bool
-	// Holder is the claim in the way of an OpClaim that is not done; nil says that the session's marker is gone.
+	// Holder is the existing claim if an OpClaim is not done. nil: the session's marker is gone.
 	Holder *Entry
 }
 
-// Entry is a claim as it is stored.
+// RawClaim is a stored claim with its value not decoded.
 type Entry struct {
 	Key         string
 	Value       string

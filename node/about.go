@@ -13,7 +13,7 @@ import (
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
-// about tells what those who look after a node want to know of it, and no readiness depends on.
+// about returns details for operators that do not affect readiness.
 func (n *node) about(ctx context.Context) *wire.Node {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -24,7 +24,7 @@ func (n *node) about(ctx context.Context) *wire.Node {
 	}
 }
 
-// spooled is nil where the spool cannot be read.
+// spoolStatus returns nil when the spool cannot be read.
 func spooled(s clusterstore.Stats) *wire.Spool {
 	if s.Aside < 0 {
 		return nil
@@ -32,7 +32,7 @@ func spooled(s clusterstore.Stats) *wire.Spool {
 	return &wire.Spool{Waiting: s.Spooled, PutAside: s.Aside}
 }
 
-// about is nil when etcd does not answer: readiness says why.
+// about returns nil when etcd does not answer: readiness has the error.
 func (e *etcd) about(ctx context.Context, quota int64) *wire.Etcd {
 	status, err := e.client.Status(ctx, "")
 	if err != nil {
@@ -51,15 +51,15 @@ func (e *etcd) about(ctx context.Context, quota int64) *wire.Etcd {
 	return about
 }
 
-// compacted asks etcd up to which revision its history is forgotten; 0: it is whole. Only a watch that wants to begin
-// too early is told the number.
+// compacted returns the revision up to which etcd's history is compacted; 0: not at all. Etcd reports the number only
+// to a watch that starts at a compacted revision.
 func compacted(ctx context.Context, client *clientv3.Client) (int64, error) {
 	_, err := client.Get(ctx, "flightd/", clientv3.WithRev(1), clientv3.WithKeysOnly())
 	if !errors.Is(err, rpctypes.ErrCompacted) {
 		return 0, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // it ends the watch
+	defer cancel() // ends the watch
 	for answer := range client.Watch(ctx, "flightd/", clientv3.WithRev(1)) {
 		if answer.CompactRevision > 0 {
 			return answer.CompactRevision, nil

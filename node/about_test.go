@@ -10,9 +10,9 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// TestAboutTellsHowFarEtcdIsCompacted: before the first compaction, after one, and not a revision more.
+// About returns the exact compacted revision: 0 before the first compaction, then the revision of the last one.
 func TestAboutTellsHowFarEtcdIsCompacted(t *testing.T) {
-	in := open(t, t.TempDir(), func(tune *tuning) { tune.compactor.Look = time.Hour }) // it leaves the history alone
+	in := open(t, t.TempDir(), func(tune *tuning) { tune.compactor.Look = time.Hour }) // no compaction by the node
 	before := in.about(t.Context())
 	if before.Etcd == nil || before.Etcd.Compacted != 0 || before.Etcd.Version == "" || before.Etcd.Problem != "" {
 		t.Fatalf("before: %+v", before.Etcd)
@@ -38,7 +38,7 @@ func TestAboutTellsHowFarEtcdIsCompacted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now := in.about(t.Context()); *after.Spool != (wire.Spool{}) || *now.Spool != (wire.Spool{PutAside: 1}) {
-		t.Errorf("the spool is %+v, and with a report that was put aside %+v", after.Spool, now.Spool)
+		t.Errorf("the spool is %+v, and with a quarantined report %+v", after.Spool, now.Spool)
 	}
 	if after.Data != in.cfg.Data {
 		t.Errorf("data is %q", after.Data)

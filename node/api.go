@@ -13,7 +13,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// api makes the handler of requests.
+// api returns the handler of the API.
 func (n *node) api() http.Handler {
 	book := door{ledger{n.store}, &n.events}
 	return httpapi.New(httpapi.Config{
@@ -23,7 +23,7 @@ func (n *node) api() http.Handler {
 	})
 }
 
-// door is the ledger as the HTTP interface wants it: what it reads, and what people decide.
+// ledgerAPI adapts the ledger to the ports of package httpapi: reads, the feed, and the decisions of operators.
 type door struct {
 	ledger
 	events *executor.Events
@@ -76,7 +76,7 @@ func operatorError(ctx context.Context, err error) error {
 	case err == nil, ctx.Err() != nil:
 		return err
 	case errors.Is(err, clusterstore.ErrTooLarge):
-		return &flight.InvalidError{Field: "body", Detail: "it is too large for the ledger"}
+		return &flight.InvalidError{Field: "body", Detail: "larger than the ledger accepts"}
 	case errors.Is(err, clusterstore.ErrClosed):
 		return &effect.Unavailable{Code: string(wire.Draining), Cause: err}
 	case errors.Is(err, executor.ErrAmbiguous), errors.Is(err, clusterstore.ErrNotLeader), errors.Is(err, clusterstore.ErrUnavailable):

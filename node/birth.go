@@ -8,13 +8,16 @@ import (
 	"path/filepath"
 )
 
-// unbornName is a file in etcd's directory that says that the member there has never answered. A member that ends
-// between the birth of its log and the first entry in it knows of no voter, not even of itself, and would wait for a
-// leader for ever. Nothing was ever claimed in one that never answered, so it is made anew.
-const unbornName = "UNBORN"
+// startingName is a file in etcd's directory that exists until the member has answered for the first time.
+//
+// If the process dies after etcd has created its log and before the first entry, the member has no voters and would
+// wait for a leader for ever. A member that has never answered holds no claims, so the next start deletes its data.
+const unbornName = "STARTING"
 
-// conceive makes etcd's directory ready for a start. Wherever the process dies until born has returned, the next one
-// finds the mark and begins again; it stands on the disk before the member's first byte does.
+// prepareEtcdDir creates etcd's directory with the file STARTING, which is synced before etcd writes its first byte. If
+// the file exists from an earlier start, prepareEtcdDir deletes the data of the member.
+//
+// If the process dies at any point until markEtcdStarted has returned, the next start finds the file and starts over.
 func conceive(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -29,13 +32,13 @@ func conceive(dir string) error {
 	if _, err := os.Stat(member); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.WriteFile(mark, []byte("etcd has never answered here; the next start makes it anew\n"), 0o600); err != nil {
+	if err := os.WriteFile(mark, []byte("etcd has not answered yet; the next start deletes its data\n"), 0o600); err != nil {
 		return err
 	}
 	return syncDir(dir)
 }
 
-// born takes the mark away, before anybody can claim anything.
+// markEtcdStarted removes the file STARTING. It returns before the first claim is possible.
 func born(dir string) error {
 	err := os.Remove(filepath.Join(dir, unbornName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -44,7 +47,7 @@ func born(dir string) error {
 	return errors.Join(err, syncDir(dir))
 }
 
-// syncDir makes what was made or removed in a directory outlive the machine.
+// syncDir makes created and removed entries of a directory durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestAStartThatWasCutOffCanBeRepeated: a member that ends between the birth of its log and the first entry in it has
-// no voters, itself included, and would wait for a leader for ever.
+// A member that ends after the creation of its log and before the first entry has no voters, not even itself. The next
+// start must not wait for a leader for ever.
 func TestAStartThatWasCutOffCanBeRepeated(t *testing.T) {
 	for range 8 {
 		data := t.TempDir()
@@ -23,7 +23,7 @@ func TestAStartThatWasCutOffCanBeRepeated(t *testing.T) {
 			}
 		}
 		cut()
-		<-ended // with whatever it says
+		<-ended // its error does not matter
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		ready := make(chan struct{})
 		cfg := Dev(data, "127.0.0.1:0")
@@ -37,7 +37,7 @@ func TestAStartThatWasCutOffCanBeRepeated(t *testing.T) {
 		}
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("the next life ended with %v", err)
+			t.Errorf("the next start ended with %v", err)
 		}
 	}
 }
@@ -47,10 +47,10 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// TestAStopWhileStartingIsAStop: whoever is told to stop before it was ready did what it was told.
+// Run returns nil when it is stopped during the start.
 func TestAStopWhileStartingIsAStop(t *testing.T) {
 	for after := range 12 {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(after)*10*time.Millisecond, errors.New("told to stop"))
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Duration(after)*10*time.Millisecond, errors.New("stopped by the test"))
 		if err := Run(ctx, Dev(t.TempDir(), "127.0.0.1:0")); err != nil {
 			t.Errorf("stopped after %d ms: %v", after*10, err)
 		}

@@ -15,42 +15,44 @@ import (
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
-// Config is what a node needs to know. A zero field means its default.
+// Config configures a node. The zero value of a field means the default that its comment ends with.
 type Config struct {
-	// Data is the directory that holds everything; ./flightd-data. One process at a time has it.
+	// Data is the data directory, which one process at a time can lock. Default: ./flightd-data.
 	Data string
-	// Listen is where the API is served: a loopback address and port, since everybody who reaches it may do
-	// everything; 127.0.0.1:7420. Port 0 takes a free one.
+	// Listen is the address of the API. It must be a loopback address, because the API does not authenticate its
+	// callers. Port 0 means a free port. Default: 127.0.0.1:7420.
 	Listen string
-	// ListenMetrics is where metrics and health are served apart from the API, too: a loopback address and port; "":
-	// nowhere. The API's address has them in any case.
+	// ListenMetrics is a second loopback address for metrics and health only. The API's address serves them, too.
+	// Default: none.
 	ListenMetrics string
-	// Alone says that this process is this node and nothing else: what libraries keep for a whole process is the node's.
+	// DedicatedProcess says that the process only runs this node, so that the metrics of process-wide libraries are
+	// the node's. Default: false.
 	Alone bool
-	// RaiseLeaseEpoch says, for the log, why this start may go on with an etcd that knows less than the ledger; "": it is
-	// refused. It changes nothing where etcd has kept its past.
+	// RaiseLeaseEpoch is the operator's reason to start with an etcd that knows less than the ledger; it is stored in
+	// the ledger. The start then raises the lease epoch. It has no effect on an etcd that is up to date. Default: such
+	// a start fails.
 	RaiseLeaseEpoch string
-	// Who decides such things, for the log.
+	// Who is the operator who gave the reason.
 	Who string
-	// StopWithin is how long a stop lets running effects and requests finish; 10 s. Effects that take longer are of
-	// unknown outcome, unless their callers report late.
+	// StopTimeout bounds the wait for running effects and requests at a stop. An effect that takes longer has an
+	// unknown outcome until its caller reports. Default: 10 s.
 	StopWithin time.Duration
-	// Version is the program's own, shown by the API.
+	// Version is the version of the program, shown by the API.
 	Version string
-	// Logger gets warnings and errors; nil: nothing is logged.
+	// Logger gets warnings and errors. Default: none.
 	Logger *slog.Logger
-	// Crash is where this process dies on request; nil: nowhere.
+	// Crash has the points at which a test lets the process die. Default: none.
 	Crash *crashpoint.Set
-	// Ready is told once that the node answers; nil: nobody is.
+	// Ready is called once, when the node accepts requests. Default: none.
 	Ready func(Ready)
-	// Kill ends the process at once and does not return: ledger or etcd cannot go on, mostly because the system refuses a write,
-	// and nothing may be answered any more. It is called once. nil: clusterstore.Kill.
+	// Kill ends the process at once and does not return. It is called at most once, when ledger or etcd cannot
+	// continue, mostly because a write failed: no caller may get an answer after that. Default: clusterstore.Kill.
 	Kill func(why error)
 
 	tuning tuning
 }
 
-// tuning is for tests and measurements.
+// tuning has the settings that only tests and measurements change.
 type tuning struct {
 	expireEvery  time.Duration // 10 s
 	witnessEvery time.Duration // 10 s
@@ -59,19 +61,18 @@ type tuning struct {
 	minFree      uint64 // bytes of disk; 0: the ledger's own bound
 }
 
-// Ready says where a node answers.
+// Ready describes a node that accepts requests.
 type Ready struct {
 	URL        string // of the API
-	Metrics    string // of the metrics' own address; "": there is none
+	Metrics    string // URL of Config.ListenMetrics; "": none
 	Data       string // absolute path of the data directory
 	Deployment string
-	Took       time.Duration // since Run was called
+	Took       time.Duration // duration of the start
 	// Executor runs effects in this process, for programs that embed a node.
 	Executor effect.Doer
 }
 
-// Dev is the configuration of `flightd dev`: everything in one process, nothing to set up. Empty arguments mean the
-// defaults.
+// Dev returns the configuration of `flightd dev`. Empty arguments mean the defaults.
 func Dev(data, listen string) Config { return Config{Data: data, Listen: listen} }
 
 func (c Config) withDefaults() (Config, error) {
@@ -99,29 +100,31 @@ func (c Config) withDefaults() (Config, error) {
 	return c, checkLoopback("listen", c.Listen)
 }
 
-// once lets the first of several parts that die of the same disk say why; the others end with it.
+// killOnce returns a kill that ignores later calls: when a disk fails, several parts call it at the same time.
 func once(kill func(error)) func(error) {
 	var death sync.Once
 	return func(why error) { death.Do(func() { kill(why) }) }
 }
 
-// checkLoopback refuses every address that another machine could reach: this node asks nobody for credentials.
+// checkLoopback returns *flight.InvalidError for an address that other machines can reach: the API does not
+// authenticate its callers.
 func checkLoopback(field, address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return &flight.InvalidError{Field: field, Detail: fmt.Sprintf("%q is no host:port", address)}
+		return &flight.InvalidError{Field: field, Detail: fmt.Sprintf("%q is not host:port", address)}
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
-		return &flight.InvalidError{Field: field, Detail: fmt.Sprintf("%q is no port", port)}
+		return &flight.InvalidError{Field: field, Detail: fmt.Sprintf("%q is not a port", port)}
 	}
 	ip := net.ParseIP(host)
 	if host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return &flight.InvalidError{Field: field, Detail: fmt.Sprintf("%q is not a loopback address: this node asks nobody who they are, so it serves this machine only", host)}
+		return &flight.InvalidError{Field: field, Detail: fmt.Sprintf("%q is not a loopback address: the API does not authenticate its callers", host)}
 	}
 	return nil
 }
 
-// listen takes an address that was checked. What localhost leads to is only known then.
+// listen listens on an address that passed checkLoopback. A host name is resolved only here, so the result is checked,
+// too.
 func listen(field, address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -135,7 +138,7 @@ func onlyLoopback(field string, l net.Listener) (net.Listener, error) {
 		return l, nil
 	}
 	_ = l.Close()
-	return nil, &flight.InvalidError{Field: field, Detail: fmt.Sprintf("it leads to %s, which other machines may reach: this node serves this machine only; say 127.0.0.1", l.Addr())}
+	return nil, &flight.InvalidError{Field: field, Detail: fmt.Sprintf("it resolves to %s, which is not a loopback address; use 127.0.0.1", l.Addr())}
 }
 
 func setDefault[T comparable](field *T, value T) {

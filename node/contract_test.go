@@ -12,8 +12,8 @@ import (
 	"github.com/flightd/flightd/httpapi/openapi/openapitest"
 )
 
-// TestContract holds the conversations of httpapi/testdata/contract with a real node, and every request and answer of
-// them against the OpenAPI document. Together they have every answer that is no problem.
+// TestContract replays the conversations of httpapi/testdata/contract with a real node and validates every request and
+// answer against the OpenAPI document. Together they contain every successful answer.
 func TestContract(t *testing.T) {
 	files, err := filepath.Glob("../httpapi/testdata/contract/*.http")
 	if err != nil || len(files) == 0 {
@@ -50,7 +50,7 @@ func TestContract(t *testing.T) {
 		}
 	}
 	for _, answer := range checker.Unseen() {
-		if answer != "ready 503" { // a node that is well does not say so
+		if answer != "ready 503" { // a healthy node does not return it
 			t.Errorf("no conversation has the answer %s", answer)
 		}
 	}

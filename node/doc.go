@@ -1,40 +1,39 @@
-// Package node is the wiring, the birth and the death of one flightd process. [Run] reads from top to bottom as its
-// life: node.go first.
+// Package node starts and stops the parts of one flightd process. Read node.go first: [Run] starts the parts in order.
 //
-// # What is started when, and why
+// # Start order
 //
-//	data directory  nobody else may be in it while anything below is
-//	http            answers from the first moment to the last that the node is starting
-//	ledger          with etcd, side by side: neither knows of the other, and they take the longest
-//	etcd            embedded; it listens nowhere, this process calls it directly. What it left is read first (etcd_check.go),
-//	                because it would wait for ever on a log cut short, or end the process (etcd_birth.go)
-//	leases          need both: etcd to claim in, and the ledger's word about etcd's past to hold it against
-//	witness         lets etcd remember how far the ledger is (past.go)
-//	executor        needs ledger and leases; its sweeper notices dead holders though nobody asks
-//	compactor       keeps etcd's history short
-//	retention       ends retentions that are over
-//	door            requests are let in, now that there is somebody to serve them
+//	data directory  first: its lock keeps other processes out while any part below runs
+//	http            answers "starting" until the API is ready, and until the process ends
+//	ledger          opened concurrently with etcd: they are independent and take the longest
+//	etcd            embedded, without a socket; this process calls it directly. Its files are checked before the start
+//	                (etcd_check.go): etcd waits for ever on a truncated log and exits on a damaged one (etcd_start.go)
+//	leases          need etcd for the claims, and the ledger's record of etcd's counter to detect a restored etcd
+//	ledger index    records in etcd how far the ledger has applied (consistency.go)
+//	executor        needs ledger and leases; its sweeper finds ended sessions even when no caller asks
+//	compactor       compacts etcd's history
+//	retention       expires flights whose retention is over
+//	api             last: requests are accepted once all parts can serve them
 //
-// A stop goes the same way back, and each part is home before the next one is told (hazard 35): the door is shut, so
-// that no work is taken; the executor lets what runs finish and report, and gives up its claims; the leases delete what
-// claims are left and revoke this process's sessions; etcd's client is closed before its server, which else waits
-// seven seconds for it; the ledger goes last, because everybody before it may still have to report. Sessions of remote
-// callers are not ended: they belong to their callers, live in etcd's data, and are found again by the next process.
+// A stop runs in reverse order and waits for each part before it stops the next one (H35). First the API accepts no
+// more requests. The executor lets running effects finish and report, and releases its claims. The leases delete the
+// remaining claims and revoke the sessions of this process. The etcd client is closed before its server, which
+// otherwise waits seven seconds for it. The ledger is closed after the executor and the leases, because they may still
+// report. Sessions of remote callers are not ended: they remain in etcd and the next process finds them.
 //
-// # Where it can die
+// # What is true if the process dies
 //
-//	the process dies                       then the next one
-//	before the ledger was open             finds everything as it was
-//	before etcd answered for the first     makes it anew: nothing was ever claimed there (birth.go)
+//	the process dies                       the next process
+//	before the ledger was open             finds the data unchanged
+//	before etcd answered for the first     deletes etcd's data and creates it again: it held no claims (etcd_dir.go)
 //	time
-//	while the lease epoch is raised        finds it raised, and etcd accepted, or is refused again and told why again
-//	between the start of a lease session   waits for nobody: that session's etcd lease ends by itself, and its boot id
-//	and its first claim                    is never taken for this one's
-//	with attempts open in this process     finds their holders gone, and their recovery policies decide
-//	with attempts open at remote callers   finds their sessions in etcd, with a full TTL to be renewed in; a report is
-//	                                       accepted in any case that the ledger allows
+//	while the lease epoch is raised        finds the new epoch and starts, or returns the same error again
+//	between the start of a lease session   does not wait: etcd expires the session. Its marker names the incarnation, so
+//	and its first claim                    the next process never uses that session
+//	with attempts open in this process     finds their sessions ended; their recovery policies decide
+//	with attempts open at remote callers   finds their sessions in etcd, which expire a full TTL later unless renewed. The
+//	                                       ledger's rules alone decide whether a report is accepted
 //	with reports in the spool              proposes them again
-//	because the system refuses a write to  finds as much as the ledger and etcd have acknowledged: whichever met it ended the process
-//	ledger or etcd                         before it answered anybody (Config.Kill)
-//	in the middle of a stop                finds as much undone as above; a stop saves time, never truth
+//	because a write of ledger or etcd      finds every acknowledged write: the process ended before it answered a caller
+//	failed                                 (Config.Kill)
+//	during a stop                          finds the same as after a crash at that point
 package node

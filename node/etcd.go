@@ -14,23 +14,24 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdQuota is where etcd stops to take writes, in bytes. With a compaction every few seconds it stays far below.
+// etcdQuota is the database size in bytes at which etcd rejects writes. A compaction every few seconds keeps it far
+// below.
 const etcdQuota = 2 << 30
 
-// A lone member has nobody to wait for: it elects itself after at most two of these time-outs. The floor of a lease's
-// TTL is one and a half of them.
+// A single member elects itself after at most two election timeouts. The minimum TTL of a lease is 1.5 election
+// timeouts.
 const (
 	soloTickMs     = 20
 	soloElectionMs = 100
 )
 
-// etcd is the embedded member. It listens nowhere: this process calls it directly, and it has no peers.
+// etcd is the embedded member. It has no socket and no peers: this process calls it directly.
 type etcd struct {
 	member *embed.Etcd
 	client *clientv3.Client
 }
 
-// EtcdError says that the embedded etcd did not start on its directory. The ledger is not concerned.
+// EtcdError is returned when the embedded etcd cannot start on its directory. The ledger is not affected.
 type EtcdError struct {
 	Dir   string
 	Cause error
@@ -42,8 +43,11 @@ func (e *EtcdError) Error() string {
 
 func (e *EtcdError) Unwrap() error { return e.Cause }
 
-// startEtcd starts the member and returns when it answers. Writes of its log are synced: a claim that was answered
-// outlives the process. kill is what ends the process where the member cannot go on later.
+// startEtcd starts the member and returns when it answers. All errors are *EtcdError. The member syncs its log, so an
+// acknowledged claim survives a crash. After the start a fatal error of the member calls kill, which ends the process.
+//
+// If the process dies before markEtcdStarted has returned, the next start deletes the member's data and creates it
+// again. No claim is lost: claims are possible only after startEtcd has returned.
 func startEtcd(ctx context.Context, cfg *embed.Config, kill func(error)) (e *etcd, err error) {
 	defer func() {
 		if err != nil {
@@ -57,7 +61,7 @@ func startEtcd(ctx context.Context, cfg *embed.Config, kill func(error)) (e *etc
 		return nil, err
 	}
 	birth := newEtcdBirth(func(why error) {
-		kill(fmt.Errorf("the embedded etcd in %s cannot go on: %w", cfg.Dir, why))
+		kill(fmt.Errorf("the embedded etcd in %s failed: %w", cfg.Dir, why))
 	})
 	member, err := birth.attend(cfg)
 	if err != nil {
@@ -71,7 +75,7 @@ func startEtcd(ctx context.Context, cfg *embed.Config, kill func(error)) (e *etc
 	case <-member.Server.StopNotify():
 		err = errors.New("it stopped before it was ready")
 	case err = <-birth.died:
-		return nil, err // what is left of it cannot be closed
+		return nil, err // a member that failed this way cannot be closed
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -89,13 +93,13 @@ func etcdConfig(dir string, quota int64, log *slog.Logger) *embed.Config {
 	cfg.Dir = dir
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapToSlog{log: log}))
 	cfg.LogLevel = "warn"
-	nowhere := url.URL{Scheme: "http", Host: "localhost:2380"} // a member must have an address, even one that nobody serves
+	nowhere := url.URL{Scheme: "http", Host: "localhost:2380"} // a member needs an address, although it listens on none
 	cfg.ListenPeerUrls, cfg.ListenClientUrls, cfg.ListenMetricsUrls = nil, nil, nil
 	cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = []url.URL{nowhere}, []url.URL{nowhere}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.TickMs, cfg.ElectionMs = soloTickMs, soloElectionMs
 	cfg.QuotaBackendBytes = quota
-	cfg.AutoCompactionRetention = "0"                           // etcdlease.Compactor does it
+	cfg.AutoCompactionRetention = "0"                           // etcdlease.Compactor compacts
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = 10000, 1000 // an entry is a batch of claims, tens of kilobytes
 	cfg.CompactionBatchLimit = 10_000
 	cfg.CompactionSleepInterval = time.Millisecond
@@ -103,13 +107,13 @@ func etcdConfig(dir string, quota int64, log *slog.Logger) *embed.Config {
 	return cfg
 }
 
-// failed says why the member stopped by itself; it is closed when it was stopped.
+// stopped is closed when the member has stopped.
 func (e *etcd) failed() <-chan struct{} { return e.member.Server.StopNotify() }
 
-// close ends the client before the member: a member that is closed under its clients waits seven seconds for them.
+// close closes the client and then the member: a member with an open client waits seven seconds for it.
 func (e *etcd) close() {
 	if e.client != nil {
-		_ = e.client.Close() // it has no connection that could fail to close
+		_ = e.client.Close() // it has no connection, so closing cannot fail
 	}
 	e.member.Close()
 }

@@ -11,23 +11,25 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// etcdBirth makes errors of the ways in which a member ends the process while it starts. It tells its logger why, and
-// panics or exits, in whatever goroutine finds it out: where it cannot make its log, as on a disk that is full, or where it
-// cannot read what it wrote. What it had opened by then stays open as long as the process.
+// guardedStart is embed.StartEtcd with fatal log entries and panics turned into errors. Etcd ends the process in this
+// way when it cannot create its log, as on a full disk, or cannot read its own files; the entry may come from any
+// goroutine.
+//
+// Files that the failed member has opened stay open until the process ends.
 type etcdBirth struct {
-	born atomic.Bool
-	died chan error
-	kill func(error) // ends the process, once the member was born
+	born atomic.Bool // the member is ready; from then on a fatal entry calls kill
+	died chan error  // takes the first fatal entry of the start
+	kill func(error) // ends the process
 }
 
 func newEtcdBirth(kill func(error)) *etcdBirth {
 	return &etcdBirth{died: make(chan error, 1), kill: kill}
 }
 
-// over says that the member lives: where it cannot go on now, the process cannot either.
+// markStarted ends the start: a later fatal entry of the member ends the process.
 func (b *etcdBirth) over() { b.born.Store(true) }
 
-// attend is embed.StartEtcd without its deaths. Later ones, until it is over, are told in died.
+// start calls embed.StartEtcd. A fatal entry after it has returned, and before markStarted, is sent to failed.
 func (b *etcdBirth) attend(cfg *embed.Config) (*embed.Etcd, error) {
 	type outcome struct {
 		member *embed.Etcd
@@ -42,10 +44,11 @@ func (b *etcdBirth) attend(cfg *embed.Config) (*embed.Etcd, error) {
 		return embed.NewZapLoggerBuilder(log)(c)
 	}
 	done := make(chan outcome, 1)
-	go func() { // it does not come back where its logger ends it
+	// start waits for this goroutine or for a fatal entry. The entry may end this goroutine through the hook.
+	go func() {
 		defer func() {
 			if p := recover(); p != nil {
-				done <- outcome{err: fmt.Errorf("it panicked: %v", p)}
+				done <- outcome{err: fmt.Errorf("panic: %v", p)}
 			}
 		}()
 		member, err := embed.StartEtcd(cfg)
@@ -63,13 +66,13 @@ func (b *etcdBirth) instead(usual zapcore.CheckWriteAction) zapcore.CheckWriteHo
 	return lastWord{birth: b, usual: usual}
 }
 
-// lastWord is what happens after a member told its logger that it cannot go on.
+// fatalHook runs after a fatal or panic log entry of the member was written.
 type lastWord struct {
 	birth *etcdBirth
 	usual zapcore.CheckWriteAction
 }
 
-// OnWrite implements zapcore.CheckWriteHook.
+// OnWrite implements zapcore.CheckWriteHook. It ends the goroutine or the process and does not return.
 func (w lastWord) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	err := errors.New(e.Message)
 	for _, f := range fields {
@@ -84,7 +87,7 @@ func (w lastWord) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	}
 	select {
 	case w.birth.died <- err:
-	default: // another goroutine was first
+	default: // an earlier entry is the error
 	}
 	runtime.Goexit()
 }

@@ -18,45 +18,46 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 )
 
-// checkEtcd reads what a member left, before it is started: on a database that is damaged it ends the process, from a
-// goroutine of its own, and behind a log that has lost its entries it waits for a leader for ever. What the log lacks of
-// what the database has applied was synced once, so it is no crash that took it.
+// checkEtcd reads the files of the member before it is started. On a damaged database etcd ends the process from one of
+// its own goroutines, and with a log that ends before the database's applied index it waits for a leader for ever. A
+// crash does not cause that: etcd syncs an entry to the log before it applies the entry. Errors: *LockedError, or the
+// damage.
 func checkEtcd(dir string) error {
 	member := filepath.Join(dir, "member")
 	if _, err := os.Stat(member); errors.Is(err, fs.ErrNotExist) {
 		return nil // the first start
 	}
 	applied, err := scanBackend(filepath.Join(member, "snap", "db"))
-	if errors.Is(err, bolterrors.ErrTimeout) { // of the wait for its lock
+	if errors.Is(err, bolterrors.ErrTimeout) { // another process has locked the database
 		return &LockedError{Dir: dir}
 	}
 	if err != nil {
-		return fmt.Errorf("its database cannot be read: %w", err)
+		return fmt.Errorf("read the database: %w", err)
 	}
 	last, err := scanWAL(filepath.Join(member, "wal"))
 	if err != nil {
-		return fmt.Errorf("its log cannot be read: %w", err)
+		return fmt.Errorf("read the log: %w", err)
 	}
 	if last < applied {
-		return fmt.Errorf("its log ends with entry %d, and its database holds entry %d", last, applied)
+		return fmt.Errorf("the log ends at entry %d, but the database has applied entry %d", last, applied)
 	}
 	return nil
 }
 
-// boltPatience is how long the lock of the database is waited for, which a tool may have, or a node that has another data
-// directory and this etcd in it.
+// boltTimeout is the time to wait for the lock of the database. A tool may hold it, or a node with another data
+// directory that contains this etcd directory.
 const boltPatience = time.Second
 
-// scanBackend visits every page of the database that holds something, and gives the entry up to which it was applied; 0
-// where there is none. The database believes what it reads, so that a damaged one panics, or leads behind its end.
+// scanBackend reads every key and value of the database and returns its applied index; 0 if there is no database. Bolt
+// does not validate pages, so a damaged file makes it panic or read beyond the mapping. Both are returned as errors.
 func scanBackend(path string) (applied uint64, err error) {
 	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
-		return 0, nil // made anew of the log, or refused where the log does not reach back
+		return 0, nil // etcd rebuilds it from the log, or fails if the log has been compacted
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("it is damaged: %v", p)
+			err = fmt.Errorf("damaged file: %v", p)
 		}
 	}()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: boltPatience})
@@ -64,7 +65,7 @@ func scanBackend(path string) (applied uint64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	var ends byte // of all keys and values: what has two ends that can be read is there
+	var ends byte // XOR of the first and last byte of all keys and values, so that each is read
 	err = db.View(func(tx *bolt.Tx) error {
 		if meta := tx.Bucket([]byte("meta")); meta != nil {
 			if b := meta.Get([]byte("consistent_index")); len(b) == 8 {
@@ -85,17 +86,17 @@ func scanBackend(path string) (applied uint64, err error) {
 	return applied, err
 }
 
-// scanWAL reads the newest segment of the log, whose name says which entry it begins with, and gives the index of the last
-// entry; one that is torn at the very end never was. The segments before it etcd reads itself, and says what it finds.
+// scanWAL reads the newest segment of the log, whose name has the index of its first entry, and returns the index of
+// the last complete entry. Older segments are not read: etcd itself reports their errors.
 func scanWAL(dir string) (last uint64, err error) {
 	segments, err := filepath.Glob(filepath.Join(dir, "*.wal"))
 	if err != nil || len(segments) == 0 {
-		return 0, errors.Join(err, errors.New("it is gone"))
+		return 0, errors.Join(err, errors.New("no segment found"))
 	}
 	newest := slices.Max(segments)
 	var number, first uint64
 	if _, err := fmt.Sscanf(filepath.Base(newest), "%016x-%016x.wal", &number, &first); err != nil {
-		return 0, fmt.Errorf("what is %s? %w", filepath.Base(newest), err)
+		return 0, fmt.Errorf("invalid segment name %s: %w", filepath.Base(newest), err)
 	}
 	f, err := os.Open(newest)
 	if err != nil {
@@ -105,11 +106,11 @@ func scanWAL(dir string) (last uint64, err error) {
 	return lastEntry(wal.NewDecoder(segment{f}), max(first, 1)-1)
 }
 
-// lastEntry gives the index of the last entry of a segment; before is that of the one before its first.
+// lastEntry returns the index of the last entry of a segment; previous is the index before its first entry.
 func lastEntry(records wal.Decoder, before uint64) (last uint64, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("it is damaged: %v", p)
+			err = fmt.Errorf("damaged record: %v", p)
 		}
 	}()
 	last = before
@@ -131,8 +132,8 @@ func lastEntry(records wal.Decoder, before uint64) (last uint64, err error) {
 	}
 }
 
-// segment is a file of the log as its decoder wants it.
+// segment adapts a log file to etcd's decoder.
 type segment struct{ *os.File }
 
-// FileInfo is what the decoder wants to know of the file.
+// FileInfo implements the file interface of etcd's decoder.
 func (s segment) FileInfo() (fs.FileInfo, error) { return s.Stat() }

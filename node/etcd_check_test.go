@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/clusterstore"
 )
 
-// lived gives the directory of a member that answered, wrote some entries, and was closed.
+// usedEtcdDir returns the directory of a member that wrote some entries and was closed.
 func lived(t *testing.T, snapshotEvery uint64) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ func lived(t *testing.T, snapshotEvery uint64) string {
 	return dir
 }
 
-// overwrite puts garbage into a file from an offset on.
+// overwrite writes garbage to a file from an offset on.
 func overwrite(t *testing.T, name string, offset int64, length int) {
 	t.Helper()
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
@@ -47,7 +47,7 @@ func overwrite(t *testing.T, name string, offset int64, length int) {
 	}
 }
 
-// TestEtcdOnADamagedDirectoryIsAnError: each of these made the start hang, or ended the process with a trace.
+// Each of these kinds of damage made a start hang or panic.
 func TestEtcdOnADamagedDirectoryIsAnError(t *testing.T) {
 	cut := func(size int64) func(*testing.T, string, string) {
 		return func(t *testing.T, wal, _ string) {
@@ -60,20 +60,20 @@ func TestEtcdOnADamagedDirectoryIsAnError(t *testing.T) {
 		damage func(t *testing.T, wal, db string)
 		says   string
 	}{
-		"log empty":           {cut(0), "its log"},
-		"log without entries": {cut(200), "its log ends with entry 0, and its database holds entry"},
-		"log cut":             {cut(1500), "and its database holds entry"},
-		"log's head spoiled":  {func(t *testing.T, wal, _ string) { overwrite(t, wal, 0, 300) }, "its log"},
-		"log spoiled":         {func(t *testing.T, wal, _ string) { overwrite(t, wal, 2000, 300) }, "its log"},
-		"log gone":            {func(t *testing.T, wal, _ string) { _ = os.Remove(wal) }, "its log"},
-		"all of the log gone": {func(t *testing.T, wal, _ string) { _ = os.RemoveAll(filepath.Dir(wal)) }, "its log"},
-		"database's head":     {func(t *testing.T, _, db string) { overwrite(t, db, 0, 8192) }, "its database"},
-		"database's pages":    {func(t *testing.T, _, db string) { overwrite(t, db, 2*4096, 20*4096) }, "its database"},
+		"log empty":           {cut(0), "the log"},
+		"log without entries": {cut(200), "the log ends at entry 0, but the database has applied entry"},
+		"log cut":             {cut(1500), "but the database has applied entry"},
+		"log's head spoiled":  {func(t *testing.T, wal, _ string) { overwrite(t, wal, 0, 300) }, "the log"},
+		"log spoiled":         {func(t *testing.T, wal, _ string) { overwrite(t, wal, 2000, 300) }, "the log"},
+		"log gone":            {func(t *testing.T, wal, _ string) { _ = os.Remove(wal) }, "the log"},
+		"all of the log gone": {func(t *testing.T, wal, _ string) { _ = os.RemoveAll(filepath.Dir(wal)) }, "the log"},
+		"database's head":     {func(t *testing.T, _, db string) { overwrite(t, db, 0, 8192) }, "the database"},
+		"database's pages":    {func(t *testing.T, _, db string) { overwrite(t, db, 2*4096, 20*4096) }, "the database"},
 		"database cut": {func(t *testing.T, _, db string) {
 			if err := os.Truncate(db, 10_000); err != nil {
 				t.Fatal(err)
 			}
-		}, "its database"},
+		}, "the database"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := lived(t, 10_000)
@@ -95,7 +95,7 @@ func TestEtcdOnADamagedDirectoryIsAnError(t *testing.T) {
 	}
 }
 
-// TestEtcdThatIsWholeIsNotRefused: behind snapshots, and without a database as long as the log has its beginning.
+// An intact directory starts, also after snapshots, and without a database as long as the log is complete.
 func TestEtcdThatIsWholeIsNotRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		every  uint64
@@ -124,13 +124,13 @@ func TestEtcdThatIsWholeIsNotRefused(t *testing.T) {
 	}
 }
 
-// TestEtcdThatTellsItsLoggerThatItEndsIsAnError: it does so in a goroutine of its own, too, and then it is nobody's to
-// recover. What it had opened it never gives back, so this happens in a process of its own.
+// Etcd logs the fatal entry in one of its own goroutines, where no caller can recover. The member never closes its
+// files, so the test runs it in another process.
 func TestEtcdThatTellsItsLoggerThatItEndsIsAnError(t *testing.T) {
 	const alone = "FLIGHTD_TEST_DIR"
 	dir := os.Getenv(alone)
 	if dir == "" {
-		dir = lived(t, 5) // so that the log does not reach back to its beginning
+		dir = lived(t, 5) // frequent snapshots, so that the log is compacted
 		if err := os.Remove(filepath.Join(dir, "member", "snap", "db")); err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +152,8 @@ func TestEtcdThatTellsItsLoggerThatItEndsIsAnError(t *testing.T) {
 	}
 }
 
-// TestEtcdOfAnotherProcessIsNotDamaged: who reads of damage may move the directory away.
+// A database locked by another process is reported as locked, not as damaged: on damage an operator moves the directory
+// away.
 func TestEtcdOfAnotherProcessIsNotDamaged(t *testing.T) {
 	dir := lived(t, 1000)
 	db, err := bolt.Open(filepath.Join(dir, "member", "snap", "db"), 0o600, nil)

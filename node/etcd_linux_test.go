@@ -12,8 +12,8 @@ import (
 	"github.com/flightd/flightd/clusterstore"
 )
 
-// TestEtcdThatCannotMakeItsLogIsAnError: it panics then, as on a disk that is full. A name that is too long does it, too.
-// What etcd had opened by then it never gives back, so this happens in a process of its own.
+// Etcd panics if it cannot create its log, as on a full disk; here the path is too long. The member never closes its
+// files, so the test runs it in another process.
 func TestEtcdThatCannotMakeItsLogIsAnError(t *testing.T) {
 	const alone = "FLIGHTD_TEST_ALONE"
 	if os.Getenv(alone) == "" {

@@ -17,10 +17,10 @@ import (
 	"github.com/flightd/flightd/clusterstore"
 )
 
-// TestEtcdListensNowhereAndStopsAtOnce: two ports and seven seconds are what an embedded member costs by default.
+// By default an embedded member listens on two ports and takes seven seconds to stop.
 func TestEtcdListensNowhereAndStopsAtOnce(t *testing.T) {
 	dir := t.TempDir()
-	for _, life := range []string{"first", "second"} {
+	for _, run := range []string{"first", "second"} {
 		start := time.Now()
 		e, err := startEtcd(t.Context(), etcdConfig(dir, etcdQuota, quietly(slog.New(slog.NewTextHandler(t.Output(), nil)))), clusterstore.Kill)
 		if err != nil {
@@ -30,57 +30,56 @@ func TestEtcdListensNowhereAndStopsAtOnce(t *testing.T) {
 		if n := len(e.member.Clients) + len(e.member.Peers); n != 0 {
 			t.Errorf("%d sockets listen", n)
 		}
-		if life == "first" {
+		if run == "first" {
 			if _, err := e.client.Put(context.Background(), "k", "v"); err != nil {
 				t.Fatal(err)
 			}
 		}
 		got, err := e.client.Get(context.Background(), "k")
 		if err != nil || len(got.Kvs) != 1 {
-			t.Fatalf("%s life: %v, %v", life, got, err)
+			t.Fatalf("%s run: %v, %v", run, got, err)
 		}
 		start = time.Now()
 		e.close()
 		took := time.Since(start)
-		t.Logf("%s life: up after %v, closed in %v", life, up, took)
+		t.Logf("%s run: up after %v, closed in %v", run, up, took)
 		if took > 2*time.Second {
 			t.Errorf("it took %v to close", took)
 		}
 	}
 }
 
-// TestEtcdIsSafe: what must never be set otherwise.
+// These settings of etcd must never change.
 func TestEtcdIsSafe(t *testing.T) {
 	cfg := etcdConfig(t.TempDir(), etcdQuota, slog.Default())
 	if cfg.UnsafeNoFsync {
 		t.Error("claims would not outlive the process")
 	}
 	if cfg.QuotaBackendBytes != etcdQuota || cfg.AutoCompactionRetention != "0" {
-		t.Error("quota or compaction are not ours")
+		t.Error("quota or auto-compaction was changed")
 	}
 	if cfg.ElectionMs*3 > 2*2000 {
-		t.Error("the floor of a lease's TTL is above the smallest that we give")
+		t.Error("etcd's minimum TTL is above lease.MinTTL")
 	}
 }
 
-// TestEtcdThatCannotGoOnSaysWhy: it tells its logger, and then it exits, or panics. What the system refused is what there is
-// a hint for.
+// A fatal log entry after the start calls kill with its message and cause. Hints depend on the cause.
 func TestEtcdThatCannotGoOnSaysWhy(t *testing.T) {
 	for name, usual := range map[string]zapcore.CheckWriteAction{"a commit": zapcore.WriteThenFatal, "a snapshot": zapcore.WriteThenPanic} {
-		died := make(chan error, 1)
+		killed := make(chan error, 1)
 		birth := newEtcdBirth(func(why error) {
-			died <- why
+			killed <- why
 			runtime.Goexit() // a kill does not return
 		})
 		birth.over()
 		go birth.instead(usual).OnWrite(&zapcore.CheckedEntry{Entry: zapcore.Entry{Message: "failed to commit tx"}}, []zap.Field{zap.Error(syscall.ENOSPC)})
-		if why := <-died; !errors.Is(why, syscall.ENOSPC) || !strings.Contains(why.Error(), "failed to commit tx") {
+		if why := <-killed; !errors.Is(why, syscall.ENOSPC) || !strings.Contains(why.Error(), "failed to commit tx") {
 			t.Errorf("%s: %v", name, why)
 		}
 	}
 }
 
-// TestEndedLeasesAreNoWarning: etcd complains of each session that ended before somebody else could end it, in words that frighten.
+// Etcd logs an error for each lease that was revoked twice; these entries appear at the debug level only.
 func TestEndedLeasesAreNoWarning(t *testing.T) {
 	var said syncBuffer
 	log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -89,19 +88,19 @@ func TestEndedLeasesAreNoWarning(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := e.client.Revoke(t.Context(), 4711); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		t.Errorf("a lease that never was: %v", err)
+		t.Errorf("unknown lease: %v", err)
 	}
 	e.close()
-	told := 0
+	lines := 0
 	for line := range strings.Lines(said.String()) {
 		if strings.Contains(line, "lease not found") {
-			told++
+			lines++
 			if !strings.Contains(line, "level=DEBUG") {
-				t.Errorf("it says %s", line)
+				t.Errorf("not at the debug level: %s", line)
 			}
 		}
 	}
-	if told == 0 {
-		t.Errorf("who wants to see everything sees nothing:\n%s", said.String())
+	if lines == 0 {
+		t.Errorf("no entry at the debug level:\n%s", said.String())
 	}
 }

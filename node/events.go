@@ -10,8 +10,8 @@ import (
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
-// What follows writes down what a person should see. Each line about a flight carries its key. The metrics listen to
-// the same events and pass them on to these.
+// The functions in this file log the events that an operator should see. Each line about a flight has its key. The
+// metrics handle the same events first and then call these functions.
 
 func (n *node) executorEvents() executor.Events {
 	log := n.cfg.Logger
@@ -21,7 +21,7 @@ func (n *node) executorEvents() executor.Events {
 				"settle", "flightd doubt resolve "+key.String())
 		},
 		Fenced: func(key flight.Key, attempt uint32) {
-			log.Warn("a report came too late and is kept as evidence", "key", key.String(), "attempt", attempt)
+			log.Warn("a report came too late and was stored as evidence", "key", key.String(), "attempt", attempt)
 		},
 		Overlap: func(key flight.Key) {
 			log.Error("evidence of a second effect", "key", key.String(), "look", "flightd why "+key.String())
@@ -29,7 +29,7 @@ func (n *node) executorEvents() executor.Events {
 		Recovered: func(key flight.Key, attempt uint32, state flight.State) {
 			log.Warn("the session of an attempt has ended", "key", key.String(), "attempt", attempt, "state", state.String())
 		},
-		SweepFailed: func(err error) { log.Warn("looking for dead holders failed; the next round tries again", "error", err) },
+		SweepFailed: func(err error) { log.Warn("looking for ended sessions failed; it is retried", "error", err) },
 	}
 }
 
@@ -43,9 +43,9 @@ func (n *node) leaseEvents() lease.Events {
 		},
 		Refused: func(err error) {
 			if err != nil {
-				log.Error("no claims are made any more", "error", err)
+				log.Error("etcd is rejected: new claims are disabled", "error", err)
 			} else {
-				log.Warn("claims are made again")
+				log.Warn("etcd is accepted: new claims are enabled")
 			}
 		},
 	}
@@ -55,26 +55,26 @@ func (n *node) storeEvents() clusterstore.Events {
 	log := n.cfg.Logger
 	return clusterstore.Events{
 		Spooled: func(key flight.Key) {
-			log.Warn("the ledger did not take a report in time; it waits on this disk", "key", key.String())
+			log.Warn("the ledger did not store a report in time; the report is in the spool", "key", key.String())
 		},
 		Unspooled: func(key flight.Key) {
-			log.Info("a report that waited on this disk is in the ledger", "key", key.String())
+			log.Info("the ledger has stored a report from the spool", "key", key.String())
 		},
 		Late: func(number uint32, outcome flight.Outcome, reply flight.Reply) {
 			n.events.NoteReport(&reply, number, outcome)
 		},
 		Stalled: func(op string, after time.Duration) {
-			log.Error("the disk stalls; this process ends", "operation", op, "after", after)
+			log.Error("the disk stalls; the process exits", "operation", op, "after", after)
 		},
 		Room: func(enough bool, free uint64) {
 			if enough {
-				log.Warn("new flights are taken again: the disk has room", "free_bytes", free)
+				log.Warn("enough disk space is free again: new flights are accepted", "free_bytes", free)
 			} else {
-				log.Error("too little of the disk is free: nothing new starts; reports and receipts are still taken and answered", "free_bytes", free)
+				log.Error("disk space is low: new flights are rejected; reports are still accepted, receipts still returned", "free_bytes", free)
 			}
 		},
 		Jumped: func(from, to flight.Time) {
-			log.Info("the ledger's time was set forward to the clock's", "from", from.At(), "to", to.At())
+			log.Info("the ledger's time was set forward to the clock", "from", from.At(), "to", to.At())
 		},
 	}
 }
@@ -84,17 +84,17 @@ func (n *node) compactorEvents() etcdlease.CompactorEvents {
 	return etcdlease.CompactorEvents{
 		NearQuota: func(near bool, used, quota int64) {
 			if near {
-				log.Warn("etcd is filling up", "used_bytes", used, "quota_bytes", quota)
+				log.Warn("etcd's database is near its quota", "used_bytes", used, "quota_bytes", quota)
 			}
 		},
 		NoSpace: func(full bool) {
 			n.noSpace.Store(full)
 			if full {
-				log.Error("etcd is full and takes no claims; receipts are still answered")
+				log.Error("etcd is full and rejects claims; receipts are still returned")
 			} else {
-				log.Warn("etcd takes claims again")
+				log.Warn("etcd accepts claims again")
 			}
 		},
-		Failed: func(err error) { log.Warn("etcd could not be compacted; the next round tries again", "error", err) },
+		Failed: func(err error) { log.Warn("compacting etcd failed; it is retried", "error", err) },
 	}
 }

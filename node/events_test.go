@@ -35,8 +35,7 @@ func recordsOf(t *testing.T, text string) (all []record) {
 	return all
 }
 
-// TestEveryLineAboutAFlightHasItsKey: whatever a room tells of a key, the line that comes of it carries the key under
-// that name, so that one search finds the whole story.
+// Every log line of an event that has a key carries the key in the field "key", so that one search finds all lines.
 func TestEveryLineAboutAFlightHasItsKey(t *testing.T) {
 	var text bytes.Buffer
 	n := &node{cfg: Config{Logger: slog.New(slog.NewJSONHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))}}
@@ -73,10 +72,10 @@ func TestEveryLineAboutAFlightHasItsKey(t *testing.T) {
 			}
 		}
 	}
-	require.GreaterOrEqual(t, about, 6, "lines about a flight")
+	require.GreaterOrEqual(t, about, 6, "log lines with a key")
 }
 
-// TestLogOfALivingNode: a doubt and its refusals, told by a whole node, each line with the key.
+// A running node logs a flight in doubt and a rejected request for it; each line has the key.
 func TestLogOfALivingNode(t *testing.T) {
 	var text syncBuffer
 	ctx, cancel := context.WithCancel(context.Background())
@@ -103,24 +102,24 @@ func TestLogOfALivingNode(t *testing.T) {
 	cancel()
 	require.NoError(t, <-done)
 
-	var told []string
+	var messages []string
 	for _, line := range recordsOf(t, text.String()) {
 		raw, err := json.Marshal(line)
 		require.NoError(t, err)
 		if strings.Contains(string(raw), "order-42") || strings.Contains(string(raw), key.FlightID().String()) {
 			require.Equal(t, key.String(), line["key"], "%s", raw)
-			told = append(told, line["msg"].(string))
+			messages = append(messages, line["msg"].(string))
 			if line["request_id"] != nil {
 				require.Equal(t, "mine-1", line["request_id"])
 				require.Equal(t, "0af7651916cd43dd8448eb211c80319c", line["trace_id"])
 			}
 		}
 	}
-	require.Equal(t, []string{"a flight is in doubt and waits for a person", "httpapi: a request was refused"}, told)
+	require.Equal(t, []string{"a flight is in doubt and waits for a person", "httpapi: request rejected"}, messages)
 }
 
-// TestAReportOutOfTheSpoolIsTold: nobody waits for its answer any more, so what it brings to light must be told all the
-// same. Here it is a second effect.
+// No caller waits for the answer to a report from the spool, so its events must be published anyway. Here the report
+// shows a second effect.
 func TestAReportOutOfTheSpoolIsTold(t *testing.T) {
 	data := t.TempDir()
 	in := open(t, data, nil)
@@ -142,8 +141,8 @@ func TestAReportOutOfTheSpoolIsTold(t *testing.T) {
 	cfg := Dev(data, "127.0.0.1:0")
 	cfg.Logger = slog.New(slog.NewJSONHandler(&text, nil))
 	in = openConfig(t, cfg)
-	await(t, "the report is taken", func() bool { return in.store.Spooled() == 0 })
-	await(t, "the log tells of it", func() bool {
+	await(t, "the spool is empty", func() bool { return in.store.Spooled() == 0 })
+	await(t, "both events are logged", func() bool {
 		return strings.Contains(text.String(), "evidence of a second effect") && strings.Contains(text.String(), "came too late")
 	})
 	shown := body(t, in.front.url()+"/metrics")

@@ -50,7 +50,7 @@ func (d door) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*fli
 	return f, stopping(err)
 }
 
-// stopping says of a ledger that is closed that its node stops.
+// stopping turns the error of a closed ledger into "draining": the ledger is closed only while the node stops.
 func stopping(err error) error {
 	if errors.Is(err, clusterstore.ErrClosed) {
 		err = &effect.Unavailable{Code: string(wire.Draining), Cause: err}

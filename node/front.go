@@ -16,18 +16,19 @@ import (
 	"github.com/flightd/flightd/httpapi"
 )
 
-// front is the HTTP server. It answers from the first moment to the last: as long as the API is not there it says so.
+// server is the HTTP server. It runs from the start of the process to its end and answers "starting" until the API is
+// set.
 type front struct {
 	server      *http.Server
-	starting    http.Handler // for as long as there is no api
-	api         atomic.Pointer[http.Handler]
-	waits       context.Context // of requests; ends when there is no more time for them
+	starting    http.Handler                 // answers requests until api is set
+	api         atomic.Pointer[http.Handler] // nil during the start
+	waits       context.Context              // parent of all requests; canceled when a stop interrupts them
 	endWaits    context.CancelCauseFunc
 	connections *connections
 }
 
-// errStopping is the cause of the end of requests that a stop cuts off.
-var errStopping = errors.New("this node is stopping")
+// errStopping is the cause when a stop interrupts a request.
+var errStopping = errors.New("the node is stopping")
 
 func newFront(l net.Listener) *front {
 	f := &front{connections: newConnections(l, maxConnections(descriptors())), starting: httpapi.Starting()}
@@ -40,7 +41,7 @@ func newFront(l net.Listener) *front {
 
 func (f *front) url() string { return "http://" + f.connections.Addr().String() }
 
-// open hands requests to the API from now on.
+// setAPI makes api serve all requests from now on.
 func (f *front) open(api http.Handler) { f.api.Store(&api) }
 
 // ServeHTTP implements http.Handler.
@@ -56,16 +57,16 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.starting.ServeHTTP(w, r)
 }
 
-// serve runs the server until ctx ends.
+// serve runs the server until ctx ends, then closes all connections.
 func (f *front) serve(ctx context.Context) error {
-	served := make(chan error, 1)
+	served := make(chan error, 1) // serve waits for it in every case
 	go func() { served <- f.server.Serve(f.connections) }()
 	select {
 	case err := <-served:
 		if !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
-		<-ctx.Done() // it was drained
+		<-ctx.Done() // drain has shut the server down
 		return nil
 	case <-ctx.Done():
 	}
@@ -75,12 +76,14 @@ func (f *front) serve(ctx context.Context) error {
 	return err
 }
 
-// courtesy is how long a stop leaves requests alone: reports are done by then, and who waits for somebody else's
-// flight may as well wait for the next process.
+// drainGrace is how long a stop lets requests finish. It is enough for reports; a request that waits for another
+// caller's flight can be repeated at the next process.
 const courtesy = 250 * time.Millisecond
 
-// drain takes nobody in any more and sees those off who are there. Requests that are cut off change nothing: what they
-// proposed is in the ledger or it is not, and asking again tells.
+// drain accepts no new requests, waits drainGrace for running ones, and then cancels them with the answer "draining".
+//
+// A canceled request may have proposed a command that the ledger commits later. Repeating the request returns its
+// result.
 func (f *front) drain(ctx context.Context) error {
 	polite, cancel := context.WithTimeout(ctx, courtesy)
 	defer cancel()
@@ -90,19 +93,19 @@ func (f *front) drain(ctx context.Context) error {
 	f.endWaits(&effect.Unavailable{Code: "draining", Cause: errStopping})
 	f.connections.stopReading()
 	if f.server.Shutdown(ctx) != nil {
-		return f.server.Close() // whoever is left sees its connection end
+		return f.server.Close() // closes the connections of the remaining requests
 	}
 	return nil
 }
 
-// maxConnections is how many connections may be open under a limit of file descriptors. The rest is for the stores: a node whose ledger can
-// open no file ends.
+// maxConnections returns the largest number of open connections for a limit of file descriptors. The rest of the limit
+// is for the stores: the process ends if the ledger cannot open a file.
 func maxConnections(descriptors uint64) int {
 	const least, stores, enough = 8, 48, 8192
 	return int(min(max(least, descriptors-min(descriptors, max(stores, descriptors/2), enough)), math.MaxInt32))
 }
 
-// descriptors is how many files this process may have open.
+// descriptors returns the limit of open files of this process.
 func descriptors() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -111,22 +114,22 @@ func descriptors() uint64 {
 	return uint64(limit.Cur)
 }
 
-// connections are the connections that are open, at most so many. They are also the listener that lets them in.
+// connections is a listener with an upper limit of open connections.
 type connections struct {
 	net.Listener
 	most int
 
-	mu    sync.Mutex
-	conns map[net.Conn]connection
-	left  chan struct{} // has a value after a connection was closed or became idle
-	over  chan struct{} // closed with the listener
-	close func() error
+	mu    sync.Mutex              // guards conns
+	conns map[net.Conn]connection // all open connections
+	left  chan struct{}           // has a value after a connection was closed or became idle: wakes Accept
+	over  chan struct{}           // closed with the listener
+	close func() error            // closes over and the listener, once
 }
 
-// connection is what is known of a connection: since when it has been as it is, and whether a request is being served on it.
+// connection is the state of one connection.
 type connection struct {
-	since time.Time
-	busy  bool
+	since time.Time // of the last change of state
+	busy  bool      // a request is being served on it
 }
 
 func newConnections(l net.Listener, most int) *connections {
@@ -141,8 +144,8 @@ func newConnections(l net.Listener, most int) *connections {
 // Close implements net.Listener.
 func (cs *connections) Close() error { return cs.close() }
 
-// Accept implements net.Listener. Where as many connections are open as there is room for, the one that has been idle the longest is
-// closed for the new one; where each has a request, the new one waits.
+// Accept implements net.Listener. At the limit it closes the connection that has been idle the longest. If all
+// connections are busy, Accept waits until one is idle or closed.
 func (cs *connections) Accept() (net.Conn, error) {
 	c, err := cs.Listener.Accept()
 	if err != nil {
@@ -158,7 +161,7 @@ func (cs *connections) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// admit takes a connection in, unless there is no room for it.
+// tryAdmit adds c to the open connections. False: the limit is reached and no connection is idle.
 func (cs *connections) admit(c net.Conn) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -173,13 +176,13 @@ func (cs *connections) admit(c net.Conn) bool {
 			return false
 		}
 		delete(cs.conns, idle)
-		_ = idle.Close() // its owner connects anew
+		_ = idle.Close() // HTTP clients reconnect
 	}
 	cs.conns[c] = connection{since: time.Now()}
 	return true
 }
 
-// note follows the server.
+// onStateChange implements http.Server.ConnState.
 func (cs *connections) note(c net.Conn, state http.ConnState) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -200,12 +203,12 @@ func (cs *connections) note(c net.Conn, state http.ConnState) {
 	}
 }
 
-// stopReading lets nobody send any more: a request of which a half is missing would be waited for as long as there is time. Answers
-// go out as before.
+// stopReading makes all reads fail, so that a stop does not wait for the rest of a half-sent request. Responses are
+// still written.
 func (cs *connections) stopReading() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	for c := range cs.conns {
-		_ = c.SetReadDeadline(time.Now()) // one that is closed reads nothing either
+		_ = c.SetReadDeadline(time.Now()) // it fails for a closed connection only
 	}
 }

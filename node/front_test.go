@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// someone is a caller that keeps its connection.
+// client keeps one connection open.
 type someone struct {
 	net.Conn
 	answers *bufio.Reader
@@ -45,7 +45,8 @@ func (s *someone) hear(t *testing.T) {
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 }
 
-// smallFront is a server with room for three connections, whose path /wait answers when it is told to.
+// smallServer starts a server with at most three connections. A request for /wait is sent to asked and answered after a
+// receive from answer.
 func smallFront(t *testing.T) (f *front, asked, answer chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,7 +71,7 @@ func smallFront(t *testing.T) (f *front, asked, answer chan struct{}) {
 	return f, asked, answer
 }
 
-// Connections that nobody uses are closed for new ones, the longest idle first; one with a request is not.
+// At the limit the connection that has been idle the longest is closed for a new one; a busy one is not.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	f, asked, answer := smallFront(t)
 	busy, first, second := connect(t, f), connect(t, f), connect(t, f)
@@ -91,7 +92,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	busy.hear(t)
 }
 
-// Connections on which nothing was ever asked are idle, too.
+// A connection without any request is idle, too.
 func TestSilentConnectionsMakeRoom(t *testing.T) {
 	f, _, _ := smallFront(t)
 	for range 20 {
@@ -102,7 +103,7 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	s.hear(t)
 }
 
-// Where each connection has a request, a new one waits for the first that is answered.
+// If all connections are busy, a new one waits for the first response.
 func TestANewConnectionWaitsForRoom(t *testing.T) {
 	f, asked, answer := smallFront(t)
 	for range 3 {
@@ -115,7 +116,7 @@ func TestANewConnectionWaitsForRoom(t *testing.T) {
 	s.hear(t)
 }
 
-// A stop does not wait for room: the server of this test is stopped at its end, before its requests are answered.
+// A stop does not wait for a free connection: the cleanup stops this server before its requests are answered.
 func TestAFullServerStops(t *testing.T) {
 	f, asked, _ := smallFront(t)
 	for range 3 {
@@ -131,8 +132,8 @@ func TestMaxConnections(t *testing.T) {
 	}
 }
 
-// A node with few file descriptors, and more idle callers than it has of these: the next caller is served, and its flight is
-// recorded. The limit is that of a whole process, so the node lives in one of its own.
+// A node with more idle connections than file descriptors still serves the next caller and records its flight. The
+// limit is per process, so the node runs in another process.
 func TestManyIdleCallersLockNobodyOut(t *testing.T) {
 	const alone = "FLIGHTD_TEST_FEW_FILES"
 	if data := os.Getenv(alone); data != "" {
@@ -156,7 +157,7 @@ func TestManyIdleCallersLockNobodyOut(t *testing.T) {
 		c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 		require.NoError(t, err)
 		defer c.Close()
-		if i%2 == 0 { // the others say nothing at all
+		if i%2 == 0 { // the others send nothing
 			_, err = fmt.Fprint(c, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
 			require.NoError(t, err)
 		}

@@ -5,26 +5,29 @@ import (
 	"fmt"
 )
 
-// group is the services of a process, those that others need first. It lives as long as all of them do; then the last
-// one is told to stop, and only when it is home the one before it, so that nobody loses what it still needs.
+// group runs the services of a process. When ctx of wait ends, or a service returns, the group stops all services in
+// reverse order of their start. It waits for each before it stops the next, so a service can use those started before
+// it until it has returned.
+//
+// start and wait are called by one goroutine, which owns all fields.
 type group struct {
 	actors []*actor
-	left   chan *actor // gets everybody who came home
+	left   chan *actor // receives each service once, after it has returned; buffered for all services
 }
 
 // actor is one service.
 type actor struct {
 	name string
 	stop context.CancelFunc
-	err  error // set when it is home
-	home bool  // guarded by being read and written by the group's owner alone
+	err  error // result of run; written before the service is sent to group.stopped
+	home bool  // received from group.stopped
 }
 
-// newGroup makes an empty group for at most so many actors.
+// newGroup returns an empty group for at most that many services.
 func newGroup(most int) *group { return &group{left: make(chan *actor, most)} }
 
-// start starts a service. It runs until its context ends, and returns when it has put everything away; one that
-// returns earlier ends the whole group.
+// start starts a service in a goroutine, for which wait waits. run must return after its context has ended and it has
+// released what it holds. A service that returns earlier stops the group.
 func (g *group) start(name string, run func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &actor{name: name, stop: cancel}
@@ -35,8 +38,8 @@ func (g *group) start(name string, run func(ctx context.Context) error) {
 	}()
 }
 
-// wait returns when ctx ended or a service did, and all are home: why the first one left, or what went wrong at
-// stopping.
+// wait waits for the end of ctx or of a service, stops all services and returns when all have returned. The error is
+// that of the service that returned by itself, else the first error of a stop.
 func (g *group) wait(ctx context.Context) error {
 	var reason error
 	select {
@@ -60,7 +63,7 @@ func (g *group) wait(ctx context.Context) error {
 
 func (a *actor) why() error {
 	if a.err == nil {
-		return fmt.Errorf("%s stopped by itself", a.name)
+		return fmt.Errorf("%s stopped unexpectedly", a.name)
 	}
 	return fmt.Errorf("%s: %w", a.name, a.err)
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// story is what happened, in order.
+// journal records events in order.
 type story struct {
 	mu    sync.Mutex
 	lines []string
@@ -27,12 +27,12 @@ func (s *story) String() string {
 	return strings.Join(s.lines, ", ")
 }
 
-// service is home only some time after it was told to stop.
+// service returns a service that records the request to stop and its return as two events.
 func (s *story) service(name string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
-		s.tell("%s told", name)
-		s.tell("%s home", name)
+		s.tell("%s stopping", name)
+		s.tell("%s stopped", name)
 		return nil
 	}
 }
@@ -40,9 +40,9 @@ func (s *story) service(name string) func(context.Context) error {
 func TestGroupStopsTheLastFirstAndWaitsForIt(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		leave error // what the third service leaves with; nil: the group's context ends
+		leave error // returned by the third service; nil: the context of wait ends instead
 		want  string
-	}{{"told", nil, ""}, {"left", errors.New("broken"), "c: broken"}} {
+	}{{"canceled", nil, ""}, {"returned", errors.New("broken"), "c: broken"}} {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			g, s := newGroup(8), &story{}
@@ -62,9 +62,9 @@ func TestGroupStopsTheLastFirstAndWaitsForIt(t *testing.T) {
 			if got := fmt.Sprint(err); test.want == "" && err != nil || test.want != "" && got != test.want {
 				t.Errorf("the reason is %v", err)
 			}
-			want := "b told, b home, a told, a home"
+			want := "b stopping, b stopped, a stopping, a stopped"
 			if test.leave == nil {
-				want = "c told, c home, " + want
+				want = "c stopping, c stopped, " + want
 			}
 			if s.String() != want {
 				t.Errorf("got  %s\nwant %s", s, want)
@@ -87,7 +87,7 @@ func TestGroupTellsWhatWentWrongAtStopping(t *testing.T) {
 func TestGroupNamesAServiceThatStoppedByItself(t *testing.T) {
 	g := newGroup(8)
 	g.start("a", func(context.Context) error { return nil })
-	if err := g.wait(t.Context()); fmt.Sprint(err) != "a stopped by itself" {
+	if err := g.wait(t.Context()); fmt.Sprint(err) != "a stopped unexpectedly" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -27,14 +27,14 @@ import (
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
-// inside is a node whose parts a test can reach.
+// testNode is a running node whose parts a test can access.
 type inside struct {
 	*node
 	stop context.CancelFunc
 	done chan error
 }
 
-// open starts a node on data, set up by tune; it ends with the test at the latest.
+// open starts a node on data, configured by tune. The node is stopped when the test ends, if not before.
 func open(t *testing.T, data string, tune func(*tuning)) *inside {
 	t.Helper()
 	cfg := Dev(data, "127.0.0.1:0")
@@ -65,7 +65,7 @@ func openConfig(t *testing.T, cfg Config) *inside {
 	return in
 }
 
-// end stops the node.
+// stopNode stops the node and returns its error.
 func (in *inside) end() error {
 	in.stop()
 	err := <-in.done
@@ -73,7 +73,7 @@ func (in *inside) end() error {
 	return err
 }
 
-// post sends one request and reads its answer.
+// post sends one request and reads the response.
 func post(url, body string) (status int, answer string, err error) {
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
@@ -89,7 +89,7 @@ func post(url, body string) (status int, answer string, err error) {
 	return resp.StatusCode, string(data), err
 }
 
-// begun opens an attempt as a remote caller and gives what the caller needs to report it.
+// openAttempt opens an attempt as a remote caller and returns the answer, which has the token for the report.
 func begun(t *testing.T, url, id string) wire.OpenAnswer {
 	t.Helper()
 	status, body, err := post(url+"/v1/flights:open", `{"action":"pay","id":"`+id+`","input":{"n":1},"nonce":"`+nonce(id)+`","ttl_ms":15000,"wait_ms":0}`)
@@ -111,15 +111,15 @@ func report(t *testing.T, url string, a wire.OpenAnswer) (status int, body strin
 	return status, body
 }
 
-// TestHazard35_StopTakesNothingThatCallersStillNeed: a stop is quick though somebody waits, tells that one to ask
-// again, and leaves the sessions of remote callers alone: their reports count in the next life.
+// A stop is quick although a caller waits. The waiting caller is answered "draining". Sessions of remote callers
+// survive, and the next process accepts their reports.
 func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
 	data := t.TempDir()
 	in := open(t, data, nil)
 	url := in.front.url()
 	first := begun(t, url, "order-1")
 
-	entered, told := make(chan struct{}, 8), make(chan string, 1)
+	entered, answered := make(chan struct{}, 8), make(chan string, 1)
 	api := in.api()
 	in.front.open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		entered <- struct{}{}
@@ -133,7 +133,7 @@ func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
 		if status != http.StatusServiceUnavailable {
 			body = "not 503: " + body
 		}
-		told <- body
+		answered <- body
 	}()
 	<-entered
 	start := time.Now()
@@ -143,8 +143,8 @@ func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("the stop took %v", took)
 	}
-	if body := <-told; !strings.Contains(body, `"draining"`) {
-		t.Errorf("the waiting one got %s", body)
+	if body := <-answered; !strings.Contains(body, `"draining"`) {
+		t.Errorf("the waiting caller got %s", body)
 	}
 
 	in = open(t, data, nil)
@@ -156,7 +156,7 @@ func TestHazard35_StopTakesNothingThatCallersStillNeed(t *testing.T) {
 	}
 }
 
-// TestHazard35_AHalfSentRequestHoldsNoStopUp: nobody waits for the other half, and who sends it is told to ask again.
+// A stop does not wait for the rest of a half-sent request. Its sender is answered "draining".
 func TestHazard35_AHalfSentRequestHoldsNoStopUp(t *testing.T) {
 	in := open(t, t.TempDir(), nil)
 	address := strings.TrimPrefix(in.front.url(), "http://")
@@ -201,7 +201,7 @@ func TestHazard35_AHalfSentRequestHoldsNoStopUp(t *testing.T) {
 	}
 }
 
-// TestHazard36_ARestartAdoptsNoSession: what an earlier process opened stays under that session, also for a caller that brings none.
+// A process never uses a session of an earlier process, also for callers without a session of their own.
 func TestHazard36_ARestartAdoptsNoSession(t *testing.T) {
 	data := t.TempDir()
 	in := open(t, data, nil)
@@ -228,8 +228,7 @@ func TestHazard36_ARestartAdoptsNoSession(t *testing.T) {
 	}
 }
 
-// TestHazard37_AnEtcdThatForgotIsNotBelieved: an etcd that knows less than the ledger, or a ledger of another
-// deployment beside the keys of this one.
+// A start fails with an etcd that knows less than the ledger, and with a ledger of another deployment than etcd's keys.
 func TestHazard37_AnEtcdThatForgotIsNotBelieved(t *testing.T) {
 	data := t.TempDir()
 	in := open(t, data, nil)
@@ -254,7 +253,7 @@ func TestHazard37_AnEtcdThatForgotIsNotBelieved(t *testing.T) {
 	if err := os.Rename(filepath.Join(data, "ledger"), ledgerAway); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time there is a ledger again, an empty one
+	for range 2 { // the first start has created an empty ledger for the second
 		var lost *LedgerLostError
 		if err := refusal(t, Dev(data, "127.0.0.1:0")); !errors.As(err, &lost) || lost.Served != deployment || lost.Found == deployment {
 			t.Fatalf("without the ledger: %v", err)
@@ -265,19 +264,19 @@ func TestHazard37_AnEtcdThatForgotIsNotBelieved(t *testing.T) {
 	}
 	in = open(t, data, nil)
 	if in.store.Header().Deployment != deployment {
-		t.Error("the deployment has another name")
+		t.Error("the deployment id has changed")
 	}
 	other := open(t, t.TempDir(), nil)
 	begun(t, other.front.url(), "order-2")
 	if status, body := report(t, other.front.url(), a); status == http.StatusOK {
-		t.Errorf("the token of another deployment counts: %s", body)
+		t.Errorf("a token of another deployment was accepted: %s", body)
 	}
 	if status, body := report(t, in.front.url(), a); status != http.StatusOK {
-		t.Errorf("with both put back, the report: %d %s", status, body)
+		t.Errorf("report after both were restored: %d %s", status, body)
 	}
 }
 
-// TestEtcdHistoryIsCompacted: by the node itself, while it runs.
+// A running node compacts the history of its etcd.
 func TestEtcdHistoryIsCompacted(t *testing.T) {
 	in := open(t, t.TempDir(), func(u *tuning) {
 		u.compactor = etcdlease.CompactorSettings{Look: 20 * time.Millisecond, Every: 100 * time.Millisecond}
@@ -295,7 +294,7 @@ func TestEtcdHistoryIsCompacted(t *testing.T) {
 	})
 }
 
-// TestFullEtcdClaimsNothingAndAnswersReceipts: fail closed, with the reason.
+// With a full etcd new flights are rejected with the reason; receipts are returned and reports accepted.
 func TestFullEtcdClaimsNothingAndAnswersReceipts(t *testing.T) {
 	in := open(t, t.TempDir(), func(u *tuning) {
 		u.etcdQuota = 4 << 20
@@ -306,7 +305,7 @@ func TestFullEtcdClaimsNothingAndAnswersReceipts(t *testing.T) {
 	if status, body := report(t, url, done); status != http.StatusOK {
 		t.Fatalf("report: %d %s", status, body)
 	}
-	filler := string(bytes.Repeat([]byte("x"), 1<<16)) // so little that it stays full: with a tenth of room it takes claims again
+	filler := string(bytes.Repeat([]byte("x"), 1<<16)) // small, so that etcd stays full: it accepts claims again at 90 %
 	var err error
 	for i := 0; i < 256 && err == nil; i++ {
 		_, err = in.etcd.client.Put(t.Context(), "filler/"+strconv.Itoa(i), filler)
@@ -314,7 +313,7 @@ func TestFullEtcdClaimsNothingAndAnswersReceipts(t *testing.T) {
 	if !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Fatalf("filling ended with %v", err)
 	}
-	await(t, "it says so", func() bool { return !in.readiness(t.Context()).Ready })
+	await(t, "the node is not ready", func() bool { return !in.readiness(t.Context()).Ready })
 	if checks := in.readiness(t.Context()).Checks; checks[1].Name != "etcd" || !strings.Contains(checks[1].Error, "full") {
 		t.Errorf("the checks are %+v", checks)
 	}
@@ -331,7 +330,7 @@ func TestFullEtcdClaimsNothingAndAnswersReceipts(t *testing.T) {
 	}
 }
 
-// TestReadinessTellsADiskThatIsNearlyFull: nothing new starts then, so the node is not ready for it.
+// A node whose disk is nearly full rejects new flights, so it is not ready.
 func TestReadinessTellsADiskThatIsNearlyFull(t *testing.T) {
 	var log syncBuffer
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
@@ -346,8 +345,8 @@ func TestReadinessTellsADiskThatIsNearlyFull(t *testing.T) {
 	if r.Ready || r.Checks[0].Name != "ledger" || !strings.Contains(r.Checks[0].Error, "disk") {
 		t.Errorf("readiness is %+v", r)
 	}
-	if n := strings.Count(log.String(), "too little of the disk is free"); n != 1 {
-		t.Errorf("the log tells of it %d times:\n%s", n, log.String())
+	if n := strings.Count(log.String(), "disk space is low"); n != 1 {
+		t.Errorf("the log has the warning %d times:\n%s", n, log.String())
 	}
 }
 
@@ -362,7 +361,7 @@ func await(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("still not: %s", what)
+			t.Fatalf("timeout waiting for: %s", what)
 		}
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// patience is how long readiness waits for a part to answer.
+// readyTimeout bounds the answers of all parts to one readiness check.
 const patience = time.Second
 
-// readiness asks every part whether it can do its share of a flight, and says which one cannot.
+// readiness checks ledger, etcd and leases, and returns the error of each that cannot take new flights.
 func (n *node) readiness(ctx context.Context) wire.Ready {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -38,7 +38,7 @@ func (n *node) ledgerReady(context.Context) error {
 
 func (n *node) etcdReady(ctx context.Context) error {
 	if n.noSpace.Load() {
-		return errors.New("etcd is full and takes no claims")
+		return errors.New("etcd is full and rejects claims")
 	}
 	_, err := n.etcd.client.Status(ctx, "")
 	return err

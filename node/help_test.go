@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// syncBuffer is a buffer that many may write to.
+// syncBuffer is a buffer for concurrent writers.
 type syncBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -9,7 +9,7 @@ import (
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
-// keepHouse starts the chores that keep a node small however long it lives.
+// startBackground starts the loops that bound the data on disk: compaction of etcd, and retention.
 func (n *node) keepHouse() {
 	n.parts.start("compactor", func(ctx context.Context) error {
 		compactor := etcdlease.Compactor{
@@ -25,7 +25,8 @@ func (n *node) keepHouse() {
 	})
 }
 
-// expire ends retentions that are over, from time to time, and makes what was redacted leave the disk, until ctx ends.
+// expire runs until ctx ends. Every tuning.expireEvery it removes redacted data from the disk and expires flights whose
+// retention is over. The next run repeats a step that failed, also after a crash.
 func (n *node) expire(ctx context.Context) {
 	tick := time.NewTicker(n.cfg.tuning.expireEvery)
 	defer tick.Stop()
@@ -36,16 +37,10 @@ func (n *node) expire(ctx context.Context) {
 		case <-tick.C:
 		}
 		if _, err := n.store.Scrub(ctx); err != nil && ctx.Err() == nil {
-			n.cfg.Logger.Warn("what was redacted has not left the disk yet; the next round tries again", "error", err)
+			n.cfg.Logger.Warn("removing redacted data from the disk failed; it is retried", "error", err)
 		}
-		if _, err := n.store.Expire(ctx, clusterstore.NoLimit); err != nil {
-			n.tellExpireFailed(ctx, err)
+		if _, err := n.store.Expire(ctx, clusterstore.NoLimit); err != nil && ctx.Err() == nil && !errors.Is(err, clusterstore.ErrNotLeader) {
+			n.cfg.Logger.Warn("expiring flights failed; it is retried", "error", err)
 		}
-	}
-}
-
-func (n *node) tellExpireFailed(ctx context.Context, err error) {
-	if ctx.Err() == nil && !errors.Is(err, clusterstore.ErrNotLeader) {
-		n.cfg.Logger.Warn("retentions could not be ended; the next round tries again", "error", err)
 	}
 }

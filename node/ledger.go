@@ -12,7 +12,7 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// ledger is the store as the executor wants it: its Ledger and its Memory.
+// ledger adapts the store to the ports of the executor: Ledger and Memory.
 type ledger struct{ *clusterstore.Store }
 
 var (
@@ -33,7 +33,7 @@ func (l ledger) Report(ctx context.Context, r *flight.Report) (flight.Reply, err
 	return reply, ledgerError(err)
 }
 
-// livePage is how many living flights are read at once.
+// livePage is the number of live flights in one read.
 const livePage = 1000
 
 // Live implements executor.Memory.
@@ -72,7 +72,7 @@ func (l ledger) ReceiptBody(f *flight.Flight) ([]byte, error) {
 	return l.body(f.ID, f.Generation, clusterstore.Receipt, f.Receipt.Body)
 }
 
-// body reads the bytes of a blob; an empty one has no row of its own.
+// body reads the bytes of a blob; an empty blob has no row of its own.
 func (l ledger) body(id flight.ID, generation uint32, part clusterstore.Part, b flight.Blob) ([]byte, error) {
 	if b.Kept == 0 {
 		return nil, nil
@@ -80,7 +80,7 @@ func (l ledger) body(id flight.ID, generation uint32, part clusterstore.Part, b 
 	return l.Body(id, generation, part)
 }
 
-// ledgerError gives the store's errors the classes that the executor knows. It keeps what they say.
+// ledgerError wraps the store's errors in the error classes of the executor.
 func ledgerError(err error) error {
 	if err == nil {
 		return nil
@@ -95,7 +95,7 @@ func ledgerError(err error) error {
 	return err
 }
 
-// guard is what the ledger knows of etcd's past.
+// ledgerState adapts the store to lease.LedgerState.
 type guard struct{ store *clusterstore.Store }
 
 // Epoch implements lease.Guard.

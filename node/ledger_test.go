@@ -11,7 +11,8 @@ import (
 	"github.com/flightd/flightd/executor/executortest"
 )
 
-// The real ledger takes the exam that the double of flightdtest takes: what is proved with the one holds for the other.
+// The real ledger passes the same suite as the fake of package flightdtest, so proofs with the fake hold for the
+// ledger.
 func TestTheStoreIsALedger(t *testing.T) {
 	executortest.Run(t, func(t *testing.T) executortest.Store {
 		store, err := clusterstore.Open(t.Context(), clusterstore.Config{Dir: t.TempDir()})

@@ -8,7 +8,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// TestANameThatLeadsElsewhereIsNotServed: what localhost means is the machine's to say, and it may be wrong.
+// The name localhost may resolve to an address that is not a loopback address.
 func TestANameThatLeadsElsewhereIsNotServed(t *testing.T) {
 	ours, err := listen("listen", "localhost:0")
 	if err != nil {
@@ -21,7 +21,7 @@ func TestANameThatLeadsElsewhereIsNotServed(t *testing.T) {
 	}
 	var invalid *flight.InvalidError
 	if _, err := onlyLoopback("listen", everybody); !errors.As(err, &invalid) {
-		t.Errorf("an address that others reach: %v", err)
+		t.Errorf("an address that other machines reach: %v", err)
 	}
 	if _, err := everybody.Accept(); err == nil {
 		t.Error("it still listens")

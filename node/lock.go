@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// lockName is the file in the data directory whose lock says that a process lives there. It stays when the process
-// is gone; the lock does not.
+// lockName is the file in the data directory on which the running process holds a lock. The operating system releases
+// the lock when the process ends; the file remains.
 const lockName = "LOCK"
 
-// LockedError says that another process has the data directory.
+// LockedError is returned when another process has locked the data directory.
 type LockedError struct {
 	Dir    string
-	Holder string // what the holder wrote about itself: its process id, "" when it cannot be read
+	Holder string // process id of the holder; "" when it cannot be read
 }
 
 func (e *LockedError) Error() string {
@@ -26,10 +26,10 @@ func (e *LockedError) Error() string {
 	if e.Holder != "" {
 		holder = "process " + e.Holder
 	}
-	return fmt.Sprintf("%s is in use by %s: one data directory has one flightd; stop that one, or give this one another --data and --listen", e.Dir, holder)
+	return fmt.Sprintf("%s is in use by %s: stop that process, or set another --data and --listen", e.Dir, holder)
 }
 
-// lockData makes the data directory and takes it for this process. Errors: *LockedError, or those of the file system.
+// lockData creates the data directory and locks it for this process. Errors: *LockedError, or those of the file system.
 func lockData(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ func TestOneProcessPerDataDirectory(t *testing.T) {
 	}
 	again, err := lockData(dir)
 	if err != nil {
-		t.Fatalf("the directory of somebody gone: %v", err)
+		t.Fatalf("lock after the first holder closed: %v", err)
 	}
 	_ = again.Close()
 }

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// quiet leaves out what etcd and raft warn of at every start of a lone node though nothing is wrong.
+// filterHandler drops warnings that etcd and raft log at every start of a single node.
 type quiet struct{ slog.Handler }
 
-// dull are those warnings: a lone voter has nobody to hear from before it elects itself, a member that nobody can
-// reach over a network needs no signed tokens, and a new one has no storage version before its first entry.
+// expectedWarnings lists them. A single voter gets no heartbeat before it elects itself, a member without a network
+// needs no signed tokens, and a new member has no storage version before its first entry.
 func dull() []string {
 	return []string{
 		"raft: heartbeat timeout reached, starting election",

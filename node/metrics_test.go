@@ -19,7 +19,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// watched is a node that has flown one flight, with metrics on an address of their own.
+// monitoredNode starts a node with ListenMetrics and executes one flight.
 func watched(t *testing.T) Ready {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -59,7 +59,7 @@ func body(t *testing.T, url string) string {
 	return string(b)
 }
 
-// exported are the names that a node shows, with the suffixes of histograms.
+// exported returns the names of the exported metrics, including the suffixes of histograms.
 func exported(text string) map[string]bool {
 	names := make(map[string]bool)
 	for line := range strings.Lines(text) {
@@ -76,14 +76,14 @@ func exported(text string) map[string]bool {
 	return names
 }
 
-// named are the names of metrics that a text speaks of.
+// named returns the names of metrics in a text.
 func named(text string) []string {
 	all := regexp.MustCompile(`\b(flightd|process|go)_[a-z_]*[a-z]\b`).FindAllString(text, -1)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// TestEveryNamedMetricIsExported: rules, dashboard and document speak of nothing that a living node does not show.
+// All metrics named in alert rules, dashboard and documentation are exported by a running node.
 func TestEveryNamedMetricIsExported(t *testing.T) {
 	r := watched(t)
 	shown := exported(body(t, r.URL+"/metrics"))
@@ -95,12 +95,12 @@ func TestEveryNamedMetricIsExported(t *testing.T) {
 		names := named(strings.NewReplacer("go_version", "", "flightd_etcd_*", "", "flightd_raft_*", "", "flightd_build_info, job", "").Replace(string(text)))
 		require.Greater(t, len(names), most, file)
 		for _, name := range names {
-			require.True(t, shown[name], "%s speaks of %s, which no node shows", file, name)
+			require.True(t, shown[name], "%s names %s, which is not exported", file, name)
 		}
 	}
 }
 
-// TestEveryMetricIsDocumented: the table of docs/monitoring.md is whole.
+// All exported metrics are in the table of docs/monitoring.md.
 func TestEveryMetricIsDocumented(t *testing.T) {
 	r := watched(t)
 	text, err := os.ReadFile("../docs/monitoring.md")
@@ -138,7 +138,7 @@ func TestMetricsOfALivingNode(t *testing.T) {
 	}
 }
 
-// TestMetricsAddressHasNothingElse: who may reach it may look and not touch.
+// The metrics address serves metrics and health only.
 func TestMetricsAddressHasNothingElse(t *testing.T) {
 	r := watched(t)
 	ask := func(method, path, host string) (*http.Response, wire.Problem) {
@@ -154,7 +154,7 @@ func TestMetricsAddressHasNothingElse(t *testing.T) {
 		require.Equal(t, answer.Header.Get("X-Request-Id"), p.RequestID)
 		require.NotEmpty(t, p.RequestID)
 		require.Equal(t, answer.StatusCode, p.Status)
-		require.Contains(t, body(t, r.Metrics+p.Type), string(p.Code), "it leads to a page of the same server")
+		require.Contains(t, body(t, r.Metrics+p.Type), string(p.Code), "its type links to a page of the same server")
 		return answer, p
 	}
 	for _, path := range []string{"/v1/flights", "/v1/sessions", "/", "/metrics/other", "/metrics/", "//metrics", "/openapi.json"} {
@@ -176,7 +176,7 @@ func TestMetricsAddressIsLoopback(t *testing.T) {
 	require.Equal(t, "listen_metrics", invalid.Field)
 }
 
-// TestScrapesDuringAStop: whoever watches a node sees it go, and hurts nobody by that.
+// Scrapes during a stop are answered and do not disturb it.
 func TestScrapesDuringAStop(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := Dev(t.TempDir(), "127.0.0.1:0")
@@ -210,7 +210,7 @@ func TestScrapesDuringAStop(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// TestEveryAlertIsTestedAndExplained: by promtool's tests, and by the document that says what to do.
+// Each alert has tests for promtool and a section in the documentation.
 func TestEveryAlertIsTestedAndExplained(t *testing.T) {
 	read := func(file string) string {
 		text, err := os.ReadFile(file)
@@ -222,12 +222,12 @@ func TestEveryAlertIsTestedAndExplained(t *testing.T) {
 	require.Greater(t, len(alerts), 10)
 	for _, a := range alerts {
 		require.Contains(t, document, "`"+a[1]+"`", "what to do")
-		require.Regexp(t, `alertname: `+a[1]+`\n +exp_alerts|alertname="`+a[1]+`"`, tests, "that it rings")
-		require.Regexp(t, `alertname: `+a[1]+`\}|alertname="`+a[1]+`"`, tests, "that it does not")
+		require.Regexp(t, `alertname: `+a[1]+`\n +exp_alerts|alertname="`+a[1]+`"`, tests, "no test that it fires")
+		require.Regexp(t, `alertname: `+a[1]+`\}|alertname="`+a[1]+`"`, tests, "no test that it does not fire")
 	}
 }
 
-// TestDashboardIsWhole: it can be imported, and its panels have each its place.
+// The dashboard can be imported, and its panels do not overlap.
 func TestDashboardIsWhole(t *testing.T) {
 	text, err := os.ReadFile("../deploy/grafana/flightd.json")
 	require.NoError(t, err)
@@ -246,12 +246,12 @@ func TestDashboardIsWhole(t *testing.T) {
 	require.Equal(t, "flightd", board.UID)
 	taken, ids := make(map[[2]int]string), make(map[int]bool)
 	for _, p := range board.Panels {
-		require.False(t, ids[p.ID], "%s: its id is taken", p.Title)
+		require.False(t, ids[p.ID], "%s: duplicate id", p.Title)
 		ids[p.ID] = true
 		require.True(t, p.Type == "row" || len(p.Targets) > 0, p.Title)
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
-				require.Empty(t, taken[[2]int{x, y}], "%s lies on another panel", p.Title)
+				require.Empty(t, taken[[2]int{x, y}], "%s overlaps another panel", p.Title)
 				taken[[2]int{x, y}] = p.Title
 				require.Less(t, x, 24)
 			}

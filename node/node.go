@@ -19,11 +19,12 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// Run is the life of one node, from its birth to its death in order. It returns nil when ctx ended, ready or not, and
-// everything was put away, else what went wrong: *LockedError and *flight.InvalidError before anything was started, *net.OpError
-// when the address is taken.
+// Run starts a node, serves until ctx ends or a part fails, and stops it. Each part is started after the parts that it
+// needs, and has returned before those are stopped.
 //
-// Each part is started after those it needs, and stopped before them; and only when they are home.
+// Run returns nil when ctx ended, before or after the node was ready, and every part stopped without an error.
+// Otherwise it returns the first error: *LockedError or *flight.InvalidError before any part was started, *net.OpError
+// when the address is in use.
 func Run(ctx context.Context, cfg Config) error {
 	n, err := newNode(cfg)
 	if err != nil {
@@ -33,13 +34,13 @@ func Run(ctx context.Context, cfg Config) error {
 		defer n.metrics.CollectRaft()()
 	}
 	if err := n.start(ctx); err != nil {
-		if ctx.Err() != nil { // it was told to stop before it was ready; what it then said is no failure
-			n.cfg.Logger.Info("told to stop before it was ready", "at", err)
+		if ctx.Err() != nil { // a stop was requested during the start: the interrupted step is not a failure
+			n.cfg.Logger.Info("stopped during the start", "at", err)
 			err = nil
 		}
-		dead, cancel := context.WithCancel(ctx)
+		canceled, cancel := context.WithCancel(ctx)
 		cancel()
-		return errors.Join(err, n.parts.wait(dead)) // what was started is put away as ever
+		return errors.Join(err, n.parts.wait(canceled)) // stops the parts that were started, in order
 	}
 	n.cfg.Ready(Ready{URL: n.front.url(), Metrics: n.watching, Data: n.cfg.Data, Deployment: n.store.Header().Deployment, Took: time.Since(n.born), Executor: newCounted(n.exec, n.store)})
 	return n.parts.wait(ctx)
@@ -53,10 +54,10 @@ func newNode(cfg Config) (*node, error) {
 	return n, err
 }
 
-// mostParts is how many parts a node may have.
+// maxParts is the largest number of parts of a node.
 const mostParts = 16
 
-// node is one process while it lives.
+// node is one running process. Its fields are set by start, before the API is open, and constant afterwards.
 type node struct {
 	cfg   Config
 	born  time.Time
@@ -71,21 +72,20 @@ type node struct {
 	sweeper *executor.Sweeper
 
 	metrics  *metrics.Metrics
-	events   executor.Events // what metrics and log are told
-	watching string          // where metrics are served apart; "": nowhere
-	noSpace  atomic.Bool     // etcd refuses to write
+	events   executor.Events // metrics and log
+	watching string          // URL of the metrics' own address; "": none
+	noSpace  atomic.Bool     // etcd rejects writes; set by the compactor, read by readiness
 }
 
-// start brings the parts up. What it started is in n.parts, also when it fails.
+// start starts the parts. n.parts has all that were started, also after an error.
 func (n *node) start(ctx context.Context) error {
 	if err := n.settleIn(); err != nil {
 		return err
 	}
-	// The two stores know nothing of each other and take the longest: side by side.
 	if err := n.openStores(ctx); err != nil {
 		return err
 	}
-	// The lease side is held against the ledger's word about the past before it claims anything.
+	// Before the first claim, ledger and etcd are checked against each other: either may come from an older backup.
 	if err := n.openDesk(ctx); err != nil {
 		return err
 	}
@@ -97,8 +97,8 @@ func (n *node) start(ctx context.Context) error {
 	return nil
 }
 
-// settleIn takes the data directory and the address, so that a second node on either is refused before it touches
-// anything, and answers that this one is starting.
+// lockAndListen locks the data directory, listens on the address and serves "starting". A second node with the same
+// directory or address fails here, before it changes any data.
 func (n *node) settleIn() error {
 	dir, err := filepath.Abs(n.cfg.Data)
 	if err != nil {
@@ -119,20 +119,20 @@ func (n *node) settleIn() error {
 		return err
 	}
 	n.front = newFront(listener)
-	// It answers from here on, even if only that the node is starting.
 	n.parts.start("http", n.front.serve)
 	return n.openWatch()
 }
 
-// openStores opens ledger and etcd. The ledger is stopped last: whoever else stops may still have to report.
+// openStores opens ledger and etcd concurrently: they are independent and take the longest. The ledger is registered
+// first and so closed last, because the parts that stop before it may still report.
 func (n *node) openStores(ctx context.Context) error {
 	type opened struct {
 		etcd *etcd
 		err  error
 	}
-	n.events = n.metrics.Executor(n.executorEvents()) // the ledger may have something for them before there is an executor
+	n.events = n.metrics.Executor(n.executorEvents()) // the ledger emits events before there is an executor
 	other := make(chan opened, 1)
-	go func() {
+	go func() { // openStores waits for it below
 		e, err := startEtcd(ctx, etcdConfig(n.etcdDir(), n.cfg.tuning.etcdQuota, n.cfg.Logger), n.cfg.Kill)
 		other <- opened{e, err}
 	}()
@@ -157,7 +157,7 @@ func (n *node) openStores(ctx context.Context) error {
 
 func (n *node) etcdDir() string { return filepath.Join(n.cfg.Data, "etcd") }
 
-// keepEtcd waits for the end of the member, or ends it.
+// waitForEtcd closes the member when ctx ends. An earlier stop of the member is an error.
 func (n *node) keepEtcd(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -165,11 +165,12 @@ func (n *node) keepEtcd(ctx context.Context) error {
 		return nil
 	case <-n.etcd.failed():
 		n.etcd.close()
-		return errors.New("it stopped by itself")
+		return errors.New("the embedded etcd stopped unexpectedly")
 	}
 }
 
-// openDesk opens the access to sessions and claims in etcd.
+// openLeases opens sessions and claims in etcd, after it has checked that neither ledger nor etcd was restored from an
+// older backup. Errors: *LedgerLostError, lease.ErrRegressed, *EtcdError.
 func (n *node) openDesk(ctx context.Context) (err error) {
 	defer func() {
 		if errors.Is(err, etcdlease.ErrUnreadable) {
@@ -195,19 +196,19 @@ func (n *node) openDesk(ctx context.Context) (err error) {
 	if err := n.checkPast(ctx); err != nil {
 		return err
 	}
-	n.parts.start("witness", n.witness)
+	n.parts.start("ledger index", n.witness)
 	return nil
 }
 
-// within gives a part that is told to stop its share of time to do so.
+// withStopTimeout calls stop with a context that ends after Config.StopTimeout, although ctx has ended.
 func (n *node) within(ctx context.Context, stop func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cfg.StopWithin)
 	defer cancel()
 	return stop(ctx)
 }
 
-// openExecutor makes the sweeper, the executor with its session, and the service for remote callers. To stop them is to let
-// running effects finish and report, and then to end the session: ledger and leases are stopped later, for that.
+// openExecutor starts the sweeper, the executor with its session, and the service for remote callers. Their stop waits
+// for running effects and their reports and then ends the session, so ledger and leases are stopped later.
 func (n *node) openExecutor(ctx context.Context) error {
 	book := ledger{n.store}
 	n.sweeper = executor.NewSweeper(executor.SweeperConfig{Ledger: book, Memory: book, Sessions: n.store, Leases: n.desk, Events: n.events})
@@ -235,28 +236,28 @@ func (n *node) openExecutor(ctx context.Context) error {
 	return nil
 }
 
-// openDoor lets requests in. It is the first thing that a stop takes back.
+// serveRequests opens the API. A stop drains it first.
 func (n *node) openDoor() {
 	n.front.open(n.api())
-	n.parts.start("door", func(ctx context.Context) error {
+	n.parts.start("api", func(ctx context.Context) error {
 		<-ctx.Done()
 		return n.within(ctx, n.front.drain)
 	})
 }
 
-// The memory that a process that is a node and nothing else trades for time: most of what it allocates dies young, so
-// the collector may wait until the heap has grown by gcPercent, up to a bound at which it works as hard as it must.
-// With what is no heap, a node stays below 1 GiB however much it stores.
+// The garbage collector settings of a process that only runs a node. Most of its objects are short-lived, so the
+// collector waits until the heap has grown by gcPercent, up to a limit of gcBound. Including memory outside the heap, a
+// node stays below 1 GiB for any amount of stored data.
 const (
 	gcPercent = 300
 	gcBound   = 896 << 20
 )
 
-// Tune sets this process up for the work of a node, unless GOGC, GOMEMLIMIT or GOMAXPROCS say otherwise. It is for
-// programs that are a node; one that embeds a node decides for itself.
+// Tune sets GOMAXPROCS, GOGC and GOMEMLIMIT for a process that only runs a node. A variable of that name in the
+// environment takes precedence. Programs that embed a node should not call Tune.
 //
-// A goroutine that waits for the disk keeps its processor until the runtime notices, and several of them sync logs all
-// the time; so there are twice as many places to run as processors, and others run meanwhile.
+// A goroutine in fsync blocks its P until the runtime notices, and several goroutines sync logs all the time. So
+// GOMAXPROCS is doubled, and other goroutines run meanwhile.
 func Tune() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(2 * runtime.GOMAXPROCS(0))

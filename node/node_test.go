@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// life is one node inside a test.
+// runningNode is a node that was started by Run.
 type life struct {
 	t    *testing.T
 	url  string
@@ -21,7 +21,7 @@ type life struct {
 	done chan error
 }
 
-// begin starts a node on data; it ends with the test at the latest.
+// startNode starts a node on data. The node is stopped when the test ends, if not before.
 func begin(t *testing.T, data string) *life {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -45,7 +45,7 @@ func begin(t *testing.T, data string) *life {
 	return l
 }
 
-// end stops the node as a person does.
+// end stops the node by canceling its context.
 func (l *life) end() {
 	l.t.Helper()
 	l.stop()
@@ -99,33 +99,36 @@ func TestStartFailsCleanly(t *testing.T) {
 	}
 	lock, err := lockData(data)
 	if err != nil {
-		t.Fatalf("what did not start holds on to its data: %v", err)
+		t.Fatalf("the failed start still locks its data: %v", err)
 	}
 	_ = lock.Close()
 	goleak.VerifyNone(t)
 }
 
-// TestNodeRefusesWebPages: it asks nobody for a credential, so nothing that a web page can send may reach it.
+// The API does not authenticate its callers, so it must reject every request that a web page can send.
 func TestNodeRefusesWebPages(t *testing.T) {
 	l := begin(t, t.TempDir())
-	for name, spoil := range map[string]func(*http.Request){
-		"another origin":     func(r *http.Request) { r.Header.Set("Origin", "https://example.org") },
-		"a rebound name":     func(r *http.Request) { r.Host = "example.org" },
-		"a form":             func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") },
-		"a request unharmed": func(*http.Request) {},
+	for name, change := range map[string]func(*http.Request){
+		"another origin":  func(r *http.Request) { r.Header.Set("Origin", "https://example.org") },
+		"a rebound name":  func(r *http.Request) { r.Host = "example.org" },
+		"a form":          func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") },
+		"a valid request": func(*http.Request) {},
 	} {
 		req, err := http.NewRequest(http.MethodPost, l.url+"/v1/sessions", strings.NewReader(`{}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header.Set("Content-Type", "application/json")
-		spoil(req)
+		change(req)
 		answer, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = answer.Body.Close()
-		if refused := answer.StatusCode == http.StatusForbidden; refused != (name != "a request unharmed") {
+		want, rejected := map[string]int{
+			"another origin": http.StatusForbidden, "a rebound name": http.StatusForbidden, "a form": http.StatusUnsupportedMediaType,
+		}[name]
+		if rejected && answer.StatusCode != want || !rejected && answer.StatusCode >= 400 {
 			t.Errorf("%s: %d", name, answer.StatusCode)
 		}
 	}

@@ -13,24 +13,25 @@ import (
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
-// LedgerLostError says that the ledger of a data directory has forgotten, or is gone: etcd beside it served it later than
-// it is, or served another one. Receipts of effects that happened would be missing.
+// LedgerLostError is returned when the ledger of a data directory is older than etcd's record of it, or is another
+// ledger. Receipts of effects that happened would be missing.
 type LedgerLostError struct {
-	Served  string // the deployments that etcd served
-	Found   string // the deployment of the ledger that is here
-	Known   uint64 // the index of an entry that the ledger had; 0 where it is another one
-	Applied uint64 // the index of the newest entry that it has
+	Served  string // deployments that have keys in etcd
+	Found   string // deployment of the ledger
+	Known   uint64 // ledger index recorded in etcd; 0 if the ledger is another one
+	Applied uint64 // index of the newest entry of the ledger
 }
 
 func (e *LedgerLostError) Error() string {
 	if e.Known == 0 {
-		return fmt.Sprintf("etcd here served the ledger %s; the ledger beside it is %s, and holds none of its receipts", e.Served, e.Found)
+		return fmt.Sprintf("etcd has keys of deployment %s, but the ledger belongs to deployment %s: receipts are missing", e.Served, e.Found)
 	}
-	return fmt.Sprintf("the ledger has lost its past: it ends with entry %d, and etcd beside it remembers entry %d", e.Applied, e.Known)
+	return fmt.Sprintf("the ledger has lost entries: it ends at entry %d, but etcd has recorded entry %d", e.Applied, e.Known)
 }
 
-// checkLedger refuses a ledger that is not the one, or no longer the one, that etcd served. Nothing may look at the guard
-// key before, because who does may write it.
+// checkLedgerHistory returns *LedgerLostError if the ledger is older than etcd's record of it, or is another ledger.
+//
+// It must run before the lease service reads the guard key: that read may write the key for the wrong ledger.
 func (n *node) checkLedger(ctx context.Context) error {
 	mine := n.store.Header().Deployment
 	served, err := etcdlease.Deployments(ctx, n.etcd.client)
@@ -50,7 +51,8 @@ func (n *node) checkLedger(ctx context.Context) error {
 	return nil
 }
 
-// witness lets etcd remember how far the ledger is, from time to time and when it ends. What is applied here is durable.
+// recordLedgerIndex writes the ledger's applied index to etcd, every tuning.indexEvery and at a stop. Applied entries
+// are durable in the ledger, so etcd never has an index that the ledger can lose in a crash.
 func (n *node) witness(ctx context.Context) error {
 	tick := time.NewTicker(n.cfg.tuning.witnessEvery)
 	defer tick.Stop()
@@ -63,7 +65,7 @@ func (n *node) witness(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, lease.DefaultTTL)
 		defer cancel()
 		if err := etcdlease.SetLedgerIndex(ctx, n.etcd.client, n.store.Header().Deployment, index); err != nil {
-			n.cfg.Logger.Debug("etcd was not told how far the ledger is", "error", err) // it knows an earlier index, which is true, too
+			n.cfg.Logger.Debug("recording the ledger index in etcd failed", "error", err) // the older index remains valid
 			return
 		}
 		told = index
@@ -81,8 +83,8 @@ func (n *node) witness(ctx context.Context) error {
 	})
 }
 
-// checkPast refuses an etcd that knows less than the ledger, until a person says why it is to be believed: its claims are
-// what keeps others from a key whose effect is in the air.
+// checkEtcdHistory returns lease.ErrRegressed if etcd knows less than the ledger: the claims of running effects may be
+// missing. With Config.RaiseLeaseEpoch it raises the lease epoch instead.
 func (n *node) checkPast(ctx context.Context) error {
 	err := n.desk.Ready(ctx)
 	if n.cfg.RaiseLeaseEpoch == "" || !errors.Is(err, lease.ErrRegressed) {
@@ -94,8 +96,10 @@ func (n *node) checkPast(ctx context.Context) error {
 	return n.desk.Ready(ctx)
 }
 
-// raiseLeaseEpoch accepts the etcd that is here. Claims of the epoch that ends are void from now on. Whoever acts for one
-// of them does not know yet, so for a time nobody else gets its key.
+// raiseLeaseEpoch proposes the next lease epoch, which makes this etcd acceptable and all earlier claims void. A holder
+// of an earlier claim may still act, so its key is not given to another caller before the hold has passed (epochHold).
+//
+// If the process dies after the proposal was committed, the next start finds the new epoch and raises nothing.
 func (n *node) raiseLeaseEpoch(ctx context.Context, lost error) error {
 	was := n.store.Header().LeaseEpoch
 	hold, open, err := holdOf(ledger{n.store})
@@ -104,19 +108,19 @@ func (n *node) raiseLeaseEpoch(ctx context.Context, lost error) error {
 	}
 	reply, err := n.store.Propose(ctx, &flight.RaiseEpoch{From: was, Hold: hold, Who: n.cfg.Who, Why: n.cfg.RaiseLeaseEpoch})
 	if err == nil && reply.Decision != flight.Accepted {
-		err = fmt.Errorf("the ledger says %v", reply.Decision)
+		err = fmt.Errorf("the ledger decided %v", reply.Decision)
 	}
 	if err != nil {
 		return fmt.Errorf("raise the lease epoch: %w", err)
 	}
 	n.cfg.Logger.Warn("the lease epoch was raised", "from", was, "to", was+1, "who", n.cfg.Who, "why", n.cfg.RaiseLeaseEpoch,
-		"open_attempts", open, "not_taken_over_for", hold, "because", lost)
+		"open_attempts", open, "hold", hold, "cause", lost)
 	return nil
 }
 
-// holdOf is for how long an attempt that was opened under a lost claim may still be in the air: the longest time to live of
-// a session, and the longest that an open attempt asked for to end and to be seen at its provider. An attempt without a
-// time-out has no such end, as ever: a look, a person or the provider's idempotency decides about it.
+// epochHold returns how long an attempt under a void claim may still be running: the largest session TTL plus the
+// largest attempt timeout and settle delay of the open attempts. An attempt without a timeout has no such bound; there,
+// as always, verification, an operator or the provider's idempotency decides.
 func holdOf(book ledger) (hold time.Duration, open int, err error) {
 	var longest time.Duration
 	for f, err := range book.Live() {

@@ -18,7 +18,7 @@ import (
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
-// again opens the key of begun once more, as another caller, and gives what it is told.
+// openAgain opens the key of openAttempt as another caller and returns the answer.
 func again(t *testing.T, in *inside, id string) (status int, body string) {
 	t.Helper()
 	status, body, err := post(in.front.url()+"/v1/flights:open", `{"action":"pay","id":"`+id+`","input":{"n":1},"nonce":"`+nonce("again-"+id)+`","wait_ms":0}`)
@@ -28,7 +28,7 @@ func again(t *testing.T, in *inside, id string) (status int, body string) {
 	return status, body
 }
 
-// refusal starts a node that should refuse to, and gives what it says; nil: it started.
+// startError starts a node that should fail and returns the error; nil: the node became ready.
 func refusal(t *testing.T, cfg Config) error {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -37,8 +37,8 @@ func refusal(t *testing.T, cfg Config) error {
 	return Run(ctx, cfg)
 }
 
-// TestHazard20_ALostEtcdIsAcceptedByAPersonAlone: until then nothing executes; from then on no receipt is lost, new keys
-// fly, and what was in the air when etcd was lost is taken over by nobody.
+// A start with a restored or lost etcd fails until an operator gives a reason. After that no receipt is missing, new
+// keys execute, and an attempt that was open is not taken over.
 func TestHazard20_ALostEtcdIsAcceptedByAPersonAlone(t *testing.T) {
 	data := t.TempDir()
 	etcdDir, older := filepath.Join(data, "etcd"), filepath.Join(t.TempDir(), "older")
@@ -56,7 +56,7 @@ func TestHazard20_ALostEtcdIsAcceptedByAPersonAlone(t *testing.T) {
 	if status, body := report(t, in.front.url(), paid); status != http.StatusOK {
 		t.Fatalf("report: %d %s", status, body)
 	}
-	aloft := begun(t, in.front.url(), "aloft")
+	running := begun(t, in.front.url(), "running")
 	if err := in.end(); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestHazard20_ALostEtcdIsAcceptedByAPersonAlone(t *testing.T) {
 		}
 		cfg := Dev(data, "127.0.0.1:0")
 		if err := refusal(t, cfg); !errors.Is(err, lease.ErrRegressed) {
-			t.Fatalf("%s: a start says %v", loss.name, err)
+			t.Fatalf("%s: the start returned %v", loss.name, err)
 		}
 		cfg.RaiseLeaseEpoch, cfg.Who = "the disk of etcd died", "ann"
 		for start := range 2 { // the second one finds nothing to raise
@@ -84,21 +84,21 @@ func TestHazard20_ALostEtcdIsAcceptedByAPersonAlone(t *testing.T) {
 				t.Errorf("%s: the lease epoch is %d", loss.name, epoch)
 			}
 			if hold := in.store.Header().EpochHold.Until(in.store.Now()); hold > lease.MaxTTL || hold < lease.MaxTTL-time.Minute {
-				t.Errorf("%s: what is in the air is kept for %v", loss.name, hold)
+				t.Errorf("%s: the hold of open attempts is %v", loss.name, hold)
 			}
 			if status, body := again(t, in, "paid"); status != http.StatusOK || !strings.Contains(body, `"`+string(wire.DecisionReplay)+`"`) {
 				t.Errorf("%s: the receipt: %d %s", loss.name, status, body)
 			}
-			status, body := again(t, in, "aloft")
+			status, body := again(t, in, "running")
 			if err := in.sweeper.Sweep(t.Context()); err != nil {
 				t.Error(err)
 			}
-			id, err := flight.ParseID(aloft.FlightID)
+			id, err := flight.ParseID(running.FlightID)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if f, err := in.store.Flight(id); err != nil || f.OpenAttempt() == nil || f.AttemptNumber() != 1 || status == http.StatusCreated {
-				t.Errorf("%s: an attempt in the air was taken over: %v, %d %s", loss.name, err, status, body)
+				t.Errorf("%s: an open attempt was taken over: %v, %d %s", loss.name, err, status, body)
 			}
 			if err := in.end(); err != nil {
 				t.Fatal(err)
@@ -107,8 +107,8 @@ func TestHazard20_ALostEtcdIsAcceptedByAPersonAlone(t *testing.T) {
 	}
 
 	in = open(t, data, nil)
-	if status, body := report(t, in.front.url(), aloft); status != http.StatusOK || !strings.Contains(body, `"succeeded"`) {
-		t.Errorf("the report of what was in the air: %d %s", status, body)
+	if status, body := report(t, in.front.url(), running); status != http.StatusOK || !strings.Contains(body, `"succeeded"`) {
+		t.Errorf("report of the open attempt: %d %s", status, body)
 	}
 }
 
@@ -121,8 +121,8 @@ func knownIndex(t *testing.T, e *etcd, deployment string) uint64 {
 	return known
 }
 
-// TestAnOlderLedgerIsNotTakenForThisOne: one from a backup of itself alone would do again what was done since. Whoever has no
-// other one gives up etcd's memory, too, and says why.
+// A ledger restored from a backup without its etcd would repeat the effects since the backup, so the start fails. An
+// operator without a newer ledger removes etcd's data, too, and gives a reason.
 func TestAnOlderLedgerIsNotTakenForThisOne(t *testing.T) {
 	data := t.TempDir()
 	dir, older := filepath.Join(data, "ledger"), filepath.Join(t.TempDir(), "older")
@@ -148,7 +148,7 @@ func TestAnOlderLedgerIsNotTakenForThisOne(t *testing.T) {
 		deployment := in.store.Header().Deployment
 		index, _ := in.store.Applied()
 		if meanwhile {
-			await(t, "etcd is told", func() bool { return knownIndex(t, in.etcd, deployment) >= index })
+			await(t, "the index is recorded in etcd", func() bool { return knownIndex(t, in.etcd, deployment) >= index })
 		}
 		if err := in.end(); err != nil {
 			t.Fatal(err)
@@ -158,11 +158,11 @@ func TestAnOlderLedgerIsNotTakenForThisOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		if known := knownIndex(t, e, deployment); known < index {
-			t.Errorf("etcd was told of entry %d at the end, not of %d", known, index)
+			t.Errorf("etcd has recorded entry %d at the stop, want %d", known, index)
 		}
 		e.close()
-		if in = open(t, data, nil); in.end() != nil { // nothing is wrong with what is whole
-			t.Fatal("it did not end well")
+		if in = open(t, data, nil); in.end() != nil { // the newest ledger is accepted
+			t.Fatal("the stop failed")
 		}
 		newest := filepath.Join(t.TempDir(), "newest")
 		if err := errors.Join(os.Rename(dir, newest), os.CopyFS(dir, os.DirFS(older))); err != nil {
@@ -189,7 +189,7 @@ func TestAnOlderLedgerIsNotTakenForThisOne(t *testing.T) {
 	begun(t, in.front.url(), "late")
 }
 
-// TestWhatEtcdHoldsMustBeReadable: a value of etcd's that is damaged has the way out that a damaged etcd has.
+// A damaged value in etcd is an *EtcdError, whose hint repairs it, too: move etcd's directory away and raise the epoch.
 func TestWhatEtcdHoldsMustBeReadable(t *testing.T) {
 	for _, name := range []string{"ledger", "guard"} {
 		data := t.TempDir()
@@ -211,7 +211,7 @@ func TestWhatEtcdHoldsMustBeReadable(t *testing.T) {
 		cfg := Dev(data, "127.0.0.1:0")
 		var broken *EtcdError
 		if err := refusal(t, cfg); !errors.As(err, &broken) || broken.Dir != dir {
-			t.Fatalf("%s: a start says %v", name, err)
+			t.Fatalf("%s: the start returned %v", name, err)
 		}
 		if err := os.Rename(dir, filepath.Join(t.TempDir(), "aside")); err != nil {
 			t.Fatal(err)

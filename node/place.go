@@ -9,16 +9,16 @@ import (
 	"syscall"
 )
 
-// placeName is a file in the data directory that says which copy of it this is: by the number that the file system gave to the file
-// of the lock. A directory keeps it where it is moved or renamed, and a copy of it has another one.
-const placeName = "PLACE"
+// inodeName is a file in the data directory with the inode number of the lock file. A moved directory keeps that
+// number; a copy has another one.
+const placeName = "INODE"
 
-// tellCopy says so where the data directory is a copy of the one that it was at its last start. That is no mistake, it may be what a
-// backup is for; but two that both run know nothing of each other, and this one of nothing that the other did since.
+// warnIfCopied logs a warning if the data directory was copied since its last start. Starting a copy is legitimate, as
+// after a restore from a backup. The danger: two running copies do not know of each other's effects.
 func (n *node) tellCopy(lock *os.File) {
 	here, err := placeOf(lock)
 	if err != nil {
-		n.cfg.Logger.Debug("which copy of the data directory this is cannot be told", "error", err)
+		n.cfg.Logger.Debug("detecting a copied data directory failed", "error", err)
 		return
 	}
 	path := filepath.Join(n.cfg.Data, placeName)
@@ -27,11 +27,11 @@ func (n *node) tellCopy(lock *os.File) {
 	case err == nil && before == here:
 		return
 	case err == nil && before != "":
-		n.cfg.Logger.Warn("this data directory was copied, or put back from a copy, since its last start: the other one must not run any more, "+
-			"and what it did since is not known here", "data", n.cfg.Data)
+		n.cfg.Logger.Warn("this data directory was copied, or restored from a copy, since its last start: do not run the original any more; "+
+			"effects that it recorded after the copy are unknown here", "data", n.cfg.Data)
 	}
 	if err := os.WriteFile(path, []byte(here+"\n"), 0o600); err != nil {
-		n.cfg.Logger.Debug("which copy of the data directory this is was not written down", "error", err)
+		n.cfg.Logger.Debug("writing the inode of the data directory failed", "error", err)
 	}
 }
 

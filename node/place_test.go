@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestACopyIsTold: two copies of one data directory that both run know nothing of each other. One that was moved is the same one.
+// A copied data directory is logged at its first start; a moved one is not.
 func TestACopyIsTold(t *testing.T) {
-	told := func(data string) bool {
+	warned := func(data string) bool {
 		t.Helper()
 		var said syncBuffer
 		cfg := Dev(data, "127.0.0.1:0")
@@ -22,24 +22,24 @@ func TestACopyIsTold(t *testing.T) {
 	}
 	parent := t.TempDir()
 	data, moved, copied := filepath.Join(parent, "data"), filepath.Join(parent, "moved"), filepath.Join(parent, "other")
-	for _, life := range []string{"first", "second"} {
-		if told(data) {
-			t.Errorf("its %s start calls it a copy", life)
+	for _, start := range []string{"first", "second"} {
+		if warned(data) {
+			t.Errorf("the %s start logs a copy", start)
 		}
 	}
 	if err := os.Rename(data, moved); err != nil {
 		t.Fatal(err)
 	}
-	if told(moved) {
-		t.Error("what was moved is called a copy")
+	if warned(moved) {
+		t.Error("a moved directory is logged as a copy")
 	}
 	if err := os.CopyFS(copied, os.DirFS(moved)); err != nil {
 		t.Fatal(err)
 	}
-	if !told(copied) {
-		t.Error("nothing is told of a copy")
+	if !warned(copied) {
+		t.Error("a copy is not logged")
 	}
-	if told(copied) || told(moved) {
-		t.Error("what stays where it is is called a copy")
+	if warned(copied) || warned(moved) {
+		t.Error("a directory that was not copied since its last start is logged as a copy")
 	}
 }

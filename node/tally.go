@@ -11,12 +11,12 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// counted is the executor as programs see it that embed a node: it counts their duplicates, as the door does for
-// callers from outside.
+// countingDoer is the executor for programs that embed a node. It counts their duplicate calls, as the API does for its
+// callers.
 type counted struct {
 	effect.Doer
 	store *clusterstore.Store
-	who   string // this process
+	who   string // host:pid of this process
 }
 
 func newCounted(d effect.Doer, s *clusterstore.Store) counted {
@@ -37,15 +37,11 @@ func (c counted) Do(ctx context.Context, call effect.Call, h effect.Handler) (ef
 	return result, err
 }
 
-// suppressed reports whether a call was answered by what somebody else did, does or may have done.
+// suppressed reports whether the call performed no effect because another call did, is doing, or may have done it.
 func suppressed(r effect.Result, err error) bool {
 	if err == nil {
 		return r.Source != effect.Executed
 	}
-	return suppressedError(r, err)
-}
-
-func suppressedError(r effect.Result, err error) bool {
 	var (
 		declined *effect.Declined
 		failed   *effect.Failed

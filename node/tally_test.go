@@ -42,7 +42,7 @@ func done(context.Context, *effect.Attempt) (effect.Answer, error) {
 	return effect.Answer{Body: []byte("{}")}, nil
 }
 
-// TestDuplicatesInThisProcessAreCounted: of callers who joined and of those who came later.
+// Duplicate calls in this process are counted, of callers that joined a running call and of later callers.
 func TestDuplicatesInThisProcessAreCounted(t *testing.T) {
 	r := embedded(t)
 	call := effect.Call{Key: flight.MustKey("test/charge/1")}
@@ -75,11 +75,11 @@ func TestDuplicatesInThisProcessAreCounted(t *testing.T) {
 	defer answer.Body.Close()
 	var h wire.History
 	if err := json.NewDecoder(answer.Body).Decode(&h); err != nil || h.Duplicates == nil || h.Duplicates.Count != 7 {
-		t.Errorf("7 duplicates are told as %+v (%v)", h.Duplicates, err)
+		t.Errorf("the history of 7 duplicates is %+v (%v)", h.Duplicates, err)
 	}
 }
 
-// BenchmarkReplay is a replay in process, of 20,000 keys drawn in turn: as programs call it, and without the count.
+// BenchmarkReplay measures replays of 20,000 keys in turn within the process, with and without the duplicate count.
 func BenchmarkReplay(b *testing.B) {
 	ex := embedded(b).Executor.(counted)
 	calls := make([]effect.Call, 20_000)

@@ -9,8 +9,8 @@ import (
 	"github.com/flightd/flightd/httpapi"
 )
 
-// openWatch serves metrics and health on an address of their own, from the start of the node to its end, where one is
-// wanted: whoever watches a node wants to see also how it starts, and why it does not.
+// serveMonitoring serves metrics and health on Config.ListenMetrics, if set. The address answers during the start and
+// the stop of the node, too.
 func (n *node) openWatch() error {
 	if n.cfg.ListenMetrics == "" {
 		return nil
@@ -32,7 +32,7 @@ func (n *node) openWatch() error {
 		MaxHeaderBytes: 32 << 10,
 	}
 	n.parts.start("metrics", func(ctx context.Context) error {
-		served := make(chan error, 1)
+		served := make(chan error, 1) // the part waits for it in every case
 		go func() { served <- server.Serve(listener) }()
 		select {
 		case err := <-served:

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// zapToSlog passes on what etcd has to say, from warnings on. What is usual it passes on for those who want to see everything.
+// zapToSlog logs the warnings and errors of etcd. Warnings about ended leases are logged at the debug level.
 type zapToSlog struct{ log *slog.Logger }
 
 var _ zapcore.Core = zapToSlog{}
@@ -41,8 +41,8 @@ func (z zapToSlog) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// ofEndedLease reports whether etcd complains that somebody named a lease that has ended. Sessions end all the time, and two may want
-// to end the same one: nobody waits for that, and who still needed it is told.
+// concernsEndedLease reports whether etcd warns that a request named a lease that does not exist. Sessions end all the
+// time, and two callers may end the same session; a caller that still needs the session gets an error of its own.
 func ofEndedLease(fields []zapcore.Field) bool {
 	return slices.ContainsFunc(fields, func(f zapcore.Field) bool {
 		err, _ := f.Interface.(error)

@@ -11,24 +11,24 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// DB is a Pebble database, of any kind, whose opening, whose flushes and whose checkpoints end where the system refuses what they
-// need. Pebble itself tries a flush again at once, for ever, and without a word to who waits for it; here it makes a pause between
-// (pace.go). Where its write-ahead log is refused while it lives, its logger ends the process: see refused.go.
+// DB is a Pebble database that returns the errors of the operating system. Pebble itself retries a failed flush at once
+// and for ever, and never returns its error; OpenDB, Flush and Checkpoint return it, and retries are delayed
+// (throttle.go). If the write-ahead log of an open database cannot be written, the logger ends the process (walfs.go).
 type DB struct {
 	*pebble.DB
 	dir       string
 	log       pebble.Logger
 	pace      pace
-	born      atomic.Bool
-	ending    atomic.Bool
-	unflushed chan error // why a flush failed that the system refused, or an opening
+	born      atomic.Bool // pebble.Open has returned
+	ending    atomic.Bool // Close was called
+	unflushed chan error  // takes one error: of a flush, or of a directory sync during the open
 }
 
-// OpenDB is pebble.Open. What the write-ahead logs hold is written into tables by it; where that is refused, as on a full
-// disk, the first refusal is the answer. Nothing is lost by it: the write-ahead logs stay.
+// OpenDB is pebble.Open, which replays the write-ahead logs into tables. If the operating system rejects a write, as on
+// a full disk, OpenDB returns the first such error. No data is lost: the write-ahead logs remain.
 //
-// What was begun then goes on, with pauses, and gives the directory back once it could be done, or with the process. Where a name in
-// the directory could not be synced it stands still: see walDir.
+// After such an error Pebble goes on in the background, with pauses, and holds the lock of the directory until it has
+// finished or the process ends. After a failed sync of the directory it never finishes: see walDir.
 func OpenDB(dir string, o *pebble.Options) (*DB, error) {
 	d := &DB{dir: dir, log: o.Logger, pace: pace{over: make(chan struct{})}, unflushed: make(chan error, 1)}
 	if d.log == nil {
@@ -50,6 +50,7 @@ func OpenDB(dir string, o *pebble.Options) (*DB, error) {
 		err error
 	}
 	done := make(chan outcome, 1)
+	// OpenDB waits for this goroutine unless a write fails first; then the goroutine below waits for it.
 	go func() {
 		db, err := pebble.Open(dir, o)
 		done <- outcome{db, err}
@@ -64,14 +65,15 @@ func OpenDB(dir string, o *pebble.Options) (*DB, error) {
 	case err := <-d.unflushed:
 		go func() {
 			if r := <-done; r.err == nil {
-				_ = r.db.Close() // nobody is there to be told
+				_ = r.db.Close() // OpenDB has returned: no caller gets this error
 			}
 		}()
 		return nil, err
 	}
 }
 
-// Close is that of Pebble. What is refused from now on is its error.
+// Close ends all pauses and closes the database. From here on, Close returns errors of the write-ahead log, and the
+// process goes on.
 func (d *DB) Close() error {
 	if !d.ending.Swap(true) {
 		close(d.pace.over)
@@ -79,8 +81,8 @@ func (d *DB) Close() error {
 	return d.DB.Close()
 }
 
-// Checkpoint is that of Pebble, which panics where the system refuses to sync the new directory. Nothing is lost by that but the
-// checkpoint.
+// Checkpoint is that of Pebble, which panics if the new directory cannot be synced. Checkpoint returns that error
+// instead: only the checkpoint is lost.
 func (d *DB) Checkpoint(dir string, opts ...pebble.CheckpointOption) (err error) {
 	defer func() {
 		p := recover()
@@ -96,14 +98,14 @@ func (d *DB) Checkpoint(dir string, opts ...pebble.CheckpointOption) (err error)
 	return d.DB.Checkpoint(dir, opts...)
 }
 
-// Refused is what the system said where it refused a table in the last minute; nil: it did not.
+// TableError returns the last error of the operating system if a table write failed in the last minute, else nil.
 func (d *DB) Refused() error { return d.pace.lately() }
 
-// Flush writes what is in memory into tables. It returns when that is done, when the system refuses it, or when ctx ends;
-// then it is tried on.
+// Flush writes the memtable into tables. It returns when that is done, when the operating system rejects a write, or
+// when ctx ends. Pebble goes on retrying after an error.
 func (d *DB) Flush(ctx context.Context) error {
 	select {
-	case <-d.unflushed: // an earlier one, which may have been done since
+	case <-d.unflushed: // error of an earlier flush, which may have succeeded since
 	default:
 	}
 	done, err := d.AsyncFlush()
@@ -120,21 +122,21 @@ func (d *DB) Flush(ctx context.Context) error {
 	}
 }
 
-// flushed is told of every flush: also of those that had nothing to write, which Pebble calls an error.
+// onFlushEnd handles the end of a flush. Pebble also reports an error for a flush without data, which is ignored.
 func (d *DB) flushed(info pebble.FlushInfo) {
 	var why syscall.Errno
 	if !errors.As(info.Err, &why) {
 		return
 	}
-	d.pace.failure(info.Err) // before who waits for it hears of it
+	d.pace.failure(info.Err) // first: a caller that sees the error may ask TableError for it
 	if d.born.Load() {
 		d.tell(info.Err)
 	} else {
-		d.tell(fmt.Errorf("what the write-ahead log in %s holds cannot be written to a table: %w", d.dir, info.Err))
+		d.tell(fmt.Errorf("replay the write-ahead log in %s: cannot write a table: %w", d.dir, info.Err))
 	}
 }
 
-// unreadable is told of a block without its checksum by whoever reads it.
+// onCorruption delays the reader of a block with a checksum mismatch: Pebble would retry a compaction at once.
 func (d *DB) unreadable(next func(pebble.DataCorruptionInfo)) func(pebble.DataCorruptionInfo) {
 	return func(info pebble.DataCorruptionInfo) {
 		if next != nil {
@@ -144,17 +146,19 @@ func (d *DB) unreadable(next func(pebble.DataCorruptionInfo)) func(pebble.DataCo
 	}
 }
 
+// signal wakes the waiting OpenDB or Flush with err. It never blocks.
 func (d *DB) tell(err error) {
 	select {
 	case d.unflushed <- err:
-	default: // it is known
+	default: // an earlier error is not taken yet
 	}
 }
 
-// failed is told what goes wrong with tables in the background, where it is tried again. A lock is held meanwhile that readers want.
+// onBackgroundError records a failed background write of a table, which Pebble retries. It must not block: Pebble holds
+// a lock that readers need.
 func (d *DB) failed(err error) {
 	d.pace.failure(err)
 	if d.born.Load() && d.pace.tell() {
-		d.log.Errorf("tables in %s cannot be written, which is tried again: %v", d.dir, err)
+		d.log.Errorf("cannot write tables in %s; retrying: %v", d.dir, err)
 	}
 }

@@ -14,7 +14,7 @@ const (
 	entryFixed   = 1 + 1 + 8 + 8 + 4
 )
 
-var errShort = fmt.Errorf("%w: an entry is shorter than it can be", ErrDamaged)
+var errShort = fmt.Errorf("%w: entry is too short", ErrDamaged)
 
 func logKey(index uint64) []byte {
 	key := make([]byte, 9)
@@ -40,7 +40,7 @@ func batchSize(entries []*raft.Log) int {
 func encodeEntry(b []byte, e *raft.Log) {
 	b[0], b[1] = entryVersion, byte(e.Type)
 	binary.BigEndian.PutUint64(b[2:], e.Term)
-	var at int64 // a zero time has no nanoseconds since 1970
+	var at int64 // 0 stores the zero time, for which UnixNano is undefined
 	if !e.AppendedAt.IsZero() {
 		at = e.AppendedAt.UnixNano()
 	}
@@ -50,7 +50,7 @@ func encodeEntry(b []byte, e *raft.Log) {
 	copy(b[entryFixed+n:], e.Data)
 }
 
-// decodeEntry copies out of b, which Pebble takes back.
+// decodeEntry copies the entry out of b, which Pebble reuses.
 func decodeEntry(b []byte, e *raft.Log) error {
 	if len(b) == 0 {
 		return errShort

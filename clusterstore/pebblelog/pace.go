@@ -7,26 +7,27 @@ import (
 	"time"
 )
 
-// A table that could not be written is begun again after tablePause: Pebble itself makes none, and would do nothing else. Nor does it
-// where one of the tables that it makes another one of cannot be read: so whoever reads it has its error after that pause. Why is said
-// once in tellPause.
 const (
+	// tablePause is the delay before Pebble may create a table again after a failed write, and before a failed read of
+	// a table is returned. Pebble retries a failed flush or compaction at once and would spin on a full or failing
+	// disk.
 	tablePause = 250 * time.Millisecond
-	tellPause  = time.Minute
+	// logInterval is the shortest time between two log lines about tables that cannot be written.
+	tellPause = time.Minute
 )
 
-// pace slows down a database that cannot write its tables, and says so. What waits to be written stays in memory and in the
-// write-ahead log meanwhile.
+// throttle slows down the table writes of a database after a failure. The data of a delayed table stays in memory and
+// in the write-ahead log. All methods may be called concurrently.
 type pace struct {
-	over chan struct{} // closed where nobody waits any more
+	over chan struct{} // closed by DB.Close: it ends all pauses
 
-	mu      sync.Mutex
-	refused error     // what the system said last
-	failed  time.Time // when a table could not be written last
-	told    time.Time
+	mu      sync.Mutex // guards the fields below
+	refused error      // last error of the operating system
+	failed  time.Time  // last failed write of a table
+	told    time.Time  // last log line
 }
 
-// failure takes note of a table that could not be written.
+// recordFailure records a failed write of a table.
 func (p *pace) failure(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,7 +37,7 @@ func (p *pace) failure(err error) {
 	}
 }
 
-// tell reports whether it is time to say so, again.
+// shouldLog reports whether logInterval has passed since the last log line, and if so counts this one.
 func (p *pace) tell() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +49,7 @@ func (p *pace) tell() bool {
 	return true
 }
 
-// wait holds a new table back.
+// delayTable blocks until tablePause has passed since the last failure, or the database is closed.
 func (p *pace) wait() {
 	p.mu.Lock()
 	failed := p.failed
@@ -58,7 +59,7 @@ func (p *pace) wait() {
 	}
 }
 
-// rest lets time pass, unless nobody waits any more.
+// sleep waits for the pause, or until the database is closed.
 func (p *pace) rest(pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -68,7 +69,7 @@ func (p *pace) rest(pause time.Duration) {
 	}
 }
 
-// lately is what the system said where it refused a table in the last moments; nil: it did not.
+// recentError returns the last error of the operating system if a table write failed within logInterval, else nil.
 func (p *pace) lately() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

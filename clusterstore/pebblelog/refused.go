@@ -9,15 +9,15 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// walFS notices what the system refuses to the write-ahead log of a database that lives. Pebble cannot go on after that, and
-// mostly panics where it comes upon it. Here its logger is told first, which ends the process: nobody who waits for a write
-// or a sync that was refused is ever answered. It keeps the pace of new tables, too.
+// walFS ends the process when a write or sync of the write-ahead log of an open database fails. Pebble cannot go on
+// after such an error and mostly panics later. The logger's Fatalf ends the process first, so that no caller that waits
+// for the failed write gets an answer. walFS also delays new tables after a failure (throttle.go).
 type walFS struct {
 	vfs.FS
 	db *DB
 }
 
-// walCategory is what Pebble calls the files of a write-ahead log.
+// walCategory is Pebble's name for the files of a write-ahead log.
 const walCategory = "pebble-wal"
 
 func (f walFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
@@ -43,7 +43,7 @@ func (f walFS) begun(file vfs.File, err error, c vfs.DiskWriteCategory) (vfs.Fil
 	return walFile{file, f.db}, nil
 }
 
-// OpenDir also watches the database's directory: a log of which the name was not kept is none.
+// OpenDir wraps the database's directory too: a log file whose directory entry is not synced can be lost.
 func (f walFS) OpenDir(name string) (vfs.File, error) {
 	dir, err := f.FS.OpenDir(name)
 	if err != nil || name != f.db.dir {
@@ -52,7 +52,7 @@ func (f walFS) OpenDir(name string) (vfs.File, error) {
 	return walDir{walFile{dir, f.db}}, nil
 }
 
-// Open watches who reads tables.
+// Open wraps tables, whose failed reads are delayed.
 func (f walFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	file, err := f.FS.Open(name, opts...)
 	if err != nil || !strings.HasSuffix(name, ".sst") {
@@ -61,7 +61,7 @@ func (f walFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	return tableFile{file, f.db}, nil
 }
 
-// tableFile is a table that is read.
+// throttledTable is a table that is being read. It delays the return of a read error.
 type tableFile struct {
 	vfs.File
 	db *DB
@@ -75,11 +75,15 @@ func (f tableFile) ReadAt(b []byte, offset int64) (int, error) {
 	return n, err
 }
 
-// walDir is the directory of a database. Where its sync is refused while the database is opened, Pebble panics, in whichever
-// goroutine: so the opening is told, and that goroutine stands still until the process ends. A sync that is tried again may succeed
-// although a name is lost, and Pebble would then remove what that name was to replace.
+// walDir is the directory of a database. If its sync fails during the open, Pebble panics in whichever goroutine called
+// it.
 type walDir struct{ walFile }
 
+// Sync returns the error of an open database through checkWAL. During the open it signals the error to OpenDB and then
+// blocks its goroutine until the process ends.
+//
+// It must not return: a repeated sync may succeed although the directory entry is lost, and Pebble would then remove
+// the file that the lost entry was to replace.
 func (d walDir) Sync() error {
 	err := d.walFile.Sync()
 	if err != nil && !d.db.born.Load() {
@@ -89,7 +93,7 @@ func (d walDir) Sync() error {
 	return err
 }
 
-// walFile is one log, or the directory of all.
+// walFile is one log file, or the directory that holds them. Its errors go through checkWAL.
 type walFile struct {
 	vfs.File
 	db *DB
@@ -111,10 +115,11 @@ func (f walFile) SyncTo(length int64) (bool, error) {
 
 func (f walFile) Close() error { return f.db.refused(f.File.Close()) }
 
-// refused passes on what the system said. An opening and a stop have somebody to tell of it; in between it is the end.
+// checkWAL returns err while the database is being opened or closed: a caller waits for the error there. In between it
+// ends the process.
 func (d *DB) refused(err error) error {
 	if err != nil && d.born.Load() && !d.ending.Load() {
-		d.log.Fatalf("the write-ahead log in %s cannot be written: %v", d.dir, err)
+		d.log.Fatalf("cannot write the write-ahead log in %s: %v", d.dir, err)
 	}
 	return err
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Set stores a stable value; durable when it returns.
+// Set stores a stable value, which is durable when Set returns.
 func (s *Store) Set(key, value []byte) error {
 	if !s.users.Enter() {
 		return ErrClosed
@@ -22,7 +22,7 @@ func (s *Store) Set(key, value []byte) error {
 	return nil
 }
 
-// Get reads a stable value. The error for one that was never set has the text that raft knows: not found.
+// Get reads a stable value. For a value that was never set it returns the error text that raft expects: "not found".
 func (s *Store) Get(key []byte) ([]byte, error) {
 	if !s.users.Enter() {
 		return nil, ErrClosed
@@ -38,25 +38,25 @@ func (s *Store) Get(key []byte) ([]byte, error) {
 	return bytes.Clone(value), closer.Close()
 }
 
-// SetUint64 stores a number; durable when it returns.
+// SetUint64 stores a number, which is durable when SetUint64 returns.
 func (s *Store) SetUint64(key []byte, value uint64) error {
 	return s.Set(key, binary.BigEndian.AppendUint64(nil, value))
 }
 
-// GetUint64 reads a number. The error for one that was never set has the text that raft knows: not found.
+// GetUint64 reads a number. For a number that was never set it returns the error text that raft expects: "not found".
 func (s *Store) GetUint64(key []byte) (uint64, error) {
 	value, err := s.Get(key)
 	if err != nil {
 		return 0, err
 	}
 	if len(value) != 8 {
-		return 0, fmt.Errorf("%w: %s has %d bytes, a number has 8", ErrDamaged, key, len(value))
+		return 0, fmt.Errorf("%w: %s has %d bytes, want 8", ErrDamaged, key, len(value))
 	}
 	return binary.BigEndian.Uint64(value), nil
 }
 
-// Bootstrap writes the first entry of a new cluster's log, its configuration, together with term 1, in one write: a
-// crash leaves a bootstrapped log or none.
+// Bootstrap writes the first entry of a new cluster's log, its configuration, together with term 1. Both are in one
+// synced write: if the process dies in Bootstrap, both are stored or none.
 func (s *Store) Bootstrap(configuration raft.Configuration) error {
 	if !s.users.Enter() {
 		return ErrClosed
@@ -85,7 +85,7 @@ func (s *Store) Bootstrap(configuration raft.Configuration) error {
 
 func stableKey(name []byte) []byte { return append([]byte{stablePrefix}, name...) }
 
-// Termed reports whether raft ever stored its term here.
+// HasTerm reports whether raft ever stored its term here.
 func (s *Store) Termed() (bool, error) {
 	_, err := s.GetUint64([]byte(currentTerm))
 	if errors.Is(err, errNotFound) {

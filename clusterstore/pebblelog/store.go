@@ -15,16 +15,16 @@ import (
 	"github.com/flightd/flightd/internal/gate"
 )
 
-// errNotFound is how raft knows that a stable value was never set: it compares the text.
+// errNotFound says that a stable value was never set. Raft compares the text.
 var errNotFound = errors.New("not found")
 
 // ErrNewer is returned for an entry that a newer version of this store wrote.
 var ErrNewer = errors.New("pebblelog: entry written by a newer version")
 
-// ErrDamaged is returned for what was not written so.
-var ErrDamaged = errors.New("pebblelog: damaged")
+// ErrCorrupt is returned for an entry, a number or a log that this package cannot have written.
+var ErrDamaged = errors.New("pebblelog: corrupt")
 
-// ErrClosed is returned by everything that is asked of a closed store.
+// ErrClosed is returned by all methods of a closed store.
 var ErrClosed = errors.New("pebblelog: the store is closed")
 
 // storeFormat is the version of the rows as a whole.
@@ -44,16 +44,16 @@ const currentTerm = "CurrentTerm"
 // many readers.
 type Store struct {
 	db       *DB
-	mu       sync.Mutex // serialises writers of entries, so that first and last follow the database
-	users    gate.Gate  // of db
-	first    atomic.Uint64
-	last     atomic.Uint64
-	appended atomic.Uint64
+	mu       sync.Mutex    // held by writers of entries, so that first and last follow the order of writes in db
+	users    gate.Gate     // counts the calls that use db; Close waits for them
+	first    atomic.Uint64 // index of the oldest entry; 0: the log is empty
+	last     atomic.Uint64 // index of the newest entry
+	appended atomic.Uint64 // bytes of entries since Open
 }
 
-// Options are what a Store wants from Pebble beyond what the process decides (file system, cache, logger).
+// Options adds the settings of a Store to o. The caller sets the rest: file system, cache, logger.
 func Options(o *pebble.Options) *pebble.Options {
-	o.FormatMajorVersion = pebble.FormatNewest // write-ahead log chunks that tell a torn tail from damage behind a sync
+	o.FormatMajorVersion = pebble.FormatNewest // its log chunks distinguish a torn tail from corruption of synced data
 	o.L0CompactionThreshold = 8
 	o.L0StopWritesThreshold = 64
 	for i := range o.Levels {
@@ -75,13 +75,15 @@ func Open(dir string, o *pebble.Options) (*Store, error) {
 	return s, nil
 }
 
-// checkFormat refuses a store that a newer version wrote, and marks a new one. Flushing the mark gives the new store
-// a write-ahead log of the newest kind, which tells a torn tail from damage behind a sync; Pebble's first one is older.
+// checkFormat returns ErrNewer for a store that a newer version wrote, and writes the format row of a new store.
+//
+// The flush starts a write-ahead log of the newest format, which distinguishes a torn tail from corruption of synced
+// data. The first log that Pebble creates has an older format.
 func (s *Store) checkFormat() error {
 	value, closer, err := s.db.Get([]byte{formatRow})
 	if errors.Is(err, pebble.ErrNotFound) {
 		if err := s.db.Set([]byte{formatRow}, []byte{storeFormat}, pebble.Sync); err != nil {
-			return fmt.Errorf("pebblelog: mark a new store: %w", err)
+			return fmt.Errorf("pebblelog: write the format: %w", err)
 		}
 		return s.db.Flush(context.Background())
 	}
@@ -94,9 +96,10 @@ func (s *Store) checkFormat() error {
 	return errors.Join(err, closer.Close())
 }
 
-// Close waits for whoever is inside, and closes the database. It is not enough that raft was shut down: its gauge of
-// the oldest entry's age reads the log every ten seconds from a goroutine that nobody waits for, and Pebble answers
-// a read that outlives it with a leak, one that comes later with a panic.
+// Close waits for the calls in flight and closes the database. ErrClosed when it was closed before.
+//
+// A raft that has shut down may still read: a goroutine that raft does not wait for reads the age of the oldest entry
+// every ten seconds. A read during Pebble's Close leaks, and a read after it panics.
 func (s *Store) Close() error {
 	if !s.users.Close() {
 		return ErrClosed
@@ -104,10 +107,10 @@ func (s *Store) Close() error {
 	return s.db.Close()
 }
 
-// Appended is how many bytes of entries were stored since Open.
+// Appended returns the bytes of entries stored since Open.
 func (s *Store) Appended() uint64 { return s.appended.Load() }
 
-// DiskBytes is how much of the disk the store takes; 0 once it is closed.
+// DiskBytes returns the disk space that the store uses; 0 once it is closed.
 func (s *Store) DiskBytes() uint64 {
 	if !s.users.Enter() {
 		return 0
@@ -116,17 +119,17 @@ func (s *Store) DiskBytes() uint64 {
 	return s.db.Metrics().DiskSpaceUsage()
 }
 
-// Refused is what the system said where it refused the store a table in the last minute; nil: it did not. Once there are as many
-// tables of recent writes as memory has room for, every write waits for it.
+// TableError returns the last error of the operating system if a table write failed in the last minute, else nil. While
+// tables cannot be written, memtables pile up, and at Pebble's limit every write waits.
 func (s *Store) Refused() error { return s.db.Refused() }
 
-// FirstIndex is the index of the oldest entry, 0 when there is none.
+// FirstIndex returns the index of the oldest entry; 0 when the log is empty.
 func (s *Store) FirstIndex() (uint64, error) { return s.first.Load(), nil }
 
-// LastIndex is the index of the newest entry, 0 when there is none.
+// LastIndex returns the index of the newest entry; 0 when the log is empty.
 func (s *Store) LastIndex() (uint64, error) { return s.last.Load(), nil }
 
-// GetLog reads one entry; raft.ErrLogNotFound when there is none with this index.
+// GetLog reads one entry. Errors: raft.ErrLogNotFound when no entry has this index, ErrCorrupt, ErrNewer, ErrClosed.
 func (s *Store) GetLog(index uint64, entry *raft.Log) error {
 	if !s.users.Enter() {
 		return ErrClosed
@@ -144,8 +147,8 @@ func (s *Store) GetLog(index uint64, entry *raft.Log) error {
 	return errors.Join(err, closer.Close())
 }
 
-// Scan reads the entries from..LastIndex in order and stops at the first error, also that of a gap. It is how a start
-// finds a damaged log before raft does, which could only panic.
+// Scan calls visit for the entries from..LastIndex in order and stops at the first error. A missing entry is
+// ErrCorrupt. A start scans the log because raft panics on a corrupt entry.
 func (s *Store) Scan(from uint64, visit func(*raft.Log) error) (err error) {
 	if !s.users.Enter() {
 		return ErrClosed
@@ -178,11 +181,11 @@ func (s *Store) Scan(from uint64, visit func(*raft.Log) error) (err error) {
 	return it.Error()
 }
 
-// StoreLog stores one entry; durable when it returns.
+// StoreLog stores one entry, which is durable when StoreLog returns.
 func (s *Store) StoreLog(entry *raft.Log) error { return s.StoreLogs([]*raft.Log{entry}) }
 
-// StoreLogs stores entries with one write and one sync; durable when it returns. After an error they may be there or
-// not.
+// StoreLogs stores entries with one write and one sync; they are durable when it returns. After an error, or if the
+// process dies before it returns, all or none of the entries are stored.
 func (s *Store) StoreLogs(entries []*raft.Log) error {
 	if len(entries) == 0 {
 		return nil
@@ -194,7 +197,7 @@ func (s *Store) StoreLogs(entries []*raft.Log) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	batch := s.db.NewBatchWithSize(batchSize(entries))
-	defer func() { _ = batch.Close() }() // a closed batch frees memory; its error says nothing about the commit
+	defer func() { _ = batch.Close() }() // it frees memory; its error says nothing about the commit
 	var size uint64
 	for _, e := range entries {
 		op := batch.SetDeferred(9, encodedLen(e))
@@ -213,7 +216,7 @@ func (s *Store) StoreLogs(entries []*raft.Log) error {
 	return nil
 }
 
-// grow moves the ends after a write of entries from..to.
+// extendRange adds the written entries from..to to the range first..last. s.mu is held.
 func (s *Store) grow(from, to uint64) {
 	if first := s.first.Load(); first == 0 || from < first {
 		s.first.Store(from)
@@ -223,7 +226,7 @@ func (s *Store) grow(from, to uint64) {
 	}
 }
 
-// DeleteRange deletes the entries from..to, both included; durable when it returns.
+// DeleteRange deletes the entries from..to, both included. The deletion is durable when it returns.
 func (s *Store) DeleteRange(from, to uint64) error {
 	if !s.users.Enter() {
 		return ErrClosed
@@ -237,7 +240,7 @@ func (s *Store) DeleteRange(from, to uint64) error {
 	return s.findEnds()
 }
 
-// Scrub writes the tables anew that hold deleted entries, so that these leave the disk.
+// Scrub rewrites the tables that hold deleted entries, so that the entries are no longer on disk.
 func (s *Store) Scrub(ctx context.Context) error {
 	if !s.users.Enter() {
 		return ErrClosed
@@ -252,7 +255,7 @@ func (s *Store) Scrub(ctx context.Context) error {
 	return nil
 }
 
-// findEnds reads the first and last index from the database.
+// loadRange reads the first and last index from the database. s.mu is held, or the store is being opened.
 func (s *Store) findEnds() (err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{logPrefix}, UpperBound: []byte{logPrefix + 1}})
 	if err != nil {

@@ -40,13 +40,13 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// The exam itself is held against raft's own store, so that it asks for nothing that raft does not.
+// Raft's own in-memory store passes the same suite, so the suite requires nothing that raft does not.
 func TestConformanceOfRaftsOwn(t *testing.T) {
 	storetest.LogStore(t, func(*testing.T) storetest.Log { return ownStore{raft.NewInmemStore()} })
 }
 
-// ownStore answers as a store that knows "not found" must, which raft's own does not for numbers, and finds its ends
-// anew where its own arithmetic supposes that the log has no hole.
+// inmemStore is raft's store with two corrections. GetUint64 returns "not found", which raft's own does not. FirstIndex
+// skips missing entries, where raft's own assumes that the log has no gap.
 type ownStore struct{ *raft.InmemStore }
 
 func (o ownStore) GetUint64(key []byte) (uint64, error) {
@@ -85,7 +85,7 @@ func TestReopen(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// Raft reads the log from a goroutine that outlives its shutdown.
+// Raft reads the log from a goroutine that may outlive its shutdown, so Close must wait for readers.
 func TestCloseWaitsForReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := pebblelog.Open("log", options(vfs.NewMem()))
@@ -99,7 +99,7 @@ func TestCloseWaitsForReaders(t *testing.T) {
 		synctest.Wait()
 		go func() { closed <- s.Close() }()
 		synctest.Wait()
-		require.Empty(t, closed, "somebody reads")
+		require.Empty(t, closed, "Close returned during a read")
 		close(read)
 		require.NoError(t, <-reading)
 		require.NoError(t, <-closed)
@@ -127,7 +127,8 @@ func TestScanFindsHoles(t *testing.T) {
 	require.ErrorContains(t, s.Scan(3, func(*raft.Log) error { return nil }), "entry 5 is missing")
 }
 
-// Whatever a crash leaves of unsynced blocks: what StoreLogs acknowledged is there, and nothing is half there.
+// A crash may leave any part of the unsynced blocks. All entries that StoreLogs acknowledged are stored, and no batch
+// is stored in part.
 func TestCrashKeepsWhatWasStored(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -164,7 +165,8 @@ func requireWhole(t *testing.T, fs vfs.FS, last uint64) {
 	require.Equal(t, last, count)
 }
 
-// A log that is cut anywhere in its last record ends at the record before: the cut write is gone as a whole.
+// A write-ahead log that is truncated anywhere in its last record ends at the record before: the torn write is
+// discarded as a whole.
 func TestTruncatedAtEveryByte(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	everything := vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))}
@@ -184,7 +186,7 @@ func TestTruncatedAtEveryByte(t *testing.T) {
 		require.NoError(t, err)
 		f, err := copied.Create(name, vfs.WriteCategoryUnspecified)
 		require.NoError(t, err)
-		_, err = f.Write(bytes.Clone(whole[:cut])) // a file of vfs may change what it is given
+		_, err = f.Write(bytes.Clone(whole[:cut])) // a vfs file may change the slice that it is given
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 		requireWhole(t, copied, 5)

@@ -4,5 +4,5 @@ package clock
 
 import "time"
 
-// SinceBoot has no clock to read here; the wall clock alone tells of a suspended machine.
+// SinceBoot returns 0: this system has no such clock, and only the wall clock shows that the machine was suspended.
 func SinceBoot() time.Duration { return 0 }

@@ -1,3 +1,3 @@
-// Package clock reads the clock that the standard library does not, the one that goes on while a machine is asleep, and gives
-// moments on all clocks. It waits, too, for as long as a context lives.
+// Package clock reads the clock since boot, which continues while the machine is suspended, and defines an instant on
+// all clocks of the machine. It also has a sleep that ends with its context, and jitter.
 package clock

@@ -2,21 +2,27 @@ package clock
 
 import "time"
 
-// Moment is one on every clock of this machine.
+// Instant is a point in time on all clocks of this machine.
 type Moment struct {
 	time.Time               // monotonic and wall
-	Boot      time.Duration // since boot, counting the time for which the machine was asleep; 0 where there is no such clock
+	Boot      time.Duration // since boot, including suspended time; 0 if there is no such clock
 }
 
 // Now reads the clocks.
 func Now() Moment { return Moment{time.Now(), SinceBoot()} }
 
-// Add is the moment d later.
+// Add returns the instant d later.
 func (m Moment) Add(d time.Duration) Moment { return Moment{m.Time.Add(d), m.Boot + d} }
 
-// Left is how long it is until m; zero or less when it has passed. The monotonic clock stands still while a machine sleeps, the
-// clock since boot goes on, and the wall clock may jump; the clock that leaves the least is believed.
+// Remaining returns the time until the instant; zero or less if it has passed. The monotonic clock stops while the
+// machine is suspended, the clock since boot continues, and the wall clock may jump; the clock with the least time left
+// counts.
 func (m Moment) Left() time.Duration {
-	now := Now()
-	return min(m.Sub(now.Time), m.Round(0).Sub(now.Round(0)), m.Boot-now.Boot)
+	return -Now().Since(m)
+}
+
+// Since returns the time that has passed since an earlier instant: the most that any clock measured. A clock that stood
+// still or was set back does not count, and a wall clock that jumped ahead makes the result too long, never too short.
+func (m Moment) Since(earlier Moment) time.Duration {
+	return max(m.Sub(earlier.Time), m.Round(0).Sub(earlier.Round(0)), m.Boot-earlier.Boot)
 }

@@ -11,7 +11,7 @@ import (
 func TestLeftCountsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := Moment{time.Now(), 0}.Add(time.Hour)
-		end.Boot = SinceBoot() + 2*time.Hour // virtual time does not move this clock
+		end.Boot = SinceBoot() + 2*time.Hour // virtual time does not advance this clock
 		time.Sleep(20 * time.Minute)
 		require.Equal(t, 40*time.Minute, end.Left())
 		time.Sleep(time.Hour)
@@ -19,8 +19,8 @@ func TestLeftCountsDown(t *testing.T) {
 	})
 }
 
-// A moment passes while the machine sleeps: on Linux its clock since boot goes on, although the monotonic clock stands still
-// and the wall clock was set back.
+// An instant passes while the machine is suspended: on Linux the clock since boot continues, although the monotonic
+// clock stops and the wall clock was set back.
 func TestLeftCountsSleep(t *testing.T) {
 	end := Now().Add(time.Minute)
 	require.Positive(t, end.Left())
@@ -30,6 +30,16 @@ func TestLeftCountsSleep(t *testing.T) {
 
 func TestLeftFollowsAWallClockThatJumpedAhead(t *testing.T) {
 	end := Now().Add(time.Minute)
-	end.Time = end.Time.Round(0).Add(-time.Hour) // as if the wall clock had gained an hour since
+	end.Time = end.Time.Round(0).Add(-time.Hour) // as if the wall clock had been set an hour ahead since
 	require.Negative(t, end.Left())
+}
+
+func TestSinceTakesTheLongestClock(t *testing.T) {
+	start := Now()
+	require.GreaterOrEqual(t, Now().Since(start), time.Duration(0))
+	require.Less(t, Now().Since(start), time.Minute)
+	end := start.Add(time.Second)
+	require.Equal(t, time.Second, end.Since(start))
+	end.Boot += time.Hour
+	require.Equal(t, time.Hour+time.Second, end.Since(start))
 }

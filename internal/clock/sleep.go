@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Sleep waits for d, and reports whether ctx still lives then.
+// Sleep waits for d, or until ctx ends. It reports whether ctx has not ended.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -21,6 +21,6 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Jitter is a random time around d, from half of it to half as much again, so that parties that started together do not stay
-// together. d must be positive.
+// Jitter returns a random duration from d/2 to 3d/2, so that callers that started together do not retry together. d
+// must be positive.
 func Jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }

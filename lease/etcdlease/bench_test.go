@@ -35,7 +35,7 @@ func nonceOf(i int64) (n flight.Nonce) {
 	return n
 }
 
-// BenchmarkTuning shows what lanes and batch sizes do at 256 callers.
+// BenchmarkTuning compares numbers of workers and batch sizes with 256 callers.
 func BenchmarkTuning(b *testing.B) {
 	for _, lanes := range []int{1, 2, 3, 4} {
 		for _, size := range []int{30, 60, 100} {
@@ -97,9 +97,9 @@ func benchClaim(b *testing.B, callers int, release bool, tuning etcdlease.Tuning
 	}
 }
 
-// BenchmarkSteady claims and releases at full rate with the Compactor at work, and shows what stays in memory and on
-// disk: run it with -benchtime 30s and longer ones and compare. The tuned server keeps fewer raft entries in memory,
-// each of which is a batch of claims here, and compacts in larger steps.
+// BenchmarkSteady claims and releases at full rate while the Compactor runs, and reports memory and disk. Compare runs
+// of -benchtime 30s and longer. The tuned server keeps fewer raft entries in memory, each of which is a batch of
+// claims, and compacts in larger steps.
 func BenchmarkSteady(b *testing.B) {
 	for _, tuned := range []bool{false, true} {
 		b.Run(fmt.Sprintf("tuned=%t", tuned), func(b *testing.B) { benchSteady(b, tuned) })

@@ -7,8 +7,8 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// builder makes the messages of one batch. They are taken from blocks that are allocated once for the whole batch:
-// one by one they were a seventh of all objects that a flight costs.
+// builder builds the messages of one batch. It allocates them in blocks: allocated one by one, they were a seventh of
+// all objects allocated per flight.
 type builder struct {
 	s    *store
 	keys []byte
@@ -43,17 +43,17 @@ func newBuilder(s *store, ops []*lease.Op) *builder {
 	}
 }
 
-// next takes the first of a block.
+// takeFirst removes and returns the first element of a block.
 func next[T any](block *[]T) *T {
 	if len(*block) == 0 {
-		return new(T) // the comparisons of markers, and nested transactions, need a few more
+		return new(T) // comparisons of markers, and nested transactions, need a few more
 	}
 	one := &(*block)[0]
 	*block = (*block)[1:]
 	return one
 }
 
-// bytes keeps the words in one piece of the batch's memory.
+// concat returns the concatenated words in the memory of the batch.
 func (b *builder) bytes(words ...string) []byte {
 	start := len(b.keys)
 	for _, w := range words {
@@ -62,7 +62,7 @@ func (b *builder) bytes(words ...string) []byte {
 	return b.keys[start:len(b.keys):len(b.keys)]
 }
 
-// exists compares whether there is a key: the create revision of one that is not there is 0.
+// keyExists compares whether the key exists: the create revision of a missing key is 0.
 func (b *builder) exists(key []byte, want bool) *pb.Compare {
 	c := next(&b.compares)
 	c.Key, c.Target, c.Result, c.TargetUnion = key, pb.Compare_CREATE, pb.Compare_EQUAL, next(&b.creates)
@@ -76,7 +76,7 @@ func (b *builder) sessionLives(id flight.SessionID) *pb.Compare {
 	return b.exists([]byte(b.s.markerKey(id)), true)
 }
 
-// valueIs compares the value of a key. It fails for a key that is not there.
+// valueIs compares the value of a key. It fails for a missing key.
 func (b *builder) valueIs(key []byte, value string) *pb.Compare {
 	union := next(&b.values)
 	union.Value = b.bytes(value)
@@ -91,7 +91,7 @@ func (b *builder) writtenAt(key []byte, revision int64) *pb.Compare {
 	return c
 }
 
-// parts returns an operation's own comparison (nil: none), without that of its session, and what it does.
+// compareAndOp returns the operation's own comparison (nil: none), without that of its session, and its put or delete.
 func (b *builder) parts(o *lease.Op) (*pb.Compare, *pb.RequestOp) {
 	key := b.bytes(b.s.prefix, "k/", o.Key)
 	switch o.Kind {
@@ -126,8 +126,8 @@ func (b *builder) remove(key []byte) *pb.RequestOp {
 	return r
 }
 
-// nested is one operation with its own comparisons. The put names an etcd lease, and a put with a dead one would fail the
-// whole batch: the comparison of the marker, which is on that lease, lets the operation fail alone.
+// nested builds one operation with its own comparisons. A put with an etcd lease that has ended would fail the whole
+// batch. The marker is on the same lease, so comparing it lets only this operation fail.
 func (b *builder) nested(o *lease.Op) *pb.RequestOp {
 	cmp, op := b.parts(o)
 	t := &pb.TxnRequest{Success: []*pb.RequestOp{op}}

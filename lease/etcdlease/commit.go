@@ -12,19 +12,19 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// maxCompares is the limit that an etcd over the network sets on the comparisons, and on the operations, of one
-// transaction. One in this process sets none.
+// maxCompares is etcd's limit of the comparisons, and of the operations, of one transaction over the network. An
+// embedded server has no limit.
 const maxCompares = 128
 
-// waryFor is how many batches go out nested after one whose keys were contended.
+// nestedAfterConflict is the number of batches that are sent nested at once after a flat batch failed.
 const waryFor = 16
 
-// Transactor sends transactions to etcd. The server itself is one for those in its process.
+// Transactor sends transactions to etcd. An embedded server implements it.
 type Transactor interface {
 	Txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)
 }
 
-// overNetwork sends transactions through a client's connection, each once: who asked knows whether to ask again.
+// grpcTransactor sends each transaction once through a client's connection. The caller decides whether to retry.
 type overNetwork struct{ kv pb.KVClient }
 
 func (o overNetwork) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
@@ -34,10 +34,10 @@ func (o overNetwork) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse
 
 // Commit implements lease.ClaimStore.
 //
-// A batch goes out flat: one list of comparisons, all of which nearly always hold, and one list of puts and deletes.
-// Nested transactions cost etcd a quarter to three quarters more. Where one comparison fails nothing is done, and the
-// batch is sent again, nested: each operation with its own comparison, so that a key in use or a session that died
-// fails alone. The next batches go nested at once, because contention comes in bursts.
+// A batch is sent flat first: one list of comparisons, which nearly always hold, and one list of puts and deletes.
+// Nested transactions cost etcd a quarter to three quarters more. If a comparison fails, etcd writes nothing, and the
+// batch is sent again, nested: each operation has its own comparison, so that a claimed key or an ended session fails
+// only its own operation. The next batches are sent nested at once, because contention comes in bursts.
 func (s *store) Commit(ctx context.Context, own lease.Ownership, ops []*lease.Op) error {
 	if s.wary.Load() <= 0 {
 		if flat := s.flat(own, ops); flat != nil {
@@ -59,7 +59,7 @@ func (s *store) Commit(ctx context.Context, own lease.Ownership, ops []*lease.Op
 	return s.commitNested(ctx, own, ops)
 }
 
-// flat builds the batch with all comparisons at the top; nil when etcd would not take so many.
+// flat builds the batch with all comparisons at the top level; nil if they exceed etcd's limit.
 func (s *store) flat(own lease.Ownership, ops []*lease.Op) *pb.TxnRequest {
 	b := newBuilder(s, ops)
 	t := &pb.TxnRequest{Compare: make([]*pb.Compare, 0, len(ops)+4), Success: make([]*pb.RequestOp, 0, len(ops))}
@@ -89,7 +89,7 @@ func (s *store) flat(own lease.Ownership, ops []*lease.Op) *pb.TxnRequest {
 	return t
 }
 
-// commitNested sends each operation as a transaction of its own inside the one that compares the guard key.
+// commitNested sends each operation as a nested transaction inside the transaction that compares the guard key.
 func (s *store) commitNested(ctx context.Context, own lease.Ownership, ops []*lease.Op) error {
 	b := newBuilder(s, ops)
 	nested := make([]*pb.RequestOp, len(ops))
@@ -111,10 +111,10 @@ func (s *store) commitNested(ctx context.Context, own lease.Ownership, ops []*le
 	return nil
 }
 
-// read writes the answer to a nested operation into it.
+// readResult writes the result of a nested operation into o.
 func (s *store) read(o *lease.Op, answer *pb.TxnResponse) error {
 	if answer == nil {
-		return fmt.Errorf("etcdlease: etcd answered a transaction without the answer for %q", o.Key)
+		return fmt.Errorf("etcdlease: missing result for %q in the answer to a transaction", o.Key)
 	}
 	if o.Done = answer.Succeeded; o.Done || o.Kind != lease.OpClaim {
 		return nil

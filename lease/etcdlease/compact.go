@@ -11,52 +11,55 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Compactor keeps the history of an embedded etcd short. Nobody reads it but the watch for ended sessions, and every
-// claim adds to it: left alone, a million claims cost 0.6 GB of memory.
+// Compactor compacts and defragments an embedded etcd. Every claim adds to etcd's history, which only the watch for
+// ended sessions reads: without compaction a million claims cost 0.6 GB of memory.
+//
+// Run uses the fields without a lock: they must not change while it runs.
 type Compactor struct {
-	Client   *clientv3.Client // of the member in this process
-	Member   Member           // the member itself
-	Quota    int64            // its quota in bytes; 0: as the server says
+	Client   *clientv3.Client // of the embedded member
+	Member   Member           // the embedded member
+	Quota    int64            // of the member's database in bytes; 0: as the server reports
 	Settings CompactorSettings
 	Events   CompactorEvents
 
-	last   mark // the newest compaction
-	seen   mark // a moment at least one Look ago
-	defrag time.Time
-	near   bool
-	full   time.Time // since when etcd refuses to write; zero: it writes
+	last   mark      // newest compaction
+	seen   mark      // at least one Interval ago
+	defrag time.Time // newest defragmentation
+	near   bool      // last value of NearQuota
+	full   time.Time // start of the NOSPACE alarm; zero: no alarm
 }
 
-// Member is the server of the member. A client in the same process cannot ask it for this: the call ends in a nil
-// pointer of etcd's own.
+// Member is the server of an embedded member. Defragment through an in-process client panics in etcd with a nil
+// pointer.
 type Member interface{ Defragment() error }
 
-// mark is a revision and when it was current.
+// revisionAt is a revision and a time at which it was current.
 type mark struct {
 	revision int64
 	at       time.Time
 }
 
-// CompactorSettings; zero values are the defaults named.
+// CompactorSettings configures a Compactor. A zero field means the default that its comment ends with.
 type CompactorSettings struct {
-	Look       time.Duration // how often to look; 1 s. History younger than that is kept
+	Look       time.Duration // period of the checks; history younger than that is not compacted; 1 s
 	Every      time.Duration // time between compactions; 5 s
-	Revisions  int64         // compact sooner after so many; 100,000
-	DefragSize int64         // smallest file worth defragmenting, in bytes; a quarter of the quota
+	Revisions  int64         // compact earlier after this many revisions; 100,000
+	DefragSize int64         // smallest file to defragment, in bytes; a quarter of the quota
 	DefragRest time.Duration // pause after a defragmentation, which blocks the member; 10 min
 }
 
-// CompactorEvents are optional.
+// CompactorEvents has a function for each event. Each function may be nil, is called by Run and must not block.
 type CompactorEvents struct {
-	// Looked: the member's file has size bytes, of which inUse are not free pages; quota is where it stops to take writes.
+	// SizeRead: the member's file has size bytes, of which inUse are not free pages; above quota etcd rejects writes.
 	Looked       func(size, inUse, quota int64)
 	Compacted    func(revision int64, took time.Duration)
 	Defragmented func(before, after int64, took time.Duration)
-	// NearQuota: more than 60 % of the quota is in use, or no longer.
+	// NearQuota: the used part of the quota has risen above 60 %, or fallen below.
 	NearQuota func(near bool, used, quota int64)
-	// NoSpace: etcd refuses to write, or writes again.
+	// NoSpace: etcd rejects writes, or accepts them again.
 	NoSpace func(full bool)
-	Failed  func(err error)
+	// Failed: a check failed. The next one repeats it.
+	Failed func(err error)
 }
 
 func (s *CompactorSettings) defaults() {
@@ -74,7 +77,7 @@ func (s *CompactorSettings) defaults() {
 	}
 }
 
-// Run looks after the history until ctx ends.
+// Run checks the member every Interval until ctx ends, in the goroutine of the caller.
 func (c *Compactor) Run(ctx context.Context) {
 	c.Settings.defaults()
 	tick := time.NewTicker(c.Settings.Look)
@@ -106,7 +109,7 @@ func (c *Compactor) look(ctx context.Context) error {
 		c.last, c.seen = mark{at: now.at}, now
 		return nil
 	}
-	// One member is enough: a compaction is the whole cluster's.
+	// Only the leader compacts: a compaction applies to the whole cluster.
 	if status.Leader == status.Header.MemberId && dueCompaction(c.Settings, c.last, c.seen, now) {
 		if err := c.compact(bounded, c.seen.revision); err != nil {
 			return err
@@ -121,7 +124,8 @@ func (c *Compactor) look(ctx context.Context) error {
 	return c.watchAlarm(ctx, status)
 }
 
-// dueCompaction decides: up to seen, because of the time since the last one, or of what has gathered.
+// dueCompaction reports whether to compact up to previous: enough time has passed since the last compaction, or enough
+// revisions have been added.
 func dueCompaction(s CompactorSettings, last, seen, now mark) bool {
 	return seen.revision > last.revision &&
 		(now.at.Sub(last.at) >= s.Every || now.revision-last.revision >= s.Revisions)
@@ -155,14 +159,17 @@ func (c *Compactor) watchQuota(status *clientv3.StatusResponse) {
 	c.near = near
 }
 
-// dueDefrag: more than half of a file that is worth it is free pages.
+// dueDefrag reports whether more than half of the file are free pages and the file has at least worth bytes.
 func dueDefrag(size, inUse, worth int64) bool {
 	return size >= worth && size-inUse > size/2
 }
 
-// dueRescue: a member that is full takes no claims, so its pause costs nothing. It is worth it where a tenth of the quota
-// can be had back and room is left then. What is in use was counted at the last write, and there may be none any more: so
-// once it is defragmented on trust, when its history had time to go.
+// dueDefragWhenFull reports whether to defragment a full member. The member rejects claims anyway, so blocking it costs
+// nothing.
+//
+// It is due if it frees a tenth of the quota and less than 80 % remain in use. Etcd counts inUse at writes only, and a
+// full member has none, so the value may be too high. So it is also due once after two compactions, and every
+// DefragPause.
 func (c *Compactor) dueRescue(size, inUse, quota int64) bool {
 	if c.full.IsZero() {
 		return false
@@ -191,7 +198,7 @@ func (c *Compactor) maybeDefrag(ctx context.Context, status *clientv3.StatusResp
 	return err
 }
 
-// watchAlarm tells of NOSPACE, and takes the alarm back once there is room again.
+// updateAlarm reports the NOSPACE alarm, and disarms it when the file is smaller than 90 % of the quota.
 func (c *Compactor) watchAlarm(ctx context.Context, status *clientv3.StatusResponse) error {
 	full := false
 	for _, e := range status.Errors {

@@ -20,7 +20,7 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// TestCompactorShortensTheHistory, warns of the quota, defragments, and leaves the last moments to the watch for ended sessions.
+// The Compactor compacts, reports NearQuota, and keeps the newest history for the watch for ended sessions.
 func TestCompactorShortensTheHistory(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
@@ -84,7 +84,7 @@ func TestCheckServer(t *testing.T) {
 	}
 }
 
-// A node whose etcd is away starts, and says so.
+// New succeeds without a reachable etcd; Ready returns the error.
 func TestNewDoesNotNeedEtcd(t *testing.T) {
 	lessor, err := etcdlease.New(etcdlease.Config{
 		Client: etcdtest.DialSocket(t, t.TempDir()+"/nobody"), Deployment: "d", Guard: leasetest.NewLedger(),
@@ -105,7 +105,7 @@ func TestNewDoesNotNeedEtcd(t *testing.T) {
 	}
 }
 
-// TestCompactorDefragments: a file that is mostly free pages is written anew, and the member goes on.
+// A file of mostly free pages is defragmented, and the member still works.
 func TestCompactorDefragments(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
@@ -125,7 +125,7 @@ func TestCompactorDefragments(t *testing.T) {
 		},
 	}
 	defer run(t, &c)()
-	for n := 0; ; n++ { // pages are free only when something was written since
+	for n := 0; ; n++ { // pages are counted as free only after another write
 		if _, err := admin.Put(t.Context(), "other", fmt.Sprint(n)); err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestCompactorDefragments(t *testing.T) {
 	}
 }
 
-// run lets a compactor work until the function that it gives is called.
+// run starts a compactor and returns a function that stops it.
 func run(t *testing.T, c *etcdlease.Compactor) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -150,8 +150,8 @@ func run(t *testing.T, c *etcdlease.Compactor) (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// TestCompactorBringsAFullMemberBack: at its quota with more than half of it in use, too. What claims and sessions hold is
-// given up only by those who hold it, so the room must be what is free in the file.
+// The Compactor makes a full member writable again, even with more than half of the quota in use. The space must come
+// from free pages, because claims and sessions are deleted only by their owners.
 func TestCompactorBringsAFullMemberBack(t *testing.T) {
 	t.Parallel()
 	const quota = 8 << 20

@@ -19,7 +19,7 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// backend is a prefix of its own in a real etcd; every node reaches it through a proxy of its own.
+// backend has a prefix of its own in a real etcd; each node has a proxy of its own.
 type backend struct {
 	server *etcdtest.Server
 	admin  *clientv3.Client
@@ -32,7 +32,7 @@ func newBackend(t testing.TB, server *etcdtest.Server) *backend {
 	return &backend{server: server, admin: server.InProcess(t), prefix: "suite/" + strings.ToLower(rand.Text()) + "/", ledger: leasetest.NewLedger()}
 }
 
-// node is a service with the lever that the suite wants.
+// node is a service with a connection that can be cut.
 type node struct {
 	*lease.Lessor
 	proxy *etcdtest.Proxy
@@ -48,7 +48,7 @@ func (b *backend) Node(t testing.TB, o leasetest.Options) leasetest.Node {
 	return &node{b.open(t, etcdtest.DialSocket(t, proxy.Socket), o), proxy}
 }
 
-// open starts a service over the client; it is closed before the client is.
+// open starts a service on the client. The service is closed before the client.
 func (b *backend) open(t testing.TB, client *clientv3.Client, o leasetest.Options) *lease.Lessor {
 	t.Helper()
 	cfg := etcdlease.Config{
@@ -69,7 +69,7 @@ func (b *backend) open(t testing.TB, client *clientv3.Client, o leasetest.Option
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := lessor.Close(ctx); err != nil {
-			t.Logf("closing: %v", err) // a cut connection may make it fail; leases expire
+			t.Logf("closing: %v", err) // expected after a cut connection: leases expire
 		}
 	})
 	return lessor
@@ -117,14 +117,14 @@ func (b *backend) MarkedOneShot(t testing.TB, id flight.SessionID) bool {
 	return marker.OneShot
 }
 
-// TestEtcdConforms runs the suite over a real etcd, through sockets.
+// TestEtcdConforms runs the suite on a real etcd, through sockets.
 func TestEtcdConforms(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
 	leasetest.Run(t, leasetest.Factory{Backend: func(t testing.TB) leasetest.Backend { return newBackend(t, server) }})
 }
 
-// inProcess is a backend without connections: the client of the embedded server, as a node uses it.
+// inProcess is a backend without connections: it uses the client of the embedded server, as a node does.
 type inProcess struct{ *backend }
 
 func (b inProcess) Node(t testing.TB, o leasetest.Options) leasetest.Node {
@@ -136,7 +136,7 @@ type uncut struct{ *lease.Lessor }
 
 func (uncut) Partition(leasetest.Cut) { panic("a client in the server's process has no connection") }
 
-// TestEmbeddedEtcdConforms runs the suite over the client that calls the server directly.
+// TestEmbeddedEtcdConforms runs the suite on the client that calls the server directly.
 func TestEmbeddedEtcdConforms(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)

@@ -58,7 +58,7 @@ func claim(t testing.TB, s lease.Session, k flight.Key) lease.Lease {
 	}
 }
 
-// TestServerRestarts: sessions and claims outlive the server, and while it is away nothing can be claimed.
+// Sessions and claims survive a restart of the server; while it is stopped, claims fail.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
@@ -85,8 +85,8 @@ func TestServerRestarts(t *testing.T) {
 	require.Len(t, all, 2)
 }
 
-// TestHazard20_EtcdIsRestoredFromABackup: between the restore and the operator's word nothing is claimed and no end of a
-// session is proved, although the revision has caught up.
+// Between a restore and the operator's decision no claim is written and no end of a session is proved, even after the
+// revision has caught up.
 func TestHazard20_EtcdIsRestoredFromABackup(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
@@ -105,11 +105,11 @@ func TestHazard20_EtcdIsRestoredFromABackup(t *testing.T) {
 	backup := t.TempDir()
 	require.NoError(t, os.CopyFS(backup, os.DirFS(server.Dir)))
 	server.Restart(t)
-	for lessor.Ready(t.Context()) != nil { // it comes back
+	for lessor.Ready(t.Context()) != nil { // until the server has restarted
 	}
 	raise()
 	l := claim(t, s, key("1"))
-	younger := session(t, lessor, 60*time.Second).Ref() // the backup does not know it
+	younger := session(t, lessor, 60*time.Second).Ref() // not in the backup
 	server.Stop()
 	require.NoError(t, errors.Join(os.RemoveAll(server.Dir), os.CopyFS(server.Dir, os.DirFS(backup))))
 	server.Restart(t)
@@ -121,14 +121,14 @@ func TestHazard20_EtcdIsRestoredFromABackup(t *testing.T) {
 	}
 
 	select {
-	case <-l.Context().Done(): // it is noticed although nobody asks
+	case <-l.Context().Done(): // maintenance detects the restore without a request
 	case <-time.After(30 * time.Second):
 		t.Fatal("trust does not end")
 	}
 	require.ErrorIs(t, context.Cause(l.Context()), lease.ErrRegressed)
 	for _, d := range []*lease.Lessor{lessor, b.open(t, server.Dial(t), leasetest.Options{})} {
 		_, err := d.Living(t.Context(), younger.ID)
-		require.ErrorIs(t, err, lease.ErrRegressed, "its marker is missing, and that proves nothing")
+		require.ErrorIs(t, err, lease.ErrRegressed, "a missing marker proves nothing here")
 		_, err = d.NewSession(t.Context(), lease.Spec{Kept: true})
 		require.ErrorIs(t, err, lease.ErrRegressed)
 	}
@@ -144,8 +144,7 @@ func TestHazard20_EtcdIsRestoredFromABackup(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestClaimOverABrokenConnection: the request arrives, the answer does not. The claim is asked again and found to be
-// ours, and it was written once.
+// The request arrives, but its answer is lost. The claim is retried and found to be ours; it is written once.
 func TestClaimOverABrokenConnection(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
@@ -174,7 +173,7 @@ func TestClaimOverABrokenConnection(t *testing.T) {
 	require.Equal(t, l.Session().ID, all[0].Session)
 }
 
-// TestRenewalOfADeadConnectionDoesNotSpin: a server that is away costs neither time nor a flood of renewals.
+// A stopped server causes neither long waits nor many renewals.
 func TestRenewalOfADeadConnectionDoesNotSpin(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
@@ -195,7 +194,7 @@ func TestRenewalOfADeadConnectionDoesNotSpin(t *testing.T) {
 	require.LessOrEqual(t, len(failed), 30, "renewals failed within one time to live")
 }
 
-// TestHazard37_KeysNameTheirDeployment: what an operator sees with etcdctl.
+// The keys and values that an operator sees with etcdctl name their deployment.
 func TestHazard37_KeysNameTheirDeployment(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
@@ -231,7 +230,7 @@ func TestHazard37_KeysNameTheirDeployment(t *testing.T) {
 	require.Equal(t, lease.ClaimValue{Epoch: 1, Nonce: nonce, Session: l.Session().ID}, v)
 }
 
-// TestUnreadableGuardIsNoAnswer: a guard key or counter that is damaged, or of a newer version, proves nothing.
+// A guard key or counter that is damaged, or of a newer version, is an error.
 func TestUnreadableGuardIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)

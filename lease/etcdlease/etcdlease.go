@@ -12,13 +12,14 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/lease"
 )
 
-// Config says which etcd, and for whom.
+// Config configures the lease service on an etcd.
 type Config struct {
-	Client     *clientv3.Client // over the network or in this process; the caller closes it, after the service
-	Server     Transactor       // the server that Client reaches, if it is in this process; else nil
+	Client     *clientv3.Client // of a remote or an embedded etcd; the caller closes it after the service
+	Server     Transactor       // the embedded server of Client; nil for a remote etcd
 	Prefix     string           // of all keys, ending in "/"; "": DefaultPrefix
 	Deployment string
 	Node       string
@@ -27,44 +28,44 @@ type Config struct {
 	Tuning     Tuning
 }
 
-// Tuning is for measurements and tests; the zero Tuning is right.
+// Tuning is for measurements and tests. The zero value selects the defaults.
 type Tuning struct {
 	Lanes         int
 	BatchSize     int
 	CommitTimeout time.Duration
 	Maintain      time.Duration
 	Pool          int
-	Now           func() lease.Instant
+	Now           func() clock.Moment
 }
 
-// DefaultPrefix is where a deployment keeps its keys.
+// DefaultPrefix returns the default prefix of a deployment's keys.
 func DefaultPrefix(deployment string) string { return "flightd/" + deployment + "/" }
 
 const (
-	// maxBatch leaves room in a transaction for the comparisons that a batch shares.
+	// maxBatch leaves 8 comparisons of a transaction for those that a batch shares.
 	maxBatch = maxCompares - 8
-	// inProcessBatch is the size of a batch where etcd sets no limit: all of 256 callers fit into one write.
+	// inProcessBatch is the batch size for an embedded etcd, which has no limit: about 256 callers share one write.
 	inProcessBatch = 250
 )
 
-// maxPrefix keeps keys short; they are written with every claim.
+// maxPrefix limits the length of keys, which are written with every claim.
 const maxPrefix = 128
 
-// New opens the lease service over an etcd. It does not talk to etcd yet: CheckServer and Service.Ready do, so that a
-// node whose etcd is away can start and answer receipts.
+// New returns the lease service on an etcd. It does not wait for etcd: CheckServer and Ready do. So a node can start
+// and return receipts while its etcd is unavailable.
 func New(cfg Config) (*lease.Lessor, error) {
 	if cfg.Client == nil {
 		return nil, &flight.InvalidError{Field: "etcd", Detail: "a client is required"}
 	}
 	if cfg.Server == nil && cfg.Client.ActiveConnection() == nil {
-		return nil, &flight.InvalidError{Field: "etcd.server", Detail: "a client without a connection comes with its server"}
+		return nil, &flight.InvalidError{Field: "etcd.server", Detail: "required for a client without a connection"}
 	}
 	prefix := cfg.Prefix
 	if prefix == "" {
 		prefix = DefaultPrefix(cfg.Deployment)
 	}
 	if len(prefix) > maxPrefix || !strings.HasSuffix(prefix, "/") {
-		return nil, &flight.InvalidError{Field: "etcd.prefix", Detail: fmt.Sprintf("at most %d bytes, the last one a /", maxPrefix)}
+		return nil, &flight.InvalidError{Field: "etcd.prefix", Detail: fmt.Sprintf("at most %d bytes, ending in /", maxPrefix)}
 	}
 	t := cfg.Tuning
 	switch {
@@ -80,8 +81,8 @@ func New(cfg Config) (*lease.Lessor, error) {
 	})
 }
 
-// Dial opens a client for an etcd that runs elsewhere. It returns at once: whether anybody answers, CheckServer tells.
-// The keepalive notices connections that are half open; etcd closes those of clients that ping more often than 5 s.
+// Dial returns a client for a remote etcd. It does not wait for a connection: CheckServer does. The keepalive detects
+// half-open connections; etcd closes the connection of a client that pings more often than every 5 s.
 func Dial(cfg clientv3.Config) (*clientv3.Client, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, &flight.InvalidError{Field: "etcd.endpoints", Detail: "at least one is required"}
@@ -94,18 +95,18 @@ func Dial(cfg clientv3.Config) (*clientv3.Client, error) {
 	return clientv3.New(cfg)
 }
 
-// ErrOldServer says that an etcd server must be upgraded before it may guard anything.
-var ErrOldServer = errors.New("etcdlease: this etcd server has known holes in leases, watches or access control")
+// ErrOldServer is returned for an etcd version that flightd does not support.
+var ErrOldServer = errors.New("etcdlease: this etcd version has known bugs in leases, watches or access control")
 
-// ErrUnreadable says that etcd holds a value that is damaged, or of a newer version.
-var ErrUnreadable = errors.New("etcdlease: a value in etcd cannot be read")
+// ErrUnreadable is returned when a value in etcd is damaged or of a newer version.
+var ErrUnreadable = errors.New("etcdlease: unreadable value in etcd")
 
-// CheckServer asks every endpoint of the client for its version. Errors: ErrOldServer, and lease.ErrUnavailable where
-// one does not answer before ctx ends.
+// CheckServer checks the version of every endpoint of the client. Errors: ErrOldServer; lease.ErrUnavailable when an
+// endpoint does not answer before ctx ends.
 func CheckServer(ctx context.Context, client *clientv3.Client) error {
 	endpoints := client.Endpoints()
 	if len(endpoints) == 0 {
-		endpoints = []string{""} // a client in the server's own process
+		endpoints = []string{""} // a client of an embedded server
 	}
 	for _, e := range endpoints {
 		status, err := client.Status(ctx, e)
@@ -113,14 +114,14 @@ func CheckServer(ctx context.Context, client *clientv3.Client) error {
 			return fmt.Errorf("%w: etcd at %q: %w", lease.ErrUnavailable, e, err)
 		}
 		if !goodVersion(status.Version) {
-			return fmt.Errorf("%w: %q runs %s; needed is 3.6.14 or later, or 3.7.1 or later", ErrOldServer, e, status.Version)
+			return fmt.Errorf("%w: %q runs %s, want 3.6.14 or later, or 3.7.1 or later", ErrOldServer, e, status.Version)
 		}
 	}
 	return nil
 }
 
-// goodVersion accepts 3.6 from 3.6.14 on, and everything from 3.7.1 on: these no longer answer a renewal of a revoked
-// lease with success, and check the operations of nested transactions.
+// supportedVersion accepts 3.6 from 3.6.14, and all versions from 3.7.1. Older ones answer the renewal of a revoked
+// lease with success, and do not check the operations in nested transactions.
 func goodVersion(v string) bool {
 	var major, minor, patch int
 	v, pre, _ := strings.Cut(v, "-")

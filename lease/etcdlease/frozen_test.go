@@ -17,14 +17,14 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// holderSocket and holderPrefix tell a second process of this test binary that it is the holder.
+// holderSocket and holderPrefix are the environment variables of the holder process.
 const (
 	holderSocket = "FLIGHTD_TEST_HOLDER_SOCKET"
 	holderPrefix = "FLIGHTD_TEST_HOLDER_PREFIX"
 )
 
-// TestHolderProcess is the other process of TestHazard07_FrozenProcess: it claims a key and prints its trust whenever it is
-// asked. In an ordinary run it has nothing to do.
+// TestHolderProcess is the holder process of TestHazard07_FrozenProcess: it claims a key and prints its trust on each
+// line of input. In an ordinary run it returns at once.
 func TestHolderProcess(t *testing.T) {
 	socket := os.Getenv(holderSocket)
 	if socket == "" {
@@ -45,8 +45,8 @@ func TestHolderProcess(t *testing.T) {
 	_ = lessor.Close(t.Context())
 }
 
-// TestHazard07_FrozenProcess stops a real process that holds a key (SIGSTOP), lets its session expire and another claim the key,
-// and wakes it: the first thing it can say is that it trusts nothing.
+// TestHazard07_FrozenProcess stops a process that holds a key (SIGSTOP), lets its session expire and another node claim
+// the key, and continues the process. The first trust that it then prints is zero or less.
 func TestHazard07_FrozenProcess(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)

@@ -6,5 +6,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain looks for goroutines that were left behind.
+// TestMain fails on leaked goroutines.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

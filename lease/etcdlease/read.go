@@ -14,7 +14,7 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// pageSize is how many claims are read at once.
+// pageSize is the number of claims in one read.
 const pageSize = 2000
 
 func (s *store) entry(kv *mvccpb.KeyValue) lease.Entry {
@@ -49,7 +49,7 @@ func (s *store) ReadGuard(ctx context.Context) (lease.GuardState, error) {
 	return state, err
 }
 
-// maxIDs is how many markers are looked up one by one; for more of them all are read.
+// maxIDs is the largest number of markers that are read one by one; for more ids, all markers are read.
 const maxIDs = maxCompares - 8
 
 // ReadLiving implements lease.GuardStore.
@@ -74,7 +74,7 @@ func (s *store) ReadLiving(ctx context.Context, ids []flight.SessionID) (lease.G
 	return state, living, nil
 }
 
-// readAtOnce reads the guard key, its counter and more in one transaction. A transaction of reads is linearizable.
+// readGuardAnd reads the guard key, its counter and the given ranges in one transaction, which is linearizable.
 func (s *store) readAtOnce(ctx context.Context, more []*pb.RangeRequest) (state lease.GuardState, kvs []*mvccpb.KeyValue, err error) {
 	ops := []*pb.RequestOp{get([]byte(s.guardKey())), get([]byte(s.counterKey()))}
 	for _, r := range more {
@@ -101,7 +101,7 @@ func (s *store) readAtOnce(ctx context.Context, more []*pb.RangeRequest) (state 
 	return state, kvs, nil
 }
 
-// ownerValue is the content of the guard key, for machines and for people with etcdctl.
+// ownerValue returns the value of the guard key: text, which people can read with etcdctl.
 func ownerValue(o lease.Ownership) string {
 	return "flightd 1 " + strconv.FormatUint(uint64(o.Epoch), 10) + " " + o.Deployment
 }
@@ -113,7 +113,7 @@ func parseOwner(v string) (lease.Ownership, error) {
 			return lease.Ownership{Deployment: word[3], Epoch: uint32(epoch)}, nil
 		}
 	}
-	return lease.Ownership{}, fmt.Errorf("%w: the guard key holds %q, which is not of this version", ErrUnreadable, v)
+	return lease.Ownership{}, fmt.Errorf("%w: guard key: unknown format %q", ErrUnreadable, v)
 }
 
 func ownerOf(kvs []*mvccpb.KeyValue) (*lease.Ownership, error) {
@@ -130,7 +130,7 @@ func counterOf(kvs []*mvccpb.KeyValue) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(string(kvs[0].Value), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%w: the counter of the guard key holds %q", ErrUnreadable, kvs[0].Value)
+		return 0, fmt.Errorf("%w: counter of the guard key: %q is not a number", ErrUnreadable, kvs[0].Value)
 	}
 	return n, nil
 }

@@ -94,7 +94,7 @@ func TestFlatBatchesKeepToTheLimit(t *testing.T) {
 	}
 }
 
-// A claim needs one comparison of its own and shares that of its session; a replacement needs none of its own; a release
+// A claim has one comparison and shares the comparison of its session; a replacement has none of its own; a release
 // compares the value.
 func TestFlatBatchesCompareLittle(t *testing.T) {
 	s := &store{prefix: "p/"}
@@ -114,7 +114,7 @@ func TestFlatBatchesCompareLittle(t *testing.T) {
 	require.Len(t, flat.Success, 4)
 }
 
-// noLeader is a server that refuses every renewal at once, as one that is shutting down may.
+// noLeader is a server that rejects every renewal at once, as a stopping server may.
 type noLeader struct {
 	pb.UnimplementedLeaseServer
 	calls atomic.Int32
@@ -125,7 +125,8 @@ func (s *noLeader) LeaseKeepAlive(pb.Lease_LeaseKeepAliveServer) error {
 	return status.Error(codes.Unavailable, "the server is shutting down")
 }
 
-// The library's own renewal repeats a failed try at once and for ever; the keeper decides when to try again.
+// The client library repeats a failed renewal at once and for ever; the store must not, because the keeper decides when
+// to retry.
 func TestRenewalIsTriedOnce(t *testing.T) {
 	listen, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

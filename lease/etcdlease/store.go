@@ -19,26 +19,25 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// store keeps sessions and claims in etcd: lease.Store.
+// store implements lease.Store. Its keys:
 //
-//	<prefix>guard          whose prefix this is, and in which lease epoch
-//	<prefix>counter        how often the ledger's leader has raised it: the guard key's counter
-//	<prefix>s/<session>    a session's marker, on its etcd lease
-//	<prefix>k/<key>        a claim, on its session's etcd lease
+//	<prefix>guard          the guard key: deployment and lease epoch
+//	<prefix>counter        the counter of the guard key
+//	<prefix>s/<session>    marker of a session, on its etcd lease
+//	<prefix>k/<key>        claim, on the etcd lease of its session
 //
-// In an etcd of their own nodes keep <prefix>ledger beside it: see LedgerIndex.
+// A node with an embedded etcd also writes <prefix>ledger: see LedgerIndex.
 type store struct {
 	client    *clientv3.Client
 	server    Transactor
-	inProcess bool // server is etcd itself
+	inProcess bool // server is the embedded etcd
 	prefix    string
-	// wary counts down the batches to send nested at once, after one in which keys were contended.
-	wary atomic.Int32
+	wary      atomic.Int32 // number of batches to send nested at once, after a flat batch failed
 }
 
 var _ lease.Store = (*store)(nil)
 
-// newStore uses the client, and the server itself where there is one in this process.
+// newStore sends transactions to the embedded server if there is one, else through the client.
 func newStore(client *clientv3.Client, server Transactor, prefix string) *store {
 	s := &store{client: client, server: server, inProcess: server != nil, prefix: prefix}
 	if server == nil {
@@ -68,12 +67,13 @@ func valueIs(key, value string) *pb.Compare {
 
 func (s *store) owned(own lease.Ownership) *pb.Compare { return valueIs(s.guardKey(), ownerValue(own)) }
 
-// guarded does something if the guard key is the expected one, and else reads it.
+// ifCurrent returns a transaction that performs the operations if the condition on the guard key holds, and else reads
+// it.
 func (s *store) guarded(as *pb.Compare, do ...*pb.RequestOp) *pb.TxnRequest {
 	return &pb.TxnRequest{Compare: []*pb.Compare{as}, Success: do, Failure: []*pb.RequestOp{get([]byte(s.guardKey()))}}
 }
 
-// ownershipError reads the guard key out of the answer of a transaction that found another one.
+// ownershipError decodes the guard key from the failure branch of a transaction.
 func ownershipError(answer *pb.ResponseOp) error {
 	found, err := ownerOf(answer.GetResponseRange().GetKvs())
 	if err != nil {
@@ -117,18 +117,18 @@ func (s *store) RaiseCounter(ctx context.Context, own lease.Ownership, from uint
 	return false, nil
 }
 
-// marker is the value of a session's marker key, for machines and for people with etcdctl.
+// marker is the value of a marker key: JSON, which people can read with etcdctl.
 type marker struct {
 	TTL         int64  `json:"ttl_ms"`
 	Epoch       uint32 `json:"epoch"`
 	Kept        bool   `json:"kept,omitempty"`
 	OneShot     bool   `json:"one_shot,omitempty"`
-	Incarnation string `json:"incarnation"` // life of the process that made it
+	Incarnation string `json:"incarnation"` // of the process that created it
 	Node        string `json:"node,omitempty"`
 	Owner       string `json:"owner,omitempty"`
 }
 
-// Grant implements lease.EtcdLeases. If the process dies between lease and marker, the lease ends by itself, empty.
+// Grant implements lease.EtcdLeases. If the process dies between lease and marker, a lease without keys expires.
 func (s *store) Grant(ctx context.Context, own lease.Ownership, m lease.Marker) (lease.Granted, error) {
 	granted, err := s.client.Grant(ctx, int64(m.TTL/time.Second))
 	if err != nil {
@@ -162,8 +162,8 @@ func (s *store) Renew(ctx context.Context, id lease.LeaseID) (time.Duration, err
 	return ttl, err
 }
 
-// keepAliveOnce renews over a stream of its own where there is a connection: the client's own method repeats a failed
-// try at once and for ever, without a pause. In the server's own process it does not fail that way.
+// keepAliveOnce renews a lease once. Over the network it uses a stream of its own, because the client's method repeats
+// a failed request at once and for ever. A client of an embedded server does not fail that way.
 func keepAliveOnce(ctx context.Context, client *clientv3.Client, id clientv3.LeaseID) (time.Duration, error) {
 	conn := client.ActiveConnection()
 	if conn == nil {
@@ -241,7 +241,7 @@ func (s *store) readMarker(kv *mvccpb.KeyValue) (lease.Marker, error) {
 		Lease: lease.LeaseID(kv.Lease), TTL: time.Duration(m.TTL) * time.Millisecond, Kept: m.Kept, Node: m.Node, Owner: m.Owner,
 	}
 	if n, err := hex.Decode(read.Incarnation[:], []byte(m.Incarnation)); err != nil || n != len(read.Incarnation) {
-		return lease.Marker{}, fmt.Errorf("%w: marker %q names no incarnation", ErrUnreadable, kv.Key)
+		return lease.Marker{}, fmt.Errorf("%w: marker %q: invalid incarnation", ErrUnreadable, kv.Key)
 	}
 	return read, nil
 }

@@ -9,9 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// etcd and the ledger know little of each other. What is here lets each be a witness of what the other one was.
-
-// Deployments names those that keep keys in an etcd below their default prefixes, in the order of their names.
+// Deployments returns the names of the deployments with keys in an etcd under their default prefixes, sorted.
 func Deployments(ctx context.Context, client *clientv3.Client) (names []string, err error) {
 	root := strings.TrimSuffix(DefaultPrefix(""), "/")
 	end := clientv3.GetPrefixRangeEnd(root)
@@ -29,26 +27,27 @@ func Deployments(ctx context.Context, client *clientv3.Client) (names []string, 
 	}
 }
 
-// LedgerIndex is how far a deployment's ledger is known to have been: the index of an entry that it had; 0: nobody said.
+// LedgerIndex returns the index of a ledger entry that was recorded by SetLedgerIndex; 0 if none was. A ledger that
+// ends before it is older than it was.
 func LedgerIndex(ctx context.Context, client *clientv3.Client, deployment string) (uint64, error) {
 	found, err := client.Get(ctx, ledgerKey(deployment))
 	if err != nil {
-		return 0, fmt.Errorf("etcdlease: read the ledger's index: %w", err)
+		return 0, fmt.Errorf("etcdlease: read the ledger index: %w", err)
 	}
 	if len(found.Kvs) == 0 {
 		return 0, nil
 	}
 	index, err := strconv.ParseUint(string(found.Kvs[0].Value), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%w: the ledger's index: %w", ErrUnreadable, err)
+		return 0, fmt.Errorf("%w: ledger index: %w", ErrUnreadable, err)
 	}
 	return index, nil
 }
 
-// SetLedgerIndex says how far the ledger is. The entry with this index must be durable there.
+// SetLedgerIndex records the index of a ledger entry. The entry must be durable in the ledger.
 func SetLedgerIndex(ctx context.Context, client *clientv3.Client, deployment string, index uint64) error {
 	if _, err := client.Put(ctx, ledgerKey(deployment), strconv.FormatUint(index, 10)); err != nil {
-		return fmt.Errorf("etcdlease: write the ledger's index: %w", err)
+		return fmt.Errorf("etcdlease: write the ledger index: %w", err)
 	}
 	return nil
 }

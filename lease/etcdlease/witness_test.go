@@ -8,7 +8,7 @@ import (
 	"github.com/flightd/flightd/lease/etcdlease/etcdtest"
 )
 
-// TestWitness: every deployment is named once, whatever else is there, and each has an index of its own.
+// Deployments returns each deployment once, among other keys, and each has its own ledger index.
 func TestWitness(t *testing.T) {
 	t.Parallel()
 	client := etcdtest.Start(t).InProcess(t)

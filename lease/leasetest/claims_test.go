@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// Claims that gather while a batch is on its way go out together.
+// Claims that are queued while a batch is in flight are committed together.
 func TestClaimsAreCommittedInGroups(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
@@ -39,8 +39,8 @@ func TestClaimsAreCommittedInGroups(t *testing.T) {
 	})
 }
 
-// A release must not be in the way of the claim that follows at once: the two share a transaction. One that nothing
-// follows goes out by itself soon.
+// A release shares a transaction with a claim that follows at once, so that it does not delay the claim. A release
+// without a following operation is committed after coalesceDelay.
 func TestReleaseWaitsForAClaim(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
@@ -53,15 +53,15 @@ func TestReleaseWaitsForAClaim(t *testing.T) {
 
 		second.Release()
 		synctest.Wait()
-		require.Equal(t, before+1, f.Commits(), "nobody waits for it yet")
+		require.Equal(t, before+1, f.Commits(), "sent before coalesceDelay")
 		time.Sleep(5 * time.Millisecond)
 		synctest.Wait()
-		require.Equal(t, before+2, f.Commits(), "it goes out by itself")
+		require.Equal(t, before+2, f.Commits(), "sent alone")
 		require.Empty(t, claims(t, f))
 	})
 }
 
-// A claim that was never written, or was refused, is not deleted.
+// A claim that was never sent, or was rejected, is not deleted.
 func TestReleaseOfNoClaimCostsNothing(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
@@ -84,19 +84,19 @@ func TestClaimWhoseAnswerWasLostIsAskedAgain(t *testing.T) {
 			revision := f.World.Revision()
 			f.LoseAnswers(lost)
 			l := claim(t, s, key("1"))
-			require.Equal(t, revision+1, f.World.Revision(), "it was written once")
+			require.Equal(t, revision+1, f.World.Revision(), "written once")
 			require.Equal(t, l.Session().ID, claims(t, f)[0].Session)
 
 			f.LoseAnswers(lost)
 			require.NoError(t, l.Replace(t.Context()))
 			f.LoseAnswers(lost)
 			l.Release()
-			claim(t, s, key("1")) // behind the release, which is asked again, too
+			claim(t, s, key("1")) // after the release, whose answer is lost, too
 		})
 	}
 }
 
-// A refused claim whose answer was lost is refused, not believed.
+// A rejected claim whose answer was lost is sent again and rejected.
 func TestLostAnswerOfARefusedClaim(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s, theirs := kept(t, f), f.HoldElsewhere(t, key("1"), "b:1")
@@ -112,7 +112,7 @@ func TestLostAnswerOfARefusedClaim(t *testing.T) {
 	})
 }
 
-// A release while the claim is unanswered goes out after it: nothing is left behind.
+// A release during the claim's request is committed after the claim, which leaves no claim in etcd.
 func TestReleaseOfAnUnansweredClaim(t *testing.T) {
 	for name, fault := range map[string]func(f *leasetest.Fake) (heal func()){
 		"frozen":      func(f *leasetest.Fake) func() { f.Freeze(); return f.Thaw },
@@ -143,7 +143,7 @@ func TestReleaseOfAnUnansweredClaim(t *testing.T) {
 	}
 }
 
-// A claim that is refused after its release leaves nothing to delete.
+// A claim that is rejected after its release needs no deletion.
 func TestReleaseOfAClaimThatIsRefused(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
@@ -171,11 +171,11 @@ func TestReleaseOfAQueuedClaim(t *testing.T) {
 		synctest.Wait()
 		f.Freeze()
 		first := reserve(t, s, key("1"))
-		go func() { assert.NoError(t, first.Claim(t.Context())) }() // on its way
+		go func() { assert.NoError(t, first.Claim(t.Context())) }() // in flight
 		synctest.Wait()
 		l := reserve(t, s, key("2"))
 		left := make(chan error, 1)
-		go func() { left <- l.Claim(t.Context()) }() // queued behind it
+		go func() { left <- l.Claim(t.Context()) }() // queued after it
 		synctest.Wait()
 		l.Release()
 		before := f.Commits()
@@ -187,7 +187,7 @@ func TestReleaseOfAQueuedClaim(t *testing.T) {
 	})
 }
 
-// While etcd does not answer, Claim asks again until its context ends. It says which context that was.
+// While etcd does not answer, Claim retries until its context or trust ends. The error has the cause of the context.
 func TestClaimWithoutEtcd(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
@@ -197,14 +197,14 @@ func TestClaimWithoutEtcd(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrUnavailable)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		began := time.Now()
-		require.ErrorIs(t, l.Claim(t.Context()), lease.ErrLost, "at the latest until trust ends")
+		require.ErrorIs(t, l.Claim(t.Context()), lease.ErrLost, "retried until trust ends")
 		require.Less(t, time.Since(began), ttl)
 		l.Release()
 	})
 }
 
-// A claim that arrives in etcd long after it was given up harms nothing: whoever the ledger lets act replaces it, and its
-// release does not touch what replaced it.
+// A claim that is written long after its caller gave up is harmless: the caller that may act replaces it, and its
+// release does not delete the replacement.
 func TestClaimThatArrivesLate(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
@@ -239,14 +239,14 @@ func TestReleaseIsTriedUntilEtcdAnswers(t *testing.T) {
 		f.Partition(leasetest.CutRequests)
 		l.Release()
 		f.ReleaseClaim(key("2"), m.Session().ID, nonce)
-		time.Sleep(7 * time.Second) // the first tries are given up
+		time.Sleep(7 * time.Second) // the first requests time out
 		f.Partition(leasetest.CutNothing)
 		time.Sleep(7 * time.Second)
 		require.Empty(t, claims(t, f))
 	})
 }
 
-// A claim whose value cannot be read keeps its key, is listed, and can be removed. It spoils no other claim.
+// A claim with a damaged value still holds its key, is listed, and can be removed. Other claims are not affected.
 func TestAClaimThatCannotBeReadIsHeld(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
@@ -263,7 +263,7 @@ func TestAClaimThatCannotBeReadIsHeld(t *testing.T) {
 			require.Equal(t, k, all[0].Key)
 			l.Release()
 			time.Sleep(time.Second)
-			require.Len(t, claims(t, peer), 1, "it is not what was written")
+			require.Len(t, claims(t, peer), 1, "its release must not delete the damaged value")
 			require.NoError(t, peer.RemoveClaims(t.Context(), all))
 			claim(t, other, k).Release()
 			time.Sleep(time.Second)
@@ -286,7 +286,7 @@ func TestCloseWaitsForReleases(t *testing.T) {
 	})
 }
 
-// Removals of one key, and its release, may be asked for at once.
+// Concurrent removals of one key, and its release, are all answered.
 func TestRemovalsOfOneKeyInOneBatch(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)

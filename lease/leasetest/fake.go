@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
 	"github.com/flightd/flightd/lease"
 )
 
-// Deployment is the id under which fakes work unless the options say otherwise.
+// Deployment is the default deployment of fakes.
 const Deployment = "test-deployment"
 
-// Fake is one node's lease service over an etcd in memory: the rules of package lease as they are, with levers on the
-// connection and on the etcd (World). It implements lease.Service.
+// Fake is one node's lease service over an etcd in memory. It has the rules of package lease, and fault injection in
+// the connection and in the etcd (Etcd). It implements lease.Service.
 type Fake struct {
 	*lease.Lessor
 	World  *World
@@ -27,7 +28,7 @@ type Fake struct {
 	suspended atomic.Int64
 }
 
-// Options change a fake; the zero Options are right for most tests.
+// Options configure a fake; the zero Options are right for most tests.
 type Options struct {
 	Events     lease.Events
 	Guard      lease.Guard // nil: the fake's own Ledger
@@ -36,19 +37,19 @@ type Options struct {
 	Tune       func(*lease.Config)
 }
 
-// New is a fake with a world of its own. It is closed when the test ends.
+// New returns a fake with an etcd of its own. It is closed when the test ends.
 func New(t testing.TB, o Options) *Fake {
 	t.Helper()
 	return Open(t, NewWorld(), NewLedger(), o)
 }
 
-// Peer is another node on the same etcd and the same ledger.
+// Peer returns another node on the same etcd and the same ledger.
 func (f *Fake) Peer(t testing.TB, o Options) *Fake {
 	t.Helper()
 	return Open(t, f.World, f.Ledger, o)
 }
 
-// Open is a node on that etcd, with that ledger. It is closed when the test ends.
+// Open returns a node on that etcd, with that ledger. It is closed when the test ends.
 func Open(t testing.TB, w *World, ledger *Ledger, o Options) *Fake {
 	t.Helper()
 	f := &Fake{World: w, Ledger: ledger, link: newLink(w)}
@@ -74,7 +75,7 @@ func Open(t testing.TB, w *World, ledger *Ledger, o Options) *Fake {
 	return f
 }
 
-// shut closes whatever state the levers are in.
+// closeAtEnd removes all faults and closes the service.
 func (f *Fake) shut(t testing.TB) {
 	f.Partition(CutNothing)
 	f.Thaw()
@@ -87,14 +88,15 @@ func (f *Fake) shut(t testing.TB) {
 	f.link.landing.Wait()
 }
 
-func (f *Fake) now() lease.Instant {
-	return lease.InstantOf(time.Now(), time.Duration(f.suspended.Load()))
+func (f *Fake) now() clock.Moment {
+	now := time.Now()
+	return clock.Moment{Time: now, Boot: time.Duration(now.UnixNano() + f.suspended.Load())}
 }
 
-// Suspend lets time pass on the machine that its monotonic clock does not count, as a suspended virtual machine does.
+// Suspend adds time that the monotonic clock does not count, as in a suspended virtual machine.
 func (f *Fake) Suspend(d time.Duration) { f.suspended.Add(int64(d)) }
 
-// Freeze stops everything between this node and etcd, as SIGSTOP of the node looks to etcd. Its local time goes on.
+// Freeze stops all requests between this node and etcd, as if the node had got SIGSTOP. Its local time continues.
 func (f *Fake) Freeze() {
 	f.link.mu.Lock()
 	defer f.link.mu.Unlock()
@@ -105,7 +107,7 @@ func (f *Fake) Freeze() {
 	}
 }
 
-// Thaw ends Freeze: requests that waited go out now.
+// Thaw ends Freeze: waiting requests are sent.
 func (f *Fake) Thaw() {
 	f.link.mu.Lock()
 	defer f.link.mu.Unlock()
@@ -116,28 +118,29 @@ func (f *Fake) Thaw() {
 	}
 }
 
-// Partition cuts the connection to etcd in one direction, or heals it (CutNothing). Requests under way keep their fate.
+// Partition cuts the connection to etcd in one direction, or restores it (CutNothing). Requests in flight are not
+// affected.
 func (f *Fake) Partition(c Cut) {
 	f.link.mu.Lock()
 	defer f.link.mu.Unlock()
 	f.link.cut = c
 }
 
-// LoseAnswers lets the next n batches of claims and releases take effect and loses their answers.
+// LoseAnswers performs the next n batches of claims and releases and loses their answers.
 func (f *Fake) LoseAnswers(n int) {
 	f.link.mu.Lock()
 	defer f.link.mu.Unlock()
 	f.link.lose = n
 }
 
-// Delay answers batches with an error from now on, and lets them take effect only at LandLate.
+// DelayCommits answers batches with an error from now on, and performs them only at CommitDelayed.
 func (f *Fake) Delay() {
 	f.link.mu.Lock()
 	defer f.link.mu.Unlock()
 	f.link.late = make(chan struct{})
 }
 
-// LandLate ends Delay: what was sent meanwhile takes effect now, or soon after it returned.
+// CommitDelayed ends DelayCommits and performs the delayed batches.
 func (f *Fake) LandLate() {
 	f.link.mu.Lock()
 	late := f.link.late
@@ -149,35 +152,35 @@ func (f *Fake) LandLate() {
 	}
 }
 
-// Slow lets answers come that much later.
+// SlowAnswers delays all answers by d.
 func (f *Fake) Slow(d time.Duration) {
 	f.link.mu.Lock()
 	defer f.link.mu.Unlock()
 	f.link.slow = d
 }
 
-// LoseHints makes watches miss everything from now on.
+// LoseHints makes Watch miss all deletions from now on.
 func (f *Fake) LoseHints() {
 	f.link.mu.Lock()
 	defer f.link.mu.Unlock()
 	f.link.deaf = true
 }
 
-// Renewals is how many renewals were sent.
+// Renewals returns the number of renewals sent.
 func (f *Fake) Renewals() int {
 	f.link.mu.Lock()
 	defer f.link.mu.Unlock()
 	return f.link.renews
 }
 
-// Commits is how many batches were sent.
+// Commits returns the number of batches sent.
 func (f *Fake) Commits() int {
 	f.link.mu.Lock()
 	defer f.link.mu.Unlock()
 	return f.link.commits
 }
 
-// HoldElsewhere claims the key for somebody on another node, under a session that never ends by itself within the test.
+// ClaimFromOtherNode claims the key on another node, under a local session that lasts until the end of the test.
 func (f *Fake) HoldElsewhere(t testing.TB, key flight.Key, owner string) lease.Lease {
 	t.Helper()
 	other := f.Peer(t, Options{Guard: f.guard})
@@ -195,20 +198,20 @@ func (f *Fake) HoldElsewhere(t testing.TB, key flight.Key, owner string) lease.L
 	return l
 }
 
-// NewNonce is a nonce that nobody has used.
+// NewNonce returns a random nonce.
 func NewNonce() (n flight.Nonce) {
 	_, _ = rand.Read(n[:])
 	return n
 }
 
-// Ledger is the guard that a fake asks: what the ledger would know.
+// Ledger implements lease.LedgerState in memory.
 type Ledger struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	epoch   uint32
 	counter uint64
 }
 
-// NewLedger is a ledger in its first epoch that has recorded no counter.
+// NewLedger returns a ledger in epoch 1 without a recorded counter.
 func NewLedger() *Ledger { return &Ledger{epoch: 1} }
 
 // Epoch implements lease.Guard.
@@ -232,7 +235,7 @@ func (l *Ledger) Record(counter uint64) {
 	l.counter = max(l.counter, counter)
 }
 
-// RaiseEpoch is the operator's word that etcd's lost past is accepted.
+// RaiseEpoch raises the lease epoch, as an operator does to accept a restored etcd.
 func (l *Ledger) RaiseEpoch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

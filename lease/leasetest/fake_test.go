@@ -13,7 +13,7 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// backend is the fake as the suite sees it.
+// backend implements leasetest.Backend with fakes.
 type backend struct {
 	world  *leasetest.World
 	ledger *leasetest.Ledger
@@ -40,11 +40,11 @@ func TestFakeConforms(t *testing.T) {
 	})
 }
 
-// In the tests of the fake time is virtual: a wait of an hour costs nothing.
+// The tests of the fake use virtual time, so they may wait for hours.
 
 const ttl = 15 * time.Second
 
-// trustFor is how long a session is trusted after its last renewal.
+// trustFor is the window of a session after a renewal.
 const trustFor = ttl - ttl/5
 
 func key(id string) flight.Key { return flight.MustKey("test/charge/" + id) }

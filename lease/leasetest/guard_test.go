@@ -12,7 +12,7 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// raise raises the counter of the guard key and records it, as the ledger's leader does.
+// raiseAndRecord raises the counter of the guard key and records it, as the ledger's leader does.
 func raise(t *testing.T, f *leasetest.Fake) uint64 {
 	t.Helper()
 	_, counter, err := f.RaiseGuard(t.Context())
@@ -21,7 +21,7 @@ func raise(t *testing.T, f *leasetest.Fake) uint64 {
 	return counter
 }
 
-// An etcd that was restored with a bumped revision shows a higher revision than ever, and an older counter.
+// An etcd that was restored with a bumped revision has a higher revision than before and an older counter.
 func TestHazard20_RestoredWithABumpedRevision(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		ended := kept(t, f).Ref()
@@ -37,14 +37,14 @@ func TestHazard20_RestoredWithABumpedRevision(t *testing.T) {
 	})
 }
 
-// An etcd that lost its past and then overtakes what was recorded is still another one.
+// A restored etcd remains rejected when its counter later exceeds the recorded one.
 func TestHazard20_RefusalLastsThoughTheCounterCatchesUp(t *testing.T) {
 	refused := make(chan error, 10)
 	events := lease.Events{Refused: func(err error) { refused <- err }}
 	bubble(t, leasetest.Options{Events: events}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
 		f.Ledger.Record(10)
-		time.Sleep(5 * time.Second) // it is noticed although nobody asks
+		time.Sleep(5 * time.Second) // maintenance detects it without a request
 		require.ErrorIs(t, <-refused, lease.ErrRegressed)
 		f.World.SetCounter(100)
 		time.Sleep(time.Hour)
@@ -59,7 +59,7 @@ func TestHazard20_RefusalLastsThoughTheCounterCatchesUp(t *testing.T) {
 	})
 }
 
-// The ledger records a counter between a request and its answer: that is no regression.
+// A counter that the ledger records between a request and its answer is not a regression.
 func TestACounterRecordedMeanwhileIsNoRegression(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		kept(t, f)
@@ -96,7 +96,7 @@ func TestTwoNodesRaiseTheCounter(t *testing.T) {
 	})
 }
 
-// A prefix that was another deployment's is used again when it is set right.
+// A prefix with a foreign guard key is accepted again after the guard key was corrected.
 func TestForeignPrefixIsSetRight(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		l := claim(t, kept(t, f), key("1"))
@@ -110,13 +110,13 @@ func TestForeignPrefixIsSetRight(t *testing.T) {
 	})
 }
 
-// The guard key changes under a claim that is on its way: nothing is written under the wrong one, and the claim is asked
-// again when the guard key is right.
+// The guard key changes while a claim is in flight. The claim is not written with the wrong guard key, and is retried
+// until the guard key is right.
 func TestClaimWhileTheGuardKeyChanges(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
 		synctest.Wait()
-		f.World.SetGuardKey(&lease.Ownership{Deployment: leasetest.Deployment, Epoch: 2}) // another node knows more
+		f.World.SetGuardKey(&lease.Ownership{Deployment: leasetest.Deployment, Epoch: 2}) // another node has raised the epoch
 		l := reserve(t, s, key("1"))
 		claimed := make(chan error, 1)
 		go func() { claimed <- l.Claim(t.Context()) }()
@@ -127,7 +127,7 @@ func TestClaimWhileTheGuardKeyChanges(t *testing.T) {
 	})
 }
 
-// Losses have a reason, and what is held can be counted.
+// Each loss has a reason, and open leases and sessions are counted.
 func TestLossesHaveAReason(t *testing.T) {
 	type end struct {
 		reason string
@@ -158,7 +158,7 @@ func TestLossesHaveAReason(t *testing.T) {
 			})
 			close(ended)
 			for last := range ended {
-				require.Empty(t, last.reason, "what is closed is not lost")
+				require.Empty(t, last.reason, "a closed session is not lost")
 			}
 		})
 	}

@@ -10,33 +10,33 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// Cut says which direction of the connection between a node and its etcd is dead.
+// Cut is a partition of the connection between a node and its etcd.
 type Cut int
 
-// The cuts.
+// The partitions.
 const (
 	CutNothing  Cut = iota
-	CutRequests     // nothing arrives at etcd
-	CutAnswers      // everything arrives, no answer comes back
+	CutRequests     // requests are lost
+	CutAnswers      // requests arrive, answers are lost
 )
 
-// errBroken is what a lost connection looks like: nobody knows what happened.
+// errBroken is the error of a broken connection: the result of the request is unknown.
 var errBroken = errors.New("leasetest: the connection broke")
 
-// link is a node's connection to the world: lease.Store with levers.
+// link is a node's connection to an Etcd. It implements lease.Store with fault injection.
 type link struct {
 	world *World
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below, except delayedCommits
 	cut     Cut
-	thawed  chan struct{} // closed unless frozen
-	lose    int           // answers of commits to lose
-	late    chan struct{} // commits answer with an error and land when it is closed; nil: off
-	landing sync.WaitGroup
-	deaf    bool          // hints never come
-	slow    time.Duration // answers come that much later
-	commits int
-	renews  int
+	thawed  chan struct{}  // closed unless frozen
+	lose    int            // number of answers to commits to lose
+	late    chan struct{}  // commits fail, and are performed when it is closed; nil: off
+	landing sync.WaitGroup // goroutines of delayed commits
+	deaf    bool           // Watch reports nothing
+	slow    time.Duration  // delay of answers
+	commits int            // number of commits sent
+	renews  int            // number of renewals sent
 }
 
 var _ lease.Store = (*link)(nil)
@@ -47,7 +47,7 @@ func newLink(w *World) *link {
 	return l
 }
 
-// pass carries one request there and its answer back.
+// roundTrip performs one request, subject to the faults.
 func (l *link) pass(ctx context.Context, do func()) error {
 	l.mu.Lock()
 	thawed, cut, slow := l.thawed, l.cut, l.slow
@@ -70,7 +70,7 @@ func (l *link) pass(ctx context.Context, do func()) error {
 	return delay(ctx, slow)
 }
 
-// delay is the way back of a slow answer.
+// delay waits for a slow answer.
 func delay(ctx context.Context, slow time.Duration) error {
 	if slow == 0 {
 		return nil
@@ -191,7 +191,7 @@ func (l *link) Commit(ctx context.Context, own lease.Ownership, ops []*lease.Op)
 	return refused
 }
 
-// landLater carries out copies of the operations when late is closed.
+// commitLater performs copies of the operations when delayed is closed.
 func (l *link) landLater(late chan struct{}, own lease.Ownership, ops []*lease.Op) {
 	copies := make([]*lease.Op, len(ops))
 	for i, o := range ops {

@@ -14,7 +14,7 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// A session that carries very many leases spreads them over several etcd leases. Room that was given back is used again.
+// A session with very many leases spreads them over several etcd leases. Released capacity is used again.
 func TestHazard18_LeasesAreSpread(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
@@ -39,7 +39,7 @@ func TestHazard18_LeasesAreSpread(t *testing.T) {
 	})
 }
 
-// An answer that was lost never comes: no call waits for it for ever, whatever its context.
+// Every call returns after a lost answer, even with a context that never ends.
 func TestLostAnswersAreNotWaitedFor(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		long := lease.Spec{TTL: 10 * time.Minute}
@@ -66,7 +66,7 @@ func TestLostAnswersAreNotWaitedFor(t *testing.T) {
 	})
 }
 
-// A trusted session gives leases without asking etcd.
+// A trusted session reserves leases without a request to etcd.
 func TestReserveMakesNoCall(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s, remote := kept(t, f), newSession(t, f, lease.Spec{TTL: ttl})
@@ -84,7 +84,7 @@ func TestPooledSessionCostsNoWrite(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		spec := lease.Spec{TTL: ttl, OneShot: true}
 		newSession(t, f, spec) // fills the pool
-		time.Sleep(10 * ttl)   // and the pool stays fresh
+		time.Sleep(10 * ttl)   // the pool is renewed
 		before := f.World.Revision()
 		s := newSession(t, f, spec)
 		require.Equal(t, before, f.World.Revision())
@@ -98,7 +98,7 @@ func TestPooledSessionCostsNoWrite(t *testing.T) {
 	})
 }
 
-// Sessions in the pool of an older lease epoch are not given out.
+// Pooled sessions of an older lease epoch are not returned.
 func TestPoolForgetsAnOlderEpoch(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		spec := lease.Spec{TTL: ttl, OneShot: true}
@@ -111,8 +111,7 @@ func TestPoolForgetsAnOlderEpoch(t *testing.T) {
 	})
 }
 
-// A remote session is renewed through another node, and this one does not know: the leases given here are not trusted,
-// and what was claimed under the session stays claimed.
+// A remote session that is renewed only through another node loses trust on this node. Its claims remain.
 func TestRemoteSessionRenewedElsewhere(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		remote := newSession(t, f, lease.Spec{TTL: ttl, Owner: "remote"})
@@ -137,7 +136,7 @@ func TestRemoteSessionRenewedElsewhere(t *testing.T) {
 	})
 }
 
-// Many callers of a session that this node does not know yet share one view of it.
+// Concurrent callers that find the same session in etcd get the same Session.
 func TestASessionIsFoundOnce(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		id := newSession(t, f, lease.Spec{TTL: ttl}).Ref().ID
@@ -161,7 +160,7 @@ func TestASessionIsFoundOnce(t *testing.T) {
 	})
 }
 
-// The monotonic clock stands still while the machine is suspended: no timer fires, and yet trust is gone.
+// The monotonic clock stops while the machine is suspended, so no timer fires; trust ends nevertheless.
 func TestHazard27_SuspendedMachineTrustsNothing(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
@@ -173,7 +172,7 @@ func TestHazard27_SuspendedMachineTrustsNothing(t *testing.T) {
 	})
 }
 
-// A renewal that is answered slowly prolongs trust from the moment when it was sent.
+// Trust counts from the moment when the renewal was sent, also after a slow answer.
 func TestSlowAnswersStretchNothing(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
@@ -181,7 +180,7 @@ func TestSlowAnswersStretchNothing(t *testing.T) {
 		f.Slow(4 * time.Second)
 		trust, err := s.Renew(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, trustFor, trust, "from the sending")
+		require.Equal(t, trustFor, trust, "counted from the request")
 		require.Equal(t, trustFor-4*time.Second, l.Trust(), "now")
 	})
 }
@@ -213,7 +212,7 @@ func TestHazard07_FrozenHolderFindsNoTrust(t *testing.T) {
 	})
 }
 
-// A session without leases that lost its trust is revoked at once, and not renewed any more: nobody waits for its end.
+// A session without leases is revoked as soon as it loses trust, so that other nodes do not wait for its TTL.
 func TestHazard15_ALostSessionThatIsNotInUseEnds(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
@@ -233,8 +232,8 @@ func TestHazard15_ALostSessionThatIsNotInUseEnds(t *testing.T) {
 	})
 }
 
-// A session that lost its trust with an effect in the air stays in etcd, so that nobody can prove its end, until the lease
-// of that effect is released. Nothing new starts under it, although it is renewed.
+// A lost session with an unreleased lease is renewed until that lease is released, so that no node can prove its end
+// while the effect may be running. No new lease starts under it.
 func TestALostSessionInUseIsKeptForItsLeases(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
@@ -246,7 +245,7 @@ func TestALostSessionInUseIsKeptForItsLeases(t *testing.T) {
 		<-l.Context().Done()
 		require.ErrorIs(t, context.Cause(l.Context()), lease.ErrLost)
 		released.Release()
-		f.Partition(leasetest.CutNothing) // before etcd has noticed anything
+		f.Partition(leasetest.CutNothing) // before the lease expires in etcd
 		next := claim(t, s, key("3"))
 		require.NotEqual(t, id, next.Session().ID)
 		require.ErrorIs(t, unclaimed.Claim(t.Context()), lease.ErrLost)
@@ -258,7 +257,7 @@ func TestALostSessionInUseIsKeptForItsLeases(t *testing.T) {
 			require.LessOrEqual(t, l.Trust(), time.Duration(0))
 			require.True(t, f.InUse(id))
 		}
-		require.NotContains(t, f.World.Sessions(), idleID, "one that is not in use was revoked")
+		require.NotContains(t, f.World.Sessions(), idleID, "a lost session without leases was revoked")
 		require.Len(t, claims(t, f), 2, "the claim of the released lease is deleted")
 		l.Release()
 		require.False(t, f.InUse(id))
@@ -266,11 +265,11 @@ func TestALostSessionInUseIsKeptForItsLeases(t *testing.T) {
 		require.NotContains(t, f.World.Sessions(), id, "revoked, not expired")
 		sent := f.Renewals()
 		time.Sleep(ttl / 3)
-		require.LessOrEqual(t, f.Renewals()-sent, 2, "one each for the sessions that are trusted")
+		require.LessOrEqual(t, f.Renewals()-sent, 2, "one for each trusted session")
 	})
 }
 
-// Etcd says that a lost session in use is gone: it is not renewed any more, and stays in use for this process.
+// A lost session in use that expires in etcd is not renewed any more, and remains in use for this process.
 func TestALostSessionInUseIsGone(t *testing.T) {
 	bubble(t, leasetest.Options{Tune: func(c *lease.Config) { c.Pool = -1 }}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
@@ -291,7 +290,7 @@ func TestALostSessionInUseIsGone(t *testing.T) {
 	})
 }
 
-// The service is closed while a lost session is in use: it is revoked.
+// Close revokes a lost session in use.
 func TestCloseRevokesALostSessionInUse(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
@@ -305,14 +304,14 @@ func TestCloseRevokesALostSessionInUse(t *testing.T) {
 	})
 }
 
-// A session that comes back to life with a backup is not trusted by who lost it.
+// A lost session is not trusted again, although it still exists in etcd.
 func TestHazard21_ALostSessionIsNotTrustedAgain(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		s := kept(t, f)
 		l := claim(t, s, key("1"))
 		f.Partition(leasetest.CutRequests)
 		<-l.Context().Done()
-		f.Partition(leasetest.CutNothing) // before etcd noticed anything: the session still lives there
+		f.Partition(leasetest.CutNothing) // before the lease expires in etcd
 		next := reserve(t, s, key("1"))
 		require.NotEqual(t, l.Session().ID, next.Session().ID)
 		require.Greater(t, next.Session().Revision, l.Session().Revision)
@@ -321,7 +320,7 @@ func TestHazard21_ALostSessionIsNotTrustedAgain(t *testing.T) {
 	})
 }
 
-// EndSession, while other requests find the same session again: nobody here trusts it afterwards.
+// After EndSession the session is not trusted here, although concurrent requests have found it again.
 func TestEndSessionAgainstFindingIt(t *testing.T) {
 	bubble(t, leasetest.Options{}, func(t *testing.T, f *leasetest.Fake) {
 		id := newSession(t, f, lease.Spec{TTL: ttl}).Ref().ID
@@ -329,7 +328,7 @@ func TestEndSessionAgainstFindingIt(t *testing.T) {
 		require.NoError(t, other.Ready(t.Context()))
 		other.Slow(time.Second)
 		ended := make(chan error, 1)
-		go func() { ended <- other.EndSession(t.Context(), id) }() // it has read the marker, and revokes in a second
+		go func() { ended <- other.EndSession(t.Context(), id) }() // reads the marker, and revokes a second later
 		time.Sleep(100 * time.Millisecond)
 		other.Slow(0)
 		found, err := other.Session(t.Context(), id)

@@ -12,20 +12,20 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// Backend is what the conformance suite needs of an implementation: nodes on one etcd and one ledger, and levers.
+// Backend is an implementation under test: nodes on one etcd and one ledger, with fault injection.
 type Backend interface {
-	// Node starts a service that is closed when the test ends. It uses Node, Deployment, Guard and Events of the options;
-	// without a Guard it asks the backend's ledger.
+	// Node starts a service that is closed when the test ends. It uses Node, Deployment, Ledger and Events of the
+	// options; without a Ledger it uses the backend's ledger.
 	Node(t testing.TB, o Options) Node
-	// Ledger is what the nodes' guards ask.
+	// Ledger returns the ledger of the nodes.
 	Ledger() *Ledger
 	// Expire ends the etcd lease of a session.
 	Expire(t testing.TB, id flight.SessionID)
 	// DropGuardKey deletes the guard key.
 	DropGuardKey(t testing.TB)
-	// SetCounter rewrites the counter beside the guard key; 0 deletes it.
+	// SetCounter writes the counter of the guard key; 0 deletes it.
 	SetCounter(t testing.TB, n uint64)
-	// MarkedOneShot reports whether the session's marker is in etcd and says that the session is a one-shot one.
+	// MarkedOneShot reports whether the session's marker is in etcd and is that of a one-shot session.
 	MarkedOneShot(t testing.TB, id flight.SessionID) bool
 }
 
@@ -36,18 +36,18 @@ type Node interface {
 	Partition(c Cut)
 }
 
-// Factory makes a backend for each case, and may run the case in a bubble.
+// Factory creates a backend for each case, and may run the case in a bubble.
 type Factory struct {
 	Backend func(t testing.TB) Backend
 	Within  func(t *testing.T, run func(t *testing.T)) // nil: run directly
-	Uncut   bool                                       // there is no connection that could be cut: leave those cases out
+	Uncut   bool                                       // the backend has no connection: skip the cases that need a partition
 }
 
-// TTL is that of the suite's sessions: the shortest that can be asked for.
+// TTL is the TTL of the suite's sessions, the shortest that is allowed.
 const TTL = lease.MinTTL
 
-// Run runs the conformance suite, which every implementation passes. It waits for events, never for durations; over a
-// real etcd some cases last as long as an etcd lease.
+// Run runs the conformance suite. It waits for events, never for durations; with a real etcd some cases last as long as
+// an etcd lease.
 func Run(t *testing.T, f Factory) {
 	for _, group := range [...][]testCase{claimCases, sessionCases, livingCases, lossCases, guardCases} {
 		for _, c := range group {
@@ -73,10 +73,10 @@ func Run(t *testing.T, f Factory) {
 type testCase struct {
 	name string
 	run  func(x *suite)
-	cuts bool // it cuts the connection
+	cuts bool // calls Node.Partition
 }
 
-// suite is one case being run. Its helpers end the test on errors.
+// suite is one running case. Its helpers fail the test on errors.
 type suite struct {
 	*testing.T
 	Backend
@@ -114,7 +114,7 @@ func (x *suite) reserve(s lease.Session, k flight.Key, nonce flight.Nonce) lease
 	return l
 }
 
-// claim reserves the key under a nonce of its own and claims it.
+// claim reserves the key with a new nonce and claims it.
 func (x *suite) claim(s lease.Session, k flight.Key) (lease.Lease, flight.Nonce) {
 	x.Helper()
 	nonce := NewNonce()
@@ -123,7 +123,7 @@ func (x *suite) claim(s lease.Session, k flight.Key) (lease.Lease, flight.Nonce)
 	return l, nonce
 }
 
-// claimed waits until the lease's key is free and claims it.
+// claimWhenFree waits until the lease's key is free and claims it.
 func (x *suite) claimed(l lease.Lease) {
 	x.Helper()
 	require.NoError(x, untilFree(x.ctx, l))
@@ -139,7 +139,7 @@ func untilFree(ctx context.Context, l lease.Lease) error {
 	}
 }
 
-// pause lets others do something before a question is asked again.
+// pause waits 5 ms before a request is repeated.
 func pause(ctx context.Context) {
 	timer := time.NewTimer(5 * time.Millisecond)
 	defer timer.Stop()
@@ -149,7 +149,7 @@ func pause(ctx context.Context) {
 	}
 }
 
-// claims lists the claims by key.
+// listClaims returns the claims by key.
 func (x *suite) claims(n lease.ClaimKeys) map[flight.Key]lease.Held {
 	x.Helper()
 	all, err := n.Claims(x.ctx)
@@ -162,7 +162,7 @@ func (x *suite) claims(n lease.ClaimKeys) map[flight.Key]lease.Held {
 	return byKey
 }
 
-// isHeld checks whose claim a key has.
+// requireClaim requires that the key has the claim of the lease, and returns it.
 func (x *suite) isHeld(n lease.ClaimKeys, k flight.Key, l lease.Lease, nonce flight.Nonce) lease.Held {
 	x.Helper()
 	h, ok := x.claims(n)[k]
@@ -172,7 +172,7 @@ func (x *suite) isHeld(n lease.ClaimKeys, k flight.Key, l lease.Lease, nonce fli
 	return h
 }
 
-// becomesFree waits until no claim of the key is listed.
+// waitUntilFree waits until no claim of the key is listed.
 func (x *suite) becomesFree(n lease.ClaimKeys, k flight.Key) {
 	x.Helper()
 	for {
@@ -183,7 +183,7 @@ func (x *suite) becomesFree(n lease.ClaimKeys, k flight.Key) {
 	}
 }
 
-// refused checks that a claim is not made because of that one.
+// requireHeldBy requires that Claim fails because of that claim.
 func (x *suite) refused(l lease.Lease, by lease.Held) {
 	x.Helper()
 	var held *lease.HeldError
@@ -193,19 +193,19 @@ func (x *suite) refused(l lease.Lease, by lease.Held) {
 	require.Equal(x, lease.HeldError{Key: by.Key, Session: by.Session, Nonce: by.Nonce}, *held)
 }
 
-// ends waits for the end of trust in the lease and checks its cause.
+// requireTrustEnds waits for the end of trust in the lease and requires its cause.
 func (x *suite) ends(l lease.Lease, cause error) {
 	x.Helper()
 	select {
 	case <-l.Context().Done():
 	case <-x.ctx.Done():
-		x.Fatal("trust in the lease does not end")
+		x.Fatal("trust in the lease has not ended")
 	}
 	require.ErrorIs(x, context.Cause(l.Context()), cause)
 	require.LessOrEqual(x, l.Trust(), time.Duration(0))
 }
 
-// living asks for all sessions, or for some.
+// listLiving calls Living for the given sessions; without ids for all.
 func (x *suite) living(n lease.Liveness, ids ...flight.SessionID) lease.Living {
 	x.Helper()
 	living, err := n.Living(x.ctx, ids...)
@@ -213,7 +213,7 @@ func (x *suite) living(n lease.Liveness, ids ...flight.SessionID) lease.Living {
 	return living
 }
 
-// gone waits until the session's marker is gone.
+// waitUntilGone waits until the session's marker is deleted.
 func (x *suite) gone(n lease.Liveness, id flight.SessionID) {
 	x.Helper()
 	for {

@@ -84,7 +84,7 @@ var claimCases = []testCase{
 		require.NoError(x, a.Close(x.ctx)) // waits for the releases
 		probe, _ := x.claim(x.kept(b, "b:2"), key("2"))
 		probe.Release()
-		x.becomesFree(b, key("2")) // behind the releases by name
+		x.becomesFree(b, key("2")) // queued after the releases by name
 		x.isHeld(b, key("1"), l, nonce)
 	}},
 	{name: "ReplaceUnderASessionThatIsGone", run: func(x *suite) {
@@ -95,7 +95,7 @@ var claimCases = []testCase{
 			x.Expire(x.T, l.Session().ID)
 			began := time.Now()
 			require.ErrorIs(x, l.Replace(x.ctx), lease.ErrLost)
-			require.Less(x, time.Since(began), 20*time.Second, "etcd knows it, and trust would last longer")
+			require.Less(x, time.Since(began), 20*time.Second, "the answer of etcd ends trust early")
 			require.LessOrEqual(x, l.Trust(), time.Duration(0), "trust ends at once")
 			x.ends(l, lease.ErrLost)
 			require.ErrorIs(x, l.Claim(x.ctx), lease.ErrLost)
@@ -113,7 +113,7 @@ var claimCases = []testCase{
 		go func() { done <- l.Claim(x.ctx) }()
 		x.claim(alive, key("2"))
 		require.ErrorIs(x, <-done, lease.ErrLost)
-		require.Less(x, time.Since(began), 20*time.Second, "etcd knows it, and trust would last longer")
+		require.Less(x, time.Since(began), 20*time.Second, "the answer of etcd ends trust early")
 		x.claim(alive, key("1"))
 		_, err := dead.Renew(x.ctx)
 		require.ErrorIs(x, err, lease.ErrLost)
@@ -144,7 +144,7 @@ var claimCases = []testCase{
 		require.Len(x, all, 5)
 		for i := range all {
 			if all[i].Key == key("4") {
-				all[i].ModRevision-- // it has been written since
+				all[i].ModRevision-- // as if the key had been written since
 			}
 		}
 		require.NoError(x, b.RemoveClaims(x.ctx, nil))
@@ -153,7 +153,7 @@ var claimCases = []testCase{
 		require.Len(x, left, 1)
 		require.Contains(x, left, key("4"))
 		for _, l := range leases {
-			require.Positive(x, l.Trust(), "a claim that is removed harms nothing")
+			require.Positive(x, l.Trust(), "trust does not depend on the claim")
 			l.Release()
 		}
 	}},
@@ -210,7 +210,8 @@ var claimCases = []testCase{
 	}},
 }
 
-// crowd lets many leases of several sessions claim two keys: at any moment each key has one claim.
+// claimConcurrently lets many leases of several sessions claim two keys and requires that a key has one claim at a
+// time.
 func crowd(x *suite, sessions ...lease.Session) {
 	const callers, rounds = 6, 3
 	var holders [2]atomic.Int32

@@ -21,7 +21,7 @@ var guardCases = []testCase{
 			all.Go(func() {
 				for range 5 {
 					epoch, counter, err := n.RaiseGuard(x.ctx)
-					if err != nil { // two nodes at once are not two leaders; they may fail, and never harm
+					if err != nil { // concurrent calls may fail; in production only the leader calls
 						assert.ErrorIs(x, err, lease.ErrUnavailable)
 						continue
 					}
@@ -58,7 +58,7 @@ var guardCases = []testCase{
 	{name: "Hazard20_AnIdleNodeNoticesToo", run: func(x *suite) {
 		n := x.node(Options{})
 		l, _ := x.claim(x.kept(n, "a:1"), key("1"))
-		x.Ledger().Record(3) // etcd is an older one
+		x.Ledger().Record(3) // etcd is older than the record
 		x.ends(l, lease.ErrRegressed)
 	}},
 	{name: "Hazard21_SessionsOfAnOlderEpochAreVoid", run: func(x *suite) {
@@ -77,7 +77,7 @@ var guardCases = []testCase{
 		_, err = remote.Reserve(x.ctx, key("4"), NewNonce())
 		require.ErrorIs(x, err, lease.ErrLost)
 		held := x.isHeld(n, key("2"), m, nonce)
-		require.NoError(x, n.RemoveClaims(x.ctx, []lease.Held{held}), "what an older epoch left can be taken away")
+		require.NoError(x, n.RemoveClaims(x.ctx, []lease.Held{held}), "claims of an older epoch can be removed")
 		x.claim(s, key("2"))
 		l.Release()
 	}},
@@ -117,8 +117,8 @@ var guardCases = []testCase{
 	}},
 }
 
-// regressed lets etcd lose its past: its revision goes on, as after a restore with a bumped revision, and its guard key or
-// counter is an older one.
+// testRegressed tests an etcd whose guard key or counter is older than the ledger's record, although its revision has
+// increased, as after a restore with a bumped revision.
 func regressed(x *suite, lose func()) {
 	n := x.node(Options{})
 	for range 3 {

@@ -77,8 +77,8 @@ var livingCases = []testCase{
 	}},
 }
 
-// hints collects what Watch says. It starts with sessions that are ended for nothing else, until one is seen: the watch
-// must have begun before anything that matters ends.
+// hints collects the sessions reported by Watch. newHints ends warm-up sessions until Watch reports one, so that the
+// watch has started before the test ends a session.
 type hints struct {
 	ended  chan flight.SessionID
 	spared map[flight.SessionID]bool
@@ -106,7 +106,7 @@ func newHints(x *suite, n Node) *hints {
 	}
 }
 
-// next checks which session is hinted at next.
+// next requires the next reported session, except warm-up sessions.
 func (h *hints) next(x *suite, want flight.SessionID) {
 	x.Helper()
 	for {
@@ -117,7 +117,7 @@ func (h *hints) next(x *suite, want flight.SessionID) {
 				return
 			}
 		case <-x.ctx.Done():
-			x.Fatal("no hint came")
+			x.Fatal("Watch reported no session")
 		}
 	}
 }

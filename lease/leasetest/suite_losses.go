@@ -20,7 +20,7 @@ var lossCases = []testCase{
 		x.Expire(x.T, id)
 		newer, nonce := x.claim(x.kept(other, "b:1"), key("1"))
 		x.ends(l, lease.ErrLost)
-		require.True(x, n.InUse(id), "lost, and not released")
+		require.True(x, n.InUse(id), "lost, but not released")
 		again, _ := x.claim(s, key("2"))
 		require.NotEqual(x, id, again.Session().ID, "the session goes on under another id")
 		require.Equal(x, s.Ref(), again.Session())
@@ -62,10 +62,10 @@ var lossCases = []testCase{
 		x.isHeld(n, key("1"), l, nonce)
 		again, err := n.Session(x.ctx, l.Session().ID)
 		require.NoError(x, err)
-		require.Equal(x, l.Session(), again.Ref(), "found again by its marker")
+		require.Equal(x, l.Session(), again.Ref(), "found by its marker")
 		second, _ := x.claim(again, key("2"))
 		require.Positive(x, second.Trust())
-		require.LessOrEqual(x, l.Trust(), time.Duration(0), "trust does not come back to a lease")
+		require.LessOrEqual(x, l.Trust(), time.Duration(0), "lost trust never returns")
 		l.Release()
 		x.becomesFree(n, key("1"))
 		require.NoError(x, s.Close(x.ctx), "its owner closes it through the node that lost it")
@@ -92,7 +92,7 @@ var lossCases = []testCase{
 		one, _ := x.claim(s, key("1"))
 		two, nonce := x.claim(s, key("2"))
 		id := one.Session().ID
-		x.Ledger().RaiseEpoch() // trust ends, and etcd knows nothing of it
+		x.Ledger().RaiseEpoch() // ends trust without a change in etcd
 		next, _ := x.claim(s, key("3"))
 		require.NotEqual(x, id, next.Session().ID, "nothing starts under the lost session")
 		x.ends(one, lease.ErrLost)
@@ -101,20 +101,20 @@ var lossCases = []testCase{
 				select {
 				case got = <-renewed:
 				case <-x.ctx.Done():
-					x.Fatal("it is not renewed")
+					x.Fatal("the lost session is not renewed")
 				}
 			}
 		}
 		one.Release()
 		x.becomesFree(n, key("1"))
-		require.Contains(x, x.living(n, id).Sessions, id, "a lease is not released")
+		require.Contains(x, x.living(n, id).Sessions, id, "one lease is not released")
 		require.True(x, n.InUse(id))
 		x.isHeld(n, key("2"), two, nonce)
 		began := time.Now()
 		two.Release()
 		require.False(x, n.InUse(id))
 		x.gone(n, id)
-		require.Less(x, time.Since(began), TTL/2, "it is revoked, and does not expire")
+		require.Less(x, time.Since(began), TTL/2, "revoked, not expired")
 		x.becomesFree(n, key("2"))
 		require.Positive(x, next.Trust())
 	}},
@@ -126,23 +126,23 @@ var lossCases = []testCase{
 		remote := x.remote(a, 30*time.Second)
 		l, _ := x.claim(s, key("1"))
 		other := x.kept(x.node(Options{Node: "n2"}), "b:1")
-		a.Partition(CutRequests) // the process is gone, as far as etcd can tell
+		a.Partition(CutRequests) // to etcd it looks like a crash
 		again := x.node(Options{Node: "n1"})
 		own := x.kept(again, "a:2")
 		began := time.Now()
 		x.gone(again, l.Session().ID)
-		require.Less(x, time.Since(began), 15*time.Second, "the new life waited for the TTL of the old one")
+		require.Less(x, time.Since(began), 15*time.Second, "the restarted node waited for the TTL of the old session")
 		living := x.living(again).Sessions
-		require.Contains(x, living, remote.Ref().ID, "remote callers' sessions live on")
-		require.Contains(x, living, other.Ref().ID, "another node's")
-		require.Contains(x, living, own.Ref().ID, "its own")
+		require.Contains(x, living, remote.Ref().ID, "remote sessions are not revoked")
+		require.Contains(x, living, other.Ref().ID, "the session of another node")
+		require.Contains(x, living, own.Ref().ID, "its own new session")
 		x.claim(own, key("1"))
 		a.Partition(CutNothing)
 	}, cuts: true},
 }
 
-// partitioned cuts a holder off: it stops to trust its session before the session's end can be proved and before anybody
-// else gets the key, and it goes on under another session when the connection is back.
+// testPartition cuts the connection of a holder. The holder's trust ends before the end of its session can be proved
+// and before another node can claim the key. After the partition it continues under another session.
 func partitioned(x *suite, c Cut) {
 	n, other := x.node(Options{}), x.node(Options{})
 	s := x.kept(n, "a:1")
@@ -157,10 +157,10 @@ func partitioned(x *suite, c Cut) {
 		assert.NoError(x, err)
 	}()
 	x.ends(l, lease.ErrLost)
-	if c == CutAnswers { // its renewals arrive, and would keep the session for its lease
+	if c == CutAnswers { // its renewals reach etcd and would keep the session alive for the lease
 		l.Release()
 	}
-	require.LessOrEqual(x, <-trusted, time.Duration(0), "another claimed the key while its holder trusted the session")
+	require.LessOrEqual(x, <-trusted, time.Duration(0), "the key was claimed while its holder trusted the session")
 	require.NotContains(x, x.living(other).Sessions, id)
 	ctx, cancel := context.WithTimeout(x.ctx, 100*time.Millisecond)
 	defer cancel()
@@ -174,7 +174,7 @@ func partitioned(x *suite, c Cut) {
 		if err != nil {
 			require.ErrorIs(x, err, lease.ErrUnavailable)
 			pause(x.ctx)
-			continue // until the connection is back
+			continue // the connection is not restored yet
 		}
 		require.NoError(x, again.Claim(x.ctx))
 		require.NotEqual(x, id, again.Session().ID)

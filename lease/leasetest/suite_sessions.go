@@ -64,7 +64,7 @@ var sessionCases = []testCase{
 			require.Equal(x, TTL, s.TTL())
 			trust, err := s.Renew(x.ctx)
 			require.NoError(x, err)
-			require.Equal(x, TTL-lease.Margin(TTL), trust, "from the moment before it was sent")
+			require.Equal(x, TTL-lease.Margin(TTL), trust, "counted from before the request was sent")
 			require.LessOrEqual(x, s.Trust(), trust)
 			require.Positive(x, s.Trust())
 		}
@@ -84,7 +84,7 @@ var sessionCases = []testCase{
 		require.Positive(x, second.Trust())
 		again, err := b.Session(x.ctx, s.Ref().ID)
 		require.NoError(x, err)
-		require.Same(x, there, again, "it is cached while it is trusted")
+		require.Same(x, there, again, "cached while it is trusted")
 		for _, id := range []flight.SessionID{"ses_unknown", ""} {
 			_, err = a.Session(x.ctx, id)
 			require.ErrorIs(x, err, lease.ErrLost)
@@ -114,13 +114,13 @@ var sessionCases = []testCase{
 			id := l.Session().ID
 			require.NoError(x, b.EndSession(x.ctx, id))
 			require.NotContains(x, x.living(b, id).Sessions, id)
-			require.Empty(x, x.claims(b), "its claims went with it")
-			require.NoError(x, b.EndSession(x.ctx, id), "it is gone")
+			require.Empty(x, x.claims(b), "its claims end with it")
+			require.NoError(x, b.EndSession(x.ctx, id), "it has ended")
 			_, err := b.Session(x.ctx, id)
 			require.ErrorIs(x, err, lease.ErrLost)
 			if i == 0 {
 				x.ends(l, lease.ErrLost)
-				require.True(x, a.InUse(id), "an effect may be in the air")
+				require.True(x, a.InUse(id), "an effect may be running")
 			}
 			l.Release()
 		}
@@ -141,7 +141,7 @@ var sessionCases = []testCase{
 		require.NotContains(x, living, l.Session().ID)
 		require.NotContains(x, living, m.Session().ID)
 		next, _ := x.claim(kept, key("2"))
-		require.NotEqual(x, m.Session().ID, next.Session().ID, "a kept session goes on under another id")
+		require.NotEqual(x, m.Session().ID, next.Session().ID, "a local session continues under another id")
 	}},
 	{name: "OneShotSessionsAreMarkedBeforeTheyAreGivenOut", run: func(x *suite) {
 		n := x.node(Options{})
@@ -150,7 +150,7 @@ var sessionCases = []testCase{
 			s := x.session(n, lease.Spec{TTL: 6 * time.Second, OneShot: true})
 			ref := s.Ref()
 			require.True(x, ref.OneShot)
-			require.False(x, seen[ref.ID], "session %s was given out twice", ref.ID)
+			require.False(x, seen[ref.ID], "session %s was returned twice", ref.ID)
 			seen[ref.ID] = true
 			require.True(x, x.MarkedOneShot(x.T, ref.ID))
 			living := x.living(n, ref.ID)
@@ -162,7 +162,7 @@ var sessionCases = []testCase{
 			x.isHeld(n, key(fmt.Sprint(i)), l, nonce)
 			there, err := x.node(Options{}).Session(x.ctx, ref.ID)
 			require.NoError(x, err)
-			require.Equal(x, ref, there.Ref(), "another node learns it from the marker")
+			require.Equal(x, ref, there.Ref(), "another node reads it from the marker")
 			require.NoError(x, n.EndSession(x.ctx, ref.ID))
 		}
 		s := x.remote(n, 6*time.Second)
@@ -176,9 +176,9 @@ var sessionCases = []testCase{
 		require.False(x, a.InUse(id))
 		l, m := x.reserve(kept, key("1"), NewNonce()), x.reserve(kept, key("2"), NewNonce())
 		require.True(x, a.InUse(id))
-		require.False(x, b.InUse(id), "another process keeps it")
+		require.False(x, b.InUse(id), "local to another process")
 		x.reserve(remote, key("3"), NewNonce())
-		require.False(x, a.InUse(remote.Ref().ID), "a remote caller keeps it")
+		require.False(x, a.InUse(remote.Ref().ID), "a remote session")
 		l.Release()
 		l.Release()
 		require.True(x, a.InUse(id))

@@ -13,10 +13,10 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// World is an etcd in memory, as far as leases need one. It reads package time, so in a testing/synctest bubble its
-// time is virtual. Like etcd it ends a lease late rather than early, though by nothing.
+// Etcd is an etcd in memory, with the features that leases need. It uses package time, so in a testing/synctest bubble
+// its time is virtual. Unlike etcd it ends a lease exactly when its TTL is over.
 type World struct {
-	mu       sync.Mutex
+	mu       sync.Mutex // guards all fields
 	revision int64
 	nextID   lease.LeaseID
 	owner    *lease.Ownership
@@ -39,7 +39,7 @@ type fakeClaim struct {
 
 type markerWatch struct{ deleted chan flight.SessionID }
 
-// NewWorld is an empty etcd.
+// NewEtcd returns an empty etcd.
 func NewWorld() *World {
 	return &World{
 		revision: 1, leases: make(map[lease.LeaseID]*fakeLease), claims: make(map[string]*fakeClaim),
@@ -47,7 +47,7 @@ func NewWorld() *World {
 	}
 }
 
-// Expire ends the etcd lease of a session, as if its time had run out.
+// Expire ends the etcd lease of a session, as if its TTL were over.
 func (w *World) Expire(id flight.SessionID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,7 +58,7 @@ func (w *World) Expire(id flight.SessionID) {
 	}
 }
 
-// Sessions lists the sessions whose markers are there.
+// Sessions lists the sessions with a marker.
 func (w *World) Sessions() []flight.SessionID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,49 +70,49 @@ func (w *World) Sessions() []flight.SessionID {
 	return ids
 }
 
-// Revision is the newest one.
+// Revision returns the current revision.
 func (w *World) Revision() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.revision
 }
 
-// SetRevision sets the revision back, or ahead, as a restore from a backup may.
+// SetRevision sets the revision to an older or newer one, as a restore from a backup may.
 func (w *World) SetRevision(revision int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.revision = revision
 }
 
-// SetGuardKey replaces the guard key: by another deployment's, by that of another epoch, or by none (nil).
+// SetGuardKey replaces the guard key; nil deletes it.
 func (w *World) SetGuardKey(o *lease.Ownership) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.owner = o
 }
 
-// GuardKey is the guard key; nil when there is none.
+// GuardKey returns the guard key; nil when there is none.
 func (w *World) GuardKey() *lease.Ownership {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.owner
 }
 
-// SetCounter sets the counter beside the guard key back, as a restore from a backup does; 0 deletes it.
+// SetCounter sets the counter of the guard key, as a restore from a backup does; 0 deletes it.
 func (w *World) SetCounter(n uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.counter = n
 }
 
-// Counter is the counter beside the guard key.
+// Counter returns the counter of the guard key.
 func (w *World) Counter() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.counter
 }
 
-// Marker is the marker of a session; nil when there is none.
+// Marker returns the marker of a session; nil when there is none.
 func (w *World) Marker(id flight.SessionID) *lease.Marker {
 	for _, m := range w.markers() {
 		if m.Session.ID == id {
@@ -122,7 +122,7 @@ func (w *World) Marker(id flight.SessionID) *lease.Marker {
 	return nil
 }
 
-// Spoil changes a byte of a claim's value, as a disk may.
+// CorruptClaim changes a byte of a claim's value.
 func (w *World) Spoil(key flight.Key, at int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +147,7 @@ func (w *World) grant(own lease.Ownership, m lease.Marker) (lease.Granted, error
 	return lease.Granted{Lease: id, TTL: m.TTL, Revision: w.revision}, nil
 }
 
-// runOut ends a lease whose time is over; a renewal may have moved that.
+// onTimer ends a lease whose TTL is over; after a renewal it sets the timer again.
 func (w *World) runOut(id lease.LeaseID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,7 +196,7 @@ func (w *World) endLocked(id lease.LeaseID) {
 	for watch := range w.watches {
 		select {
 		case watch.deleted <- l.marker.Session.ID:
-		default: // a hint that is lost; the watcher lists, too
+		default: // the hint is lost: Watch may miss deletions
 		}
 	}
 }
@@ -230,7 +230,7 @@ func (w *World) raiseCounter(own lease.Ownership, from uint64) (bool, error) {
 	return true, nil
 }
 
-var errTwice = errors.New("leasetest: one key is twice in a transaction")
+var errTwice = errors.New("leasetest: duplicate key in a transaction")
 
 func (w *World) commit(own lease.Ownership, ops []*lease.Op) error {
 	w.mu.Lock()
@@ -241,7 +241,7 @@ func (w *World) commit(own lease.Ownership, ops []*lease.Op) error {
 	seen := make(map[string]bool, len(ops))
 	for _, o := range ops {
 		if seen[o.Key] {
-			return errTwice // etcd refuses the whole transaction
+			return errTwice // etcd rejects the whole transaction
 		}
 		seen[o.Key] = true
 	}

@@ -18,19 +18,19 @@ import (
 
 // Server is one etcd member in this process, on unix sockets, with its data in a directory of the test.
 type Server struct {
-	Dir    string // data; a copy of it is a backup, while the server is stopped
+	Dir    string // data directory; a copy of it, while the server is stopped, is a backup
 	socket string
 	tune   func(*embed.Config)
 	etcd   *embed.Etcd
 }
 
-// Start starts a server that ends with the test.
+// Start starts a server, which is stopped when the test ends.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	return StartTuned(t, nil)
 }
 
-// StartTuned is Start with another configuration.
+// StartWith is Start with a changed configuration.
 func StartTuned(t testing.TB, tune func(*embed.Config)) *Server {
 	t.Helper()
 	s := &Server{Dir: filepath.Join(t.TempDir(), "etcd"), socket: socketDir(t), tune: tune}
@@ -39,7 +39,7 @@ func StartTuned(t testing.TB, tune func(*embed.Config)) *Server {
 	return s
 }
 
-// socketDir is a short path: the names of unix sockets are limited to about 100 bytes.
+// socketDir returns a directory with a short path: the paths of unix sockets are limited to about 100 bytes.
 func socketDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fl")
@@ -50,7 +50,7 @@ func socketDir(t testing.TB) string {
 	return dir
 }
 
-// Restart starts the server on the data that is there.
+// Restart starts the server on its existing data.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	cfg := embed.NewConfig()
@@ -60,7 +60,7 @@ func (s *Server) Restart(t testing.TB) {
 	cfg.ListenClientUrls = []url.URL{{Scheme: "unix", Path: s.Socket()}}
 	cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = cfg.ListenPeerUrls, cfg.ListenClientUrls
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.TickMs, cfg.ElectionMs = 50, 500 // short leases: the floor is 1.5 elections
+	cfg.TickMs, cfg.ElectionMs = 50, 500 // for short leases: the minimum TTL is 1.5 election timeouts
 	if s.tune != nil {
 		s.tune(cfg)
 	}
@@ -86,10 +86,10 @@ func (s *Server) Stop() {
 	}
 }
 
-// Socket is the path of the unix socket on which clients are served.
+// Socket returns the path of the unix socket for clients.
 func (s *Server) Socket() string { return filepath.Join(s.socket, "c") }
 
-// InProcess is a client that calls the server without a network. It ends with the test.
+// InProcess returns a client that calls the server without a network. It is closed when the test ends.
 func (s *Server) InProcess(t testing.TB) *clientv3.Client {
 	t.Helper()
 	c := v3client.New(s.etcd.Server)
@@ -97,16 +97,16 @@ func (s *Server) InProcess(t testing.TB) *clientv3.Client {
 	return c
 }
 
-// Transactor is the server itself, as etcdlease.Config.Server wants it beside an InProcess client.
+// Transactor returns the server for etcdlease.Config.Server, to be used with an InProcess client.
 func (s *Server) Transactor() etcdlease.Transactor { return s.etcd.Server }
 
-// Member is the server itself, as etcdlease.Compactor wants it.
+// Member returns the server for etcdlease.Compactor.
 func (s *Server) Member() etcdlease.Member { return s.etcd.Server }
 
-// Dial is a client over the socket. It ends with the test.
+// Dial returns a client over the socket. It is closed when the test ends.
 func (s *Server) Dial(t testing.TB) *clientv3.Client { return DialSocket(t, s.Socket()) }
 
-// DialSocket is a client over any unix socket, such as that of a proxy. It ends with the test.
+// DialSocket returns a client over any unix socket, such as that of a proxy. It is closed when the test ends.
 func DialSocket(t testing.TB, socket string) *clientv3.Client {
 	t.Helper()
 	c, err := etcdlease.Dial(clientv3.Config{Endpoints: []string{"unix://" + socket}})

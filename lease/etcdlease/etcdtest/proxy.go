@@ -7,22 +7,22 @@ import (
 	"testing"
 )
 
-// Proxy stands between a client and a server and can swallow what goes one way, as a one-way partition does: the
-// connection stays open and nothing is told to anybody.
+// Proxy forwards connections of clients to a server. It can discard the bytes of one direction, like a one-way
+// partition: the connection remains open and neither side gets an error.
 type Proxy struct {
 	Socket string // for clients
 
 	target string
 	listen net.Listener
-	work   sync.WaitGroup
+	work   sync.WaitGroup // all goroutines; the end of the test waits for them
 
-	mu       sync.Mutex
-	requests bool // swallow what goes to the server
-	answers  bool // swallow what comes from it
+	mu       sync.Mutex // guards the fields below
+	requests bool       // discard bytes to the server
+	answers  bool       // discard bytes from the server
 	conns    map[net.Conn]struct{}
 }
 
-// NewProxy stands before the socket until the test ends.
+// NewProxy starts a proxy for the socket target. It is stopped when the test ends.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	p := &Proxy{Socket: filepath.Join(socketDir(t), "x"), target: target, conns: make(map[net.Conn]struct{})}
@@ -39,8 +39,8 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// Cut swallows requests, answers, or both. Connections that lost bytes cannot go on: Cut(false, false) breaks them, and
-// clients come back with new ones.
+// Cut discards requests, answers, or both. A connection that has lost bytes is unusable: Cut(false, false) closes all
+// connections, and clients reconnect.
 func (p *Proxy) Cut(requests, answers bool) {
 	p.mu.Lock()
 	p.requests, p.answers = requests, answers
