@@ -11,28 +11,28 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// maxInFlight is how many packets raft may have at once. Raft syncs those that wait together, so many do not cost more
-// syncs; they keep log, state machine and callers busy at the same time. Measured: 8 is a fifth faster than 2 at 256
-// callers, 16 is no faster than 8.
+// maxInFlight limits how many batches raft has at once. Raft syncs waiting entries together, so more of them cost no
+// more syncs; they keep log, FSM and callers busy at the same time. Measured with 256 callers: 8 is a fifth faster
+// than 2, and 16 is no faster than 8.
 const maxInFlight = 8
 
-// Beside freeInFlight packets another one is sent only when worthPacket proposals wait for it: every packet costs raft
-// some thirty objects and a round of its loop, so many small ones would keep it from larger ones.
+// While eagerInFlight batches are in flight, another one is sent only when minQueued proposals are queued. Every
+// batch costs raft some thirty objects and a pass of its loop, so small batches would delay larger ones.
 const (
 	freeInFlight = 2
 	worthPacket  = 16
 )
 
-// proposal is one caller's command on its way.
+// proposal is one queued command and the channel for its result.
 type proposal struct {
 	command flight.Command
 	data    []byte
-	reply   flight.Reply // set by the state machine before done
-	done    chan error   // gets one value
-	packed  bool         // guarded by packer.mu: it can no longer be taken back
+	reply   flight.Reply // set by the FSM before done receives
+	done    chan error   // buffered; receives one value
+	packed  bool         // guarded by batcher.mu; true: it can no longer be cancelled
 }
 
-// answer is what do returns. The reply is read only where the state machine is done with it.
+// result returns the reply of a proposal that ended with err. The reply may be read only after the FSM has set it.
 func (p *proposal) answer(err error) (flight.Reply, error) {
 	if err != nil {
 		return flight.Reply{}, err
@@ -40,7 +40,7 @@ func (p *proposal) answer(err error) (flight.Reply, error) {
 	return p.reply, nil
 }
 
-// packet is one log entry on its way.
+// batch is one log entry and the proposals in it.
 type packet struct {
 	stamp     stamp
 	data      []byte
@@ -48,7 +48,7 @@ type packet struct {
 	settled   atomic.Bool
 }
 
-// unpacked is a packet that another process packed: nobody here waits for it.
+// batchFromLog returns a batch that another process encoded. No caller of this process waits for it.
 func unpacked(at stamp, commands []flight.Command) *packet {
 	p := &packet{stamp: at, proposals: make([]*proposal, len(commands))}
 	for i, c := range commands {
@@ -57,10 +57,8 @@ func unpacked(at stamp, commands []flight.Command) *packet {
 	return p
 }
 
-// deliver answers everybody in the packet: its effects are in the state.
-func (p *packet) deliver() { p.settle(nil) }
-
-// settle answers everybody once; who comes second is too late.
+// complete answers every caller of the batch, once. Later calls do nothing. A nil err means that the effects are
+// visible to readers.
 func (p *packet) settle(err error) {
 	if !p.settled.CompareAndSwap(false, true) {
 		return
@@ -70,11 +68,11 @@ func (p *packet) settle(err error) {
 	}
 }
 
-// pendingPackets are the packets that this process gave to raft. The state machine finds in it what it would have to
-// decode otherwise: raft hands the leader's own entries over with the very bytes that were proposed.
+// pendingBatches holds the batches that this process gave to raft. Raft hands a leader's own entries to the FSM with
+// the same byte slice that was proposed, so the FSM finds the batch here by address and need not decode it.
 type pendingPackets struct {
 	mu      sync.Mutex
-	packets map[*byte]*packet
+	packets map[*byte]*packet // by the address of their data; guarded by mu
 }
 
 func (p *pendingPackets) add(one *packet) {
@@ -86,7 +84,8 @@ func (p *pendingPackets) add(one *packet) {
 	p.packets[&one.data[0]] = one
 }
 
-// take gives the packet with these very bytes, if this process proposed it and nobody was answered yet.
+// remove returns the batch with this very byte slice and forgets it; nil when another process proposed it or its
+// callers have been answered.
 func (p *pendingPackets) take(data []byte) *packet {
 	if len(data) == 0 {
 		return nil
@@ -100,7 +99,7 @@ func (p *pendingPackets) take(data []byte) *packet {
 	return one
 }
 
-// abandon answers for all packets that raft will not answer for any more. They may be in the log.
+// failAll completes all batches with an error: raft has stopped and will not answer them. They may be in the log.
 func (p *pendingPackets) abandon(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,21 +109,21 @@ func (p *pendingPackets) abandon(why error) {
 	clear(p.packets)
 }
 
-// packer is the group commit: what callers propose while earlier packets are on their way goes into the next packet,
-// which costs one write and one sync, however many commands it holds.
+// batcher implements group commit. Commands that are proposed while earlier batches are in flight share the next
+// batch: one write and one sync, however many commands it holds.
 type packer struct {
 	raft    *raft.Raft
 	now     func() stamp
 	pending *pendingPackets
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards the fields below
 	queue    []*proposal
-	inFlight int
+	inFlight int // goroutines of run
 	closed   bool
-	drivers  sync.WaitGroup
+	drivers  sync.WaitGroup // goroutines of run; close waits for them
 }
 
-// do proposes one command and waits for what becomes of it. Errors have the classes of errors.go.
+// propose proposes one command and waits for its result. errors.go lists the classes of errors.
 func (k *packer) do(ctx context.Context, c flight.Command, data []byte) (flight.Reply, error) {
 	p := &proposal{command: c, data: data, done: make(chan error, 1)}
 	if err := k.enqueue(p); err != nil {
@@ -133,7 +132,8 @@ func (k *packer) do(ctx context.Context, c flight.Command, data []byte) (flight.
 	return k.await(ctx, p)
 }
 
-// await waits for a proposal that was enqueued.
+// await waits for the result of a queued proposal. When ctx ends, a proposal that is still queued is cancelled
+// (ErrUnavailable); one that was sent to raft has an unknown result (AmbiguousError).
 func (k *packer) await(ctx context.Context, p *proposal) (flight.Reply, error) {
 	select {
 	case err := <-p.done:
@@ -144,7 +144,7 @@ func (k *packer) await(ctx context.Context, p *proposal) (flight.Reply, error) {
 		return flight.Reply{}, fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
 	}
 	select {
-	case err := <-p.done: // it came at the same moment
+	case err := <-p.done: // the result arrived together with the end of ctx
 		return p.answer(err)
 	default:
 		return flight.Reply{}, &AmbiguousError{Cause: context.Cause(ctx)}
@@ -166,7 +166,7 @@ func (k *packer) enqueue(p *proposal) error {
 	return nil
 }
 
-// takeBack removes a proposal that has not left this process. False: it has.
+// cancel removes a proposal from the queue. It returns false when the proposal is already in a batch.
 func (k *packer) takeBack(p *proposal) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -182,8 +182,10 @@ func (k *packer) takeBack(p *proposal) bool {
 	return false
 }
 
-// drive carries packets to raft as long as there is something to pack. Raft answers every packet: with what happened
-// to it, or with an error when leadership or raft itself ends.
+// run sends batches to raft until the queue is empty. Raft answers every ApplyLog: with the result, or with an error
+// when this node loses the leadership or raft stops. close waits for run.
+//
+// If the process dies after ApplyLog, the entry may be in the log, and no caller was answered.
 func (k *packer) drive() {
 	defer k.drivers.Done()
 	for {
@@ -194,11 +196,12 @@ func (k *packer) drive() {
 		k.pending.add(p)
 		err := k.raft.ApplyLog(raft.Log{Data: p.data}, 0).Error()
 		k.pending.take(p.data)
-		p.settle(verdict(err)) // without an error the state machine has answered already
+		p.settle(verdict(err)) // on success the FSM has completed it already
 	}
 }
 
-// pack takes as much from the queue as an entry may hold; nil ends the driver.
+// nextBatch encodes as many queued proposals as fit into one entry. nil: the queue is empty, and the caller of
+// nextBatch must end.
 func (k *packer) pack() *packet {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -225,7 +228,7 @@ func (k *packer) pack() *packet {
 	return p
 }
 
-// close refuses new proposals, lets those in flight end, and waits for them until ctx ends.
+// close rejects new proposals and waits until those in flight have ended, at most until ctx ends.
 func (k *packer) close(ctx context.Context) error {
 	k.mu.Lock()
 	k.closed = true

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stripped removes everything from a ledger's directory but the mark of whose it is.
+// stripDirectory removes everything but IDENTITY from a ledger's directory.
 func stripped(t *testing.T, fs vfs.FS) {
 	t.Helper()
 	names, err := fs.List("ledger")
@@ -25,7 +25,7 @@ func stripped(t *testing.T, fs vfs.FS) {
 	}
 }
 
-// neverBegan makes the directory one of a build that did not note that its ledger began.
+// clearStarted removes the mark of a first log entry from IDENTITY, as an older build left it.
 func neverBegan(t *testing.T, fs vfs.FS) {
 	t.Helper()
 	b, err := readFile(fs, "ledger/"+identityFile)
@@ -39,7 +39,7 @@ func neverBegan(t *testing.T, fs vfs.FS) {
 	require.NoError(t, writeFile(fs, "ledger", identityFile, b))
 }
 
-// A ledger of which only its name is left forgot everything: it is none that has not begun.
+// A directory with nothing but a marked IDENTITY has lost its ledger and is not a new one.
 func TestANameIsNoNewLedger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, _ := compacted(t)
@@ -47,12 +47,12 @@ func TestANameIsNoNewLedger(t *testing.T) {
 		for range 2 { // the first start leaves empty databases
 			_, err := Open(context.Background(), memConfig(fs))
 			require.ErrorIs(t, err, ErrDamaged)
-			require.ErrorContains(t, err, "has begun")
+			require.ErrorContains(t, err, "had entries")
 		}
 	})
 }
 
-// A ledger of an earlier build is noted to have begun by its first start.
+// The first start of an older ledger marks its IDENTITY.
 func TestAnOlderLedgerHasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, known := compacted(t)
@@ -67,9 +67,9 @@ func TestAnOlderLedgerHasBegun(t *testing.T) {
 	})
 }
 
-// Wherever the power goes in the first life of a ledger, the next one goes on: with nothing of what was not synced, or with
-// all of it. A file system may keep a part, but not a younger name without an older one beside it: Pebble's marker would
-// name a manifest that is not there, and the start refuse what in truth never began.
+// A power cut at any write of the first start leaves a directory that the next start accepts, with none or all of the
+// unsynced data. A partial loss could keep a newer directory entry without an older one: Pebble's marker would then
+// name a missing manifest, and the start would reject the directory.
 func TestFirstStart_CrashAtEveryWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem, all := vfs.NewCrashableMem(), vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))}

@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// callers runs do b.N times from that many goroutines, each with numbers of its own.
+// callers runs do b.N times from n goroutines, each time with another number.
 func callers(b *testing.B, n int, do func(i int)) {
 	var next atomic.Int64
 	var group sync.WaitGroup
@@ -36,7 +36,7 @@ func callers(b *testing.B, n int, do func(i int)) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "flights/s")
 }
 
-// BenchmarkFlights is what the ledger costs a flight: an Open of a new key, then its Report.
+// BenchmarkFlights measures the ledger's cost of a flight: an Open of a new key, then its Report.
 func BenchmarkFlights(b *testing.B) {
 	for _, n := range []int{1, 64, 256} {
 		b.Run(fmt.Sprintf("callers=%d", n), func(b *testing.B) {
@@ -46,13 +46,13 @@ func BenchmarkFlights(b *testing.B) {
 	}
 }
 
-// emptyMachine is a state machine that does nothing.
+// emptyFSM is a raft state machine that does nothing.
 type emptyMachine struct{ raft.FSM }
 
 func (emptyMachine) Apply(*raft.Log) any { return nil }
 
-// BenchmarkRawApplies is two single applies a flight on our log with a state machine that does nothing: the floor.
-// Batched, it is the same with the packer's group commit in front.
+// BenchmarkRawApplies measures the lower limit: two applies per flight on our log with an empty state machine, one by
+// one and through the batcher.
 func BenchmarkRawApplies(b *testing.B) {
 	for _, n := range []int{1, 64, 256} {
 		b.Run(fmt.Sprintf("unbatched/callers=%d", n), func(b *testing.B) {
@@ -95,7 +95,7 @@ func rawRaft(b *testing.B) *raft.Raft {
 	return r
 }
 
-// BenchmarkReads reads finished flights at random out of 100,000, more than are kept decoded.
+// BenchmarkReads reads random finished flights out of 100,000, more than the cache holds.
 func BenchmarkReads(b *testing.B) {
 	const keys = 100_000
 	s := openStore(b, Config{Dir: b.TempDir()})
@@ -122,7 +122,7 @@ func BenchmarkReads(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "reads/s")
 }
 
-// BenchmarkAbsent asks the state for keys that were never used, beside 200,000 that were: what every new key costs.
+// BenchmarkAbsent reads keys that were never used, beside 200,000 used ones: the cost of each new key.
 func BenchmarkAbsent(b *testing.B) {
 	const keys = 200_000
 	s := openStore(b, Config{Dir: b.TempDir()})

@@ -7,45 +7,45 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// cacheShards is a power of two: enough that readers on all cores seldom meet.
+// cacheShards is a power of two, large enough that readers on all cores rarely contend for one shard.
 const cacheShards = 64
 
-// cache keeps records at hand, decoded: a bounded number, those that were written or asked for last. Every record in it is
-// the one that the state holds, because the state machine puts in what it has just written, and a reader puts in what
-// it read only if nothing was written to the shard meanwhile. That a key was never used is what the roll knows.
+// cache holds a bounded number of decoded records. Every cached record equals the stored one: the FSM puts each
+// record that it changes, and a reader fills in a record only if the shard was not written to since the reader's
+// lookup. The key filter, not the cache, knows which keys were never used.
 //
-// What is read once is seldom asked for again, and in a large ledger there is much of it: kept like the rest it would push
-// out what is used, and fill the heap with what the collector must go through again and again. So it waits in a
-// small place of its own, and only what is read again after it had to leave that is kept: the 2Q of Johnson and Shasha (VLDB
-// 1994), with a clock for the main queue.
+// A large ledger has many records that are read only once. If they replaced the records in use, the cache would be
+// useless and the garbage collector would scan them again and again. So the cache is scan-resistant: it is 2Q
+// (Johnson and Shasha, VLDB 1994) with a CLOCK as its main queue. A record that is read enters the small probation
+// queue. Only a record that is read again after it left that queue enters the main queue.
 type cache struct {
 	shards [cacheShards]cacheShard
 }
 
-// cacheShard is a clock: its hand goes round over the records, and where room is needed the first one goes that nobody
-// asked for since the hand was there last. A hit changes nothing but that mark. Beside it are those that were read once.
+// cacheShard is one CLOCK with its probation queue. The hand moves round the ring and evicts the first record that
+// was not referenced since the hand was last there. A hit changes nothing but the record's referenced bit.
 type cacheShard struct {
-	mu     sync.RWMutex
-	byID   map[flight.ID]int // where in ring; in once, below zero: see onceAt
+	mu     sync.RWMutex      // guards all fields; get holds it for reading
+	byID   map[flight.ID]int // index in ring; below zero: probationIndex of an index in probation
 	ring   []cached
-	holes  []int // in ring
+	holes  []int // unused indexes of ring
 	hand   int
-	size   int      // in weights
-	limit  int      // of size
-	once   []cached // read once, in turn: the next one takes the place of the oldest
-	turn   int      // the next place in once
-	left   []uint32 // marks of some that left once, each where its id leads
+	size   int      // sum of record.weight in ring
+	limit  int      // maximum of size
+	once   []cached // read once; a new record replaces the oldest
+	turn   int      // next index in probation to be replaced
+	left   []uint32 // fingerprints of records that left probation; see ghostOf
 	writes uint64
-	_      [64]byte // shards do not share a cache line
+	_      [64]byte // padding, so that shards do not share a cache line
 }
 
-// onceShare is the part of a shard's places that are for what was read once.
+// probationShare: one entry in so many of a shard belongs to probation.
 const onceShare = 16
 
-// onceAt turns a place in once into one of byID, and back.
+// probationIndex converts an index of probation to a value of byID, and back.
 func onceAt(at int) int { return -1 - at }
 
-// cached is one place of the ring; a hole has no record.
+// cacheEntry is one entry of ring or probation. Its record is nil when it is unused.
 type cached struct {
 	id flight.ID
 	r  *record
@@ -65,7 +65,7 @@ func newCache(flights int) *cache {
 
 func (c *cache) shard(id flight.ID) *cacheShard { return &c.shards[id[0]%cacheShards] }
 
-// get answers from memory; nil where it knows nothing, and then the shard's count of writes for fill.
+// get returns a cached record; nil when there is none. The caller passes writes on to fill.
 func (c *cache) get(id flight.ID) (r *record, writes uint64) {
 	s := c.shard(id)
 	s.mu.RLock()
@@ -80,7 +80,7 @@ func (c *cache) get(id flight.ID) (r *record, writes uint64) {
 	return r, writes
 }
 
-// fill remembers what was read from the state, unless the shard was written to since get.
+// fill adds a record that was read from the state, unless the shard was written to since get returned writes.
 func (c *cache) fill(id flight.ID, r *record, writes uint64) {
 	s := c.shard(id)
 	s.mu.Lock()
@@ -99,7 +99,7 @@ func (c *cache) fill(id flight.ID, r *record, writes uint64) {
 	s.addOnceLocked(id, r)
 }
 
-// put remembers what was written to the state.
+// put adds a record that the FSM has changed.
 func (c *cache) put(id flight.ID, r *record) {
 	s := c.shard(id)
 	s.mu.Lock()
@@ -108,7 +108,8 @@ func (c *cache) put(id flight.ID, r *record) {
 	s.addLocked(id, r)
 }
 
-// renew is put for a write of which it does not follow that anybody will ask: only what is at hand is kept.
+// refresh replaces a record only where it is cached. It is for writes, such as duplicate statistics, that do not
+// predict a read.
 func (c *cache) renew(id flight.ID, r *record) {
 	s := c.shard(id)
 	s.mu.Lock()
@@ -123,7 +124,7 @@ func (c *cache) renew(id flight.ID, r *record) {
 	}
 }
 
-// forget drops what is known of a flight that was written to the state.
+// remove removes a record. The FSM calls it for a flight that it has deleted or turned into a tombstone.
 func (c *cache) forget(id flight.ID) {
 	s := c.shard(id)
 	s.mu.Lock()
@@ -132,7 +133,7 @@ func (c *cache) forget(id flight.ID) {
 	s.dropLocked(id)
 }
 
-// placeLocked is where a place of byID leads.
+// entryLocked returns the entry for a value of byID.
 func (s *cacheShard) placeLocked(at int) *cached {
 	if at < 0 {
 		return &s.once[onceAt(at)]
@@ -140,7 +141,8 @@ func (s *cacheShard) placeLocked(at int) *cached {
 	return &s.ring[at]
 }
 
-// markOf is by what an id is known that left once, and where that stands. Where another one has the same, it is kept early.
+// ghostOf returns the fingerprint of an id and its index in ghosts. On a collision a record enters the main queue one
+// read too early.
 func (s *cacheShard) markOf(id flight.ID) (mark uint32, at int) {
 	return binary.LittleEndian.Uint32(id[4:]) | 1, int(binary.LittleEndian.Uint32(id[8:]) % uint32(len(s.left)))
 }
@@ -186,7 +188,8 @@ func (s *cacheShard) dropLocked(id flight.ID) {
 	*place = cached{}
 }
 
-// evictLocked drops one record; there is one. It ends within two rounds, but for marks that readers make meanwhile.
+// evictLocked removes one record from the ring, which must hold one. It ends within two rounds of the hand, unless
+// readers keep setting referenced bits.
 func (s *cacheShard) evictLocked() {
 	for {
 		s.hand = (s.hand + 1) % len(s.ring)
@@ -198,7 +201,7 @@ func (s *cacheShard) evictLocked() {
 	}
 }
 
-// clear forgets everything: the state was replaced.
+// clear empties the cache. Restore calls it after it has replaced the state.
 func (c *cache) clear() {
 	for i := range c.shards {
 		s := &c.shards[i]

@@ -7,25 +7,26 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Clock is where a store gets its time from.
+// Clock supplies wall time and monotonic time.
 type Clock struct {
-	Wall func() time.Time     // for people; may jump in both directions
-	Mono func() time.Duration // since some moment; never jumps, and goes on while the machine is asleep where a clock tells
+	Wall func() time.Time     // may jump in both directions
+	Mono func() time.Duration // since any fixed moment; never jumps; counts while the machine sleeps, if possible
 }
 
-// machineClock takes a clock that counts the time since boot, also while the machine is asleep; one that stands still counts nothing.
+// systemClock returns a Clock based on the time since boot, which counts while the machine sleeps. If boot does not
+// advance, Mono uses the process's monotonic clock.
 func machineClock(boot func() time.Duration) Clock {
 	start, booted := time.Now(), boot()
 	return Clock{Wall: time.Now, Mono: func() time.Duration { return max(time.Since(start), boot()-booted) }}
 }
 
-// slewShare is the share of the elapsed time by which the ledger's time may differ from the monotonic clock while it
-// approaches the wall clock: one twentieth. Ledger time never advances faster than 1.05 times real time.
+// slewShare limits how fast the ledger's time approaches the wall clock: by one twentieth of the elapsed time. Ledger
+// time never advances faster than 1.05 times real time.
 const slewShare = 20
 
-// slew is the ledger's time after elapsed of monotonic time, given what it was and what the wall clock says now: as
-// much later as has elapsed, bent gently towards the wall clock. It never goes back, and a wall clock that jumps moves
-// it by a twentieth of the elapsed time at most. All three are nanoseconds, since 1970 or of duration.
+// slew advances the ledger's time by the elapsed monotonic time, corrected towards the wall clock by at most
+// elapsed/slewShare. The result is never less than was. was and wall are nanoseconds since 1970, elapsed is in
+// nanoseconds.
 func slew(was, elapsed, wall int64) int64 {
 	if elapsed <= 0 {
 		return was
@@ -35,28 +36,29 @@ func slew(was, elapsed, wall int64) int64 {
 	return free + max(-bend, min(wall-free, bend))
 }
 
-// ledgerClock is the leader's: monotonic time on top of the ledger's, from the start of its leadership on.
+// ledgerClock is the leader's clock. It starts at the ledger's time when the leadership starts and advances with the
+// monotonic clock.
 type ledgerClock struct {
 	source Clock
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	started bool
-	now     int64         // nanoseconds since 1970
-	at      time.Duration // on the monotonic clock, when that was
-	jump    int64         // by how much the wall clock set it forward at the start
-	jumped  time.Duration // on the monotonic clock, when
+	now     int64         // the ledger's time, in nanoseconds since 1970
+	at      time.Duration // monotonic time of the last update of now
+	jump    int64         // how far the wall clock set now forward at the start, in nanoseconds
+	jumped  time.Duration // monotonic time of that step
 
-	recalled flight.Time // before a jump that an earlier process did not outlive by settleTime; 0: there was none such
+	recalled flight.Time // time before an unsettled step of an earlier process; 0: none
 }
 
-// settleTime is how long a leader that jumped forward at its start lets nothing expire that only the jump made due, so
-// that a machine that starts with a wrong clock does not throw receipts away before anybody can see it. A jump that is
-// shorter does no more than that time would.
+// stepGrace is how long after a forward step nothing expires that was not due before the step. A machine may start
+// with a wrong clock; an operator has this time to correct it before receipts expire. Steps shorter than stepGrace
+// are not delayed.
 const settleTime = time.Hour
 
-// lead starts the clock at the ledger's time, or sets it forward to it. A jump needs a majority, and a lone voter is
-// one: when its process starts, the clock starts at the wall clock where that is later. From then on the wall clock
-// only bends it. It answers the time it starts at.
+// lead sets the clock forward to the ledger's time when this node becomes leader, and returns the clock's time. A
+// step to the wall clock needs a majority, which a lone voter is: at the first call in a process, alone steps the
+// clock forward to the wall clock. After that the wall clock changes the ledger's time only through slew.
 func (c *ledgerClock) lead(ledger flight.Time, alone bool) flight.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,15 +76,15 @@ func (c *ledgerClock) lead(ledger flight.Time, alone bool) flight.Time {
 	return milliseconds(c.now)
 }
 
-// recall tells of a jump that an earlier process did not outlive by settleTime: the time to settle begins anew. It must be called
-// before lead.
+// restoreStep sets the time before a step of an earlier process. lead then starts a new grace period for that step.
+// restoreStep must be called before lead.
 func (c *ledgerClock) recall(before flight.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.recalled = before
 }
 
-// read gives the ledger's time now.
+// read returns the ledger's time now.
 func (c *ledgerClock) read() flight.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,8 +92,9 @@ func (c *ledgerClock) read() flight.Time {
 	return milliseconds(c.now)
 }
 
-// stamp is the ledger's time now, and the wall clock's where that is later. The wall clock is not believed for what must last, but it
-// ends what must not: a machine may have slept without a clock that tells.
+// stamp returns the stamp for a new entry: the ledger's time, and the wall clock if it is later. Retention ignores
+// the wall clock. The limits of an open (NotAfter) use it, because a machine may have slept while its monotonic clock
+// stood still.
 func (c *ledgerClock) stamp() stamp {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +106,7 @@ func (c *ledgerClock) stamp() stamp {
 	return at
 }
 
-// tickLocked answers the wall clock, in nanoseconds since 1970.
+// tickLocked advances now and returns the wall clock, in nanoseconds since 1970.
 func (c *ledgerClock) tickLocked() (wall int64) {
 	mono, wall := c.source.Mono(), c.source.Wall().UnixNano()
 	c.now = slew(c.now, int64(mono-c.at), wall)
@@ -111,8 +114,9 @@ func (c *ledgerClock) tickLocked() (wall int64) {
 	return wall
 }
 
-// expiryHorizon is the moment up to which retentions count as over. It is never later than the wall clock says: the ledger's time
-// does not go back, so where a clock that was far ahead was set right, it is the ledger's time that is wrong for ever.
+// expiryHorizon returns the time up to which retentions are over. It is never later than the wall clock: ledger time
+// does not go back, so after a clock that was far ahead is corrected, the ledger's time stays ahead. During stepGrace
+// it excludes the step.
 func (c *ledgerClock) expiryHorizon() flight.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +132,7 @@ func (c *ledgerClock) settlingLocked() bool {
 	return c.jump > int64(settleTime) && c.at-c.jumped < settleTime
 }
 
-// settling is the ledger's time before a jump at the start, while nothing expires that only the jump made due; 0: there was none such.
+// stepUnsettled returns the ledger's time before the step while stepGrace lasts, else 0.
 func (c *ledgerClock) settling() flight.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +143,7 @@ func (c *ledgerClock) settling() flight.Time {
 	return milliseconds(c.now - c.jump)
 }
 
-// forget makes nothing of the jump: the ledger is new and nothing in it can expire by it.
+// clearStep discards the step. A new ledger calls it: it holds nothing that could expire.
 func (c *ledgerClock) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// levers is a clock whose hands a test moves.
+// fakeClock is a clock that the test sets.
 type levers struct {
 	wall time.Time
 	mono time.Duration
@@ -32,12 +32,12 @@ func TestSlewNeverJumps(t *testing.T) {
 		elapsed := rapid.Int64Range(-1<<40, 1<<50).Draw(t, "elapsed")
 		wall := rapid.Int64Range(0, 1<<62).Draw(t, "wall")
 		now := slew(was, elapsed, wall)
-		require.GreaterOrEqual(t, now, was, "it never goes back")
+		require.GreaterOrEqual(t, now, was, "ledger time never goes back")
 		real := max(elapsed, 0)
 		require.LessOrEqual(t, now-was, real+real/slewShare, "at most 1.05 times as fast as real time")
 		require.GreaterOrEqual(t, now-was, real-real/slewShare)
 		if free := was + real; wall >= free-real/slewShare && wall <= free+real/slewShare && elapsed > 0 {
-			require.Equal(t, wall, now, "a small difference is made up for at once")
+			require.Equal(t, wall, now, "a small difference is corrected at once")
 		}
 	})
 }
@@ -49,8 +49,8 @@ func TestHazard25_WallClockJumpsAhead(t *testing.T) {
 	require.Equal(t, flight.Time(1_000_000), start)
 	l.wall = l.wall.Add(10 * 365 * 24 * time.Hour)
 	l.pass(time.Minute)
-	require.Equal(t, start.Add(63*time.Second), c.read(), "a minute is 63 seconds at most, whatever the wall clock says")
-	require.Equal(t, c.read(), c.lead(0, true), "leading again in the same process is no start")
+	require.Equal(t, start.Add(63*time.Second), c.read(), "a minute counts at most 63 seconds")
+	require.Equal(t, c.read(), c.lead(0, true), "a later leadership of the same process steps no clock")
 }
 
 func TestHazard26_WallClockJumpsBack(t *testing.T) {
@@ -61,7 +61,7 @@ func TestHazard26_WallClockJumpsBack(t *testing.T) {
 	require.Equal(t, start, c.read())
 	l.pass(time.Minute)
 	require.Equal(t, start.Add(57*time.Second), c.read())
-	require.Equal(t, flight.Time(2_000_000_000), c.lead(2_000_000_000, false), "the ledger's time is never undercut")
+	require.Equal(t, flight.Time(2_000_000_000), c.lead(2_000_000_000, false), "the clock is never behind the ledger's time")
 }
 
 func TestStartWithAWrongClockExpiresNothingAtOnce(t *testing.T) {
@@ -75,10 +75,10 @@ func TestStartWithAWrongClockExpiresNothingAtOnce(t *testing.T) {
 	require.Equal(t, c.read(), c.expiryHorizon())
 	short := &ledgerClock{source: l.clock()}
 	now := short.lead(flight.Time(l.wall.Add(-time.Minute).UnixMilli()), true)
-	require.Equal(t, now, short.expiryHorizon(), "a short stop holds nothing up")
+	require.Equal(t, now, short.expiryHorizon(), "a short stop delays no expiry")
 }
 
-// The ledger as a whole: a wall clock that jumps while it runs makes no retention end, in either direction.
+// A wall clock that jumps while the ledger runs ends no retention, in either direction.
 func TestHazard25_JumpExpiresNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &levers{wall: time.UnixMilli(1_700_000_000_000)}
@@ -98,7 +98,8 @@ func TestHazard25_JumpExpiresNothing(t *testing.T) {
 	})
 }
 
-// clockAhead is a store that closed with three flights that have ended, on a machine whose clock is a year ahead now.
+// clockAhead returns the configuration of a closed ledger with three finished flights, and a clock that is a year
+// ahead.
 func clockAhead(t *testing.T) (Config, *levers) {
 	t.Helper()
 	l := &levers{wall: time.UnixMilli(1_700_000_000_000)}
@@ -109,8 +110,8 @@ func clockAhead(t *testing.T) (Config, *levers) {
 	return cfg, l
 }
 
-// A machine that starts with a clock that is far ahead: its ledger's time follows, but for an hour nothing expires that
-// only this made due.
+// After a start with a clock that is far ahead, the ledger's time follows, but for stepGrace nothing expires because
+// of the step.
 func TestHazard25_StartWithAClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, l := clockAhead(t)
@@ -129,8 +130,8 @@ func TestHazard25_StartWithAClockAhead(t *testing.T) {
 	})
 }
 
-// A machine that starts again and again with such a clock, as one does that does not come up: the second start finds the ledger's time
-// where the first one put it, and knows from where.
+// After several starts with such a clock, the later ones find the ledger's time already ahead, and read the original
+// time from CLOCK_STEP.
 func TestHazard25_StartsWithAClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, l := clockAhead(t)
@@ -154,11 +155,11 @@ func TestHazard25_StartsWithAClockAhead(t *testing.T) {
 		l.pass(settleTime)
 		expire(s, 3)
 		_, err := cfg.FS.Stat("ledger/" + jumpedFile)
-		require.True(t, oserror.IsNotExist(err), "it is settled: %v", err)
+		require.True(t, oserror.IsNotExist(err), "the step has settled: %v", err)
 	})
 }
 
-// A file that cannot be read tells of a jump from nobody knows where.
+// An unreadable CLOCK_STEP counts as a step from the earliest time.
 func TestJumpThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -182,8 +183,8 @@ func TestJumpThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// A machine that ran with a clock that is far ahead and was set right since: its ledger's time stays where it was, but
-// what only that made due does not end.
+// After a clock that was far ahead has been corrected, the ledger's time stays ahead, but retentions that only this
+// made due do not end.
 func TestHazard25_ClockAheadIsSetRight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, l := clockAhead(t)
@@ -198,7 +199,7 @@ func TestHazard25_ClockAheadIsSetRight(t *testing.T) {
 		propose(t, s, &flight.Tick{})
 		n, err := s.Expire(context.Background(), NoLimit)
 		require.NoError(t, err)
-		require.Zero(t, n, "their retention has not ended by any clock that is right")
+		require.Zero(t, n, "the retention has not ended by the corrected clock")
 		l.pass(31 * 24 * time.Hour)
 		n, err = s.Expire(context.Background(), NoLimit)
 		require.NoError(t, err)

@@ -2,9 +2,9 @@ package clusterstore
 
 import "github.com/cockroachdb/pebble/v2"
 
-// rowComparer orders rows by their bytes, and tells Pebble that the rows of one flight stand under one name. Filters
-// then hold a flight once and not once for each of its rows: those of ten million flights take 12 MiB, and stay in
-// memory. Whether a key was ever used, which every new flight asks, is answered there.
+// rowComparer orders rows by their bytes, and gives Pebble one prefix for all rows of a flight. Bloom filters then
+// hold a flight once instead of once per row: the filters of ten million flights take 12 MiB and stay in memory. A
+// lookup of a key that was never used ends there.
 func rowComparer() *pebble.Comparer {
 	c := *pebble.DefaultComparer
 	c.Name = "flightd.rows.v1"
@@ -12,7 +12,7 @@ func rowComparer() *pebble.Comparer {
 	return &c
 }
 
-// splitRow is the length of the name of a row: of the rows of flights the id alone, of all others the whole key.
+// splitRowKey returns the length of a row's prefix: kind and id for a row of a flight, else the whole key.
 func splitRow(key []byte) int {
 	if len(key) > ownKind && key[0] == flightRows {
 		return ownKind

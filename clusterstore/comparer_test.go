@@ -10,8 +10,8 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Pebble's own check of comparers asks in addition for splits that do not look at the first byte, for tables whose keys
-// get their beginning when they are read. There are none here.
+// Pebble's own check of comparers also requires splits that ignore the first byte, for tables with a synthetic key
+// prefix. This package has none.
 func TestRowComparer_NamesKeepTheOrderOfRows(t *testing.T) {
 	keys := [][]byte{singleRow(flightRows), singleRow(flightRows + 1), singleRow(metaRow)}
 	for _, k := range []string{"a/b/c", "a/b/d", "a/b/e"} {

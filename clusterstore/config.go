@@ -14,108 +14,113 @@ import (
 	"github.com/flightd/flightd/internal/clock"
 )
 
-// Config is what a store needs to know. Only Dir has no default.
+// Config configures a Store. Only Dir has no default.
 type Config struct {
-	// Dir holds everything that the ledger keeps. Only one process may have it open.
+	// Dir is the data directory. Only one process may have it open.
 	Dir string
-	// NodeID names this voter for ever; empty: the one in Dir, or a new UUID. Another one than Dir's is refused.
+	// NodeID names this voter for its whole life; empty: the one in Dir, or a new UUID. Open rejects an id that
+	// differs from Dir's.
 	NodeID string
-	// ClusterID names the ledger; empty: the one in Dir, or a new UUID. Another one than Dir's is refused.
+	// ClusterID names the ledger; empty: the one in Dir, or a new UUID. Open rejects an id that differs from Dir's.
 	ClusterID string
-	// FS is the file system; nil: the operating system's. Tests crash an in-memory one.
+	// FS is the file system; nil: the operating system's. Tests use one in memory that can crash.
 	FS vfs.FS
-	// Clock tells wall and monotonic time; the zero Clock is the machine's.
+	// Clock supplies wall and monotonic time; the zero Clock is the system's.
 	Clock Clock
-	// Memory bounds what the store holds in memory.
+	// Memory limits the memory of the store.
 	Memory Memory
-	// Log bounds the raft log.
+	// Log limits the raft log.
 	Log LogConfig
-	// Guard says when to refuse work and when to die.
+	// Limits says when the store rejects work and when it ends the process.
 	Guard Guard
-	// Logger gets warnings and errors of raft and Pebble; nil: nothing is logged.
+	// Logger receives warnings and errors of raft and Pebble; nil: nothing is logged.
 	Logger *slog.Logger
-	// Events are told what happens.
+	// Events are the callbacks for logs, metrics and tests.
 	Events Events
 
-	peers   *peers                            // more voters than this one; nil: it is alone
-	wrapLog func(raft.LogStore) raft.LogStore // a fault under the watchdog; nil: none
+	peers   *peers                            // other voters; nil: this node is the only one
+	wrapLog func(raft.LogStore) raft.LogStore // for tests: wraps the log below the watchdog; nil: no wrapper
 }
 
-// peers is how this node reaches others.
+// peers is how this node reaches the other voters.
 type peers struct {
 	transport raft.Transport
 	voters    []raft.Server
 }
 
-// Memory bounds what the store holds in memory. A zero field means its default.
+// Memory limits the memory of the store. A zero field means its default.
 type Memory struct {
-	BlockCache int64  // bytes of blocks read, shared by log and state; 64 MiB
-	MemTable   uint64 // bytes of one table of recent writes; log and state have up to 3 each; 32 MiB
-	Flights    int    // decoded flights at hand, 1 to 3 KiB each with their short bodies; 131,072
+	BlockCache int64  // bytes of the block cache, shared by log and state; 64 MiB
+	MemTable   uint64 // bytes of one memtable; log and state have up to 3 each; 32 MiB
+	Flights    int    // decoded flights in the record cache, 1 to 3 KiB each with their inline bodies; 131,072
 }
 
-// memTables is how many tables of recent writes a database may have before writes wait for the disk.
+// maxMemTables is how many memtables a database may have before writes wait for a flush.
 const memTables = 3
 
-// cache is what Pebble's cache must be allowed: it takes the tables of recent writes out of it, too.
+// cacheBytes is the size of Pebble's cache, which must also hold the memtables of both databases.
 func (m Memory) cache() int64 { return m.BlockCache + 2*memTables*int64(m.MemTable) }
 
-// LogConfig bounds the raft log. A zero field means its default.
+// LogConfig limits the raft log. A zero field means its default.
 type LogConfig struct {
-	// SnapshotBytes is how many bytes of entries are appended between two snapshots; 256 MiB. Too little: a
-	// checkpoint is taken all the time. Too much: the log takes that much disk.
+	// SnapshotBytes is how many bytes of entries are appended between two snapshots; 256 MiB. Too small: snapshots
+	// are taken all the time. Too large: the log takes that much disk.
 	SnapshotBytes uint64
-	// Trailing is how many entries are kept behind a snapshot, for followers that lag; 4,096.
+	// Trailing is how many entries are kept before a snapshot, for followers that lag; 4,096.
 	Trailing uint64
 }
 
-// Guard says when to refuse work and when to die. A zero field means its default.
+// Limits says when the store rejects work and when it ends the process. A zero field means its default.
 type Guard struct {
-	// Stall is how long one write of the raft log may take; 5 s. A leader with a stalled disk would stay leader
-	// for ever, so a write that takes longer kills the process.
+	// StallTimeout is how long one write of the raft log may take; 5 s. A leader with a stalled disk would stay
+	// leader while nothing can be written, so a slower write ends the process.
 	Stall time.Duration
-	// MinFree is how many bytes of disk must be free for Submit, Open and Import; 256 MiB. Reports are accepted below it.
+	// MinFree is how many bytes of disk must be free for Submit, Open and Import; 256 MiB. Reports are accepted below
+	// it.
 	MinFree uint64
-	// Patience is how long Report waits for a commit before it spools, up to a quarter longer; 200 ms.
+	// CommitTimeout is how long Report waits for a commit before it writes the report to the spool, up to a quarter
+	// longer; 200 ms.
 	Patience time.Duration
-	// Kill ends the process at once and does not return: something that the ledger cannot do without failed, and nothing may be
-	// answered any more. why wraps what the system said, where it was the system. nil: the function Kill.
+	// Kill ends the process at once and must not return. It is called when a part that the ledger cannot run without
+	// has failed; from then on no caller may be answered. why wraps the operating system's error where there is one.
+	// nil: the function Kill.
 	Kill func(why error)
 }
 
-// Events are told what happens; each function may be nil, must not block and must not call the store.
+// Events are callbacks. Each may be nil, must not block and must not call the store.
 type Events struct {
 	// Appended: entries were written to the raft log and synced, in d.
 	Appended func(entries int, d time.Duration)
 	// Applied: commands of so many entries were applied, in d.
 	Applied func(entries, commands int, d time.Duration)
-	// Leader: this node began or ceased to lead.
+	// Leader: this node became leader, or ceased to be it.
 	Leader func(leading bool)
-	// Snapshot: one was taken at index, in d; err says why not.
+	// Snapshot: a snapshot was taken at index, in d; err is set when it failed.
 	Snapshot func(index uint64, d time.Duration, err error)
-	// Spooled: the report of a key was written to the spool; Unspooled: it was committed at last.
+	// Spooled: the report of a key was written to the spool. Unspooled: it was committed and removed from the spool.
 	Spooled   func(key flight.Key)
 	Unspooled func(key flight.Key)
-	// Late: a report was committed that nobody waits for any more, so that only this tells what became of it.
+	// ReportedLate: a report was committed after its caller had stopped waiting. This event is the only place where
+	// its result appears.
 	Late func(number uint32, outcome flight.Outcome, reply flight.Reply)
-	// SpoolDamaged: a file of the spool could not be read, and was put aside.
+	// ReportQuarantined: a file of the spool is damaged and was quarantined.
 	SpoolDamaged func(file string, err error)
-	// Stalled: a write of the raft log took longer than Guard.Stall. The process ends right after it.
+	// Stalled: a write of the raft log took longer than Limits.StallTimeout. The process ends right after it.
 	Stalled func(op string, after time.Duration)
-	// Room: less than Guard.MinFree of disk is free, so that nothing new is taken, or again enough.
+	// DiskSpace: less than Limits.MinFree of disk is free, so new work is rejected; or again enough.
 	Room func(enough bool, free uint64)
-	// Jumped: the ledger's time was set forward to the wall clock at the start of a lone voter.
+	// ClockStepped: the ledger's time was set forward to the wall clock at the start of a lone voter.
 	Jumped func(from, to flight.Time)
 	// Expired: the retention of so many flights ended.
 	Expired func(flights int)
 }
 
-// exitSoftware is the code of sysexits.h for an internal error.
+// exitSoftware is EX_SOFTWARE of sysexits.h: an internal error.
 const exitSoftware = 70
 
 // Kill writes why to standard error and ends the process with code 70.
 func Kill(why error) {
-	_, _ = io.WriteString(os.Stderr, "flightd: "+why.Error()+"\n") // there is nowhere else to say it
+	_, _ = io.WriteString(os.Stderr, "flightd: "+why.Error()+"\n") // no other place to report a failure of standard error
 	os.Exit(exitSoftware)
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// flew are the receipts that somebody was told of.
+// knownFlights holds the receipts that a caller was told are recorded.
 type flew struct {
 	mu       sync.Mutex
 	receipts map[int]flight.Receipt
@@ -34,7 +34,7 @@ func (f *flew) add(n int, r flight.Reply) {
 	f.receipts[n] = *r.Flight.Receipt
 }
 
-// requireFlew checks that every acknowledged receipt is there as it was, bytes included.
+// requireKnown checks that every acknowledged receipt exists unchanged, bytes included.
 func requireFlew(t *testing.T, s *Store, known *flew) {
 	t.Helper()
 	for n, want := range known.receipts {
@@ -48,7 +48,7 @@ func requireFlew(t *testing.T, s *Store, known *flew) {
 	}
 }
 
-// dump reads all rows of a ledger's state.
+// dump returns all rows of a ledger's state.
 func dump(t *testing.T, s *Store) map[string]string {
 	t.Helper()
 	s.machine.flush()
@@ -60,7 +60,7 @@ func dump(t *testing.T, s *Store) map[string]string {
 	return rows
 }
 
-// requireConsistent checks that indexes, counts and flights of a state say the same.
+// requireConsistent checks that indexes, counts, key filter and flights of a state agree.
 func requireConsistent(t *testing.T, s *Store) {
 	t.Helper()
 	rows := dump(t, s)
@@ -76,7 +76,7 @@ func requireConsistent(t *testing.T, s *Store) {
 		f := r.flight
 		counts[f.State]++
 		flights = append(flights, f.ID)
-		require.True(t, s.machine.roll.Load().mayHold(f.ID), "the roll knows every flight")
+		require.True(t, s.machine.roll.Load().mayHold(f.ID), "the key filter contains every flight")
 		for _, place := range [][]byte{liveKey(nil, f), listKey(nil, f), expiryKey(nil, f)} {
 			if place != nil {
 				want[string(place)] = true
@@ -99,15 +99,15 @@ func requireConsistent(t *testing.T, s *Store) {
 		named[id] = true
 	}
 	for _, id := range flights {
-		require.True(t, named[id], "the roll names every flight")
+		require.True(t, named[id], "the filter rows list every flight")
 	}
-	require.Len(t, enrolled, len(flights)+int(s.machine.meta.Deleted), "once, and again those that were deleted meanwhile")
+	require.Len(t, enrolled, len(flights)+int(s.machine.meta.Deleted), "once each, plus the deleted flights")
 	require.Equal(t, want, got)
 	require.Equal(t, counts, s.machine.meta.Counts)
 	requireSessions(t, s)
 }
 
-// requireSessions checks that the state machine holds of sessions what a start would find in the rows.
+// requireSessions checks that the fsm holds the sessions that a start would load from the rows.
 func requireSessions(t *testing.T, s *Store) {
 	t.Helper()
 	s.machine.flush()
@@ -125,8 +125,8 @@ func heldByAll(s *flight.Sessions) map[flight.Session][]flight.ID {
 	return all
 }
 
-// A crash at any moment, with any part of what was not synced: what was acknowledged is there, the state is a prefix
-// of the log, and the ledger goes on. Five lives in a row.
+// After a crash at any moment, with any part of the unsynced data, every acknowledged receipt exists, the state is a
+// prefix of the log, and the ledger continues. Five runs in a row.
 func TestCrashAtAnyMoment(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -145,7 +145,7 @@ func TestCrashAtAnyMoment(t *testing.T) {
 	}
 }
 
-// liveAndCrash runs a ledger under load and gives the file system as a crash in the middle leaves it.
+// liveAndCrash runs a ledger under load and returns the file system as a crash in the middle leaves it.
 func liveAndCrash(t *testing.T, fs *vfs.MemFS, known *flew, rng *rand.Rand, from int) *vfs.MemFS {
 	cfg := memConfig(fs)
 	cfg.Log = LogConfig{SnapshotBytes: uint64(2000 + rng.IntN(60_000)), Trailing: uint64(1 + rng.IntN(20))}
@@ -165,7 +165,7 @@ func liveAndCrash(t *testing.T, fs *vfs.MemFS, known *flew, rng *rand.Rand, from
 				}
 				known.add(i, fly(t, s, i))
 				if i%3 == 0 {
-					time.Sleep(time.Duration(i%7) * 20 * time.Millisecond) // so that turns are written, too
+					time.Sleep(time.Duration(i%7) * 20 * time.Millisecond) // so that memBatches are flushed, too
 				}
 				if i >= from+900 {
 					return
@@ -174,7 +174,7 @@ func liveAndCrash(t *testing.T, fs *vfs.MemFS, known *flew, rng *rand.Rand, from
 		})
 	}
 	time.Sleep(time.Duration(rng.IntN(900)) * time.Millisecond)
-	known.mu.Lock() // nobody is told anything between the crash and the count of what was told
+	known.mu.Lock() // no caller is answered between the crash and the copy of the receipts
 	crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
 	told := make(map[int]flight.Receipt, len(known.receipts))
 	for n, r := range known.receipts {
@@ -188,7 +188,7 @@ func liveAndCrash(t *testing.T, fs *vfs.MemFS, known *flew, rng *rand.Rand, from
 	return crashed
 }
 
-// ended is a ledger that was closed, with its files.
+// newClosedLedger creates a ledger with so many flights and closes it.
 func ended(t *testing.T, cfg Config, flights int) *flew {
 	t.Helper()
 	s, err := Open(context.Background(), cfg)
@@ -249,7 +249,7 @@ func newestIn(t *testing.T, fs vfs.FS, dir, suffix string) string {
 	return fs.PathJoin(dir, newest)
 }
 
-// Entries that were durable and applied are gone from the log's end: nobody can tell what else is. Refused.
+// Open rejects a ledger whose log has lost durable, applied entries at its end.
 func TestLogShorterThanTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -265,8 +265,8 @@ func TestLogShorterThanTheState(t *testing.T) {
 	})
 }
 
-// The state may have gone back to a snapshot, as after a loss of power; the log may not: it had what the snapshot has, and
-// nobody knows what came behind that. Refused.
+// The state may fall back to a snapshot after a power cut. The log may not: Open rejects a log that ends before this
+// node's own snapshot.
 func TestLogShorterThanItsSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := vfs.NewCrashableMem()
@@ -311,7 +311,7 @@ func TestStateDirectoryDeleted(t *testing.T) {
 			requireFlew(t, s, known)
 			requireConsistent(t, s)
 			first, _ := s.log.FirstIndex()
-			require.Greater(t, first, uint64(1), "the log alone would not have been enough")
+			require.Greater(t, first, uint64(1), "the log alone is not sufficient")
 			require.Equal(t, stateName(2), s.state.name)
 		})
 	})
@@ -340,7 +340,7 @@ func TestStateDirectoryDeleted(t *testing.T) {
 	})
 }
 
-// A state that holds everything needs no snapshot, however short it and its log are.
+// A complete state needs no snapshot, however short its log is.
 func TestSnapshotsDeleted(t *testing.T) {
 	for _, flights := range []int{3, 100} {
 		synctest.Test(t, func(t *testing.T) {
@@ -352,7 +352,7 @@ func TestSnapshotsDeleted(t *testing.T) {
 				known.add(n, fly(t, s, n))
 			}
 			propose(t, s, redactOf(flySecret(t, s, flights), 1))
-			_, err = s.Scrub(context.Background()) // which cuts the log
+			_, err = s.Scrub(context.Background()) // truncates the log
 			require.NoError(t, err)
 			require.NoError(t, s.Close(context.Background()))
 			require.NoError(t, fs.RemoveAll("ledger/"+snapshotDir))
@@ -364,7 +364,7 @@ func TestSnapshotsDeleted(t *testing.T) {
 	}
 }
 
-// Nothing says which state counts: none is taken away before somebody does.
+// Without CURRENT no file says which state is valid, so Open removes none.
 func TestCurrentDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, known := compacted(t)
@@ -387,8 +387,8 @@ func TestCurrentDeleted(t *testing.T) {
 	})
 }
 
-// What a snapshot says of itself is believed only as it was written: raft goes on behind the index that stands there, and
-// what lies between that and the index of the checkpoint would be gone without a word.
+// A snapshot's meta file is trusted only with its checksum: with a wrong index raft would skip the entries up to the
+// index of the checkpoint.
 func TestSnapshotMetaDamaged(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
 		"index": func(b []byte) []byte { return bytes.Replace(b, []byte(`"index":8`), []byte(`"index":9`), 1) },
@@ -413,7 +413,7 @@ func TestSnapshotMetaDamaged(t *testing.T) {
 				requireFlew(t, s, known)
 				requireConsistent(t, s)
 
-				require.NoError(t, copied.RemoveAll("ledger/"+stateName(1))) // now it would be needed
+				require.NoError(t, copied.RemoveAll("ledger/"+stateName(1))) // now the start needs the snapshot
 				_, err = Open(context.Background(), memConfig(copied))
 				require.ErrorIs(t, err, ErrDamaged)
 			})
@@ -421,7 +421,7 @@ func TestSnapshotMetaDamaged(t *testing.T) {
 	}
 }
 
-// compacted is a ledger whose log no longer holds its beginning.
+// compacted returns a ledger with a truncated log.
 func compacted(t *testing.T) (vfs.FS, *flew) {
 	t.Helper()
 	fs := vfs.NewMem()
@@ -434,7 +434,7 @@ func compacted(t *testing.T) (vfs.FS, *flew) {
 		known.add(n, fly(t, s, n))
 		if n == 40 {
 			s.machine.flush()
-			require.NoError(t, s.state.db.Flush(context.Background())) // so that there are tables to be linked
+			require.NoError(t, s.state.db.Flush(context.Background())) // so that the checkpoint links tables
 			require.NoError(t, s.takeSnapshot())
 		}
 	}
@@ -442,7 +442,7 @@ func compacted(t *testing.T) (vfs.FS, *flew) {
 	return fs, known
 }
 
-// spoil changes a byte in the middle of a file.
+// corruptFile changes a byte in the middle of a file.
 func spoil(t *testing.T, fs vfs.FS, name string) {
 	t.Helper()
 	b, err := readFile(fs, name)
@@ -465,7 +465,7 @@ func TestLogDirectoryDeleted(t *testing.T) {
 	})
 }
 
-// A block that does not have its checksum is never taken for data: the start is refused, or the read is.
+// A block with a wrong checksum is never used as data: Open or the read fails.
 func TestCorruptedBlock(t *testing.T) {
 	t.Run("of the state", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -490,7 +490,7 @@ func TestCorruptedBlock(t *testing.T) {
 				fly(t, s, n)
 			}
 			require.NoError(t, s.Close(context.Background()))
-			require.NoError(t, fs.RemoveAll("ledger/"+stateName(1))) // so that all of the log is needed
+			require.NoError(t, fs.RemoveAll("ledger/"+stateName(1))) // so that the start needs the whole log
 			spoilMiddle(t, fs, newestIn(t, fs, "ledger/"+logDir, ".log"))
 			_, err = Open(context.Background(), memConfig(fs))
 			require.ErrorIs(t, err, ErrDamaged)

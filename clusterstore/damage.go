@@ -14,14 +14,15 @@ import (
 	"github.com/flightd/flightd/clusterstore/pebblelog"
 )
 
-// storageError says what was to be done with a database when err came, and gives it its class. ErrDamaged is only what
-// proves that something on the disk is gone or changed: who reads of damage may throw a whole ledger away. What the system
-// refuses now (a permission, a file descriptor, room, a sector) stays what it is, and the next start may get it.
+// storageError wraps an error of a database with the operation, and classifies it. ErrDamaged is returned only when
+// err proves that data is gone or changed: an operator who reads "damaged" may discard the ledger. An error of the
+// operating system (permission, file descriptors, disk space, bad sector) keeps its own class, because the next start
+// may succeed.
 func storageError(what string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case anyOf(err, ErrDamaged, ErrNewer, ErrOlder, ErrForeign): // it has its class
+	case anyOf(err, ErrDamaged, ErrNewer, ErrOlder, ErrForeign): // already classified
 	case errors.Is(err, pebblelog.ErrNewer), saysOf(err, "unknown format major version"):
 		return fmt.Errorf("%w: %s: %w", ErrNewer, what, err)
 	case damaging(err):
@@ -30,29 +31,31 @@ func storageError(what string, err error) error {
 	return fmt.Errorf("clusterstore: %s: %w", what, err)
 }
 
-// damaging reports whether err proves that something is gone or changed. A file or a row that is not there is one that must be.
+// isCorruption reports whether err proves that data is gone or changed. A missing file or row counts: storageError is
+// called only for those that must exist.
 func damaging(err error) bool {
 	return pebble.IsCorruptionError(err) || anyOf(err, pebblelog.ErrDamaged, fs.ErrNotExist, pebble.ErrNotFound, pebble.ErrDBNotPristine) ||
 		saysOf(err, "object size mismatch")
 }
 
-// saysOf knows an error of Pebble's by its text, where it has nothing else.
+// errorContains recognizes an error of Pebble by its text, where Pebble has no value to compare.
 func saysOf(err error, text string) bool { return strings.Contains(err.Error(), text) }
 
 func anyOf(err error, causes ...error) bool {
 	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }
 
-// damages are the files of which it was told that they are damaged, and when.
+// corruptionLog throttles the log messages about damaged files.
 type damages struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards lastLogged
 	told map[string]time.Time
 }
 
-// damagePause is how long a damaged file is not told of again.
+// corruptionLogInterval is the time between two log messages about one file.
 const damagePause = time.Minute
 
-// due reports whether it is time to tell of a file, and then takes it as told.
+// shouldLog reports whether the last message about a file is at least corruptionLogInterval old, and if so records a
+// new one.
 func (d *damages) due(file string, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// refusing is a file system that answers with an error when a file, whose path has all of the parts, is opened.
+// failOpen returns a file system on which opening a file fails if its path contains all of the parts.
 func refusing(fs vfs.FS, why error, parts ...string) vfs.FS {
 	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind != errorfs.OpOpen {
@@ -36,11 +36,11 @@ func refusing(fs vfs.FS, why error, parts ...string) vfs.FS {
 	}))
 }
 
-// Who reads of damage may throw a ledger away. What the system refuses now, it may give at the next start.
+// An error of the operating system is not reported as damage, because the next start may succeed.
 func TestWhatStandsInTheWayIsNoDamage(t *testing.T) {
 	for name, c := range map[string]struct {
 		parts     []string
-		stateGone bool // the snapshot is needed
+		stateGone bool // so that the start needs the snapshot
 	}{
 		"manifest of the log":     {parts: []string{"ledger/log/", "MANIFEST"}},
 		"entries of the log":      {parts: []string{"ledger/log/", ".log"}},
@@ -67,7 +67,7 @@ func TestWhatStandsInTheWayIsNoDamage(t *testing.T) {
 	}
 }
 
-// What is gone or changed is damage, whatever Pebble calls it.
+// Lost or changed data is reported as ErrDamaged, whichever error Pebble returns.
 func TestWhatIsGoneOrChangedIsDamage(t *testing.T) {
 	for name, damage := range map[string]func(*testing.T, vfs.FS, string){
 		"a table gone": func(t *testing.T, fs vfs.FS, dir string) {
@@ -98,7 +98,7 @@ func TestWhatIsGoneOrChangedIsDamage(t *testing.T) {
 			t.Run(name+" of "+part, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					fs, _ := compacted(t)
-					for range 2 { // a start writes what the log holds to tables
+					for range 2 { // a start writes the log's memtables to tables
 						s, err := Open(context.Background(), memConfig(fs))
 						require.NoError(t, err)
 						require.NoError(t, s.Close(context.Background()))
@@ -129,7 +129,7 @@ func manifestIn(t *testing.T, fs vfs.FS, dir string) string {
 	return fs.PathJoin(dir, newest)
 }
 
-// A database that a newer Pebble wrote is a newer version's, not a damaged one.
+// A database written by a newer Pebble returns ErrNewer, not ErrDamaged.
 func TestNewerPebbleIsNewer(t *testing.T) {
 	for _, part := range []string{logDir, stateName(1)} {
 		synctest.Test(t, func(t *testing.T) {
@@ -151,7 +151,8 @@ func TestNewerPebbleIsNewer(t *testing.T) {
 	}
 }
 
-// A directory of which anything is left but the mark of whose it is was somebody's: as a new ledger it would know no key.
+// A directory with anything but IDENTITY left belonged to a ledger. Open rejects it, because a new ledger would not
+// know the used keys.
 func TestWhateverIsLeftIsNoNewLedger(t *testing.T) {
 	for _, left := range []string{logDir, stateName(1), snapshotDir, spoolDir, currentFile, scrubbedFile} {
 		t.Run(left, func(t *testing.T) {
@@ -175,11 +176,11 @@ func TestWhateverIsLeftIsNoNewLedger(t *testing.T) {
 	}
 }
 
-// A snapshot that is retired while somebody begins to read it stays until the reading is over.
+// A snapshot that is superseded during a read is kept until the read ends.
 func TestASnapshotStaysWhileItIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := vfs.NewMem()
-		var retire func() // in the middle of a read
+		var retire func() // called during a read
 		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if f := retire; f != nil && op.Kind == errorfs.OpOpen && strings.Contains(op.Path, checkpointDir) && strings.Contains(op.Path, "MANIFEST") {
 				retire = nil
@@ -192,7 +193,7 @@ func TestASnapshotStaysWhileItIsRead(t *testing.T) {
 			fly(t, s, n)
 		}
 		s.machine.flush()
-		require.NoError(t, s.state.db.Flush(context.Background())) // so that there are tables to be linked
+		require.NoError(t, s.state.db.Flush(context.Background())) // so that the checkpoint links tables
 		require.NoError(t, s.takeSnapshot())
 		list, err := s.snaps.List()
 		require.NoError(t, err)
@@ -214,11 +215,11 @@ func TestASnapshotStaysWhileItIsRead(t *testing.T) {
 
 		_, _, err = s.snaps.Open(list[0].ID)
 		require.ErrorIs(t, err, ErrDamaged)
-		require.Empty(t, s.snaps.reading, "nobody reads what could not be opened")
+		require.Empty(t, s.snaps.reading, "a failed open leaves no pin")
 	})
 }
 
-// A file that is damaged is read again and again, by readers and in the background. It is told of once a minute.
+// A damaged file is read again and again by readers and compactions. It is logged once a minute.
 func TestDamageIsToldOnceInAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told, cfg := new(bytes.Buffer), memConfig(vfs.NewMem())
@@ -237,10 +238,10 @@ func TestDamageIsToldOnceInAWhile(t *testing.T) {
 	})
 }
 
-// badTables is a file system on which the state's tables cannot be read, or are read otherwise than they were written, while it is bad.
+// badTables is a file system on which reads of the state's tables fail, or return changed bytes, while it is bad.
 type badTables struct {
 	vfs.FS
-	changed bool // else the system refuses the read
+	changed bool // else the read fails
 	bad     atomic.Bool
 	reads   atomic.Int32 // while it is bad
 }
@@ -273,7 +274,7 @@ func (f badTable) ReadAt(b []byte, offset int64) (int, error) {
 	return n, err
 }
 
-// TestUnreadableTablesAreTriedWithPauses: Pebble makes one table of several. Where one of them cannot be read it tries again at once.
+// A compaction that cannot read an input table is retried with pauses. Pebble alone would retry at once.
 func TestUnreadableTablesAreTriedWithPauses(t *testing.T) {
 	for name, changed := range map[string]bool{"refused": false, "changed": true} {
 		t.Run(name, func(t *testing.T) {

@@ -8,18 +8,18 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// diskGuard refuses new work before the disk is full. What finishes work that was begun is let through: the reserve
-// is for reports.
+// diskMonitor rejects new work before the disk is full. Commands that finish existing work pass: the free space below
+// the limit is reserved for reports.
 type diskGuard struct {
 	cfg     *Config
-	checked atomic.Int64 // on the monotonic clock, in nanoseconds, plus one; 0: never
+	checked atomic.Int64 // monotonic time in nanoseconds, plus one; 0: never
 	low     atomic.Bool
 }
 
-// diskInterval is how old the answer of the file system may be.
+// diskInterval is how long one measurement of the free space is used.
 const diskInterval = time.Second
 
-// admit refuses Submit, Open and Import while less than Guard.MinFree is free.
+// admit rejects Submit, Open and Import with ErrUnavailable while less than Limits.MinFree is free.
 func (d *diskGuard) admit(c flight.Command) error {
 	switch c.(type) {
 	case *flight.Submit, *flight.Open, *flight.Import:
@@ -29,7 +29,7 @@ func (d *diskGuard) admit(c flight.Command) error {
 	return d.room()
 }
 
-// room says that too little of the disk is free for new work.
+// check returns ErrUnavailable while less than Limits.MinFree is free. It measures at most once per diskInterval.
 func (d *diskGuard) room() error {
 	now, last := int64(d.cfg.Clock.Mono())+1, d.checked.Load()
 	if (last == 0 || now-last > int64(diskInterval)) && d.checked.CompareAndSwap(last, now) {
@@ -40,7 +40,7 @@ func (d *diskGuard) room() error {
 		}
 	}
 	if d.low.Load() {
-		return fmt.Errorf("%w: less than %d MiB of disk are free in %s", ErrUnavailable, d.cfg.Guard.MinFree>>20, d.cfg.Dir)
+		return fmt.Errorf("%w: less than %d MiB of disk space are free in %s", ErrUnavailable, d.cfg.Guard.MinFree>>20, d.cfg.Dir)
 	}
 	return nil
 }

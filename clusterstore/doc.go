@@ -1,114 +1,116 @@
-// Package clusterstore is the memory of flights: the rules of package flight, replicated.
+// Package clusterstore is the ledger: the rules of package flight, replicated by raft.
 //
-// A Store is one node's part of it. Commands are proposed to raft, and what the log says is applied by flight.Apply,
-// in the log's order, on every node. The packages below know nothing of raft and Pebble, those above need not.
+// A Store is one node of the ledger. It proposes commands to raft, and every node applies the committed entries with
+// flight.Apply, in the order of the log. Packages below know nothing of raft and Pebble; packages above need not.
 //
-// # The way of a command
+// # The path of a command
 //
-//	Propose   encodes it and puts it into the queue of the packer (batch.go).
-//	packer    collects what comes while earlier packets are on their way, stamps the packet with the ledger's time
-//	          and, where that is ahead, the wall clock (clock.go), and hands it to raft as one entry (entry.go).
-//	raft      stores it in our log (package pebblelog), with one sync for all entries that wait, under a watchdog
+//	Propose   encodes the command and queues it in the batcher (batch.go).
+//	batcher   collects the commands that arrive while earlier batches are in flight, stamps the batch with the
+//	          ledger's time, and with the wall clock if that is later (clock.go), and gives it to raft as one entry
+//	          (entry.go).
+//	raft      appends the entry to the log (package pebblelog), with one sync for all waiting entries, under a watchdog
 //	          (watchdog.go), and commits it.
-//	machine   applies it (machine.go, turn.go): flights, header and waiters see the result at once, and everybody who
-//	          proposed gets an answer.
-//	flush     writes what was applied in the last moments to the state as one batch (flush.go, rows.go), together with
-//	          how far the log is applied.
+//	fsm       applies it (fsm.go, mem_batch.go). Readers see flights and header at once, and each caller is answered.
+//	flush     writes the changes of the last moments to the state as one Pebble batch (flush.go, rows.go), with the
+//	          index of the last applied entry.
 //
-// A flight is found by the digest of its key: in the cache of what was written last or read more than once (cache.go), in what
-// is not written yet, or in one row of the state, which holds its short bodies, too (record.go). That a key was never used, which
-// every new flight asks twice, is known without a look at the state (roll.go).
+// A caller is answered when the command is durable in the log, before it is in the state. A flight that is opened and
+// reported within 100 ms costs the state one record.
 //
-// An answer comes when the log holds the command for ever, before the state does. A flight that is opened and reported
-// within a tenth of a second costs the state one record.
+// A flight is found by the digest of its key: in the cache (cache.go), in the changes that are not flushed yet, or in
+// one row of the state, which also holds its short bodies (record.go). Every new flight looks its key up twice; the
+// key filter (key_filter.go) answers for unused keys from memory.
 //
 // # Sessions
 //
-// Beside the flights the machine keeps which session holds which of them, and which sessions have ended lately
-// (sessions.go). The first follows from the flights: nothing of it is written, and a start builds it anew from the flights
-// that are not over. The second is rows of their own, written in the same batch as everything else; every voter drops them
-// by the same entry. An Ended is the only command that changes many flights. They share its version, and a row says which
-// they are, so that the feed finds their histories.
+// The fsm also keeps the flights that each session holds, and the sessions that have ended lately (sessions.go). The
+// first table is derived from the live flights: it is not stored, and a start rebuilds it. The second is stored in rows
+// of its own, which every voter deletes at the same entry. Ended is the only command that changes many flights. They
+// all get its version, and a row lists them, so that the feed finds their histories.
 //
-// # What happened
+// # Feed
 //
-// The feed (feed.go) is everything that happens, in the order of the log. Nothing is collected for it: a reader reads the
-// log behind its place and finds the events in the histories of the flights. So a place is good across restarts and on
-// every node, a slow reader is nobody's business but its own, and who comes too late, when the log was cut behind a
-// snapshot, is told so. Duplicates (tally.go) are counted in memory and proposed a moment later with other traffic.
+// The feed (feed.go) is the sequence of all events, in the order of the log. Nothing is stored for it: a reader reads
+// the log after its position, and finds the events in the histories of the flights. So a position is valid on every
+// node and across restarts, a slow reader delays nobody, and a reader whose position was truncated after a snapshot
+// gets a CompactedError. Duplicates (duplicates.go) are counted in memory and proposed a moment later.
 //
-// # What is on disk
+// # On disk
 //
-//	LOCK, IDENTITY     whose directory this is (files.go)
+//	LOCK, IDENTITY     the lock, and the owner of the directory (files.go)
 //	log/               raft's entries and votes; synced
-//	CURRENT, state-N/  the rows; not synced, because the log is; CURRENT says which N
-//	snapshots/         checkpoints of the state: hard links and a small file; or rows that another node sent
+//	CURRENT, state-N/  the rows; not synced, because the log is; CURRENT holds the valid N
+//	snapshots/         checkpoints of the state (hard links and a small file), or rows that another node sent
 //	spool/             reports that are not committed yet; synced
-//	SCRUBBED           up to which entry redacted bytes have left this disk (redact.go)
-//	JUMPED             from where the ledger's time jumped at a start, until that is settled (jump.go)
+//	SCRUBBED           the entry up to which redacted bytes are erased from this disk (redact.go)
+//	CLOCK_STEP         the ledger's time before a clock step at a start, until the step has settled (clock_step.go)
 //
-// # If the process dies
+// # If the process dies on this line
 //
-//	where                                       what is true then
-//	Propose, before the sync of the log         the command is in the log or not; nobody was answered. Whoever proposed
-//	                                            it asks again: every command may be applied twice.
-//	after the sync, before the answer           it is in the log and will be applied by the next start.
-//	apply, before the write to the state        the state is older than the log says; the start applies the rest again.
-//	in the write to the state                   the batch is there as a whole or not at all, with the index it stands for.
-//	between two Ended of one session            the session is remembered as ended, and some of its flights are still held
-//	                                            by it. The proof is brought again.
-//	Report, within its patience                 as Propose. The reporter was not answered, and still has the report.
-//	Report, after it was spooled                the report is on this disk, and the next start proposes it.
-//	between its commit and its spool's removal  it is proposed once more, which changes nothing.
-//	Snapshot, before the sink is closed         the old snapshot and the whole log are there; leftovers are removed.
-//	after it, before the log is cut             there is more log than is needed.
-//	Restore, before CURRENT is renamed          the old state is there, and it is restored again.
-//	after it                                    the new state is there; the old one is removed by the next start.
-//	Duplicate, before its Count is committed    it was not counted. Counts tell a tale; no rule reads them.
-//	Scrub, before SCRUBBED is written           it is done again, which is harmless.
-//	bootstrap                                   there is no log yet, or a log with its term and its first entry.
-//	between it and the note of it in IDENTITY   the next start finds the entry, and notes it.
+//	where                                       then
+//	Propose, before the sync of the log         The command may be in the log. The caller was not answered and proposes
+//	                                            it again; every command may be applied twice.
+//	after the sync, before the answer           The command is in the log, and the next start applies it.
+//	apply, before the flush                     The state is older than the log. The next start applies the rest again.
+//	flush                                       The state has the whole batch with its index, or nothing of it.
+//	between two Ended of one session            The session is recorded as ended and still holds some flights. Ended is
+//	                                            proposed again.
+//	Report, before the report is in the spool   As Propose. The caller still has the report.
+//	Report, after it                            The next start proposes the report.
+//	after its commit, before its removal        The next start proposes the report again, which changes nothing.
+//	Snapshot, before the sink is closed         The old snapshot and the whole log exist. The next start removes the
+//	                                            incomplete snapshot.
+//	after it, before the log is truncated       The log is longer than needed.
+//	Restore, before CURRENT is renamed          The old state is valid, and the snapshot is restored again.
+//	after it                                    The new state is valid. The next start removes the old one.
+//	CountDuplicate, before its Count commits    The duplicate is not counted. No rule reads the counts.
+//	Scrub, before SCRUBBED is written           The next Scrub repeats it, which is harmless.
+//	start, after a clock step                   CLOCK_STEP is written before any entry has the new time. The next start
+//	                                            begins a new hour in which nothing expires because of the step.
+//	Bootstrap                                   The log is empty, or holds its term and its first entry.
+//	after it, before IDENTITY is marked         The next start finds the entry and marks IDENTITY.
 //
-// # What a running ledger dies of
+// # When a running ledger ends its process
 //
-// Of what it cannot do without: a write-ahead log, or a manifest, that the system refuses to make, to write or to sync
-// (pebblelog/refused.go); a write of the log that takes longer than Guard.Stall; a state that cannot be written; a committed
-// entry that cannot be applied. Guard.Kill is called, and who waits for it is never answered; the next start finds what the table
-// says of that place.
+// Limits.Kill is called when the operating system refuses to create, write or sync a write-ahead log or a manifest
+// (pebblelog), when a write of the log takes longer than Limits.StallTimeout, when the state cannot be written, and
+// when a committed entry cannot be applied. No waiting caller is answered then; the table above says what the next
+// start finds.
 //
-// # What a start repairs, and what it refuses
+// # What a start repairs or rejects
 //
-//	state directory gone, log whole             repaired: all of the log is applied again.
-//	state directory gone, snapshot there        repaired: the snapshot is restored, the rest of the log is applied.
-//	state directory gone, log cut in front,     refused: nothing holds what lies between.
+//	state directory missing, log complete       repaired: the whole log is applied again
+//	state directory missing, snapshot readable  repaired: the snapshot is restored, the rest of the log is applied
+//	state directory missing, log truncated,     rejected: the entries between are lost
 //	no readable snapshot
-//	CURRENT gone, a restored state there        refused: it could be one that is not whole.
-//	snapshots gone, state whole                 repaired: the start takes a new one.
-//	last write of the log torn                  repaired: nobody was told of it, it never was.
-//	damage in the log before its end            refused, because a later record proves that it was synced.
-//	log shorter than what the state applied,    refused: entries that were durable are gone, nobody knows which else.
-//	or than this node's own snapshot
-//	log directory gone                          refused: this node forgot its votes, and could vote twice.
-//	IDENTITY gone, anything else there          refused: as a new ledger it would know no key.
-//	log, state and snapshots gone, IDENTITY     refused, likewise: it says that the log had an entry. Only where a build
-//	there                                       from before this mark was the last one, it is taken for a new ledger.
-//	a roll that does not name every flight      refused: it would deny a key that was used.
-//	a spooled report without its checksum       put aside for a person, and told.
-//	one that cannot be opened now, or of a      refused: it may be all that is known of an effect.
-//	newer version
-//	a block without its checksum                refused where a start needs it; the state machine dies of it; a reader
-//	                                            gets an error.
-//	a permission, a file descriptor, room or a  refused with the system's own error, which is no damage: the next start
-//	sector that the system refuses              may get it.
-//	another node's or cluster's directory, one  refused.
-//	that is in use, of a newer version, or of
-//	one from before the first release
+//	CURRENT missing, a restored state exists    rejected: the restored state may be incomplete
+//	snapshots missing, state complete           repaired: the start takes a new snapshot
+//	last write of the log torn                  repaired: it was never acknowledged
+//	damage before the end of the log            rejected: a later record proves that the damaged one was synced
+//	log ends before the last applied entry,     rejected: durable entries are lost, and perhaps more
+//	or before this node's own snapshot
+//	log directory missing                       rejected: this node forgot its votes and could vote twice
+//	IDENTITY missing, other files exist         rejected: a new ledger would not know the used keys
+//	log, state and snapshots missing            rejected: IDENTITY says that the log had an entry. A directory that was
+//	                                            last used by a build without this mark becomes a new ledger.
+//	key filter without every flight             rejected: it would deny a used key
+//	spooled report with a checksum mismatch     quarantined, logged and counted
+//	spooled report that cannot be read now,     rejected: it may be the only record of an effect
+//	or of a newer version
+//	block with a checksum mismatch              rejected if the start needs it; later the fsm kills the process, and a
+//	                                            reader gets an error
+//	no permission, file descriptor or disk      rejected with the system's error, not as damage: the next start may
+//	space; a bad sector                         succeed
+//	directory of another node or cluster, in    rejected
+//	use, of a newer version, or from before
+//	the first release
 //
-// A loss that leaves no trace cannot be noticed: a disk that drops synced records from the very end of the log, and
-// the state with them.
+// A loss at the very end leaves no trace: a disk that drops the last synced records of the log, and the state with
+// them.
 //
-// A file system that, when the power goes, keeps a younger name of a directory without an older one in it, is refused after it, be
-// it in the first start, when nothing was ever acknowledged: at every start Pebble makes a manifest and the mark that names it, and
-// syncs the two names together. None with a journal does so. That IDENTITY is not marked proves nothing there, since builds from
-// before that mark leave it so, too.
+// After a power cut, a file system without a journal can persist a newer directory entry and lose an older one. flightd
+// refuses to start on such a directory, even during the very first start: Pebble creates a manifest and a marker that
+// names it, syncs both names together, and a marker without its manifest is indistinguishable from data loss. An
+// unmarked IDENTITY does not prove that the ledger was new, because older builds do not mark it.
 package clusterstore

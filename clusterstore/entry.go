@@ -8,28 +8,28 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// A log entry is a packet of commands: version, the ledger's time as the leader stamps it, in the second version the leader's wall
-// clock, then each command behind its length.
+// A log entry is a batch of commands: the version, the ledger's time as stamped by the leader, in version 2 the
+// leader's wall clock, then each command with its length in front.
 const (
 	entryVersion  = 1
 	entryWithWall = 2
-	entryFixed    = 1 + 8 + 8 // at most
+	entryFixed    = 1 + 8 + 8 // the longer version
 	commandPrefix = 4
-	// maxEntry is where a packet stops growing: larger entries upset raft's heartbeats.
+	// maxEntry is the size limit of a batch: larger entries delay raft's heartbeats.
 	maxEntry = 512 << 10
 	// maxCommand is the longest command that fits into an entry.
 	maxCommand = maxEntry - entryFixed - commandPrefix
 )
 
-var errEntry = errors.New("clusterstore: a log entry is cut off")
+var errEntry = errors.New("clusterstore: a log entry is truncated")
 
-// stamp is when the leader packed an entry.
+// stamp is the time at which the leader encoded an entry.
 type stamp struct {
 	now  flight.Time
-	wall flight.Time // of the leader's wall clock, where it was later than now; else 0
+	wall flight.Time // of the leader's wall clock where it was later than now, else 0
 }
 
-// appendHead starts an entry.
+// appendHeader starts an entry.
 func appendHead(b []byte, at stamp) []byte {
 	if at.wall == 0 {
 		return binary.BigEndian.AppendUint64(append(b, entryVersion), uint64(at.now))
@@ -38,7 +38,7 @@ func appendHead(b []byte, at stamp) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(at.wall))
 }
 
-// cutHead reads the stamp of an entry, and gives its commands.
+// splitHeader decodes the stamp of an entry and returns the bytes of its commands.
 func cutHead(b []byte) (at stamp, commands []byte, err error) {
 	switch {
 	case len(b) == 0:
@@ -61,7 +61,8 @@ func appendCommand(b, command []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(command))), command...)
 }
 
-// decodeEntry reads an entry whole before anything of it is applied: a node refuses what it cannot read.
+// decodeEntry decodes a whole entry before any of it is applied, so that an unreadable command leaves no half-applied
+// entry.
 func decodeEntry(b []byte) (at stamp, commands []flight.Command, err error) {
 	at, rest, err := cutHead(b)
 	if err != nil {

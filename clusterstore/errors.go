@@ -7,23 +7,23 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A definite "no": the command was not and will not be applied by this call.
+// These errors are definite: the command was not and will not be applied by this call.
 var (
-	// ErrNotLeader: this node does not lead; ask the one that does.
-	ErrNotLeader = errors.New("clusterstore: this node does not lead the ledger")
-	// ErrUnavailable: the ledger takes no new work now (hand-over, full disk, the caller's time was over before the
-	// command left this process); try again later.
-	ErrUnavailable = errors.New("clusterstore: the ledger takes no new work now")
+	// ErrNotLeader: this node is not the leader; send the command to the leader.
+	ErrNotLeader = errors.New("clusterstore: this node is not the leader of the ledger")
+	// ErrUnavailable: the ledger accepts no new work now (leadership transfer, full disk, or the caller's context
+	// ended before the command left this process). Try again later.
+	ErrUnavailable = errors.New("clusterstore: the ledger accepts no new work now")
 	// ErrTooLarge: the command is larger than a log entry may be.
 	ErrTooLarge = errors.New("clusterstore: the command is too large")
 	// ErrClosed: the store is closed.
 	ErrClosed = errors.New("clusterstore: closed")
 )
 
-// ErrPending says that a report is not committed yet but on this node's disk, and will be proposed until it is.
-var ErrPending = errors.New("clusterstore: the report is kept in the spool and will be committed later")
+// ErrPending: a report is not committed yet. It is stored in this node's spool and is proposed until it is committed.
+var ErrPending = errors.New("clusterstore: the report is stored in the spool and will be committed later")
 
-// Reasons for which Open refuses a directory.
+// Errors with which Open rejects a directory.
 var (
 	// ErrLocked: another process has it open.
 	ErrLocked = errors.New("clusterstore: the data directory is in use by another process")
@@ -31,24 +31,24 @@ var (
 	ErrForeign = errors.New("clusterstore: the data directory belongs to another node or cluster")
 	// ErrNewer: a newer version of flightd wrote it.
 	ErrNewer = errors.New("clusterstore: written by a newer version of flightd")
-	// ErrOlder: a version of flightd wrote it that this one cannot go on from.
+	// ErrOlder: an older version of flightd wrote it, in a format that this version cannot read.
 	ErrOlder = errors.New("clusterstore: written by an older version of flightd")
-	// ErrDamaged: something that was durable is gone or unreadable, and what is left does not make up for it.
+	// ErrDamaged: durable data is lost or unreadable, and the rest of the directory cannot replace it.
 	ErrDamaged = errors.New("clusterstore: the data directory is damaged")
 )
 
-// AmbiguousError says that the command may or may not have been, or be, applied. Every command may be proposed again
-// without harm; that is how to find out.
+// AmbiguousError: the command may have been applied, or may still be. Every command is idempotent; propose it again
+// to learn the result.
 type AmbiguousError struct{ Cause error }
 
 func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("clusterstore: not known whether the command was applied: %v", e.Cause)
+	return fmt.Sprintf("clusterstore: it is unknown whether the command was applied: %v", e.Cause)
 }
 
 func (e *AmbiguousError) Unwrap() error { return e.Cause }
 
-// verdict translates what raft says about an entry: the one table of what is a definite "no". Everything that is not
-// in it is unknown, also errors that raft may grow.
+// classifyRaftError maps an error of raft to an error of this package. Only the errors listed here are definite;
+// every other error, including one that a later raft adds, is ambiguous.
 func verdict(err error) error {
 	switch {
 	case err == nil:
@@ -61,7 +61,7 @@ func verdict(err error) error {
 	return &AmbiguousError{Cause: err}
 }
 
-// ambiguous reports whether err leaves it open what became of a command.
+// isAmbiguous reports whether err leaves the result of a command unknown.
 func ambiguous(err error) bool {
 	var a *AmbiguousError
 	return errors.As(err, &a)

@@ -23,10 +23,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// faultyLog is a log with levers.
+// faultyLog is a log with switchable faults.
 type faultyLog struct {
 	raft.LogStore
-	fail  atomic.Bool // entries are stored, and an error is answered
+	fail  atomic.Bool // entries are stored, and StoreLogs returns an error
 	stall atomic.Bool // entries are stored after a minute
 }
 
@@ -50,7 +50,7 @@ func withFaults(cfg Config) (Config, *faultyLog) {
 	return cfg, f
 }
 
-// A write that failed and landed all the same: the command is proposed again, and is one command.
+// A failed write may still be durable: the command is proposed again, and is applied as one command.
 func TestHazard38_FailedWriteLandsLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, log := withFaults(memConfig(vfs.NewMem()))
@@ -82,7 +82,7 @@ func TestHazard38_DiskStallKillsTheProcess(t *testing.T) {
 		s := openStore(t, cfg)
 		start := time.Now()
 		log.stall.Store(true)
-		propose(t, s, &flight.Tick{}) // with a Kill that returns, it lands in the end
+		propose(t, s, &flight.Tick{}) // this Kill returns, so the write succeeds in the end
 		end := <-died
 		require.ErrorContains(t, end.why, "the disk stalls")
 		require.Equal(t, 5*time.Second, end.at.Sub(start))
@@ -118,13 +118,13 @@ func TestHazard09_ReportOfUnknownOutcomeIsKept(t *testing.T) {
 		require.True(t, 200*time.Millisecond <= after && after <= 250*time.Millisecond, "spooled after %v", after)
 		require.Equal(t, 1, s.Spooled())
 
-		// Power is lost: what was not synced is gone. The next process brings the report in.
+		// After the power cut, unsynced data is lost. The next process proposes the spooled report.
 		crashed := fs.CrashClone(vfs.CrashCloneCfg{})
 		thaw()
 		synctest.Wait()
 		time.Sleep(time.Second)
-		require.Zero(t, s.Spooled(), "the first process would have done so, too")
-		require.EqualValues(t, 1, late.Load(), "nobody waits for it any more")
+		require.Zero(t, s.Spooled(), "the report has been committed")
+		require.EqualValues(t, 1, late.Load(), "its caller has stopped waiting")
 		again := memConfig(crashed)
 		again.Events.Late = func(uint32, flight.Outcome, flight.Reply) { lateNext.Add(1) }
 		next := openStore(t, again)
@@ -136,12 +136,12 @@ func TestHazard09_ReportOfUnknownOutcomeIsKept(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, flight.StateSucceeded, f.State)
 			require.Equal(t, token.Number, f.Receipt.Attempt)
-			require.Empty(t, f.Evidence, "a copy of the report is no evidence of anything")
+			require.Empty(t, f.Evidence, "a repeated report adds no evidence")
 		}
 	})
 }
 
-// A report that never reached the log, only the spool.
+// A report that is only in the spool, not in the log, is committed by the next start.
 func TestSpoolAloneIsEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewCrashableMem()
@@ -163,7 +163,7 @@ func TestSpoolAloneIsEnough(t *testing.T) {
 		time.Sleep(time.Second)
 		requireFlew(t, next, &flew{receipts: map[int]flight.Receipt{1: *mustFlight(t, next, 1).Receipt}})
 		require.Zero(t, next.Spooled())
-		if damaged != "" { // the name of the torn file was not synced, so it may be gone
+		if damaged != "" { // the name of the torn file was not synced and may be lost
 			require.Equal(t, "torn"+spoolSuffix, damaged)
 		}
 	})
@@ -190,7 +190,7 @@ func TestOpenRefuses(t *testing.T) {
 		require.NotEmpty(t, deployment)
 		require.Len(t, s.Header().Secret, 32)
 		require.NoError(t, s.Close(context.Background()))
-		require.NoError(t, s.Close(context.Background()), "closing twice is closing once")
+		require.NoError(t, s.Close(context.Background()), "a second Close does nothing")
 
 		for field, other := range map[string]Config{"node": {NodeID: "node-2"}, "cluster": {ClusterID: "cluster-2"}} {
 			changed := memConfig(fs)
@@ -199,7 +199,7 @@ func TestOpenRefuses(t *testing.T) {
 			require.ErrorIs(t, err, ErrForeign, field)
 		}
 		again, err := Open(context.Background(), memConfig(fs))
-		require.NoError(t, err, "who asks for nothing in particular gets what is there")
+		require.NoError(t, err, "empty ids select those of the directory")
 		require.Equal(t, deployment, again.Header().Deployment)
 		require.NoError(t, again.Close(context.Background()))
 
@@ -218,7 +218,7 @@ func TestOpenRefuses(t *testing.T) {
 	})
 }
 
-// fullDisk is a file system with a lever for how much of it is free.
+// fullDisk is a file system with an adjustable amount of free space.
 type fullDisk struct {
 	vfs.FS
 	free atomic.Uint64
@@ -239,14 +239,14 @@ func TestDiskNearlyFull(t *testing.T) {
 		_, err := s.Propose(context.Background(), openOf(s, testKey(2), 2))
 		require.ErrorIs(t, err, ErrUnavailable)
 		_, err = s.Report(context.Background(), reportOf(testKey(1), token, "x"))
-		require.NoError(t, err, "the reserve is for reports")
+		require.NoError(t, err, "reports are accepted below MinFree")
 		disk.free.Store(1 << 40)
 		time.Sleep(2 * diskInterval)
 		propose(t, s, openOf(s, testKey(2), 2))
 	})
 }
 
-// A snapshot that a full disk has no room for leaves nothing behind, and the next one goes well.
+// A snapshot that fails on a full disk leaves no files, and the next one succeeds.
 func TestSnapshotOnAFullDiskLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, mem, full := context.Background(), vfs.NewMem(), new(atomic.Bool)
@@ -320,7 +320,7 @@ func TestList(t *testing.T) {
 		recent := pages(t, s, Query{Since: middle}, nil)
 		require.Contains(t, recent, testKey(600).FlightID())
 		require.Contains(t, []int{700, 701, 702}, len(recent))
-		// What is written between two pages neither repeats nor hides what was there.
+		// Writes between two pages neither repeat nor hide existing flights.
 		n := 5000
 		all := pages(t, s, Query{Limit: 50}, func() { fly(t, s, n); n++ })
 		require.Len(t, all, 1300)
@@ -336,7 +336,7 @@ func TestList(t *testing.T) {
 	})
 }
 
-// pages reads a whole list, page by page, and holds it to its order.
+// pages reads a whole list, page by page, and checks its order.
 func pages(t *testing.T, s *Store, q Query, between func()) map[flight.ID]bool {
 	t.Helper()
 	seen := make(map[flight.ID]bool)

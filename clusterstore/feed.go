@@ -13,63 +13,63 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// The feed is everything that happens, in the order of the log. It is not collected anywhere: whoever wants to know
-// what happened behind a place reads the raft log from there on, which says what was touched, and finds the events in
-// the histories of the flights, which say what came of it. So the ledger does nothing for readers, knows none of them
-// and waits for none; where a reader stands is known to that reader alone, and holds good across restarts, on every
-// node, as far back as the log goes.
+// The feed is the sequence of all events, in the order of the log. The ledger stores nothing for it. A reader reads
+// the raft log after its position: the entries say which flights were changed, and the histories of those flights
+// hold the events. So the ledger knows no reader and waits for none. A position is valid on every node and across
+// restarts, as long as the log reaches back to it.
 
 // FeedEvent is one event of any flight.
 type FeedEvent struct {
 	Key flight.Key
 	HistoryEvent
-	Count uint64 // with flight.EventDuplicates: how many
+	Count uint64 // number of duplicates, with flight.EventDuplicates
 }
 
-// FeedPage is a part of the feed. Next is the place to go on behind; More says that there is more already.
+// FeedPage is a part of the feed. Next is the position to continue from; More: further events are available now.
 type FeedPage struct {
 	Events []FeedEvent
 	Next   flight.Version
 	More   bool
 }
 
-// CutError says that the feed does not reach back to the place that was asked for: the log was cut behind a snapshot.
+// CompactedError: the log was truncated after a snapshot and no longer reaches back to the position.
 type CutError struct {
-	First flight.Version // behind this place nothing is missing
+	First flight.Version // the feed is complete after this position
 }
 
 func (e *CutError) Error() string {
-	return fmt.Sprintf("clusterstore: the log no longer holds what happened before %s", e.First)
+	return fmt.Sprintf("clusterstore: the log no longer holds the events before %s", e.First)
 }
 
-// ErrAhead says that a place lies behind everything that this node has applied.
-var ErrAhead = errors.New("clusterstore: the ledger has not come that far")
+// ErrFuturePosition: the position is later than every entry that this node has applied.
+var ErrAhead = errors.New("clusterstore: the position is ahead of the ledger")
 
-// feedEntries is how many entries of the log are read for one page at most.
+// feedEntries limits the log entries read for one page.
 const feedEntries = 256
 
-// feedCache is how many entries are kept decoded: those that readers at the end of the log share.
+// feedCache is how many decoded entries are cached for readers at the end of the log.
 const feedCache = 16
 
-// feed decodes entries of the log for its readers.
+// feed caches decoded entries of the log.
 type feed struct {
-	mu     sync.Mutex
-	recent [feedCache]*feedEntry // by index
+	mu     sync.Mutex            // guards recent
+	recent [feedCache]*feedEntry // by index modulo feedCache
 }
 
-// feedEntry is what one entry of the log did.
+// feedEntry holds the events of one log entry.
 type feedEntry struct {
 	index  uint64
-	last   uint32 // place of the last command in it
+	last   uint32 // position of the last command in the entry
 	events []FeedEvent
 }
 
-// end is the place of the last command in the entry.
+// end returns the version of the last command in the entry.
 func (e *feedEntry) end() flight.Version { return flight.Version{Index: e.index, Pos: e.last} }
 
-// Feed reads what happened behind a place, the zero Version being before everything: all that one entry of the log
-// did, and more entries until there are limit events. It may be empty though there is more. Histories that retention
-// has ended are missing in it. Errors: *CutError, ErrAhead, ErrClosed, or that of the read.
+// Feed returns the events after a position; the zero Version is before all. It returns whole log entries until the
+// page has limit events, so a page may be longer, or empty although More is set. Events whose history has been
+// deleted at the end of the retention are missing. Errors: *CompactedError, ErrFuturePosition, ErrClosed, or an error
+// of the read.
 func (s *Store) Feed(after flight.Version, limit int) (FeedPage, error) {
 	applied, _ := s.Applied()
 	if after.Index > applied {
@@ -103,10 +103,10 @@ func (s *Store) Feed(after flight.Version, limit int) (FeedPage, error) {
 	return page, nil
 }
 
-// feedReaches reports whether the log holds everything behind a place.
+// checkCompacted returns a *CompactedError unless the log holds everything after a position.
 func (s *Store) feedReaches(after flight.Version) error {
-	first, _ := s.log.FirstIndex() // it has no error
-	if first == 0 {                // nothing came behind the snapshot that the state is of
+	first, _ := s.log.FirstIndex() // it never returns an error
+	if first == 0 {                // the log is empty: the state came from a snapshot
 		applied, _ := s.Applied()
 		first = applied + 1
 	}
@@ -116,15 +116,15 @@ func (s *Store) feedReaches(after flight.Version) error {
 	return &CutError{First: endOf(first - 1)}
 }
 
-// endOf is the place behind all of an entry, however much is in it.
+// endOfEntry returns a version after every command of an entry.
 func endOf(index uint64) flight.Version { return flight.Version{Index: index, Pos: math.MaxUint32} }
 
-// FeedEnd is the place behind everything that was applied here.
+// FeedEnd returns the position after everything that was applied here.
 func (s *Store) FeedEnd() (flight.Version, error) {
 	applied, _ := s.Applied()
 	entry, err := s.feedEntry(applied)
 	var cut *CutError
-	if errors.As(err, &cut) { // the state is a snapshot's, and nothing came since
+	if errors.As(err, &cut) { // the state came from a snapshot, and no entry has followed
 		return endOf(applied), nil
 	}
 	if err != nil {
@@ -133,15 +133,15 @@ func (s *Store) FeedEnd() (flight.Version, error) {
 	return entry.end(), nil
 }
 
-// feedBack is how many entries are read for the last events, and feedBackEvents how many events of them, at most.
+// FeedLast reads at most feedLastEntries entries and about feedLastEvents events.
 const (
 	feedBack       = 10_000
 	feedBackEvents = 100_000
 )
 
-// FeedLast gives the last n events that fit, in their order, as far as they are among the last entries of the log, and
-// the place behind them; it gives more of them where it would begin in the middle of what one command did. It looks no
-// further back than until enough says so; nil: never.
+// FeedLast returns the last n events that match, oldest first, and the position after them. It returns more than n
+// rather than a part of the events of one command, and fewer when they are not among the last entries of the log. It
+// stops at the first event, going backwards, for which stop returns true; a nil stop never does.
 func (s *Store) FeedLast(n int, fits, enough func(*FeedEvent) bool) (FeedPage, error) {
 	end, err := s.FeedEnd()
 	if err != nil {
@@ -176,20 +176,20 @@ func (s *Store) FeedLast(n int, fits, enough func(*FeedEvent) bool) (FeedPage, e
 	return page, nil
 }
 
-// FeedWait returns when something was applied behind a place that Feed gave as Next without More. Errors: ErrClosed, or
-// that of ctx.
+// FeedWait returns when an entry was applied after a position that Feed returned as Next without More. Errors:
+// ErrClosed, or that of ctx.
 func (s *Store) FeedWait(ctx context.Context, after flight.Version) error {
 	return s.reach(ctx, after.Index+1)
 }
 
-// feedEntry gives what an entry did that was applied here. *CutError when the log no longer has it.
+// feedEntry returns the events of an entry that was applied here; *CompactedError when the log no longer has it.
 func (s *Store) feedEntry(index uint64) (*feedEntry, error) {
 	if e := s.feed.find(index); e != nil {
 		return e, nil
 	}
 	var log raft.Log
 	err := s.log.GetLog(index, &log)
-	if errors.Is(err, raft.ErrLogNotFound) { // cut since, or a hole that a restore left
+	if errors.Is(err, raft.ErrLogNotFound) { // truncated since, or a gap in the log after a restore
 		return nil, &CutError{First: endOf(index)}
 	}
 	if err != nil {
@@ -211,7 +211,7 @@ func (f *feed) find(index uint64) *feedEntry {
 	return nil
 }
 
-// keep remembers an entry, unless a newer one has its place: readers of the past do not disturb those at the end.
+// put caches an entry unless a newer one has its place, so that readers of old entries do not evict the newest.
 func (f *feed) keep(e *feedEntry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -220,7 +220,7 @@ func (f *feed) keep(e *feedEntry) {
 	}
 }
 
-// readEntry finds out what the commands of an entry did.
+// decodeFeedEntry collects the events of all commands of an entry.
 func (s *Store) readEntry(log *raft.Log) (*feedEntry, error) {
 	e := &feedEntry{index: log.Index}
 	if log.Type != raft.LogCommand {
@@ -248,7 +248,7 @@ func (s *Store) readEntry(log *raft.Log) (*feedEntry, error) {
 	return e, nil
 }
 
-// eventsOf gives what one command brought about.
+// eventsOf returns the events of one command.
 func (s *Store) eventsOf(command []byte, at flight.Version, stamp flight.Time) ([]FeedEvent, error) {
 	key, err := flight.Target(command)
 	if err != nil {
@@ -275,8 +275,8 @@ func feedOf(key flight.Key, events []flight.Event, at flight.Version) []FeedEven
 	return feed
 }
 
-// keylessEvents gives what a command without a key brought about. Of these only an Ended does so, to many flights: flight by
-// flight, in the order in which it was applied to them.
+// endedEvents returns the events of an Ended command, flight by flight in the order of application. The other
+// commands without a key have no events.
 func (s *Store) keylessEvents(command []byte, at flight.Version) (feed []FeedEvent, err error) {
 	c, err := flight.Decode(command)
 	if _, ended := c.(*flight.Ended); err != nil || !ended {
@@ -299,7 +299,7 @@ func (s *Store) keylessEvents(command []byte, at flight.Version) (feed []FeedEve
 	return feed, err
 }
 
-// historyAt reads the events that one command left in the history of a flight; nil when it left none.
+// historyAt reads the events of one command from a flight's history; nil when there are none.
 func (s *Store) historyAt(id flight.ID, at flight.Version) (events []flight.Event, err error) {
 	key, newer := historyKey(nil, id, at), s.machine.view.Load()
 	if value, found := newer.row(id, key); found {
@@ -315,7 +315,8 @@ func (s *Store) historyAt(id flight.ID, at flight.Version) (events []flight.Even
 	return events, err
 }
 
-// unwritten gives the events that stand in no history: the end of a retention takes the history along.
+// eventsWithoutHistory returns events that are stored in no history: duplicate counts, and the end of a retention,
+// which deletes the history.
 func (s *Store) unwritten(command []byte, key flight.Key, at flight.Version, stamp flight.Time) ([]FeedEvent, error) {
 	c, err := flight.Decode(command)
 	if err != nil {
@@ -326,11 +327,11 @@ func (s *Store) unwritten(command []byte, key flight.Key, at flight.Version, sta
 		return nil, err
 	}
 	if count, ok := c.(*flight.Count); ok && f.Duplicates != nil && len(count.Tally.Callers) > 0 {
-		e := flight.Event{Kind: flight.EventDuplicates, At: count.Tally.Last, Who: count.Tally.Callers[len(count.Tally.Callers)-1].Who}
+		e := flight.Event{Kind: flight.EventDuplicates, At: stamp, Who: count.Tally.Callers[len(count.Tally.Callers)-1].Who}
 		return []FeedEvent{{Key: key, HistoryEvent: HistoryEvent{Version: at, Event: e}, Count: count.Tally.Count}}, nil
 	}
 	if _, ends := c.(*flight.Expire); !ends {
-		return nil, nil // it changed nothing, or its history is gone since
+		return nil, nil // the command changed nothing, or the history was deleted since
 	}
 	if f.State != flight.Expired || f.Version != at {
 		return nil, nil

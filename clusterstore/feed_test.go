@@ -18,7 +18,7 @@ import (
 
 func allEvents(*FeedEvent) bool { return true }
 
-// readFeed reads the whole feed behind a place, in pages.
+// readFeed reads the whole feed after a position, in pages.
 func readFeed(t *testing.T, s *Store, after flight.Version, limit int) []FeedEvent {
 	t.Helper()
 	var events []FeedEvent
@@ -34,7 +34,7 @@ func readFeed(t *testing.T, s *Store, after flight.Version, limit int) []FeedEve
 	}
 }
 
-// told is what the histories of all flights say, in the order of the log.
+// readWholeFeed returns the events of all histories, in the order of the log.
 func told(t *testing.T, s *Store) []FeedEvent {
 	t.Helper()
 	var events []FeedEvent
@@ -51,12 +51,12 @@ func told(t *testing.T, s *Store) []FeedEvent {
 	return events
 }
 
-// notExpired leaves out the ends of retentions, which are in no history.
+// notExpired omits the ends of retentions, which no history holds.
 func notExpired(events []FeedEvent) []FeedEvent {
 	return slices.DeleteFunc(slices.Clone(events), func(e FeedEvent) bool { return e.Kind == flight.EventExpired })
 }
 
-// TestFeedIsWhatTheHistoriesSay: whether it is written to the state yet, and also in the next life.
+// The feed returns the events of all histories, before and after the flush, and after a restart.
 func TestFeedIsWhatTheHistoriesSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -74,7 +74,7 @@ func TestFeedIsWhatTheHistoriesSay(t *testing.T) {
 				require.NotZero(t, e.At)
 			}
 		}
-		require.Equal(t, int(s.Counts()[flight.Expired]), expired, "the end of a retention is told, though it takes the history along")
+		require.Equal(t, int(s.Counts()[flight.Expired]), expired, "the feed has the end of a retention, although the history is deleted")
 		require.NotZero(t, expired)
 		require.NoError(t, s.Close(context.Background()))
 
@@ -86,7 +86,7 @@ func TestFeedIsWhatTheHistoriesSay(t *testing.T) {
 	})
 }
 
-// TestFeedResumesAnywhere: behind every place there is exactly what came later.
+// After every position the feed returns exactly the later events.
 func TestFeedResumesAnywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, memConfig(vfs.NewMem()))
@@ -117,7 +117,7 @@ func TestFeedLast(t *testing.T) {
 			require.Equal(t, end, page.Next)
 			from := max(0, len(all)-n)
 			for n > 0 && from > 0 && all[from-1].Version == all[from].Version {
-				from-- // what one command did stays together
+				from-- // the events of one command are not split
 			}
 			want := all[from:]
 			require.Len(t, page.Events, len(want))
@@ -134,7 +134,7 @@ func TestFeedLast(t *testing.T) {
 	})
 }
 
-// TestFeedWaits: a reader at the end is woken by what comes, and by the end of the store.
+// A waiting reader is woken by new entries and by Close.
 func TestFeedWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := Open(context.Background(), memConfig(vfs.NewMem()))
@@ -162,8 +162,8 @@ func TestFeedWaits(t *testing.T) {
 	})
 }
 
-// TestFeedSaysWhereItWasCut: a place before the log's beginning is refused with the first one that is good, from which
-// on nothing is missing; also in the next life, and where the state is a snapshot's and the log is empty.
+// A position before the start of the log returns a CompactedError with the first complete position; also after a
+// restart, and when the state came from a snapshot and the log is empty.
 func TestFeedSaysWhereItWasCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -189,7 +189,7 @@ func TestFeedSaysWhereItWasCut(t *testing.T) {
 			last, err := s.FeedLast(1000, allEvents, nil)
 			require.NoError(t, err)
 			require.Equal(t, rest, last.Events)
-			for _, v := range []flight.Version{{Index: first - 1}, {}} { // nobody knows how much was in the entry that is gone
+			for _, v := range []flight.Version{{Index: first - 1}, {}} { // the number of commands in the lost entry is unknown
 				_, err = s.Feed(v, 10)
 				require.ErrorAs(t, err, &cut)
 			}
@@ -200,8 +200,8 @@ func TestFeedSaysWhereItWasCut(t *testing.T) {
 	})
 }
 
-// TestFeedUnderLoad: readers that start anywhere, stop anywhere and go on see everything once and in order, while it is
-// written and while the log is cut behind them; nothing they do holds up the writers.
+// Readers that stop and resume at any position see every event once and in order while the ledger is written and the
+// log is truncated. They do not delay the writers.
 func TestFeedUnderLoad(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -221,7 +221,7 @@ func TestFeedUnderLoad(t *testing.T) {
 				}
 				seen = append(seen, page.Events...)
 				after = page.Next
-				if n := len(page.Events); n > 0 && random.IntN(3) == 0 { // cut off in the middle: it comes back behind an event
+				if n := len(page.Events); n > 0 && random.IntN(3) == 0 { // interrupted within a page: continue after an event
 					stop := page.Events[random.IntN(n)].Version
 					seen = slices.DeleteFunc(seen, func(e FeedEvent) bool { return e.Version.Later(stop) })
 					after = stop
@@ -254,7 +254,7 @@ func TestFeedUnderLoad(t *testing.T) {
 	}
 }
 
-// BenchmarkFeed is what one reader pays for an event, on an old part of the log.
+// BenchmarkFeed measures the cost of one event for one reader on an old part of the log.
 func BenchmarkFeed(b *testing.B) {
 	s := openStore(b, memConfig(vfs.NewMem()))
 	const flights = 5000

@@ -14,33 +14,33 @@ import (
 	"github.com/google/uuid"
 )
 
-// What stands in the data directory.
+// Names in the data directory.
 const (
 	lockFile     = "LOCK"
 	identityFile = "IDENTITY"
-	currentFile  = "CURRENT" // names the directory of the state
+	currentFile  = "CURRENT" // holds the name of the state's directory
 	logDir       = "log"
 	statePrefix  = "state-"
 	snapshotDir  = "snapshots"
 	spoolDir     = "spool"
-	scrubbedFile = "SCRUBBED" // up to which entry what was erased has left this disk
-	jumpedFile   = "JUMPED"   // from where the ledger's time jumped, until that is settled
+	scrubbedFile = "SCRUBBED"   // last log entry whose erased bytes have left this disk
+	jumpedFile   = "CLOCK_STEP" // the ledger's time before a clock step, during stepGrace
 	tempPrefix   = "tmp-"
 )
 
 // layoutFormat is the version of the data directory as a whole.
 const layoutFormat = 1
 
-// identity says whose directory it is.
+// identity is the content of IDENTITY: the owner of the directory.
 type identity struct {
 	Format  int    `json:"format"`
 	Node    string `json:"node"`
 	Cluster string `json:"cluster"`
-	Began   bool   `json:"began,omitempty"` // its log had an entry: an empty one has lost what was in it
+	Began   bool   `json:"began,omitempty"` // the log had an entry, so an empty log has lost it
 }
 
-// identify reads whose directory it is, or makes it ours when it is empty. A node that lost its directory comes back
-// as another node: one that forgot its vote could vote twice.
+// identify reads IDENTITY, or creates it in an empty directory. A node that lost its directory must join as another
+// node: if it forgot its vote, it could vote twice in one term.
 func identify(cfg *Config) (identity, error) {
 	var id identity
 	b, err := readFile(cfg.FS, cfg.FS.PathJoin(cfg.Dir, identityFile))
@@ -64,7 +64,8 @@ func identify(cfg *Config) (identity, error) {
 	return id, nil
 }
 
-// newIdentity marks an empty directory. It is written before anything else: data without it was tampered with.
+// newIdentity writes IDENTITY into an empty directory, before any other file. Ledger files without IDENTITY return
+// ErrDamaged.
 func newIdentity(cfg *Config) (identity, error) {
 	id := identity{Format: layoutFormat, Node: cfg.NodeID, Cluster: cfg.ClusterID}
 	names, err := cfg.FS.List(cfg.Dir)
@@ -73,7 +74,7 @@ func newIdentity(cfg *Config) (identity, error) {
 	}
 	for _, name := range names {
 		if ofLedger(name) {
-			return id, fmt.Errorf("%w: %s holds %s of a ledger, but its file %s is gone; as a new ledger it would know of nothing that was done", ErrDamaged, cfg.Dir, name, identityFile)
+			return id, fmt.Errorf("%w: %s holds %s of a ledger, but the file %s is missing; a new ledger here would repeat effects that happened", ErrDamaged, cfg.Dir, name, identityFile)
 		}
 	}
 	if id.Node == "" {
@@ -85,8 +86,9 @@ func newIdentity(cfg *Config) (identity, error) {
 	return id, id.write(cfg)
 }
 
-// begin notes that the log has its first entry, before anybody is told of anything in it. If the process dies before that
-// the next start finds the entry, and notes it.
+// markStarted notes in IDENTITY that the log has an entry, before any caller is answered.
+//
+// If the process dies before the write, the next start finds the entry in the log and notes it.
 func (id identity) begin(cfg *Config) error {
 	if id.Began {
 		return nil
@@ -103,7 +105,7 @@ func (id identity) write(cfg *Config) error {
 	return writeFile(cfg.FS, cfg.Dir, identityFile, append(b, '\n'))
 }
 
-// ofLedger reports whether a name is one that a ledger puts into its directory, and only after its identity.
+// isLedgerFile reports whether a name belongs to a ledger and is created only after IDENTITY.
 func ofLedger(name string) bool {
 	switch name {
 	case logDir, snapshotDir, spoolDir, currentFile, scrubbedFile, jumpedFile:
@@ -112,13 +114,13 @@ func ofLedger(name string) bool {
 	return strings.HasPrefix(name, statePrefix)
 }
 
-// lockDir makes sure that no other process has the directory open.
+// lockDir locks the directory against other processes. ErrLocked: another process holds the lock.
 func lockDir(cfg *Config) (io.Closer, error) {
 	if err := makeDir(cfg.FS, cfg.Dir); err != nil {
 		return nil, err
 	}
 	lock, err := cfg.FS.Lock(cfg.FS.PathJoin(cfg.Dir, lockFile))
-	var unopened *os.PathError // nobody's lock was met: the file could not even be opened
+	var unopened *os.PathError // the lock file could not be opened: no other process is involved
 	if errors.As(err, &unopened) {
 		return nil, err
 	}
@@ -128,8 +130,8 @@ func lockDir(cfg *Config) (io.Closer, error) {
 	return lock, nil
 }
 
-// makeDir makes a directory that a crash does not take back: its name, and those of the parents that it needed, are
-// synced. They are synced also where it is there already, because the process that made it may have died before.
+// makeDir creates a directory durably: it syncs the parent and every parent that it created. It also syncs the parent
+// of an existing directory, because the process that created it may have died before its sync.
 func makeDir(fs vfs.FS, dir string) error {
 	parents := []string{fs.PathDir(dir)}
 	for {
@@ -150,8 +152,9 @@ func makeDir(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// currentState reads which directory holds the state, and removes what an interrupted restore left beside it. Where the
-// file is gone that is not known of any state but the first one, and nothing is removed.
+// currentState reads CURRENT and removes the directories that an interrupted restore left. If CURRENT is missing and
+// a state other than the first one exists, it removes nothing and returns ErrDamaged: the other state may be
+// incomplete.
 func currentState(cfg *Config) (string, error) {
 	b, err := readFile(cfg.FS, cfg.FS.PathJoin(cfg.Dir, currentFile))
 	name, gone := strings.TrimSpace(string(b)), oserror.IsNotExist(err)
@@ -161,7 +164,7 @@ func currentState(cfg *Config) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("clusterstore: read %s: %w", currentFile, err)
 	case stateNumber(name) == 0:
-		return "", fmt.Errorf("%w: %s names no state", ErrDamaged, currentFile)
+		return "", fmt.Errorf("%w: %s does not name a state directory", ErrDamaged, currentFile)
 	}
 	names, err := cfg.FS.List(cfg.Dir)
 	if err != nil {
@@ -172,7 +175,7 @@ func currentState(cfg *Config) (string, error) {
 			continue
 		}
 		if gone {
-			return "", fmt.Errorf("%w: %s is there, but the file %s is gone, which names the state that counts: restore that file", ErrDamaged, other, currentFile)
+			return "", fmt.Errorf("%w: the file %s, which names the valid state, is missing, and %s exists: restore that file", ErrDamaged, currentFile, other)
 		}
 		if err := cfg.FS.RemoveAll(cfg.FS.PathJoin(cfg.Dir, other)); err != nil {
 			return "", fmt.Errorf("clusterstore: remove %s: %w", other, err)
@@ -186,7 +189,7 @@ func currentState(cfg *Config) (string, error) {
 
 func stateName(n int) string { return fmt.Sprintf("%s%06d", statePrefix, n) }
 
-// stateNumber is the number in the name of a state's directory; 0 when it is no such name.
+// stateNumber returns the number in the name of a state directory; 0 for any other name.
 func stateNumber(name string) int {
 	var n int
 	if _, err := fmt.Sscanf(name, statePrefix+"%06d", &n); err != nil || stateName(n) != name {
@@ -195,13 +198,15 @@ func stateNumber(name string) int {
 	return n
 }
 
-// writeFile replaces a file as a whole: after a crash it is there with the old content or with the new one, and once
-// this returned it has the new one.
+// writeFile replaces a file atomically and durably.
+//
+// If the process dies during writeFile, the file has the old or the new content. After writeFile has returned, it has
+// the new content.
 func writeFile(fs vfs.FS, dir, name string, content []byte) error {
 	return writeFileBy(fs, dir, tempPrefix+name, name, content)
 }
 
-// writeFileBy is writeFile by way of a file that nobody else writes to meanwhile.
+// writeFileVia is writeFile with the name of the temporary file, which no other goroutine may use.
 func writeFileBy(fs vfs.FS, dir, temp, name string, content []byte) error {
 	temp = fs.PathJoin(dir, temp)
 	if err := writeSynced(fs, temp, content); err != nil {
@@ -218,7 +223,7 @@ func writeSynced(fs vfs.FS, path string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(bytes.Clone(content)) // a file of vfs may change what it is given
+	_, err = f.Write(bytes.Clone(content)) // vfs.File.Write may modify its argument
 	if err == nil {
 		err = f.Sync()
 	}
@@ -236,11 +241,11 @@ func syncDir(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// freshFS makes a new file where Pebble would write over an old write-ahead log. Behind what was written since stands
-// what the old one held, a checkpoint copies the file as a whole, and so bytes that were erased would live on in it.
+// noReuseFS creates a new file where Pebble would overwrite an old write-ahead log. A reused file still holds old
+// bytes after the new records, a checkpoint copies the whole file, and erased bytes would survive in it.
 type freshFS struct{ vfs.FS }
 
-// ReuseForWrite removes the old file and creates the new one, which its contract allows.
+// ReuseForWrite removes the old file and creates the new one, as its contract allows.
 func (f freshFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if err := f.Remove(oldname); err != nil {
 		return nil, err

@@ -11,11 +11,11 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// flushPause is how long what was applied is collected before it is written to the state.
+// flushDelay is how long applied entries are collected before they are written to the state.
 const flushPause = 100 * time.Millisecond
 
-// flushes writes what was applied, some time after it was. It ends when nothing is applied any more: until then the state
-// machine may wait for it.
+// runFlush writes applied entries to the state after flushDelay, or when the active memBatch is full. Close waits for
+// it; it ends only after raft has stopped applying, because the FSM may wait for a flush.
 func (s *Store) flushes() {
 	defer s.workers.Done()
 	for {
@@ -37,20 +37,22 @@ func (s *Store) flushes() {
 	}
 }
 
-// makeRoomLocked keeps what waits to be written bounded: a full turn is given to the writer, and where that one is not
-// done with the one before, the log waits.
+// waitForSpaceLocked waits until the active memBatch is not full: it bounds the memory of unflushed entries. Applying
+// waits when the disk is slower than the log.
 func (m *machine) makeRoomLocked() {
 	for m.turn.full() {
 		select {
 		case m.filled <- struct{}{}:
-		default: // it knows
+		default: // already signalled
 		}
 		m.written.Wait()
 	}
 }
 
-// flush writes everything that was applied before it was called to the state, and returns when it is readable there.
-// It is not durable then; see Snapshot.
+// flush writes everything that was applied before the call to the state, and returns when it is readable there. It
+// does not sync; see Snapshot.
+//
+// A failed write kills the process. The log holds all entries, and the next start applies them again.
 func (m *machine) flush() {
 	t, head := m.begin()
 	if t == nil {
@@ -62,7 +64,7 @@ func (m *machine) flush() {
 	m.finish()
 }
 
-// finish lets go of the turn that is in the state now.
+// finishFlush discards the memBatch that was written to the state.
 func (m *machine) finish() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,7 +73,8 @@ func (m *machine) finish() {
 	m.written.Broadcast()
 }
 
-// begin takes the turn out of the machine's hands; nil when there is nothing to write.
+// beginFlush makes the active memBatch the flushing one and starts a new one; nil when no entry was applied. It waits
+// for a flush that is in progress.
 func (m *machine) begin() (*turn, shown) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,11 +90,12 @@ func (m *machine) begin() (*turn, shown) {
 	return m.writing, shown{header: m.header, meta: m.meta}
 }
 
-// write writes a turn as one batch, together with how far the log is applied by it. If the process dies meanwhile the
-// batch is in the state or not, as a whole.
+// commit writes a memBatch and the index of its last entry to the state as one Pebble batch.
+//
+// If the process dies during commit, the state holds the whole batch or nothing of it.
 func (t *turn) write(head shown) error {
 	w := writer{batch: t.m.state.db.NewBatchWithSize(t.bytes + 512*len(t.slots))}
-	defer func() { _ = w.batch.Close() }() // frees memory; the commit has its own error
+	defer func() { _ = w.batch.Close() }() // frees memory; Commit reports its own error
 	slots := make([]*slot, 0, len(t.slots))
 	for _, s := range t.slots {
 		if s.changed || s.tallied || len(s.rows) > 0 {
@@ -102,7 +106,7 @@ func (t *turn) write(head shown) error {
 	if err := t.buryHistories(w.batch, slots); err != nil {
 		return err
 	}
-	// Rows that stand together are written together and in order: finding the place of a row is most of what it costs.
+	// Adjacent rows are written together and in order: finding the position of a row is most of its cost.
 	for _, write := range []func(*slot) error{w.own, w.live, w.listed, w.expiry} {
 		for _, s := range slots {
 			if err := write(s); err != nil {
@@ -126,10 +130,10 @@ func (t *turn) write(head shown) error {
 	return w.batch.Commit(pebble.NoSync)
 }
 
-// writer writes rows into a batch, which copies what it is given.
+// stateWriter writes rows into a Pebble batch, which copies keys and values.
 type writer struct {
 	batch *pebble.Batch
-	room  []byte // for one record
+	room  []byte // buffer for one record
 	key   [2][maxRowKey]byte
 }
 
@@ -148,7 +152,7 @@ func (w *writer) head(head shown) error {
 	return w.batch.Set(singleRow(metaRow), mark, nil)
 }
 
-// own writes what stands under the flight's id.
+// writeFlight writes the rows under the flight's id.
 func (w *writer) own(s *slot) (err error) {
 	if s.tallied {
 		if w.room, err = flight.AppendRecord(w.room[:0], s.now.flight.Duplicates); err != nil {
@@ -181,9 +185,8 @@ func (w *writer) row(r row) error {
 	return w.batch.Set(r.key, r.value, nil)
 }
 
-// live keeps the index of living flights, which is in the order of their creation. A row of an index is set once
-// before it is deleted, which is what SingleDelete asks for: the two vanish together, and walks over the index do not
-// wade through graves.
+// writeLive updates the index of live flights. Each index row is set once and deleted once, as SingleDelete requires;
+// then the two cancel out, and scans of the index pass no deleted rows.
 func (w *writer) live(s *slot) error {
 	was, is := liveKey(w.key[0][:0], flightOf(s.before)), liveKey(w.key[1][:0], flightOf(s.now))
 	if bytes.Equal(was, is) {

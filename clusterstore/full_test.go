@@ -19,7 +19,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// roomless is a file system without room for new tables in a directory, as long as it is full.
+// noSpaceFS is a file system that rejects new tables in a directory while full is set.
 func roomless(fs vfs.FS, dir string, why error, full *atomic.Bool) vfs.FS {
 	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if full.Load() && op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, dir+"/") && strings.HasSuffix(op.Path, ".sst") {
@@ -29,7 +29,7 @@ func roomless(fs vfs.FS, dir string, why error, full *atomic.Bool) vfs.FS {
 	}))
 }
 
-// A start writes what the write-ahead logs hold into tables. Where there is no room for them it ends, and loses nothing.
+// A start flushes the write-ahead logs to tables. On a full disk it fails and loses no data.
 func TestStartOnAFullDiskEnds(t *testing.T) {
 	for _, dir := range []string{logDir, stateName(1)} {
 		for _, why := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO} {
@@ -42,7 +42,7 @@ func TestStartOnAFullDiskEnds(t *testing.T) {
 						known.add(n, fly(t, s, n))
 					}
 					s.machine.flush()
-					require.NoError(t, s.state.db.LogData(nil, pebble.Sync)) // so that a crash leaves something to be written
+					require.NoError(t, s.state.db.LogData(nil, pebble.Sync)) // so that the next start has a log to flush
 					crashed := fs.CrashClone(vfs.CrashCloneCfg{})
 					require.NoError(t, s.Close(context.Background()))
 
@@ -56,7 +56,7 @@ func TestStartOnAFullDiskEnds(t *testing.T) {
 					require.Less(t, time.Since(start), time.Second)
 
 					full.Store(false)
-					time.Sleep(time.Second) // what was begun comes to its end
+					time.Sleep(time.Second) // background work ends
 					requireFlew(t, openStore(t, memConfig(crashed)), known)
 				})
 			})
@@ -64,7 +64,7 @@ func TestStartOnAFullDiskEnds(t *testing.T) {
 	}
 }
 
-// A stop and a scrub want tables to be written, too. On a full disk they end, and what they could not do is done later.
+// Close and Scrub flush tables, too. On a full disk both return; the next start or Scrub finishes the work.
 func TestStopOnAFullDiskEnds(t *testing.T) {
 	for _, dir := range []string{logDir, stateName(1)} {
 		t.Run(dir, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestStopOnAFullDiskEnds(t *testing.T) {
 				require.ErrorIs(t, err, syscall.ENOSPC)
 				err = s.Close(context.Background())
 				require.Less(t, time.Since(start), time.Second)
-				if dir != logDir { // which a stop has no need to write into tables
+				if dir != logDir { // Close does not flush the log
 					require.ErrorIs(t, err, syscall.ENOSPC)
 				}
 				next := openStore(t, memConfig(fs))
@@ -96,7 +96,7 @@ func TestStopOnAFullDiskEnds(t *testing.T) {
 	}
 }
 
-// A restore writes the whole state anew. Where there is no room for it the start ends, instead of waiting for some in memory.
+// A restore writes a whole new state. On a full disk the start fails instead of waiting for memory.
 func TestRestoreOnAFullDiskEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs, known, full := vfs.NewMem(), new(flew), new(atomic.Bool)
@@ -105,7 +105,7 @@ func TestRestoreOnAFullDiskEnds(t *testing.T) {
 		for n := range 20 {
 			known.add(n, fly(t, s, n))
 		}
-		for n := range 100 { // more than the tables of recent writes have room for
+		for n := range 100 { // more than the memtables hold
 			key := testKey(1000 + n)
 			propose(t, s, reportOf(key, propose(t, s, openOf(s, key, 1000+n)).Token, strings.Repeat("x", flight.MaxReceiptBody)))
 		}
@@ -125,8 +125,8 @@ func TestRestoreOnAFullDiskEnds(t *testing.T) {
 	})
 }
 
-// A running ledger whose tables cannot be written goes on with what it has in memory. It tries again with pauses, says so once a
-// minute, and is whole when there is room again.
+// A ledger that cannot flush its tables continues from memory. It retries with pauses, logs the error once a minute,
+// and recovers when disk space is free again.
 func TestTablesAreTriedAgainWithPauses(t *testing.T) {
 	for _, dir := range []string{logDir, stateName(1)} {
 		t.Run(dir, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestTablesAreTriedAgainWithPauses(t *testing.T) {
 	}
 }
 
-// What the watchdog says of a write that waits for room on a full disk is what the system said.
+// The watchdog's error wraps the system's error when a write waits for a flush on a full disk.
 func TestStallOnAFullDiskSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := new(atomic.Bool)

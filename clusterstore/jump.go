@@ -9,11 +9,12 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// The ledger's time jumps when a lone voter starts, and a machine that starts with a wrong clock may well start once more before
-// somebody has set it right. The ledger's time is that of the wrong clock by then, so that the second start would see no jump. So a
-// file says from where it jumped, for as long as nothing expires that only the jump made due.
+// A lone voter steps the ledger's time to the wall clock when it starts. A machine with a wrong clock may restart
+// several times before an operator corrects it. The second start would see no step, because the ledger's time is
+// already the wrong clock's. So the file CLOCK_STEP holds the time before the step for as long as stepGrace lasts.
 
-// readJump is the ledger's time before the jump that the file tells of; 0: it tells of none. One that cannot be read may be of any.
+// readClockStep returns the ledger's time before the step; 0 when there was none. A file that cannot be read counts
+// as a step from the earliest time, so that nothing expires during stepGrace.
 func (s *Store) readJump() flight.Time {
 	b, err := readFile(s.cfg.FS, s.cfg.FS.PathJoin(s.cfg.Dir, jumpedFile))
 	if oserror.IsNotExist(err) {
@@ -25,11 +26,13 @@ func (s *Store) readJump() flight.Time {
 			return max(1, flight.Time(from))
 		}
 	}
-	s.cfg.Logger.Warn("clusterstore: from where the ledger's time jumped cannot be read; for an hour nothing expires", "file", jumpedFile, "error", err)
+	s.cfg.Logger.Warn("clusterstore: the file of the last clock step cannot be read; no retention expires for one hour", "file", jumpedFile, "error", err)
 	return 1
 }
 
-// noteJump writes the file, or removes it where there is no jump, or none any more.
+// writeClockStep writes the file while a step is unsettled, else removes it.
+//
+// If the process dies before the write, no entry has the new time yet, and the next start sees the same step.
 func (s *Store) noteJump() {
 	var err error
 	from := s.clock.settling()
@@ -39,11 +42,11 @@ func (s *Store) noteJump() {
 		err = nil
 	}
 	if err != nil {
-		s.cfg.Logger.Warn("clusterstore: a start within the next hour may end retentions that only a wrong clock made due", "file", jumpedFile, "error", err)
+		s.cfg.Logger.Warn("clusterstore: the clock step cannot be stored; after a restart within one hour, retentions may expire early", "file", jumpedFile, "error", err)
 	}
 }
 
-// settleJump removes the file once the jump is settled.
+// removeSettledClockStep removes the file when stepGrace is over.
 func (s *Store) settleJump() {
 	if s.jumped.Load() && s.clock.settling() == 0 {
 		s.noteJump()

@@ -9,29 +9,23 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// watchLeadership follows raft's word about who leads. It ends when the store closes.
+// watchLeadership handles raft's leadership notifications until the store closes. Close waits for it.
 func (s *Store) watchLeadership() {
 	defer s.workers.Done()
 	for {
 		select {
 		case leads := <-s.notify:
-			s.follow(leads)
+			if !leads {
+				if s.leading.Swap(nil) != nil {
+					s.tellLeader(false)
+				}
+			} else if lead := s.takeOver(); lead != nil {
+				s.leading.Store(lead)
+				s.tellLeader(true)
+			}
 		case <-s.closing:
 			return
 		}
-	}
-}
-
-func (s *Store) follow(leads bool) {
-	if !leads {
-		if s.leading.Swap(nil) != nil {
-			s.tellLeader(false)
-		}
-		return
-	}
-	if lead := s.takeOver(); lead != nil {
-		s.leading.Store(lead)
-		s.tellLeader(true)
 	}
 }
 
@@ -42,8 +36,8 @@ func (s *Store) tellLeader(leading bool) {
 	}
 }
 
-// takeOver begins a term as leader: the clock starts, and an entry of our own goes through the log. When it is applied
-// here, everything that earlier leaders committed is, and raft's commit index can be believed.
+// becomeLeader starts a term as leader: it starts the clock and commits an entry of this term. When that entry is
+// applied here, so is everything that earlier leaders committed, and raft's commit index is valid for Barrier.
 func (s *Store) takeOver() *leadership {
 	term := s.raft.CurrentTerm()
 	data, err := flight.Encode(&flight.Tick{})
@@ -52,7 +46,7 @@ func (s *Store) takeOver() *leadership {
 	}
 	s.clock.lead(s.Header().Now, false)
 	if _, err := s.packer.do(context.Background(), &flight.Tick{}, data); err != nil {
-		return nil // lost again, or closing; raft will tell
+		return nil // leadership lost again, or closing; raft sends a notification
 	}
 	s.startClock()
 	if s.raft.CurrentTerm() != term || s.raft.State() != raft.Leader {
@@ -61,8 +55,8 @@ func (s *Store) takeOver() *leadership {
 	return &leadership{term: term}
 }
 
-// startClock starts the clock at the time of the last entry, or at the wall clock's. No entry is stamped with it before it is noted
-// that it jumped.
+// startClock starts the clock at the time of the last entry, or at the wall clock if that is later. The step is
+// stored before any entry carries the new time.
 func (s *Store) startClock() {
 	was, fresh := s.Header().Now, s.Header().Deployment == ""
 	s.clock.recall(s.readJump())
@@ -76,22 +70,22 @@ func (s *Store) startClock() {
 	}
 }
 
-// jumpWorthTelling is one minute of ledger time.
+// minReportedStep is the smallest step that is reported to Events.ClockStepped: one minute of ledger time.
 const jumpWorthTelling = 60_000
 
-// logGrew is called after every append.
+// onLogGrowth requests a snapshot after LogConfig.SnapshotBytes. The log calls it after every append.
 func (s *Store) logGrew() {
 	if s.log.Appended()-s.snapped.Load() < s.cfg.Log.SnapshotBytes {
 		return
 	}
 	select {
 	case s.snapshot <- struct{}{}:
-	default: // one is on its way
+	default: // already requested
 	}
 }
 
-// takeSnapshots takes one whenever the log has grown enough, so that neither a quiet ledger takes any nor a busy one
-// fills the disk. It ends when the store closes.
+// runSnapshots takes a snapshot whenever the log has grown by LogConfig.SnapshotBytes: an idle ledger takes none, and
+// a busy one cannot fill the disk. It ends when the store closes; Close waits for it.
 func (s *Store) takeSnapshots() {
 	defer s.workers.Done()
 	for {
@@ -106,7 +100,7 @@ func (s *Store) takeSnapshots() {
 
 func (s *Store) takeSnapshot() error {
 	start := time.Now()
-	s.snapped.Store(s.log.Appended()) // also when it fails: the next try comes after as much again
+	s.snapped.Store(s.log.Appended()) // also before a failure: the next attempt follows after as many bytes
 	err := s.raft.Snapshot().Error()
 	if err != nil {
 		index, _ := s.Applied()

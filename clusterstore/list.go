@@ -8,19 +8,19 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Query says which flights a list shows. A zero field asks for nothing in particular.
+// Query selects the flights of a list. A zero field selects all.
 type Query struct {
 	States    []flight.State
 	Namespace string
 	Name      string      // of the action
 	Prefix    string      // of the full key
 	Since     flight.Time // created then or later
-	After     Cursor      // go on behind this place
-	Limit     int         // flights on a page, at most; 0: 50, and never more than 500
+	After     Cursor      // continue after this position
+	Limit     int         // maximum flights on a page; 0: 50; at most 500
 }
 
-// Cursor is a place in a list: newest first by creation, then by id. It stays right whatever is written: what was
-// created since stands before it, what was removed is missing behind it. The zero Cursor is before everything.
+// Cursor is a position in a list, which is ordered by creation, newest first, then by id. It stays valid while
+// flights are created and removed. The zero Cursor is before everything.
 type Cursor struct {
 	Created flight.Time
 	ID      flight.ID
@@ -29,22 +29,22 @@ type Cursor struct {
 // IsZero reports whether the cursor is before everything.
 func (c Cursor) IsZero() bool { return c == Cursor{} }
 
-// Page is a part of a list. More says that there may be more behind Next, also when the page is short or empty: one
-// page looks at a bounded number of flights.
+// Page is a part of a list. More: there may be further flights after Next, even when the page is short or empty,
+// because one page scans a limited number of rows.
 type Page struct {
 	Flights []*flight.Flight
 	Next    Cursor
 	More    bool
 }
 
-// Bounds of a page.
+// Limits of a page.
 const (
 	pageLimit    = 50
 	pageMax      = 500
 	pageExamined = 10_000
 )
 
-// List reads a page of flights as this node has them. Tombstones, freed keys and keys never submitted are in no list.
+// List reads a page of flights from this node. It omits tombstones, freed keys and keys that were never submitted.
 func (s *Store) List(q Query) (Page, error) {
 	if q.Limit <= 0 {
 		q.Limit = pageLimit
@@ -57,15 +57,14 @@ func (s *Store) List(q Query) (Page, error) {
 	return s.listAll(q)
 }
 
-// liveOnly reports whether the index of living flights holds all that is asked for: these are few, in a ledger of
-// millions.
+// liveOnly reports whether the index of live flights, which is small, holds every flight that can match.
 func (q *Query) liveOnly() bool {
 	return len(q.States) > 0 && !slices.ContainsFunc(q.States, func(s flight.State) bool {
 		return s == flight.Absent || s.Terminal()
 	})
 }
 
-// listAll walks the list index, newest first. The key stands in it, so that only flights whose key fits are read.
+// listAll scans the list index, newest first. The index holds the keys, so only flights with a matching key are read.
 func (s *Store) listAll(q Query) (Page, error) {
 	from := singleRow(listRow)
 	if !q.After.IsZero() {
@@ -99,10 +98,10 @@ func (s *Store) listAll(q Query) (Page, error) {
 	return page, nil
 }
 
-// listChunk is how many rows are read before flights are: the database is not held longer.
+// listChunk is how many index rows are read before their flights: it limits how long one iterator stays open.
 const listChunk = 512
 
-// keysThatFit reads up to listChunk rows of the list index and answers which of them have a key that is asked for.
+// matchingKeys reads up to listChunk rows of the list index and returns those with a matching key.
 func (s *Store) keysThatFit(q *Query, from, to []byte) (fit []Cursor, n int, last []byte, err error) {
 	err = s.state.scan(from, to, func(key, value []byte) (bool, error) {
 		at, id, err := splitPlace(key)
@@ -119,7 +118,7 @@ func (s *Store) keysThatFit(q *Query, from, to []byte) (fit []Cursor, n int, las
 	return fit, n, last, err
 }
 
-// fill reads flights into the page until it is full.
+// fillPage reads flights into the page until it is full.
 func (s *Store) fill(page *Page, q *Query, places []Cursor) (full bool, err error) {
 	for _, at := range places {
 		if len(page.Flights) == q.Limit {
@@ -138,7 +137,7 @@ func (s *Store) fill(page *Page, q *Query, places []Cursor) (full bool, err erro
 	return false, nil
 }
 
-// listLive sorts the living flights, newest first.
+// listLive reads all live flights and sorts them, newest first.
 func (s *Store) listLive(q Query) (Page, error) {
 	var fit []*flight.Flight
 	var after LivePlace
@@ -172,7 +171,7 @@ func newestFirst(a, b *flight.Flight) int {
 	return cmp.Or(cmp.Compare(b.CreatedAt, a.CreatedAt), cmp.Compare(string(a.ID[:]), string(b.ID[:])))
 }
 
-// before reports whether a flight stands behind the cursor.
+// precedes reports whether the flight comes after the cursor.
 func (c Cursor) before(f *flight.Flight) bool {
 	return c.IsZero() || newestFirst(&flight.Flight{CreatedAt: c.Created, ID: c.ID}, f) < 0
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// shelf is what a list is held against: every flight that there is, looked at one by one.
+// listModel is the reference for List: it reads every flight one by one.
 type shelf struct {
 	t        *rapid.T
 	s        *Store
@@ -40,7 +40,7 @@ func (b *shelf) propose(c flight.Command) flight.Reply {
 	return reply
 }
 
-// write does something to some flight.
+// write changes a random flight.
 func (b *shelf) write() {
 	key := rapid.SampledFrom(b.keys).Draw(b.t, "key")
 	f, err := b.s.Flight(key.FlightID())
@@ -72,7 +72,7 @@ func (b *shelf) write() {
 	}
 }
 
-// fitting are the flights that the query asks for, newest first.
+// matching returns the flights that match the query, newest first.
 func (b *shelf) fitting(q Query) (fit []*flight.Flight) {
 	for _, key := range b.keys {
 		f, err := b.s.Flight(key.FlightID())
@@ -112,9 +112,9 @@ func idsOf(flights []*flight.Flight) (ids []flight.ID) {
 	return ids
 }
 
-// TestListAgainstModel: with nobody writing, the pages of a list together are what the query asks for, in order. With
-// writes between the pages, each flight that fits all the time is on exactly one page, none is on two, the order
-// stands, and what is shown is true.
+// Without writes, the pages of a list together are the matching flights, in order. With writes between the pages,
+// each flight that matches all the time is on exactly one page, none is on two, and the order and the contents are
+// correct.
 func TestListAgainstModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var failed any // rapid fails by a panic, which it must see outside of the bubble
@@ -151,7 +151,7 @@ func TestListAgainstModel(t *testing.T) {
 	})
 }
 
-// walk turns the pages of a list and calls between after each.
+// walk reads the pages of a list and calls between after each.
 func (b *shelf) walk(q Query, between func()) (seen []flight.ID) {
 	var last *flight.Flight
 	for {
@@ -168,7 +168,7 @@ func (b *shelf) walk(q Query, between func()) (seen []flight.ID) {
 		if !page.More {
 			return seen
 		}
-		require.NotEqual(b.t, q.After, page.Next, "a page that leads nowhere")
+		require.NotEqual(b.t, q.After, page.Next, "a page must advance the cursor")
 		q.After = page.Next
 		between()
 	}

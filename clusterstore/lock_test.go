@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestADirectoryThatCannotBeLockedIsNotSomebodyElses: only who meets another's lock is told of another process.
+// Open returns ErrLocked only when another process holds the lock, not when the lock file cannot be opened.
 func TestADirectoryThatCannotBeLockedIsNotSomebodyElses(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, lockFile), 0o700))

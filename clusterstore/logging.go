@@ -9,8 +9,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// pebbleLog passes on what Pebble has to say. Pebble calls Fatalf when its files cannot be written or trusted any
-// more: the process ends.
+// pebbleLog forwards Pebble's errors. Pebble calls Fatalf when it cannot write its files or has lost their
+// consistency; Fatalf ends the process.
 type pebbleLog struct {
 	log  *slog.Logger
 	kill func(error)
@@ -32,16 +32,17 @@ func (p pebbleLog) Fatalf(format string, args ...any) {
 	p.kill(why)
 }
 
-// fatal is what Pebble said last. What the system refused is among its words, and tells which help there is.
+// fatalError is the last message of Pebble. It wraps the operating system's error, from which the caller derives a
+// hint.
 type fatal struct {
 	text  string
-	cause error // nil: there was none
+	cause error // may be nil
 }
 
 func (f *fatal) Error() string { return f.text }
 func (f *fatal) Unwrap() error { return f.cause }
 
-// raftLogger passes on raft's warnings and errors.
+// raftLogger forwards raft's warnings and errors.
 func raftLogger(log *slog.Logger) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Error, Output: io.Discard})
 	l.RegisterSink(raftSink{log})

@@ -11,16 +11,16 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// machine is raft's state machine: it applies committed entries by the rules of package flight. Raft calls it from one
-// goroutine; readers see what it has published.
+// fsm is raft's state machine: it applies committed entries by the rules of package flight. Raft calls it from one
+// goroutine; readers see the published state.
 //
-// What it applied it first keeps in memory, where readers and later commands find it, and writes it to the state a
-// little later in one batch: a flight that was opened and reported within that time costs one record, and no mark that
-// it is alive. Nothing is lost by that: the log is what is durable, the state says in the same batch how far it is,
-// and a start applies the rest again.
+// Applied changes are first kept in memory, where readers and later commands find them, and are flushed to the state
+// a moment later in one batch. So a flight that is opened and reported within that time costs one record and no row
+// in the index of live flights. Nothing is lost in a crash: the log is durable, each batch holds the index of its
+// last entry, and a start applies the rest again.
 //
-// Applying cannot fail: an error here means that this node can no longer be what the others are, so it dies. It reads
-// no clock and draws no chance: time comes with the entry.
+// Applying must not fail: a node that cannot apply a committed entry differs from the others, so it ends its process.
+// The fsm reads no clock and uses no randomness; the time comes with the entry.
 type machine struct {
 	cfg     *Config
 	state   *state
@@ -31,17 +31,17 @@ type machine struct {
 	marks   *marks
 	snaps   *snapshots
 
-	mu      sync.Mutex    // held while entries are applied, and while turns change their place
-	written *sync.Cond    // of mu: writing became nil
-	meta    meta          // as of the last entry applied
-	header  flight.Header // as of the last entry applied
-	turn    *turn         // what was applied and is not being written yet
-	writing *turn         // what is being written; nil: nothing. Nobody changes it
-	dirty   chan struct{} // something was applied
-	filled  chan struct{} // turn is full
+	mu      sync.Mutex    // held while entries are applied and while memBatches are swapped; guards the fields below
+	written *sync.Cond    // condition on mu: flushing became nil
+	meta    meta          // after the last applied entry
+	header  flight.Header // after the last applied entry
+	turn    *turn         // applied and not yet being flushed
+	writing *turn         // being flushed; nil: none. It is immutable
+	dirty   chan struct{} // signals runFlush that an entry was applied
+	filled  chan struct{} // signals runFlush that active is full
 
-	// sessionsMu is held for writing while entries are applied, so that readers of sessions see what they see of flights:
-	// all that an entry did, or nothing of it.
+	// sessionsMu guards sessions. It is held for writing while entries are applied, so that readers see an entry's
+	// changes of sessions completely or not at all.
 	sessionsMu sync.RWMutex
 	sessions   *flight.Sessions
 
@@ -49,7 +49,7 @@ type machine struct {
 	shown atomic.Pointer[shown]
 }
 
-// shown is what readers see of the machine itself.
+// published is the part of the fsm's own state that readers see.
 type shown struct {
 	header flight.Header
 	meta   meta
@@ -65,7 +65,7 @@ func newMachine(cfg *Config, s *state, snaps *snapshots) *machine {
 	return m
 }
 
-// takeOver starts from what a state holds; the first time and after a restore.
+// load installs the contents of a state, at the start and after a restore.
 func (m *machine) takeOver(l loaded) {
 	m.sessionsMu.Lock()
 	defer m.sessionsMu.Unlock()
@@ -82,8 +82,9 @@ func (m *machine) publish() {
 // Apply applies one entry.
 func (m *machine) Apply(entry *raft.Log) any { return m.ApplyBatch([]*raft.Log{entry})[0] }
 
-// ApplyBatch applies entries, shows what they did to readers, and answers who proposed them. If the process dies
-// before that is in the state, the entries are applied again at the next start.
+// ApplyBatch applies entries, makes their changes visible to readers, and answers the callers.
+//
+// If the process dies before the changes are flushed, the next start applies the entries again.
 func (m *machine) ApplyBatch(entries []*raft.Log) []any {
 	start := time.Now()
 	done, commands, err := m.apply(entries)
@@ -91,7 +92,7 @@ func (m *machine) ApplyBatch(entries []*raft.Log) []any {
 		m.cfg.Guard.Kill(fmt.Errorf("clusterstore: committed entries cannot be applied: %w", err))
 	}
 	for _, p := range done {
-		p.deliver()
+		p.settle(nil)
 	}
 	if f := m.cfg.Events.Applied; f != nil && commands > 0 {
 		f(len(entries), commands, time.Since(start))
@@ -108,7 +109,7 @@ func (m *machine) apply(entries []*raft.Log) (done []*packet, commands int, err 
 	before := m.turn.commands
 	for _, entry := range entries {
 		if entry.Index <= m.meta.Applied {
-			continue // its effects are in: a replay
+			continue // already in the state; raft replays the log at a start
 		}
 		if err := m.turn.entry(entry, &done); err != nil {
 			return nil, 0, fmt.Errorf("entry %d: %w", entry.Index, err)
@@ -119,13 +120,13 @@ func (m *machine) apply(entries []*raft.Log) (done []*packet, commands int, err 
 	m.turn.wake()
 	select {
 	case m.dirty <- struct{}{}:
-	default: // it knows
+	default: // already signalled
 	}
 	return done, m.turn.commands - before, nil
 }
 
-// read gives a record as it stands, from memory where possible; nil for a key that was never used. It is for readers;
-// the machine has slots.
+// read returns the current record of a flight, from memory where possible; nil for a key that was never used. It is
+// for readers; the fsm uses dirtyFlight.
 func (m *machine) read(id flight.ID) (*record, error) {
 	r, writes := m.cache.get(id)
 	if r != nil {
@@ -138,7 +139,7 @@ func (m *machine) read(id flight.ID) (*record, error) {
 	return r, err
 }
 
-// peek reads a flight as it stands without taking a place in memory for it: nobody will ask for it again.
+// peek returns the current flight without adding it to the cache.
 func (m *machine) peek(id flight.ID) (*flight.Flight, error) {
 	if r, _ := m.cache.get(id); r != nil {
 		return r.flight, nil
@@ -147,23 +148,23 @@ func (m *machine) peek(id flight.ID) (*flight.Flight, error) {
 	return flightOf(r), err
 }
 
-// beyondCache reads a record that is not in the cache. stored says whether it came from the state.
+// readUncached reads a record that is not in the cache. stored: it came from the state and may be cached.
 func (m *machine) beyondCache(id flight.ID) (r *record, stored bool, err error) {
 	if !m.roll.Load().mayHold(id) {
 		return nil, false, nil
 	}
 	if own, ok := m.view.Load().find(id); ok {
-		return own.now, false, nil // nil: it was deleted, or is not in the state either
+		return own.now, false, nil // nil: the flight was deleted, or never existed
 	}
 	r, err = m.state.record(id)
 	return r, r != nil, err
 }
 
-// marks lets readers wait until an index was applied.
+// appliedIndex lets readers wait until an index was applied.
 type marks struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	applied uint64
-	reached chan struct{} // closed at the next progress; nil while nobody waits
+	reached chan struct{} // closed when index advances; nil while nobody waits
 }
 
 func (m *marks) reach(index uint64) {
@@ -176,7 +177,7 @@ func (m *marks) reach(index uint64) {
 	}
 }
 
-// wait gives a channel that is closed at the next progress; nil when index was applied.
+// wait returns a channel that is closed when the index advances; nil when index was already applied.
 func (m *marks) wait(index uint64) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,11 +6,12 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// ProposeAll brings many commands into the ledger and gives the answers in their order. They share log entries, so that
-// a thousand cost little more than one; they are no transaction: each is applied by itself, in any order among others.
+// ProposeAll proposes many commands and returns the replies in their order. The commands share log entries, so a
+// thousand cost little more than one. They are not a transaction: each is applied on its own, in any order among
+// other commands.
 //
-// With an error some have no answer, which is a reply of NoDecision: what became of those is not known, and proposing
-// them again does no harm. Errors as of Propose.
+// With an error, some replies may be missing: a reply of DecisionNone means that the result of its command is
+// unknown. Proposing the commands again is harmless. Errors are those of Propose.
 func (s *Store) ProposeAll(ctx context.Context, commands []flight.Command) ([]flight.Reply, error) {
 	replies := make([]flight.Reply, len(commands))
 	proposals := make([]*proposal, 0, len(commands))
@@ -35,7 +36,7 @@ func (s *Store) ProposeAll(ctx context.Context, commands []flight.Command) ([]fl
 	return replies, failed
 }
 
-// begin puts a command into the queue and does not wait for its answer.
+// enqueue queues a command without waiting for its result.
 func (s *Store) begin(c flight.Command) (*proposal, error) {
 	data, err := s.encode(c)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// TestModel_TheLedgerHoldsWhatItSaid lets anything happen to a few keys and to the disk below them, crashes in between, and
-// compares flights, bodies and histories with what was answered, and the rows with each other.
+// The test applies random commands to a few keys, and faults and crashes to the disk. It compares flights, bodies and
+// histories with the replies, and the rows with each other.
 func TestModel_TheLedgerHoldsWhatItSaid(t *testing.T) {
 	const rounds, steps = 15, 250
 	seed := uint64(time.Now().UnixNano())
@@ -43,7 +43,7 @@ func TestModel_TheLedgerHoldsWhatItSaid(t *testing.T) {
 
 const modelKeys = 5
 
-// model is what the ledger said.
+// model records everything that the ledger has acknowledged.
 type model struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -51,10 +51,10 @@ type model struct {
 	s       *Store
 	flights [modelKeys]*flight.Flight
 	history [modelKeys][]flight.EventKind
-	ended   map[flight.SessionID]flight.Time // until when that is remembered
-	first   int                              // number of the oldest session that goes on
+	ended   map[flight.SessionID]flight.Time // time until which the end is recorded
+	first   int                              // number of the oldest session that has not ended
 	number  int                              // of the step
-	story   []string                         // the last steps, for people
+	story   []string                         // the last steps, for the failure message
 }
 
 func (m *model) open() {
@@ -83,7 +83,7 @@ func (m *model) say(format string, args ...any) {
 	m.story = append(m.story, fmt.Sprintf(format, args...))
 }
 
-// body is one of a length at which something changes, or near it.
+// body returns a body with a length at or near a limit.
 func (m *model) body() flight.Blob {
 	lengths := []int{0, 1, 100, longestShort - 1, longestShort, longestShort + 1, 2048, 3072, mostShort - 1, mostShort, mostShort + 1, 9000}
 	b := make([]byte, lengths[m.random.IntN(len(lengths))])
@@ -93,7 +93,7 @@ func (m *model) body() flight.Blob {
 	return flight.NewBlob("text/plain", b, flight.MaxReceiptBody)
 }
 
-// step is one command, or something that happens to the disk.
+// step runs one command or one disk operation.
 func (m *model) step() {
 	m.number++
 	n := m.random.IntN(modelKeys)
@@ -107,7 +107,7 @@ func (m *model) step() {
 	case k == 17:
 		m.withdraw(n)
 	case k == 5:
-		time.Sleep(time.Duration(m.random.IntN(40)) * time.Second) // of the bubble's time
+		time.Sleep(time.Duration(m.random.IntN(40)) * time.Second) // virtual time
 		for n, f := range m.flights {
 			if f != nil {
 				m.propose(n, &flight.Expire{Key: testKey(n), Generation: f.Generation})
@@ -118,7 +118,7 @@ func (m *model) step() {
 	}
 }
 
-// command is one of those that need no open attempt.
+// command returns a command that needs no open attempt.
 func (m *model) command(k, n int) flight.Command {
 	key, generation, version := testKey(n), uint32(1), flight.Version{}
 	if f := m.flights[n]; f != nil {
@@ -143,7 +143,7 @@ func (m *model) command(k, n int) flight.Command {
 	}
 	header := m.s.Header()
 	if k == 13 {
-		used := m.number - m.random.IntN(20) // of an open that was, or of one that will never be
+		used := m.number - m.random.IntN(20) // of an earlier Open, or of one that never comes
 		return &flight.Abandon{Key: key, Nonce: nonce(used), NotAfter: m.s.Now().Add(10 * time.Second), StoreEpoch: header.StoreEpoch}
 	}
 	recovery := []flight.Recovery{flight.Hold, flight.Resend, flight.Verify}[m.random.IntN(3)]
@@ -153,12 +153,12 @@ func (m *model) command(k, n int) flight.Command {
 	}
 }
 
-// session is one of a few; the oldest of them may have ended.
+// session returns one of a few sessions; the oldest may have ended.
 func (m *model) session() flight.Session {
 	return sessionOf(m.s, flight.SessionID(fmt.Sprint("session-", m.first+m.random.IntN(3))))
 }
 
-// endSession brings the proof that a session has ended, or one that proves nothing.
+// endSession proposes the proof that a session has ended, or an invalid one.
 func (m *model) endSession() {
 	session := m.session()
 	c := &flight.Ended{Session: session, ReadRevision: session.Revision - int64(m.random.IntN(2)), Epoch: session.Epoch, StoreEpoch: m.s.Header().StoreEpoch}
@@ -196,7 +196,7 @@ func (m *model) withdraw(n int) {
 	}
 }
 
-// remember takes note that a session has ended.
+// remember records that a session has ended.
 func (m *model) remember(id flight.SessionID) {
 	m.ended[id] = m.s.Header().Now.Add(flight.MaxOpenLife)
 	m.first += m.random.IntN(2)
@@ -212,7 +212,7 @@ func (m *model) propose(n int, c flight.Command) {
 	m.took(n, reply)
 }
 
-// report ends an open attempt, by either way in.
+// report ends an open attempt, by Propose or Report.
 func (m *model) report(n int) {
 	f := m.flights[n]
 	if f == nil || f.OpenAttempt() == nil {
@@ -230,7 +230,7 @@ func (m *model) report(n int) {
 	m.took(n, reply)
 }
 
-// took takes note of an answer. A tombstone has no history.
+// record records a reply. A tombstone has no history.
 func (m *model) took(n int, reply flight.Reply) {
 	was := m.flights[n]
 	if reply.Changed && !reply.Deleted && reply.Flight.State == flight.Expired && (was == nil || was.State != flight.Expired) {
@@ -245,7 +245,7 @@ func (m *model) took(n int, reply flight.Reply) {
 	}
 }
 
-// disk is something that a store does with its files, or a crash.
+// disk runs a disk operation of the store, or a crash.
 func (m *model) disk() {
 	ctx := context.Background()
 	switch k := m.random.IntN(9); k {
@@ -271,7 +271,7 @@ func (m *model) disk() {
 	}
 }
 
-// crash keeps what was synced, and some of what was not.
+// crash keeps the synced data, and a random part of the rest.
 func (m *model) crash(withoutState bool) {
 	percent := m.random.IntN(101)
 	m.say("crash, %d %% of what was not synced is there", percent)
@@ -316,11 +316,11 @@ func (m *model) check() {
 		require.Equal(m.t, m.history[n], kinds, "history of %d", n)
 	}
 	requireConsistent(m.t, m.s)
-	require.Equal(m.t, bodies, m.keptBodies(), "as many bodies are kept as are spoken of")
+	require.Equal(m.t, bodies, m.keptBodies(), "the state holds exactly the bodies that the flights refer to")
 	m.checkSessions()
 }
 
-// checkSessions compares who holds what, and who has ended.
+// checkSessions compares the holders and the ended sessions.
 func (m *model) checkSessions() {
 	held := make(map[flight.SessionID][]flight.ID)
 	for _, f := range m.flights {
@@ -343,7 +343,7 @@ func (m *model) checkSessions() {
 	for _, e := range m.s.machine.sessions.Ended() {
 		got[e.ID] = e.Until
 	}
-	require.Equal(m.t, m.ended, got, "the sessions that are remembered as ended")
+	require.Equal(m.t, m.ended, got, "the ended sessions")
 }
 
 func (m *model) encoded(f *flight.Flight) []byte {
@@ -359,7 +359,7 @@ func (m *model) checkReceipt(f *flight.Flight, generation uint32, r *flight.Rece
 	return m.checkBody(f, generation, Receipt, r.Body)
 }
 
-// checkBody reads a body that the flight speaks of, and counts it.
+// checkBody reads a body that the flight refers to, and counts it.
 func (m *model) checkBody(f *flight.Flight, generation uint32, p Part, b flight.Blob) (kept int) {
 	body, err := m.s.Body(f.ID, generation, p)
 	if b.Kept == 0 {
@@ -371,7 +371,7 @@ func (m *model) checkBody(f *flight.Flight, generation uint32, p Part, b flight.
 	return 1
 }
 
-// keptBodies counts those in the state, short and long.
+// keptBodies counts the bodies in the state, inline and separate.
 func (m *model) keptBodies() (kept int) {
 	for key, row := range dump(m.t, m.s) {
 		if key[0] != flightRows {

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// nameless is a file system that cannot sync the names in a directory and in those below it, once so many syncs went well.
+// dirSyncFS is a file system on which directory syncs below dir fail after well more of them.
 type nameless struct {
 	vfs.FS
 	dir  string
@@ -44,9 +44,9 @@ func (d namelessDir) Sync() error {
 	return d.File.Sync()
 }
 
-// TestRefusedNamesEndTheStart: Pebble panics where the system refuses to sync a directory. A start ends with what the system said,
-// be it that of a new ledger or of one that was cut off; and what was there is there for the next one. It takes a process of its own,
-// since what a refused start had begun stands still until its process ends.
+// Pebble panics when a directory sync fails. A failed start returns the system's error, for a new ledger and after a
+// crash, and the next start finds all data. The test runs in a process of its own, because goroutines of a failed
+// start block until their process ends.
 func TestRefusedNamesEndTheStart(t *testing.T) {
 	const alone = "FLIGHTD_TEST_REFUSED_NAMES"
 	if os.Getenv(alone) == "" {
@@ -72,8 +72,8 @@ func TestRefusedNamesEndTheStart(t *testing.T) {
 	os.Exit(0)
 }
 
-// cutOffWith flies a ledger, and gives its disk as it is when the power goes: what is in its write-ahead logs must be written into
-// tables by the next start.
+// crashAfterLoad runs a ledger and returns its disk after a power cut. The next start must flush its write-ahead
+// logs.
 func cutOffWith(t *testing.T, disk *vfs.MemFS, known *flew) *vfs.MemFS {
 	t.Helper()
 	s, err := Open(t.Context(), memConfig(disk))
@@ -88,7 +88,8 @@ func cutOffWith(t *testing.T, disk *vfs.MemFS, known *flew) *vfs.MemFS {
 	return crashed
 }
 
-// startsWith starts a ledger on a copy of a disk on which so many syncs of a directory go well, and reports whether that was enough.
+// tryStart starts a ledger on a copy of a disk with so many successful directory syncs, and reports whether they
+// sufficed.
 func startsWith(t *testing.T, disk *vfs.MemFS, dir string, well int32, known *flew) bool {
 	t.Helper()
 	disk = disk.CrashClone(vfs.CrashCloneCfg{})
@@ -97,7 +98,7 @@ func startsWith(t *testing.T, disk *vfs.MemFS, dir string, well int32, known *fl
 	cfg, ended := memConfig(fs), make(chan error, 2)
 	cfg.Guard.Kill = func(why error) {
 		ended <- why
-		select {} // it does not return
+		select {} // Kill must not return
 	}
 	var s *Store
 	go func() {
@@ -110,7 +111,7 @@ func startsWith(t *testing.T, disk *vfs.MemFS, dir string, well int32, known *fl
 	if err := <-ended; err != nil {
 		require.ErrorIs(t, err, syscall.EIO)
 		require.NotErrorIs(t, err, ErrDamaged)
-		requireFlew(t, openStore(t, memConfig(disk.CrashClone(vfs.CrashCloneCfg{}))), known) // after a power cut, which takes what was not synced
+		requireFlew(t, openStore(t, memConfig(disk.CrashClone(vfs.CrashCloneCfg{}))), known) // after a power cut, which drops unsynced data
 		return false
 	}
 	requireFlew(t, s, known)
@@ -118,12 +119,12 @@ func startsWith(t *testing.T, disk *vfs.MemFS, dir string, well int32, known *fl
 	return true
 }
 
-// TestRefusedNamesFailTheSnapshot: of a checkpoint whose names cannot be synced nothing is left, and the ledger goes on without it.
+// A checkpoint whose directories cannot be synced is removed, and the ledger continues without it.
 func TestRefusedNamesFailTheSnapshot(t *testing.T) {
 	fs, known := &nameless{FS: vfs.NewMem(), dir: "ledger/" + snapshotDir}, new(flew)
 	fs.well.Store(allWell)
 	cfg := memConfig(fs)
-	told := make(map[bool]int) // how often that one was taken, or not
+	told := make(map[bool]int) // number of snapshots that succeeded and failed
 	cfg.Events.Snapshot = func(_ uint64, _ time.Duration, err error) { told[err == nil]++ }
 	s := openStore(t, cfg)
 	refusals := 0

@@ -17,13 +17,12 @@ import (
 	"github.com/flightd/flightd/internal/horizon"
 )
 
-// Open starts the ledger in cfg.Dir and returns when it takes proposals: this node leads, has applied all that is in
-// its log, and the deployment has its name and its secret. An empty directory becomes a new ledger.
+// Open starts the ledger in cfg.Dir and returns when it accepts proposals: this node is leader, has applied its whole
+// log, and the deployment has its name and secret. An empty directory becomes a new ledger.
 //
-// It refuses a directory that another process has open (ErrLocked), that belongs to another node or cluster
-// (ErrForeign), that a newer version wrote (ErrNewer) or one from before the first release (ErrOlder), and one that has
-// lost something that was durable and that what is left does not make up for (ErrDamaged); the message says which and
-// what to do.
+// Open rejects a directory that another process has open (ErrLocked), that belongs to another node or cluster
+// (ErrForeign), that a newer version wrote (ErrNewer) or one from before the first release (ErrOlder), and one that
+// has lost durable data which the rest of it cannot replace (ErrDamaged). The message says which, and the remedy.
 func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	cfg, err = cfg.withDefaults()
 	if err != nil {
@@ -49,7 +48,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 		return nil, err
 	}
 	if s.cfg.peers != nil {
-		return s, nil // others may lead
+		return s, nil // another voter may be the leader
 	}
 	if err := s.settle(ctx); err != nil {
 		return nil, err
@@ -57,7 +56,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 	return s, nil
 }
 
-// openFiles opens log, state, snapshots and spool, and checks that they are ours.
+// openFiles opens log, state, snapshots and spool, and checks that they belong to this node.
 func (s *Store) openFiles() (err error) {
 	if s.id, err = identify(&s.cfg); err != nil {
 		return err
@@ -65,7 +64,7 @@ func (s *Store) openFiles() (err error) {
 	s.cfg.NodeID, s.cfg.ClusterID = s.id.Node, s.id.Cluster
 	s.blocks = pebble.NewCache(s.cfg.Memory.cache())
 	if s.log, err = pebblelog.Open(s.cfg.FS.PathJoin(s.cfg.Dir, logDir), pebblelog.Options(s.pebbleOptions())); err != nil {
-		return storageError("the raft log cannot be opened", err)
+		return storageError("open the raft log", err)
 	}
 	stateOpts := func() *pebble.Options { return stateOptions(s.pebbleOptions()) }
 	if s.state, err = openState(&s.cfg, stateOpts); err != nil {
@@ -83,13 +82,13 @@ func (s *Store) openFiles() (err error) {
 	s.machine = newMachine(&s.cfg, s.state, s.snaps)
 	found, err := s.state.load()
 	if err != nil {
-		return storageError("the state cannot be read", err)
+		return storageError("read the state", err)
 	}
 	s.machine.takeOver(found)
 	return s.claimState()
 }
 
-// pebbleOptions are what both databases share.
+// pebbleOptions are the options shared by log and state.
 func (s *Store) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{FS: s.cfg.FS, Cache: s.blocks, Logger: pebbleLog{log: s.cfg.Logger, kill: s.cfg.Guard.Kill}}
 	o.EventListener = &pebble.EventListener{DataCorruption: s.corrupted}
@@ -98,8 +97,8 @@ func (s *Store) pebbleOptions() *pebble.Options {
 	return o
 }
 
-// corrupted is told of a block without its checksum. Whoever needs the block gets an error; the state machine dies of
-// one, a reader does not. Whoever tidies up in the background tries again at once, for ever: so a file is told of once in a while.
+// onCorruption logs a block with a wrong checksum. The reader of the block gets an error; the fsm kills the process
+// on one. Background compactions retry for ever, so the message is throttled per file.
 func (s *Store) corrupted(info pebble.DataCorruptionInfo) {
 	if !s.damages.due(info.Path, time.Now()) {
 		return
@@ -107,7 +106,7 @@ func (s *Store) corrupted(info pebble.DataCorruptionInfo) {
 	s.cfg.Logger.Error("clusterstore: a block on disk is damaged", "file", info.Path, "error", info.Details.Error())
 }
 
-// claimState makes a new state this node's, and refuses another's.
+// bindState writes node and cluster into a new state; ErrForeign when the state belongs to another node or cluster.
 func (s *Store) claimState() error {
 	m := &s.machine.meta
 	if m.Cluster == "" {
@@ -116,13 +115,14 @@ func (s *Store) claimState() error {
 		return nil
 	}
 	if m.Cluster != s.cfg.ClusterID || m.Node != s.cfg.NodeID {
-		return fmt.Errorf("%w: the state in %s is of node %s of cluster %s, the directory of node %s of cluster %s",
+		return fmt.Errorf("%w: the state in %s belongs to node %s of cluster %s, the directory to node %s of cluster %s",
 			ErrForeign, s.cfg.Dir, m.Node, m.Cluster, s.cfg.NodeID, s.cfg.ClusterID)
 	}
 	return nil
 }
 
-// examine finds out whether state, snapshot and log fit together, before raft, which could only panic.
+// inspectDisk checks that state, snapshot and log fit together. It runs before raft starts, because raft panics on a
+// mismatch.
 func (s *Store) examine() (restore bool, err error) {
 	found, err := s.standing()
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Store) examine() (restore bool, err error) {
 	}
 	base := max(found.Applied, found.Snapshot)
 	if err := s.log.Scan(base+1, func(*raft.Log) error { return nil }); err != nil {
-		return false, storageError(fmt.Sprintf("the raft log behind entry %d", base), err)
+		return false, storageError(fmt.Sprintf("read the raft log after entry %d", base), err)
 	}
 	return restore, nil
 }
@@ -154,27 +154,27 @@ func (s *Store) standing() (standing, error) {
 		found.Snapshot, found.Own = list[0].Index, s.snaps.own(list[0].ID)
 	}
 	found.Unread = s.snaps.failure()
-	found.First, _ = s.log.FirstIndex() // it has no error
-	found.Last, _ = s.log.LastIndex()   // it has no error
+	found.First, _ = s.log.FirstIndex() // it never returns an error
+	found.Last, _ = s.log.LastIndex()   // it never returns an error
 	found.Termed, err = s.log.Termed()
-	if err = storageError("the raft log", err); err != nil || m.Applied < found.First || m.Applied > found.Last || m.Applied == 0 {
+	if err = storageError("read the raft log", err); err != nil || m.Applied < found.First || m.Applied > found.Last || m.Applied == 0 {
 		return found, err
 	}
 	var entry raft.Log
 	err = s.log.GetLog(m.Applied, &entry)
 	found.TermAtApplied = entry.Term
 	if errors.Is(err, raft.ErrLogNotFound) {
-		return found, nil // a hole that a restore left
+		return found, nil // a gap in the log after a restore
 	}
-	return found, storageError("the raft log", err)
+	return found, storageError("read the raft log", err)
 }
 
-// bootReplay is how many entries raft may read again at a start though their effects are in the state.
+// maxStartReplay limits the entries that raft reads again at a start although their effects are in the state.
 const bootReplay = 64
 
-// replayable reports whether raft can read again what stands between the snapshot and what the state holds. It does so at
-// a start and panics where it cannot, though the state needs none of it: a Scrub may have cut the log of a snapshot that is
-// gone since.
+// replayable reports whether the log holds every entry between the snapshot and the state. Raft reads them at a start
+// and panics if one is missing, although the state needs none. They can be missing when a Scrub truncated the log
+// after a snapshot that has been deleted since.
 func (s *Store) replayable(found standing) bool {
 	for index := found.Snapshot + 1; index <= found.Applied; index++ {
 		var entry raft.Log
@@ -185,8 +185,10 @@ func (s *Store) replayable(found standing) bool {
 	return true
 }
 
-// bootSnapshot takes a snapshot of the state as it is found, so that raft starts behind it and a restart takes the
-// same time however long the log is.
+// snapshotAtStart takes a snapshot of the state before raft starts, so that raft replays no entries that are in the
+// state, and the time of a restart does not depend on the length of the log.
+//
+// If the process dies before the sink is closed, the next start takes the snapshot again.
 func (s *Store) bootSnapshot() error {
 	m := s.machine.meta
 	sink, err := s.snaps.begin(snapshotMeta{Index: m.Applied, Term: m.Term, Configuration: m.Config, ConfigurationIndex: m.ConfigIndex})
@@ -204,7 +206,11 @@ func (s *Store) bootSnapshot() error {
 	return sink.Close()
 }
 
-// startRaft starts raft and those who serve it.
+// startRaft bootstraps a new log, starts raft and the store's background goroutines, and proposes the spooled reports
+// again. Close waits for these goroutines.
+//
+// If the process dies between Bootstrap and markStarted, the log has its first entry, and the next start marks
+// IDENTITY.
 func (s *Store) startRaft(restore bool) error {
 	transport, voters := s.neighbours()
 	guarded := &guardedLog{LogStore: s.log, limit: s.cfg.Guard.Stall, bark: s.stalled, grown: s.logGrew, tell: s.cfg.Events.Appended}
@@ -231,7 +237,7 @@ func (s *Store) startRaft(restore bool) error {
 		if why := s.snaps.failure(); why != nil {
 			err = fmt.Errorf("%w: %w", err, why)
 		}
-		return storageError("raft cannot start", err)
+		return storageError("start raft", err)
 	}
 	s.raft = r
 	s.packer = &packer{raft: r, now: s.clock.stamp, pending: s.machine.pending}
@@ -244,7 +250,7 @@ func (s *Store) startRaft(restore bool) error {
 	return nil
 }
 
-// soloTimeout is the election time-out of a lone voter: nobody else can be leader, so there is nothing to wait for.
+// soloTimeout is the election timeout of a lone voter, which has no other candidate to wait for.
 const soloTimeout = 25 * time.Millisecond
 
 func (s *Store) raftConfig(restore bool) *raft.Config {
@@ -257,7 +263,7 @@ func (s *Store) raftConfig(restore bool) *raft.Config {
 	c.NoLegacyTelemetry = true
 	c.MaxAppendEntries = 64
 	c.TrailingLogs = s.cfg.Log.Trailing
-	c.SnapshotThreshold = math.MaxUint64 >> 1 // by size of the log, see takeSnapshots
+	c.SnapshotThreshold = math.MaxUint64 >> 1 // disabled: runSnapshots goes by the size of the log
 	c.SnapshotInterval = time.Hour
 	if s.cfg.peers == nil {
 		c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = soloTimeout, soloTimeout, soloTimeout
@@ -265,7 +271,8 @@ func (s *Store) raftConfig(restore bool) *raft.Config {
 	return c
 }
 
-// neighbours is how to reach the other voters; a lone one reaches nobody.
+// raftTransport returns the transport to the other voters, and all voters. A lone voter has a transport without
+// peers.
 func (s *Store) neighbours() (raft.Transport, []raft.Server) {
 	if p := s.cfg.peers; p != nil {
 		return p.transport, p.voters
@@ -275,7 +282,7 @@ func (s *Store) neighbours() (raft.Transport, []raft.Server) {
 	return transport, []raft.Server{{ID: raft.ServerID(s.cfg.NodeID), Address: address}}
 }
 
-// settle waits until this node leads and names the deployment, once.
+// waitForLeadership waits until this node is leader, and proposes the Bootstrap of a new deployment.
 func (s *Store) settle(ctx context.Context) error {
 	for s.leading.Load() == nil {
 		next := s.leads.next()
@@ -285,7 +292,7 @@ func (s *Store) settle(ctx context.Context) error {
 		select {
 		case <-next:
 		case <-ctx.Done():
-			return fmt.Errorf("clusterstore: the ledger did not come up: %w", context.Cause(ctx))
+			return fmt.Errorf("clusterstore: open: wait for leadership: %w", context.Cause(ctx))
 		}
 	}
 	if s.Header().Deployment != "" {
@@ -293,7 +300,7 @@ func (s *Store) settle(ctx context.Context) error {
 	}
 	secret := make([]byte, 32)
 	if _, err := rand.Read(secret); err != nil {
-		return fmt.Errorf("clusterstore: make a secret: %w", err)
+		return fmt.Errorf("clusterstore: open: generate a secret: %w", err)
 	}
 	_, err := s.Propose(ctx, &flight.Bootstrap{Deployment: uuid.NewString(), Secret: secret})
 	return err

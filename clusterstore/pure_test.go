@@ -19,7 +19,7 @@ func TestPlan(t *testing.T) {
 		damaged string
 	}{
 		"new":                              {found: standing{}},
-		"begun, all of it lost":            {found: standing{Began: true}, damaged: "has begun"},
+		"begun, all of it lost":            {found: standing{Began: true}, damaged: "had entries"},
 		"bootstrapped":                     {found: standing{First: 1, Last: 1, Termed: true}},
 		"goes on":                          {found: standing{Applied: 9, AppliedTerm: 2, TermAtApplied: 2, First: 1, Last: 12, Termed: true}},
 		"state lost, log whole":            {found: standing{First: 1, Last: 12, Termed: true}},
@@ -34,7 +34,7 @@ func TestPlan(t *testing.T) {
 		"log database lost, snapshot":      {found: standing{Snapshot: 9}, damaged: "forgotten its votes"},
 		"log cut behind what was applied":  {found: standing{Applied: 9, First: 1, Last: 8, Termed: true}, damaged: "ends at entry 8"},
 		"log emptied behind what was used": {found: standing{Applied: 9, Snapshot: 8, Termed: true}, damaged: "ends at entry 0"},
-		"log of another history":           {found: standing{Applied: 9, AppliedTerm: 3, TermAtApplied: 2, First: 1, Last: 12, Termed: true}, damaged: "same history"},
+		"log of another history":           {found: standing{Applied: 9, AppliedTerm: 3, TermAtApplied: 2, First: 1, Last: 12, Termed: true}, damaged: "different histories"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			restore, err := plan(c.found)
@@ -49,7 +49,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// What raft says about an entry, and whether that is a "no". A test of raft's own list: what is new in it is unknown.
+// classifyRaftError treats only these errors as definite. The test uses raft's own list, so new errors are ambiguous.
 func TestHazard28_OnlyThreeErrorsAreADefiniteNo(t *testing.T) {
 	require.NoError(t, verdict(nil))
 	require.ErrorIs(t, verdict(raft.ErrNotLeader), ErrNotLeader)
@@ -91,7 +91,7 @@ func TestEntry(t *testing.T) {
 	require.ErrorIs(t, err, ErrNewer)
 }
 
-// The bytes of an entry whose leader's wall clock was not ahead are what they always were.
+// An entry with a wall clock that is not ahead has the bytes of version 1.
 func TestEntryWithTheWallClock(t *testing.T) {
 	require.Equal(t, []byte{1, 0, 0, 0, 0, 0, 0, 4, 210}, appendHead(nil, stamp{now: 1234}))
 	require.Equal(t, []byte{2, 0, 0, 0, 0, 0, 0, 4, 210, 0, 0, 0, 0, 0, 0, 4, 211}, appendHead(nil, stamp{now: 1234, wall: 1235}))
@@ -153,7 +153,7 @@ func readStream(b []byte) (map[string]string, streamHead, error) {
 	return rows, head, err
 }
 
-// A stream that was cut or changed anywhere is refused.
+// A stream that is truncated or changed anywhere is rejected.
 func TestStreamOfRows(t *testing.T) {
 	b := sampleStream(t)
 	rows, head, err := readStream(b)
@@ -173,7 +173,7 @@ func TestStreamOfRows(t *testing.T) {
 	require.ErrorIs(t, err, ErrNewer)
 }
 
-// generation is a record that is known by its generation.
+// generation returns a record that is identified by its generation.
 func generation(n uint32) *record { return &record{flight: &flight.Flight{Generation: n}} }
 
 func TestCacheIsBoundedAndNeverStale(t *testing.T) {
@@ -194,10 +194,10 @@ func TestCacheIsBoundedAndNeverStale(t *testing.T) {
 	id := testKey(90_000).FlightID()
 	_, writes := c.get(id)
 	c.put(id, generation(2))
-	for i := range 5000 { // until it is dropped again
+	for i := range 5000 { // until it is evicted again
 		c.put(testKey(100_000+i).FlightID(), generation(0))
 	}
 	c.fill(id, generation(1), writes)
 	f, _ = c.get(id)
-	require.Nil(t, f, "what was read before a write is not remembered after it")
+	require.Nil(t, f, "a record read before a write is not cached after it")
 }

@@ -8,25 +8,25 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// ErrNoBody says that the ledger keeps no such bytes: there never were any, or their retention is over.
+// ErrNoBody: the ledger holds no such bytes. They never existed, or have been redacted or deleted.
 var ErrNoBody = errors.New("clusterstore: no such body")
 
-// Flight reads a flight as this node has it, without the bytes of its bodies; nil when its key was never used. It
-// waits for nothing. What it finds is true and may be old; that it finds nothing proves nothing: see Barrier.
-// The flight must not be changed.
+// Flight returns a flight as applied on this node, without the bytes of its bodies; nil when its key was never used
+// here. It does not wait. The result may be stale, and nil is no proof that the key was never used; call Barrier
+// first for that. The flight must not be changed.
 func (s *Store) Flight(id flight.ID) (*flight.Flight, error) {
 	r, err := s.machine.read(id)
 	return flightOf(r), err
 }
 
-// Body reads the exact bytes of a flight's input or of its receipt in a generation. ErrNoBody when there are none.
+// Body returns the exact bytes of a flight's input or receipt in a generation; ErrNoBody when there are none.
 func (s *Store) Body(id flight.ID, generation uint32, p Part) ([]byte, error) {
 	r, err := s.machine.read(id)
 	if err != nil {
 		return nil, err
 	}
 	if f := flightOf(r); p == Input && f != nil && f.Generation == generation && f.InputFrom != 0 {
-		generation = f.InputFrom // a retried generation goes on with the input of the first one
+		generation = f.InputFrom // a retried generation reuses the input of the first one
 	}
 	if body, found := r.body(generation, p); found {
 		return bytes.Clone(body), nil
@@ -49,8 +49,8 @@ func (s *Store) Body(id flight.ID, generation uint32, p Part) ([]byte, error) {
 	return body, err
 }
 
-// Wait waits until the flight has another version than the one seen, and reads it. The zero version is that of a key
-// that was never used. Errors: that of ctx, ErrClosed, or of the read.
+// Wait waits until the flight's version differs from the known one, and returns the flight. The zero version is that
+// of a key that was never used. Errors: that of ctx, ErrClosed, or of the read.
 func (s *Store) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error) {
 	for {
 		f, changed, err := s.waitOnce(ctx, id, seen)
@@ -60,7 +60,7 @@ func (s *Store) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*f
 	}
 }
 
-// waitOnce waits for one change. changed is false when the one that came is not one from what was seen.
+// waitOnce waits for one change of the flight. It returns changed false when the caller must read the flight again.
 func (s *Store) waitOnce(ctx context.Context, id flight.ID, seen flight.Version) (_ *flight.Flight, changed bool, _ error) {
 	next := s.machine.waiters.join(id)
 	defer s.machine.waiters.leave(id, next)
@@ -88,13 +88,13 @@ func version(f *flight.Flight) flight.Version {
 	return f.Version
 }
 
-// HistoryEvent is one event and the place in the log of the command that brought it about.
+// HistoryEvent is one event and the version of its command.
 type HistoryEvent struct {
 	Version flight.Version
 	flight.Event
 }
 
-// History reads what happened to a flight, in order, in all its generations. A tombstone has none.
+// History returns the events of a flight in all generations, in order. A tombstone has none.
 func (s *Store) History(id flight.ID) ([]HistoryEvent, error) {
 	s.machine.flush()
 	var history []HistoryEvent
@@ -112,15 +112,15 @@ func (s *Store) History(id flight.ID) ([]HistoryEvent, error) {
 	return history, err
 }
 
-// LivePlace is a place in the order of living flights: that of their creation. The zero value is before all.
+// LiveCursor is a position in the list of live flights, which is ordered by creation. The zero value is before all.
 type LivePlace struct {
 	Created flight.Time
 	ID      flight.ID
 }
 
-// Live reads flights that something may still happen to, neither terminal nor absent, oldest first, from behind after
-// on: at most limit of them, and the place to go on from. Fewer than limit: there are no more. It reads an index that
-// holds just these; one that ends while it is read may still be among them.
+// Live returns up to limit live flights (neither terminal nor absent) after a position, oldest first, and the
+// position of the last one. Fewer than limit: there are no more. A flight that ends during the call may still be
+// returned.
 func (s *Store) Live(after LivePlace, limit int) ([]*flight.Flight, LivePlace, error) {
 	s.machine.flush()
 	var ids []flight.ID
@@ -147,7 +147,7 @@ func (s *Store) Live(after LivePlace, limit int) ([]*flight.Flight, LivePlace, e
 	return flights, after, nil
 }
 
-// Counts is how many flights the ledger holds in each state, absent ones that were freed and tombstones included.
+// Counts returns the number of flights in each state, including tombstones and freed keys.
 func (s *Store) Counts() map[flight.State]int64 {
 	counts := make(map[flight.State]int64)
 	for state, n := range s.machine.shown.Load().meta.Counts {

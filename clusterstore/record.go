@@ -9,32 +9,35 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// record is a flight as the state keeps it: the flight without the bytes of its bodies, and with it those bodies that are
-// short, of all its generations. In the state the tally of its duplicates is a row of its own, which is all that a
-// duplicate changes. So a replay of a usual receipt reads one row, and a usual flight writes two rows less.
-// Longer bodies have rows of their own, which are written once, however often the flight changes. But for
-// the cache's mark a record is never changed once it was shown; nil stands for a key that was never used.
+// record is a flight as stored: the flight without the bytes of its bodies, and the short bodies of all its
+// generations. So a replay of a usual receipt reads one row, and a usual flight writes two rows less. Longer bodies
+// have their own rows, which are written once, however often the flight changes. The duplicate statistics have a row
+// of their own in the state, the only row that a duplicate changes.
+//
+// A published record is immutable, except for the cache's referenced bit. A nil record stands for a key that was
+// never used.
 type record struct {
 	flight *flight.Flight
 	bodies []shortBody
-	asked  atomic.Bool // since the cache's hand was here last
+	asked  atomic.Bool // read since the cache's hand last passed
 }
 
-// shortBody is a body of at most longestShort bytes, never an empty one.
+// inlineBody is a non-empty body of at most maxInlineBody bytes that is stored in the record.
 type shortBody struct {
 	generation uint32
 	part       Part
 	data       []byte
 }
 
-// longestShort is a length that most inputs and receipts do not reach, and at which writing a body with each change of
-// its flight still costs less than a row of its own.
+// maxInlineBody: most inputs and receipts are shorter. Up to this length, writing a body again with each change of
+// its flight costs less than a row of its own.
 const longestShort = 1 << 10
 
-// mostShort bounds what all generations of a flight keep short: with each change all of it is written again.
+// maxInlineTotal limits the inline bodies of all generations of a flight: each change of the flight writes all of
+// them again.
 const mostShort = 4 * longestShort
 
-// flightOf is the flight of a record; nil for none.
+// flightOf returns the flight of a record; nil for a nil record.
 func flightOf(r *record) *flight.Flight {
 	if r == nil {
 		return nil
@@ -42,7 +45,8 @@ func flightOf(r *record) *flight.Flight {
 	return r.flight
 }
 
-// next is the record behind this one, with the same bodies. Its bodies may be changed until it is shown.
+// withFlight returns a new record with the flight f and the bodies of r. Its bodies may be changed until the record
+// is published.
 func (r *record) next(f *flight.Flight) *record {
 	n := &record{flight: f}
 	if r != nil {
@@ -51,7 +55,7 @@ func (r *record) next(f *flight.Flight) *record {
 	return n
 }
 
-// body finds a short body.
+// body returns an inline body.
 func (r *record) body(generation uint32, p Part) (data []byte, found bool) {
 	if r == nil {
 		return nil, false
@@ -64,13 +68,13 @@ func (r *record) body(generation uint32, p Part) (data []byte, found bool) {
 	return nil, false
 }
 
-// set puts a short body in, in the place of another one where there is one.
+// putBody adds an inline body, or replaces the one of the same generation and kind.
 func (r *record) set(b shortBody) {
 	r.drop(b.generation, b.part)
 	r.bodies = append(r.bodies, b)
 }
 
-// drop takes a short body out, and reports whether it was there.
+// removeBody removes an inline body, and reports whether it existed.
 func (r *record) drop(generation uint32, p Part) bool {
 	if _, found := r.body(generation, p); !found {
 		return false
@@ -79,7 +83,7 @@ func (r *record) drop(generation uint32, p Part) bool {
 	return true
 }
 
-// length is that of all short bodies together.
+// inlineBytes is the total length of the inline bodies.
 func (r *record) length() int {
 	n := 0
 	for i := range r.bodies {
@@ -88,13 +92,14 @@ func (r *record) length() int {
 	return n
 }
 
-// weight is how many places in memory a record takes.
+// weight is the share of the cache's capacity that the record takes.
 func (r *record) weight() int { return 1 + r.length()/usualWeight }
 
-// usualWeight is about what a record without bodies takes, in bytes.
+// recordOverhead is the approximate size in memory of a record without bodies.
 const usualWeight = 2 << 10
 
-// appendRecord writes a record behind b, without its tally: how many bodies there are, each body, and the flight.
+// appendRecord appends an encoded record to b, without its duplicate statistics: the number of bodies, each body, and
+// the flight.
 func appendRecord(b []byte, r *record) ([]byte, error) {
 	f := r.flight
 	if f.Duplicates != nil {
@@ -113,7 +118,7 @@ func appendRecord(b []byte, r *record) ([]byte, error) {
 	return flight.AppendRecord(b, f)
 }
 
-// decodeRecord reads what appendRecord wrote. It keeps nothing of b.
+// decodeRecord decodes the output of appendRecord. It does not retain b.
 func decodeRecord(b []byte) (*record, error) {
 	r := &record{flight: new(flight.Flight)}
 	count, b, ok := cutUvarint(b)
@@ -137,7 +142,7 @@ func decodeRecord(b []byte) (*record, error) {
 		b = rest[n:]
 	}
 	if err := flight.DecodeRecord(b, r.flight); err != nil {
-		return nil, fmt.Errorf("clusterstore: record: %w", err)
+		return nil, fmt.Errorf("clusterstore: decode a record: %w", err)
 	}
 	return r, nil
 }

@@ -23,16 +23,16 @@ func TestRecordComesBackAsItWas(t *testing.T) {
 		require.Error(t, err, "cut at %d", i)
 	}
 	clear(b)
-	require.Equal(t, r, read, "it keeps nothing of what it was read from")
+	require.Equal(t, r, read, "a decoded record retains no input bytes")
 }
 
-// A reader may hold a record while the machine makes the next one.
+// A reader may hold a record while the fsm creates its successor.
 func TestRecordIsNotChangedByTheNextOne(t *testing.T) {
 	first := &record{flight: new(flight.Flight)}
 	first.set(shortBody{1, Input, []byte("in")})
 	first.set(shortBody{1, Receipt, []byte("out")})
 	first.set(shortBody{2, Input, []byte("in")})
-	require.Greater(t, cap(first.bodies), len(first.bodies), "else there is nothing to write over")
+	require.Greater(t, cap(first.bodies), len(first.bodies), "the test needs spare capacity")
 	before := append([]shortBody(nil), first.bodies...)
 
 	second := first.next(new(flight.Flight))
@@ -52,7 +52,7 @@ func TestRecordIsNotChangedByTheNextOne(t *testing.T) {
 	require.False(t, found)
 }
 
-// A cache holds fewer records where they are heavy.
+// A cache holds fewer records when they are heavy.
 func TestCacheWeighsRecords(t *testing.T) {
 	count := func(size int) (held int) {
 		c := newCache(4096)
@@ -71,7 +71,7 @@ func TestCacheWeighsRecords(t *testing.T) {
 	require.Equal(t, main/2, count(usualWeight))
 }
 
-// What is asked for again and again stays, however much passes through.
+// Records that are read repeatedly stay cached, however many others pass through.
 func TestCacheKeepsWhatIsAskedFor(t *testing.T) {
 	c := newCache(4096)
 	var hot []flight.ID
@@ -93,8 +93,7 @@ func TestCacheKeepsWhatIsAskedFor(t *testing.T) {
 	require.Less(t, missed, passing/100)
 }
 
-// What is read once pushes nobody out and does not stay; what is read again and again stays, also where much is read once
-// in between.
+// A scan evicts no records in use and does not stay cached.
 func TestCacheIsNotFilledByWhatIsReadOnce(t *testing.T) {
 	const places = 4096
 	c := newCache(places)
@@ -106,7 +105,7 @@ func TestCacheIsNotFilledByWhatIsReadOnce(t *testing.T) {
 		}
 		return r != nil
 	}
-	for i := range places / 2 { // what was written, and nobody asks for
+	for i := range places / 2 { // written and never read
 		c.put(testKey(i).FlightID(), generation(uint32(i)))
 	}
 	const hot, rounds = 100, 400
@@ -132,10 +131,10 @@ func TestCacheIsNotFilledByWhatIsReadOnce(t *testing.T) {
 		held += len(c.shards[i].byID)
 	}
 	require.Equal(t, places/2, written)
-	require.Less(t, held, places/2+hot+places/onceShare+hot, "a scan leaves nothing behind but what was read last")
+	require.Less(t, held, places/2+hot+places/onceShare+hot, "only the last records of a scan stay cached")
 }
 
-// Wherever a record is kept, what is written takes its place, and what is forgotten is gone.
+// A write replaces a record, and remove removes it, in ring and probation.
 func TestCacheIsRightInBothPlaces(t *testing.T) {
 	c := newCache(4096)
 	once, again, never := testKey(1).FlightID(), testKey(2).FlightID(), testKey(3).FlightID()
@@ -155,8 +154,8 @@ func TestCacheIsRightInBothPlaces(t *testing.T) {
 	_, writes = c.get(never)
 	c.renew(never, generation(2))
 	r, _ := c.get(never)
-	require.Nil(t, r, "a tally brings nothing to hand")
+	require.Nil(t, r, "a count caches no record")
 	c.fill(never, generation(1), writes)
 	r, _ = c.get(never)
-	require.Nil(t, r, "what was read before a tally was written is not remembered after it")
+	require.Nil(t, r, "a record read before a count is not cached after it")
 }

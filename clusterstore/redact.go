@@ -13,11 +13,12 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// dropErased drops the bytes that a record no longer speaks of although it goes on: those that a Redact erased.
+// deleteRedactedBodies deletes the stored bodies that a Redact removed from a flight, and adds the flight to the list
+// for Scrub.
 func (t *turn) dropErased(s *slot, next *record, old *flight.Flight, at flight.Version) {
 	f := next.flight
 	if old == nil || old.Generation != f.Generation || f.State == flight.Expired {
-		return // what a generation or a retention leaves behind is dropped by takeBodies and bury
+		return // moveBodies and deleteTombstonedRows delete the bodies of a previous generation and of an expired flight
 	}
 	erased := false
 	if old.Input.Kept > 0 && f.Input.Kept == 0 {
@@ -39,15 +40,15 @@ func (t *turn) dropErased(s *slot, next *record, old *flight.Flight, at flight.V
 	}
 }
 
-// noteRepeated has the log cut once more where a command brings bytes to a flight of which they were erased. Nobody keeps
-// them, but the command stands in the log.
+// recordReErasure schedules another Scrub for a log entry that carries bytes of a redacted flight, such as a repeated
+// report or import. No flight keeps these bytes, but the log holds them.
 func (t *turn) noteRepeated(s *slot, c flight.Command, at flight.Version) {
 	if f := flightOf(s.now); f != nil && f.Redacted != nil && brings(c) {
 		t.set(s, placeKey(nil, erasedRow, at.Index, s.id), nil)
 	}
 }
 
-// brings reports whether a command carries bytes that a Redact would erase.
+// carriesBytes reports whether a command carries bytes that a Redact would erase.
 func brings(c flight.Command) bool {
 	switch c := c.(type) {
 	case *flight.Submit:
@@ -66,17 +67,16 @@ func brings(c flight.Command) bool {
 	return false
 }
 
-// Scrub makes the bytes that a Redact erased leave this node's disk, and answers how many flights it was about since the
-// last Scrub. No reader gets such bytes from the moment of the Redact on; but files are only ever written, and so older
-// ones still hold them: tables of the state, the snapshot, and the raft log, where the commands stand that once brought
-// them. Scrub writes the tables anew that hold rows of these flights, takes a snapshot in the place of the old one, cuts
-// the log right behind it, and drops what was cut off. Reports of these flights that the spool put aside go first.
+// Scrub erases redacted bytes from this node's disk. It returns the number of erasures since the last Scrub. Reads
+// return no redacted bytes from the moment of the Redact, but immutable files still hold them: tables of the state,
+// the snapshot, and the raft log with the original commands. Scrub removes quarantined reports of these flights,
+// compacts the tables with their rows, takes a new snapshot, truncates the log up to it, and compacts the truncated
+// log.
 //
-// What it cannot reach are write-ahead logs that the databases keep in order to write over them, up to four files of the
-// size of a table of recent writes each: those go with the next start. Nor can it say what a file system or a disk does
-// with blocks that are free.
+// Scrub cannot erase write-ahead logs that the databases keep for reuse, up to four files of the size of a memtable
+// per database; the next start removes them. Nor can it erase free blocks of a file system or disk.
 //
-// If the process dies on the way it is done again from the beginning.
+// If the process dies before SCRUBBED is written, the next Scrub repeats all of it, which is harmless.
 func (s *Store) Scrub(ctx context.Context) (int, error) {
 	s.scrubs.Lock()
 	defer s.scrubs.Unlock()
@@ -101,7 +101,7 @@ func (s *Store) Scrub(ctx context.Context) (int, error) {
 	return len(ids), writeFile(s.cfg.FS, s.cfg.Dir, scrubbedFile, []byte(strconv.FormatUint(last, 10)+"\n"))
 }
 
-// scrubbed is the entry up to which a Scrub went.
+// readScrubbed returns the last entry that a Scrub has covered.
 func (s *Store) scrubbed() (uint64, error) {
 	b, err := readFile(s.cfg.FS, s.cfg.FS.PathJoin(s.cfg.Dir, scrubbedFile))
 	if oserror.IsNotExist(err) {
@@ -112,12 +112,12 @@ func (s *Store) scrubbed() (uint64, error) {
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 	if err != nil {
-		return 0, nil // what cannot be read is done again
+		return 0, nil // unreadable: scrub everything again
 	}
 	return n, nil
 }
 
-// erasedSince gives the flights of which bytes were erased behind an entry, and the last such entry.
+// erasedSince returns the flights with bytes erased after an entry, and the last such entry.
 func (s *Store) erasedSince(from uint64) (ids []flight.ID, last uint64, err error) {
 	err = s.state.scan(placeKey(nil, erasedRow, from+1, flight.ID{}), singleRow(erasedRow+1), func(key, _ []byte) (bool, error) {
 		at, id, err := splitPlace(key)
@@ -127,7 +127,7 @@ func (s *Store) erasedSince(from uint64) (ids []flight.ID, last uint64, err erro
 	return ids, last, err
 }
 
-// rewrite writes all tables anew that hold rows of these flights, without what was deleted.
+// compactFlights compacts all tables that hold rows of these flights, which drops deleted rows from the disk.
 func (s *state) rewrite(ctx context.Context, ids []flight.ID) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -145,23 +145,23 @@ func (s *state) rewrite(ctx context.Context, ids []flight.ID) error {
 	return nil
 }
 
-// cutLog takes a snapshot and drops the log behind it, also what is otherwise kept for followers that lag: those get
-// the snapshot.
+// truncateLog takes a snapshot and deletes the log up to it, including the entries usually kept for followers that
+// lag; those receive the snapshot.
 func (s *Store) cutLog(ctx context.Context) error {
-	if s.leading.Load() != nil { // what is left of the log is then this entry
+	if s.leading.Load() != nil { // the one entry that remains in the log is then this Tick
 		if _, err := s.Propose(ctx, &flight.Tick{}); err != nil {
 			return err
 		}
 	}
 	usual := s.raft.ReloadableConfig()
 	short := usual
-	short.TrailingLogs = 1 // a log is never empty
+	short.TrailingLogs = 1 // raft requires at least one
 	if err := s.raft.ReloadConfig(short); err != nil {
 		return fmt.Errorf("clusterstore: scrub: %w", err)
 	}
 	err := s.takeSnapshot()
 	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
-		err = fmt.Errorf("%w: %w", ErrUnavailable, err) // a follower that nothing reached since: the next Scrub
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err) // a follower that has received no entry since; the next Scrub retries
 	}
 	return errors.Join(err, s.raft.ReloadConfig(usual), s.log.Scrub(ctx))
 }

@@ -21,10 +21,10 @@ import (
 
 const canary = "canary-5d1c9f0e7b"
 
-// secretOf is a body that is kept with its flight's record for even n, and in a row of its own for odd n.
+// secretOf returns a body that is inline for even n, and has its own row for odd n.
 func secretOf(n int) string { return canary + strings.Repeat(".", n%2*longestShort) }
 
-// flySecret flies a key whose input and receipt nobody may find later.
+// openAndReportSecret runs a flight whose input and receipt hold the canary.
 func flySecret(t *testing.T, s *Store, n int) flight.Key {
 	t.Helper()
 	key := testKey(n)
@@ -41,7 +41,7 @@ func redactOf(key flight.Key, generation uint32) *flight.Redact {
 	return &flight.Redact{Key: key, Generation: generation, Who: "ann", Why: "asked for"}
 }
 
-// requireErased checks that nobody can read the bytes, before and after they are written to the state.
+// requireErased checks that no read returns the bytes, before and after the flush.
 func requireErased(t *testing.T, s *Store, key flight.Key, generation uint32) {
 	t.Helper()
 	for range 2 {
@@ -80,7 +80,7 @@ func TestRedact_ReachesEarlierReceipts(t *testing.T) {
 		key := flySecret(t, s, n)
 		propose(t, s, &flight.Free{Key: key, Generation: 1})
 		body, err := s.Body(key.FlightID(), 1, Receipt)
-		require.NoError(t, err, "a freed key still shows its earlier receipts")
+		require.NoError(t, err, "a freed key still has its earlier receipts")
 		require.Equal(t, secretOf(n), string(body))
 		require.Equal(t, flight.Accepted, propose(t, s, redactOf(key, 2)).Decision)
 		requireErased(t, s, key, 1)
@@ -88,7 +88,7 @@ func TestRedact_ReachesEarlierReceipts(t *testing.T) {
 	require.Zero(t, countRows(t, s, bodyRow))
 }
 
-// countRows counts the rows of flights that are of a kind.
+// countRows counts the flight rows of a kind.
 func countRows(t *testing.T, s *Store, kind byte) (n int) {
 	t.Helper()
 	for key := range dump(t, s) {
@@ -99,7 +99,7 @@ func countRows(t *testing.T, s *Store, kind byte) (n int) {
 	return n
 }
 
-// filesWith names the files of a directory that hold the canary.
+// filesWith returns the files of a directory that hold the canary.
 func filesWith(t *testing.T, dir string) (found []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -115,7 +115,7 @@ func filesWith(t *testing.T, dir string) (found []string) {
 	return found
 }
 
-// TestScrub_TheBytesLeaveTheDisk searches every file of a ledger on a real disk: state, log, snapshots, spool.
+// The test searches every file of a ledger on a real disk: state, log, snapshots, spool.
 func TestScrub_TheBytesLeaveTheDisk(t *testing.T) {
 	dir, ctx := t.TempDir(), context.Background()
 	reopen := func() *Store {
@@ -137,22 +137,22 @@ func TestScrub_TheBytesLeaveTheDisk(t *testing.T) {
 		}
 	}
 	s.machine.flush()
-	require.NoError(t, s.state.db.Compact(ctx, []byte{0}, []byte{255}, false)) // to where nothing is written anew by itself
+	require.NoError(t, s.state.db.Compact(ctx, []byte{0}, []byte{255}, false)) // to the level that no compaction rewrites
 	for _, key := range secrets {
 		propose(t, s, redactOf(key, 1))
 	}
 	require.NoError(t, s.Close(ctx))
 	s = reopen()
-	require.NotEmpty(t, filesWith(t, dir), "without a scrub older files still hold them")
+	require.NotEmpty(t, filesWith(t, dir), "before a scrub, older files hold the bytes")
 
 	n, err := s.Scrub(ctx)
 	require.NoError(t, err)
 	require.Equal(t, len(secrets), n)
 	n, err = s.Scrub(ctx)
 	require.NoError(t, err)
-	require.Zero(t, n, "there is nothing more to do")
+	require.Zero(t, n, "nothing is left to scrub")
 	require.NoError(t, s.Close(ctx))
-	s = reopen() // which drops the write-ahead logs of the life before
+	s = reopen() // drops the write-ahead logs of the previous process
 	require.Empty(t, filesWith(t, dir))
 	for n := range 300 {
 		f, err := s.Flight(testKey(n).FlightID())
@@ -175,13 +175,13 @@ func TestScrub_GoesOnAfterEveryStart(t *testing.T) {
 		require.Equal(t, 1, n)
 		first, err := s.log.FirstIndex()
 		require.NoError(t, err)
-		require.Greater(t, first, redacted, "an entry may hold a report together with its redact")
+		require.Greater(t, first, redacted, "the log starts after the redact")
 		require.NoError(t, s.Close(ctx))
 	}
 }
 
-// A write-ahead log that was written over still holds, behind its end, what it held before. The checkpoint of the state
-// has a copy of it, which no start replaces.
+// A reused write-ahead log would hold old bytes after its end. The checkpoint of the state would copy them, and no
+// start replaces a checkpoint.
 func TestScrub_TheSnapshotHoldsNothingOfOldLogs(t *testing.T) {
 	dir, ctx := t.TempDir(), context.Background()
 	cfg := Config{Dir: dir, Memory: Memory{BlockCache: 4 << 20, MemTable: 1 << 20, Flights: 4096}}
@@ -197,14 +197,14 @@ func TestScrub_TheSnapshotHoldsNothingOfOldLogs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 	require.NoError(t, s.Close(ctx))
-	s, err = Open(ctx, cfg) // which drops the write-ahead logs of the life before
+	s, err = Open(ctx, cfg) // drops the write-ahead logs of the previous process
 	require.NoError(t, err)
 	require.NoError(t, s.Close(ctx))
 	require.Empty(t, filesWith(t, dir))
 }
 
-// A crash before any write of a Scrub, or after the last one: nothing else is lost, and where the Scrub counts as done the
-// bytes do not come back.
+// After a crash before any write of a Scrub, or after the last one, no other data is lost, and once the Scrub is
+// recorded as done the bytes do not come back.
 func TestScrub_CrashAtEveryWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const flights, secrets = 8, 2
@@ -258,7 +258,7 @@ func TestScrub_CrashAtEveryWrite(t *testing.T) {
 			_, err = s.Scrub(ctx) // does nothing where it was done
 			require.NoError(t, err)
 			require.NoError(t, s.Close(ctx))
-			s, err = Open(ctx, memConfig(crashed)) // which drops the write-ahead logs of the life before
+			s, err = Open(ctx, memConfig(crashed)) // drops the write-ahead logs of the previous process
 			require.NoError(t, err)
 			require.NoError(t, s.Close(ctx))
 			require.Empty(t, memFilesWith(t, crashed, "ledger"), "crash %d of %d", i, len(crashes))
@@ -266,7 +266,7 @@ func TestScrub_CrashAtEveryWrite(t *testing.T) {
 	})
 }
 
-// memFilesWith is filesWith for a file system in memory.
+// memFilesWith is filesWith for an in-memory file system.
 func memFilesWith(t *testing.T, fs vfs.FS, dir string) (found []string) {
 	t.Helper()
 	names, err := fs.List(dir)
@@ -288,7 +288,7 @@ func memFilesWith(t *testing.T, fs vfs.FS, dir string) (found []string) {
 	return found
 }
 
-// Who reports again after a redaction brings the bytes again, as far as the log: they leave the disk like the others.
+// A report that is repeated after a redaction puts the bytes into the log again. The next Scrub erases them.
 func TestScrub_WhatIsSentAgainLeavesTheDiskToo(t *testing.T) {
 	dir, ctx := t.TempDir(), context.Background()
 	s, err := Open(ctx, Config{Dir: dir, Memory: Memory{BlockCache: 4 << 20, MemTable: 1 << 20, Flights: 4096}})
@@ -311,7 +311,7 @@ func TestScrub_WhatIsSentAgainLeavesTheDiskToo(t *testing.T) {
 	}
 	requireErased(t, s, key, 1)
 	require.NoError(t, s.Close(ctx))
-	s, err = Open(ctx, Config{Dir: dir}) // which drops the write-ahead logs of the life before
+	s, err = Open(ctx, Config{Dir: dir}) // drops the write-ahead logs of the previous process
 	require.NoError(t, err)
 	require.NoError(t, s.Close(ctx))
 	require.Empty(t, filesWith(t, dir))

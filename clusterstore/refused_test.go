@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// refusals are the ways in which the system refuses a write-ahead log.
+// refusals are the operations of a write-ahead log that can fail.
 func refusals() map[string][]errorfs.OpKind {
 	return map[string][]errorfs.OpKind{
 		"write":    {errorfs.OpFileWrite},
@@ -29,9 +29,9 @@ func refusals() map[string][]errorfs.OpKind {
 	}
 }
 
-// TestRefusedLogEndsTheProcess: a write-ahead log that the system refuses to a running ledger ends the process with what the
-// system said, and not with a trace. Nobody is told anything after it that the next start does not know. It takes a process of its
-// own, since a kill does not return.
+// A failed operation of a write-ahead log ends the process with the system's error, without a stack trace. No caller
+// gets a reply after it that the next start does not know. The test runs a child process, because Kill does not
+// return.
 func TestRefusedLogEndsTheProcess(t *testing.T) {
 	if name := os.Getenv("FLIGHTD_TEST_REFUSED"); name != "" {
 		dieOf(t, name, os.Getenv("FLIGHTD_TEST_DIR"))
@@ -66,7 +66,7 @@ func TestRefusedLogEndsTheProcess(t *testing.T) {
 	}
 }
 
-// dieOf flies until the process ends, because the system refuses a write-ahead log.
+// runUntilKilled runs flights until a failed write-ahead log ends the process.
 func dieOf(t *testing.T, name, dir string) {
 	of, how, _ := strings.Cut(name, " ")
 	var full atomic.Bool
@@ -96,7 +96,7 @@ func dieOf(t *testing.T, name, dir string) {
 		switch {
 		case how == "write":
 		case of == logDir:
-			_ = s.log.Scrub(context.Background()) // both begin a new write-ahead log, and sync the old one
+			_ = s.log.Scrub(context.Background()) // both start a new write-ahead log and sync the old one
 		default:
 			_ = s.state.db.Flush(context.Background())
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the leader applies without reading its own entry, and what a replay reads from the log, is the same to a byte.
+// A leader applies its own entries without decoding them. A replay from the log must produce the same bytes.
 func TestReplayMakesTheSameRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -32,7 +32,7 @@ func TestReplayMakesTheSameRows(t *testing.T) {
 	})
 }
 
-// Raft delivers entries again whose effects are in the state. Nothing comes of it, not even an older time or version.
+// Raft delivers entries again whose effects are in the state. They change nothing, not even time or version.
 func TestEntriesAreAppliedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, memConfig(vfs.NewMem()))

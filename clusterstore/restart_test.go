@@ -21,8 +21,8 @@ var (
 	loadInto = flag.String("load-into", "", "the restart benchmark's child: load flights into this directory until killed")
 )
 
-// BenchmarkRestart measures how long a ledger of -stored flights takes to start: after it was closed, and after its
-// process was killed under load. For the promise: go test -run=- -bench=Restart -benchtime=1x -stored=2000000 -timeout=1h
+// BenchmarkRestart measures the start of a ledger of -stored flights, after Close and after a kill under load. For
+// the documented figure: go test -run=- -bench=Restart -benchtime=1x -stored=2000000 -timeout=1h
 func BenchmarkRestart(b *testing.B) {
 	if *loadInto != "" {
 		loadUntilKilled(b)
@@ -40,7 +40,7 @@ func BenchmarkRestart(b *testing.B) {
 	}
 }
 
-// load flies n flights, from the number from on, with many callers.
+// load runs n flights, from the number from, with many callers.
 func load(b *testing.B, s *Store, from, n int) {
 	var next atomic.Int64
 	var group sync.WaitGroup
@@ -54,7 +54,7 @@ func load(b *testing.B, s *Store, from, n int) {
 	group.Wait()
 }
 
-// restart opens the ledger, reads from it, and answers how long opening took.
+// restart opens the ledger, reads from it, and returns how long Open took.
 func restart(b *testing.B, dir string) time.Duration {
 	start := time.Now()
 	s, err := Open(context.Background(), Config{Dir: dir})
@@ -67,7 +67,7 @@ func restart(b *testing.B, dir string) time.Duration {
 	return took
 }
 
-// killUnderLoad runs a child that loads, and kills it in the middle.
+// killUnderLoad runs a child process under load and kills it.
 func killUnderLoad(b *testing.B, dir string) {
 	child := exec.Command(os.Args[0], "-test.run=-", "-test.bench=Restart", "-test.benchtime=1x", "-load-into="+dir)
 	out, err := child.StdoutPipe()
@@ -76,7 +76,7 @@ func killUnderLoad(b *testing.B, dir string) {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && lines.Text() != "loading" {
 	}
-	time.Sleep(3 * time.Second) // a process is killed at some moment of its real time
+	time.Sleep(3 * time.Second) // the kill comes at a random moment of real time
 	require.NoError(b, child.Process.Kill())
 	require.Error(b, child.Wait())
 }

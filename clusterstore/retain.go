@@ -12,16 +12,19 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// NoLimit is for Expire: all that is due.
+// NoLimit makes Expire process all flights that are due.
 const NoLimit = math.MaxInt
 
-// Expire turns flights whose retention is over into tombstones, the oldest first and at most limit of them, and drops
-// their bodies and histories. It answers how many it turned; fewer than limit: the rest can wait. What holds nothing but used
-// nonces that have expired it deletes, and does not count.
+// Expire turns up to limit flights whose retention is over into tombstones, oldest first, and deletes their bodies
+// and histories. It returns their number; fewer than limit: no more are due now. Flights that hold only expired used
+// nonces are deleted and not counted.
 //
-// What expires is named by commands that the leader proposes; time alone expires nothing. It is late rather than
-// early: see expiryHorizon. However much is due, it takes its time, so that those who wait for their flights do not
-// notice: after each chunk it rests as long as the chunk took.
+// The leader proposes an Expire command for each flight; time alone expires nothing. Flights expire late rather than
+// early: see expiryHorizon. After each chunk Expire sleeps as long as the chunk took, so that
+// other callers are not delayed.
+//
+// If the process dies during Expire, the flights with a committed command are tombstones, and the others are still
+// due.
 func (s *Store) Expire(ctx context.Context, limit int) (int, error) {
 	if s.leading.Load() == nil {
 		return 0, s.notLeading()
@@ -49,7 +52,7 @@ func (s *Store) Expire(ctx context.Context, limit int) (int, error) {
 	}
 }
 
-// expire proposes that these flights end, and answers how many became tombstones.
+// proposeExpire proposes the commands, and returns how many flights became tombstones.
 func (s *Store) expire(ctx context.Context, due []flight.Command) (expired int, err error) {
 	if len(due) == 0 {
 		return 0, nil
@@ -66,7 +69,7 @@ func (s *Store) expire(ctx context.Context, due []flight.Command) (expired int, 
 	return expired, err
 }
 
-// rest answers false when there is to be no more work.
+// sleep waits for d. It returns false when ctx ended or the store closes.
 func (s *Store) rest(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -80,19 +83,19 @@ func (s *Store) rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// expiryChunk is how many rows of the index are read at once, and how many flights end by commands that stand
-// together: few enough that nobody waits long behind them.
+// expiryChunk is how many index rows are read, and how many commands are proposed, at a time: few enough that other
+// commands do not wait long.
 const expiryChunk = 256
 
-// expiryWalk goes once over the index of retentions, in the order of their ends. It never goes back, so that it does
-// not wade through the graves of what it ended itself; what comes up behind it is for the next walk.
+// expiryScan scans the index of retentions once, in the order of their ends. It never goes back, so it does not pass
+// the rows that it has deleted itself. Rows that appear before its position are left to the next scan.
 type expiryWalk struct {
 	s         *Store
 	from, end []byte
 }
 
-// next names flights whose retention is over, limit of them or the next few; more is false when there are no others.
-// Steps of a saga that is not expired yet are passed over: they live as long as it does.
+// next returns Expire commands for up to limit index rows; more is false at the end of the index. It skips the steps
+// of a saga that is not expired: they are kept as long as the saga.
 func (w *expiryWalk) next(limit int) (due []flight.Command, more bool, err error) {
 	var ids []flight.ID
 	last := w.from
@@ -120,7 +123,7 @@ func (w *expiryWalk) next(limit int) (due []flight.Command, more bool, err error
 	return due, len(ids) == limit, nil
 }
 
-// mayExpire gives the command that ends a flight's retention; nil when it is too early.
+// expireCommand returns the command that ends a flight's retention; nil when the flight may not expire yet.
 func (s *Store) mayExpire(id flight.ID) (flight.Command, error) {
 	f, err := s.machine.peek(id)
 	if err != nil || expiryKey(nil, f) == nil {
@@ -135,9 +138,9 @@ func (s *Store) mayExpire(id flight.ID) (flight.Command, error) {
 	return &flight.Expire{Key: f.Key, Generation: f.Generation}, nil
 }
 
-// bury drops what a tombstone no longer has: the receipts' bodies of all generations, and the history. Of the history
-// it drops what this turn brought; what the state has of it is found when the turn is written, because that takes a
-// look at the disk for every flight, and those who apply have no time for that.
+// deleteTombstonedRows deletes the receipt bodies of all generations and the history of a new tombstone. It deletes
+// the history rows of this memBatch only. The stored history rows are deleted by commit, because finding them needs a
+// disk read per flight, and applying must not wait for that.
 func (t *turn) bury(s *slot, next *record, old *flight.Flight) {
 	for _, r := range s.rows {
 		if !r.gone && r.key[0] == flightRows && r.key[ownKind] == historyRow {
@@ -151,7 +154,8 @@ func (t *turn) bury(s *slot, next *record, old *flight.Flight) {
 	}
 }
 
-// buryHistories drops the histories and tallies of flights that became tombstones in this turn. All earlier turns are in the state.
+// deleteHistories deletes the stored histories and duplicate statistics of flights that became tombstones in this
+// memBatch. All earlier memBatches are in the state.
 func (t *turn) buryHistories(batch *pebble.Batch, slots []*slot) (err error) {
 	var it *pebble.Iterator
 	defer func() {

@@ -12,7 +12,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// bring imports a receipt whose retention ends a second from now.
+// importFlights imports receipts whose retention ends in a second.
 func bring(t *testing.T, s *Store, from, to int) {
 	t.Helper()
 	var all []flight.Command
@@ -40,7 +40,7 @@ func TestExpire_ManyChunksBesideNewFlights(t *testing.T) {
 		require.Zero(t, n)
 		n, err = s.Expire(context.Background(), expiryChunk+3)
 		require.NoError(t, err)
-		require.Equal(t, expiryChunk+3, n, "it ends no more than it is told")
+		require.Equal(t, expiryChunk+3, n, "Expire respects its limit")
 		done := make(chan int)
 		go func() {
 			n, err := s.Expire(context.Background(), NoLimit)
@@ -63,13 +63,13 @@ func TestExpire_ManyChunksBesideNewFlights(t *testing.T) {
 			}
 		}
 		f, _ := s.machine.cache.get(hot.FlightID())
-		require.NotNil(t, f, "tombstones take nobody's place in memory")
+		require.NotNil(t, f, "tombstones are not cached")
 		f, _ = s.machine.cache.get(testKey(3).FlightID())
 		require.Nil(t, f)
 	})
 }
 
-// A flight that ends, and whose retention ends, before anything of it was written leaves nothing behind either.
+// A flight that is created and expires within one memBatch leaves no rows but its tombstone's.
 func TestExpire_WithinOneTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, memConfig(vfs.NewMem()))

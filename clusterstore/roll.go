@@ -10,35 +10,33 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// roll knows of every flight that the state has ever held whether it might hold it. Nearly every command is about a key
-// that was never used, and asking Pebble for it is a search of every table of recent writes and of every level; the
-// roll says so after a glance at memory.
+// keyFilter is a Bloom filter over every flight that the state has ever held. Nearly every command is about a key
+// that was never used. Without the filter, each would search Pebble's memtables and every level.
 //
-// It is a Bloom filter: "no" is certain, "perhaps" is wrong once in about two hundred times. A flight is entered before
-// anybody is shown it, and never leaves: a key that was opened is never forgotten, and the few flights that are deleted,
-// which held nothing but used nonces, are looked for in vain. So that a start need not read all flights, each entry of the log
-// leaves the ids of its new flights behind in a row of their own, 16 bytes each.
+// "No" is certain; "maybe" is wrong about once in 200 lookups. A flight is added before a reader can see it, and is
+// never removed. The few deleted flights, which held only used nonces, cost a lookup without a result. So that a
+// start need not read all flights, each log entry that creates flights stores their ids in one row, 16 bytes each.
 type roll struct {
-	mu     sync.Mutex // of those who enter
+	mu     sync.Mutex // held while a flight is added; readers use no lock
 	sheets atomic.Pointer[[]*sheet]
-	left   int // flights for which the newest sheet has room
+	left   int // flights that fit into the newest segment
 }
 
-// sheet is a filter of a fixed size. Each flight's bits stand in one cache line.
+// filterSegment is a filter of fixed size. The bits of a flight are in one block, which is one cache line.
 type sheet struct{ lines []rollLine }
 
 type rollLine [8]uint64
 
 const (
-	// lineFlights is how many flights share a line of 512 bits, about 12 bits for each.
+	// blockKeys is how many flights share a block of 512 bits: about 12 bits each.
 	lineFlights = 42
-	// lineMarks is how many bits of its line a flight sets.
+	// blockProbes is how many bits a flight sets in its block.
 	lineMarks = 7
-	// smallestSheet is for how many flights the first sheet has room. Each further one has twice that of the last.
+	// firstSegmentKeys is the capacity of the first segment. Each further segment doubles the capacity of the last.
 	smallestSheet = 1 << 16
 )
 
-// newRoll makes a roll that has room for so many flights, and some more.
+// newKeyFilter returns a filter with capacity for so many flights and a quarter more.
 func newRoll(flights int64) *roll {
 	r := new(roll)
 	r.growLocked(max(smallestSheet, int(flights)+int(flights)/4))
@@ -55,7 +53,7 @@ func (r *roll) growLocked(flights int) {
 	r.left = flights
 }
 
-// enter notes a flight that the state did not hold before.
+// add adds a flight that is new to the state.
 func (r *roll) enter(id flight.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,8 +64,8 @@ func (r *roll) enter(id flight.ID) {
 	}
 }
 
-// copyIn enters a flight into a roll that nobody else has yet. It is what a start does ten million times, and without
-// locked writes the processor fetches many lines at once.
+// addUnshared adds a flight to a filter that no other goroutine can see yet. A start calls it up to ten million
+// times; without atomic writes the processor overlaps the memory accesses.
 func (r *roll) copyIn(id flight.ID) {
 	line, marks := r.roomLocked().place(id)
 	for range lineMarks {
@@ -76,7 +74,8 @@ func (r *roll) copyIn(id flight.ID) {
 	}
 }
 
-// roomLocked gives the newest sheet, which has room for the flight that is entered now.
+// writableSegmentLocked returns the newest segment and takes one flight of its capacity. It adds a segment when the
+// last one is full.
 func (r *roll) roomLocked() *sheet {
 	sheets := *r.sheets.Load()
 	newest := sheets[len(sheets)-1]
@@ -89,7 +88,7 @@ func (r *roll) roomLocked() *sheet {
 	return newest
 }
 
-// mayHold answers false when the state never held the flight.
+// mayContain returns false if the state has never held the flight.
 func (r *roll) mayHold(id flight.ID) bool {
 	for _, s := range *r.sheets.Load() {
 		if s.mayHold(id) {
@@ -110,14 +109,14 @@ func (s *sheet) mayHold(id flight.ID) bool {
 	return true
 }
 
-// place is where a flight's bits stand: its line, and nine bits for each mark in it. Ids are digests, so their bytes are
-// as good as any hash of them.
+// locate returns a flight's block and nine bits for each probe in it. Ids are digests, so their bytes need no further
+// hashing.
 func (s *sheet) place(id flight.ID) (*rollLine, uint64) {
 	n, _ := bits.Mul64(binary.LittleEndian.Uint64(id[:8]), uint64(len(s.lines)))
 	return &s.lines[n], binary.LittleEndian.Uint64(id[8:])
 }
 
-// rollPart is the flights that came into being by one entry of the log, which have a row together.
+// createdFlights are the flights created by one log entry; they share one row.
 type rollPart struct {
 	entry uint64
 	ids   []byte
@@ -127,7 +126,8 @@ func rollKey(b []byte, entry uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, rollRow), entry)
 }
 
-// loadRoll enters all flights that a state holds. There are counts.
+// loadKeyFilter adds all flights of a state to a new filter. ErrDamaged: the rows do not hold as many ids as there
+// are flights.
 func loadRoll(s *state, m *meta) (*roll, error) {
 	var flights int64
 	for _, n := range m.Counts {
@@ -144,7 +144,7 @@ func loadRoll(s *state, m *meta) (*roll, error) {
 	})
 	flights += m.Deleted
 	if err == nil && flights != 0 {
-		err = fmt.Errorf("%w: the roll of the state's flights names %+d more than there are", ErrDamaged, -flights)
+		err = fmt.Errorf("%w: the key filter differs from the flights of the state by %+d ids", ErrDamaged, -flights)
 	}
 	return r, err
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func TestRollNeverDeniesAFlight(t *testing.T) {
-	const flights = 3 * smallestSheet // several sheets
+	const flights = 3 * smallestSheet // several segments
 	r := newRoll(0)
 	for i := range flights {
 		if i%2 == 0 {
@@ -29,10 +29,10 @@ func TestRollNeverDeniesAFlight(t *testing.T) {
 	require.Greater(t, len(*r.sheets.Load()), 1)
 }
 
-// The bound that its comment names, for a sheet that is full.
+// A full segment stays within the false positive rate that the comment of keyFilter states.
 func TestRollIsSeldomWrong(t *testing.T) {
 	const flights = 4 * smallestSheet
-	r := newRoll(flights*4/5 + 1) // and a quarter
+	r := newRoll(flights*4/5 + 1) // the filter adds a quarter
 	for i := range flights {
 		r.enter(testKey(i).FlightID())
 	}
@@ -65,7 +65,8 @@ func TestRollIsReadWhileItGrows(t *testing.T) {
 	group.Wait()
 }
 
-// What the roll does not name it would deny for ever, and the effect would happen again: a start refuses that.
+// A flight missing in the key filter would be treated as unused, and its effect would happen again. Open rejects such
+// a state.
 func TestOpenRefusesARollWithAHole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -83,6 +84,6 @@ func TestOpenRefusesARollWithAHole(t *testing.T) {
 
 		_, err = Open(context.Background(), cfg)
 		require.ErrorIs(t, err, ErrDamaged)
-		require.ErrorContains(t, err, "roll")
+		require.ErrorContains(t, err, "key filter")
 	})
 }

@@ -9,36 +9,36 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// The state is rows of these kinds. What belongs to one flight stands together, under its id; the indexes stand apart,
-// each in the order of a time, so that new rows come next to each other.
+// The state consists of rows of these kinds. The rows of one flight are adjacent, under its id. The indexes are
+// separate, and each is ordered by a time, so that new rows are adjacent too.
 const (
-	metaRow    = 'M' // one row: how far the log was applied
+	metaRow    = 'M' // one row: index and term of the last applied entry
 	headerRow  = 'H' // one row: the ledger's header
 	flightRows = 'f' // id and one of the kinds below
 	liveRow    = 'l' // creation time, id → nothing; while the flight is neither terminal nor absent
-	listRow    = 'c' // creation time, newest first, id → key; while it is neither absent nor a tombstone
-	expiryRow  = 'e' // end of retention, id → nothing; while it is finished and no tombstone, or holds nothing but used nonces
-	rollRow    = 'n' // index of an entry → ids of the flights that came into being by it; for ever
-	erasedRow  = 'r' // index of the entry, id → nothing; for ever: bytes of this flight were erased by that entry
-	endedRow   = 's' // id of a session that has ended → until when that is remembered
-	touchedRow = 't' // version of an Ended → ids of the flights to whose histories it wrote; for ever
+	listRow    = 'c' // creation time, newest first, id → key; while the flight is neither absent nor a tombstone
+	expiryRow  = 'e' // end of retention, id → nothing; while the flight can expire, or holds only used nonces
+	rollRow    = 'n' // index of an entry → ids of the flights that it created; never deleted
+	erasedRow  = 'r' // index of an entry, id → nothing; the entry erased bytes of this flight; never deleted
+	endedRow   = 's' // id of an ended session → until when the ledger remembers its end
+	touchedRow = 't' // version of an Ended → ids of the flights with an event of it; never deleted
 )
 
 // The rows of one flight.
 const (
-	tallyRow   = 0 // its duplicates; in front, so that whoever looks for the two finds both in one place
-	recordRow  = 1 // the flight, with those of its bodies that are short
+	tallyRow   = 0 // duplicate statistics; before the record, so that one seek finds both
+	recordRow  = 1 // the flight with its inline bodies
 	historyRow = 2 // version → events
-	bodyRow    = 3 // generation and part → bytes of a body that is not short
+	bodyRow    = 3 // generation and kind → bytes of a body that is not inline
 )
 
-// ownKind is where the kind stands in the key of a row of a flight.
+// kindOffset is the offset of the kind in the key of a flight's row.
 const ownKind = 17
 
-// Part says which body of a generation is meant.
+// BodyKind selects a body of a generation.
 type Part uint8
 
-// The parts.
+// The kinds of bodies.
 const (
 	Input Part = iota + 1
 	Receipt
@@ -46,12 +46,12 @@ const (
 
 func singleRow(kind byte) []byte { return []byte{kind} }
 
-// maxRowKey is the length of the longest key of a row.
+// maxRowKey is the length of the longest row key.
 const maxRowKey = 30
 
-// Keys are written behind b, which may be nil.
+// The functions below append a key to b, which may be nil.
 
-// ownKey starts the key of a row of a flight.
+// flightKey appends the start of a flight's row key.
 func ownKey(b []byte, id flight.ID, kind byte) []byte {
 	return append(append(append(b, flightRows), id[:]...), kind)
 }
@@ -76,14 +76,14 @@ func bodyKey(b []byte, id flight.ID, generation uint32, p Part) []byte {
 	return append(binary.BigEndian.AppendUint32(ownKey(b, id, bodyRow), generation), byte(p))
 }
 
-// placeKey is the key of a row of an index.
+// orderedKey appends the key of an index row.
 func placeKey(b []byte, kind byte, at uint64, id flight.ID) []byte {
 	b = append(b, kind)
 	b = binary.BigEndian.AppendUint64(b, at)
 	return append(b, id[:]...)
 }
 
-// splitPlace reads what placeKey wrote.
+// splitOrderedKey decodes the output of orderedKey.
 func splitPlace(key []byte) (at uint64, id flight.ID, err error) {
 	if len(key) != 25 {
 		return 0, id, errRow
@@ -91,7 +91,7 @@ func splitPlace(key []byte) (at uint64, id flight.ID, err error) {
 	return binary.BigEndian.Uint64(key[1:]), flight.ID(key[9:]), nil
 }
 
-// liveKey is the place of a flight in the index of those that something may still happen to; nil: it has none.
+// liveKey appends the flight's key in the index of live flights; nil: it is not live.
 func liveKey(b []byte, f *flight.Flight) []byte {
 	if f == nil || f.State == flight.Absent || f.State.Terminal() {
 		return nil
@@ -99,8 +99,7 @@ func liveKey(b []byte, f *flight.Flight) []byte {
 	return placeKey(b, liveRow, uint64(f.CreatedAt), f.ID)
 }
 
-// listKey is the place of a flight in lists; nil: it has none, because it was never submitted, was freed, or is a
-// tombstone.
+// listKey appends the flight's key in the list index; nil: it was never submitted, was freed, or is a tombstone.
 func listKey(b []byte, f *flight.Flight) []byte {
 	if f == nil || f.CreatedAt == 0 || f.State == flight.Absent || f.State == flight.Expired {
 		return nil
@@ -108,7 +107,7 @@ func listKey(b []byte, f *flight.Flight) []byte {
 	return placeKey(b, listRow, ^uint64(f.CreatedAt), f.ID)
 }
 
-// expiryKey is the place of a flight in the index of retentions; nil: it has none.
+// expiryKey appends the flight's key in the index of retentions; nil: it has no retention.
 func expiryKey(b []byte, f *flight.Flight) []byte {
 	if at := f.DeletableAt(); at > 0 {
 		return placeKey(b, expiryRow, uint64(at), f.ID)
@@ -119,18 +118,18 @@ func expiryKey(b []byte, f *flight.Flight) []byte {
 	return placeKey(b, expiryRow, uint64(f.ExpiresAt()), f.ID)
 }
 
-// endedKey is the key of the row of an ended session.
+// endedKey appends the row key of an ended session.
 func endedKey(b []byte, id flight.SessionID) []byte { return append(append(b, endedRow), id...) }
 
-// touchedKey is the key of the row that says to which flights an Ended wrote.
+// touchedKey appends the key of the row that lists the flights changed by an Ended.
 func touchedKey(b []byte, at flight.Version) []byte {
 	b = binary.BigEndian.AppendUint64(append(b, touchedRow), at.Index)
 	return binary.BigEndian.AppendUint32(b, at.Pos)
 }
 
-// encodeEvents writes the events of one command behind b as one row: each behind its length.
+// encodeEvents appends the events of one command as one row, each with its length in front.
 func encodeEvents(b []byte, events []flight.Event) ([]byte, error) {
-	const usual = 1 // byte of length; most events are shorter than 128 bytes
+	const usual = 1 // length byte; most events are shorter than 128 bytes
 	for i := range events {
 		start := len(b)
 		var err error
@@ -144,7 +143,7 @@ func encodeEvents(b []byte, events []flight.Event) ([]byte, error) {
 	return b, nil
 }
 
-var errRow = errors.New("clusterstore: a row of the state is cut off")
+var errRow = errors.New("clusterstore: a row of the state is truncated")
 
 func decodeEvents(b []byte) ([]flight.Event, error) {
 	var events []flight.Event
@@ -155,7 +154,7 @@ func decodeEvents(b []byte) ([]flight.Event, error) {
 		}
 		var e flight.Event
 		if err := flight.DecodeRecord(b[w:w+int(n)], &e); err != nil {
-			return nil, fmt.Errorf("clusterstore: history: %w", err)
+			return nil, fmt.Errorf("clusterstore: decode a history row: %w", err)
 		}
 		events, b = append(events, e), b[w+int(n):]
 	}

@@ -10,31 +10,34 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// HeldBy gives the flights that a session holds, in the order of their ids: at most limit of them behind the given one
-// (the zero ID: from the first on), and how many it holds in all. It is as of the last entry that was applied here.
+// HeldBy returns up to limit flights held by a session, ordered by id, after the given one (the zero ID: from the
+// first), and how many it holds in all, as of the last entry applied here.
 func (s *Store) HeldBy(id flight.SessionID, after flight.ID, limit int) (flights []flight.ID, all int) {
 	s.machine.sessionsMu.RLock()
 	defer s.machine.sessionsMu.RUnlock()
 	return s.machine.sessions.Held(id, after, limit)
 }
 
-// HeldCount is how many flights all sessions hold together, as of the last entry that was applied here.
+// HeldCount returns how many flights all sessions hold together, as of the last entry applied here.
 func (s *Store) HeldCount() int {
 	s.machine.sessionsMu.RLock()
 	defer s.machine.sessionsMu.RUnlock()
 	return s.machine.sessions.Count()
 }
 
-// Holders gives every session that holds a flight, in no order, as of the last entry that was applied here.
+// Holders returns every session that holds a flight, in no order, as of the last entry applied here.
 func (s *Store) Holders() []flight.Session {
 	s.machine.sessionsMu.RLock()
 	defer s.machine.sessionsMu.RUnlock()
 	return slices.Collect(s.machine.sessions.All())
 }
 
-// sessionEnded applies the proof that a session has ended: first the session is remembered as ended, then as many of its
-// flights as one command may change are changed, each by the rules for that flight alone. All of them have the version of
-// this command, so a row of its own says whose histories it wrote to.
+// applyEnded applies the proof that a session has ended. It records the session as ended, then changes up to
+// flight.MaxEnded of its flights, each by the rules for that flight alone. All of them get the version of this
+// command, so a separate row lists the flights with an event of it.
+//
+// If the process dies between two Ended of one session, the session is recorded as ended and still holds some
+// flights. The caller proposes the proof again while reply.More is set.
 func (t *turn) sessionEnded(c *flight.Ended, at flight.Version) (flight.Reply, error) {
 	reply := flight.Reply{Decision: c.Admit(&t.m.header)}
 	if reply.Decision != flight.Accepted {
@@ -64,27 +67,26 @@ func (t *turn) sessionEnded(c *flight.Ended, at flight.Version) (flight.Reply, e
 	return reply, nil
 }
 
-// endSession remembers a session as ended.
+// endSession records a session as ended.
 func (t *turn) endSession(id flight.SessionID) {
 	e := t.m.sessions.End(id, t.m.header.Now)
 	t.setRow(endedKey(nil, e.ID), binary.BigEndian.AppendUint64(nil, uint64(e.Until)))
 }
 
-// forgetSessions drops what is remembered of sessions under which no Open can be valid any more.
+// forgetSessions deletes the records of ended sessions for which no Open can be valid any more.
 func (t *turn) forgetSessions() {
 	for _, e := range t.m.sessions.Forget(t.m.header.Now) {
 		t.rows = append(t.rows, row{key: endedKey(nil, e.ID), gone: true})
 	}
 }
 
-// setRow has a row written that belongs to no flight.
+// putSharedRow writes a row that belongs to no flight.
 func (t *turn) setRow(key, value []byte) {
 	t.bytes += len(key) + len(value)
 	t.rows = append(t.rows, row{key: key, value: value})
 }
 
-// loadSessions builds what the state machine keeps beside the flights: from the flights that are not over, and from the rows
-// of ended sessions.
+// loadSessions builds the table of sessions from the live flights and the rows of ended sessions.
 func (s *state) loadSessions() (*flight.Sessions, error) {
 	sessions := flight.NewSessions()
 	var living []flight.ID
@@ -108,11 +110,11 @@ func (s *state) loadSessions() (*flight.Sessions, error) {
 	return sessions, err
 }
 
-// endedSessions reads the sessions that are remembered as ended, in the order in which they are forgotten.
+// endedSessions returns the recorded ended sessions, ordered by the time at which they are forgotten.
 func (s *state) endedSessions() (ended []flight.EndedSession, err error) {
 	err = s.scan(singleRow(endedRow), singleRow(endedRow+1), func(key, value []byte) (bool, error) {
 		if len(value) != 8 {
-			return false, fmt.Errorf("%w: the row of an ended session", ErrDamaged)
+			return false, fmt.Errorf("%w: the row of an ended session has a wrong length", ErrDamaged)
 		}
 		ended = append(ended, flight.EndedSession{ID: flight.SessionID(key[1:]), Until: flight.Time(binary.BigEndian.Uint64(value))})
 		return true, nil
@@ -121,7 +123,7 @@ func (s *state) endedSessions() (ended []flight.EndedSession, err error) {
 	return ended, err
 }
 
-// touchedBy gives the flights to whose histories the Ended at a place in the log wrote.
+// touchedBy returns the flights with an event of the Ended at a version.
 func (s *Store) touchedBy(at flight.Version) (ids []flight.ID, err error) {
 	s.machine.flush()
 	_, err = s.state.get(touchedKey(nil, at), func(b []byte) error {

@@ -24,13 +24,13 @@ func openUnder(t *testing.T, s *Store, n int, id flight.SessionID, policy flight
 	return propose(t, s, open)
 }
 
-// endOf is the proof that a session has ended.
+// endedOf returns the proof that a session has ended.
 func endedOf(s *Store, id flight.SessionID) *flight.Ended {
 	session := sessionOf(s, id)
 	return &flight.Ended{Session: session, ReadRevision: session.Revision, Epoch: session.Epoch, StoreEpoch: s.Header().StoreEpoch}
 }
 
-// manySessions has flights that sessions hold, each in its way, and some that nobody holds; and sessions that ended.
+// manySessions creates flights held by sessions in every way, some that no session holds, and ended sessions.
 func manySessions(t *testing.T, s *Store) {
 	t.Helper()
 	for n := range 40 {
@@ -48,7 +48,7 @@ func manySessions(t *testing.T, s *Store) {
 			require.Equal(t, flight.Accepted, propose(t, s, &flight.Suspend{Key: testKey(n), Generation: 1, Token: opened.Token, Wake: wake}).Decision)
 		}
 	}
-	time.Sleep(time.Minute) // what a look-up finds counts from now on
+	time.Sleep(time.Minute) // a verification counts from now on
 	for n := 3; n < 40; n += 10 {
 		look := openOf(s, testKey(n), n)
 		look.Nonce, look.Session = nonce(1000+n), sessionOf(s, "session-looks")
@@ -58,8 +58,8 @@ func manySessions(t *testing.T, s *Store) {
 	propose(t, s, &flight.Withdraw{Key: testKey(1), Session: "session-unused", StoreEpoch: s.Header().StoreEpoch})
 }
 
-// After a start the state machine knows the same of sessions as before. The cases: the state was written; the process crashed before
-// that, and the log is applied again; the state was lost, and a snapshot is restored.
+// After a start the fsm holds the same sessions as before, in three cases: the state was flushed; the process crashed
+// before the flush and the log is applied again; the state was lost and a snapshot is restored.
 func TestSessionsAfterAStart(t *testing.T) {
 	lose := func(t *testing.T, fs *vfs.MemFS) { require.NoError(t, fs.RemoveAll("ledger/"+stateName(1))) }
 	for name, way := range map[string]struct {
@@ -83,7 +83,7 @@ func TestSessionsAfterAStart(t *testing.T) {
 					way.before(t, s)
 				}
 				held, ended := heldByAll(s.machine.sessions), s.machine.sessions.Ended()
-				require.Len(t, held, 4, "three that made attempts, and one that looks")
+				require.Len(t, held, 4, "three with attempts, and one that verifies")
 				require.Len(t, ended, 2)
 				crashed := fs.CrashClone(vfs.CrashCloneCfg{})
 				require.NoError(t, s.Close(context.Background()))
@@ -104,7 +104,7 @@ func TestSessionsAfterAStart(t *testing.T) {
 				propose(t, again, &flight.Tick{})
 				require.Empty(t, again.machine.sessions.Ended())
 				for key := range dump(t, again) {
-					require.NotEqual(t, byte(endedRow), key[0], "what is forgotten leaves no row")
+					require.NotEqual(t, byte(endedRow), key[0], "a forgotten session has no row")
 				}
 				require.Equal(t, flight.Proceed, openUnder(t, again, 900, "session-3", flight.Policy{}).Decision)
 			})
@@ -112,8 +112,8 @@ func TestSessionsAfterAStart(t *testing.T) {
 	}
 }
 
-// An Ended ends the attempts of at most MaxEnded flights, and its answer says whether some are left. Each flight that it changes gets
-// its line of history, wakes its waiters and stands in the feed.
+// An Ended ends the attempts of at most MaxEnded flights, and its reply says whether some are left. Each changed
+// flight gets an event in its history and in the feed, and its waiters are woken.
 func TestEndedInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -169,14 +169,15 @@ func TestEndedInBatches(t *testing.T) {
 		}
 		last, err := s.FeedLast(10, func(e *FeedEvent) bool { return e.Kind == flight.EventLost }, nil)
 		require.NoError(t, err)
-		require.Len(t, last.Events, 90, "what one command did stays together")
+		require.Len(t, last.Events, 90, "the events of one command are not split")
 		require.NoError(t, s.Close(context.Background()))
 		require.NoError(t, fs.RemoveAll("ledger/"+stateName(1)))
 		require.Equal(t, told, readFeed(t, openStore(t, memConfig(fs)), end, 1000), "and after the log was applied again")
 	})
 }
 
-// requireTold checks that the feed tells of each flight what its history says behind its Open, once and in order.
+// requireEndedEvents checks that the feed has, for each flight, the events of its history after its Open, once and in
+// order.
 func requireTold(t *testing.T, s *Store, told []FeedEvent, flights int) {
 	t.Helper()
 	byKey := make(map[flight.Key][]HistoryEvent)
@@ -193,7 +194,7 @@ func requireTold(t *testing.T, s *Store, told []FeedEvent, flights int) {
 	}
 }
 
-// A proof that does not count changes and remembers nothing, neither now nor for those who come after a start.
+// An invalid proof changes and records nothing, neither now nor after a restart.
 func TestEndedThatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -221,7 +222,7 @@ func TestEndedThatIsRefused(t *testing.T) {
 	})
 }
 
-// A repeat of the proof is remembered for as long after it.
+// A repeated proof extends the time for which the end is recorded.
 func TestEndedIsRememberedFromItsLastRepeatOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -246,7 +247,7 @@ func TestWithdraw(t *testing.T) {
 		}
 		token := openUnder(t, s, 1, "session-a", flight.Policy{}).Token
 		require.Equal(t, flight.Busy, withdraw(1, "session-a"), "its attempt is open")
-		require.Equal(t, flight.Proceed, openUnder(t, s, 2, "session-a", flight.Policy{}).Decision, "and nothing is remembered")
+		require.Equal(t, flight.Proceed, openUnder(t, s, 2, "session-a", flight.Policy{}).Decision, "no end is recorded")
 		propose(t, s, reportOf(testKey(1), token, "x"))
 		require.Equal(t, flight.Accepted, withdraw(1, "session-a"))
 		require.Equal(t, flight.SessionEnded, openUnder(t, s, 3, "session-a", flight.Policy{}).Decision)
@@ -258,7 +259,7 @@ func TestWithdraw(t *testing.T) {
 	})
 }
 
-// A nonce that was used by an Open which opened nothing is used for good, although the flight has no new version.
+// A nonce used by an Open that was rejected stays used, although the flight gets no new version.
 func TestUsedNonceIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -275,15 +276,15 @@ func TestUsedNonceIsStored(t *testing.T) {
 		reply := propose(t, s, late)
 		require.Equal(t, flight.Doubtful, reply.Decision)
 		require.Equal(t, before.Version, reply.Flight.Version)
-		s.machine.flush() // there is nothing else in this turn
+		s.machine.flush() // this memBatch holds nothing else
 		require.NoError(t, s.Close(context.Background()))
 		s = openStore(t, memConfig(fs))
 		require.Equal(t, flight.Accepted, propose(t, s, &flight.Resolve{Key: testKey(1), Generation: 1, Version: before.Version, Verb: flight.DidNotHappen}).Decision)
-		require.Equal(t, flight.Fenced, propose(t, s, late).Decision, "its caller knows nothing of an attempt")
+		require.Equal(t, flight.Fenced, propose(t, s, late).Decision, "its caller does not know of an attempt")
 	})
 }
 
-// Readers see of sessions what they see of flights: all that an entry did, or nothing of it.
+// Readers see all changes of sessions by one entry, or none of them.
 func TestSessionsAreReadWhileEntriesAreApplied(t *testing.T) {
 	const sessions, rounds = 8, 25
 	seed := rand.Uint64()
@@ -337,7 +338,7 @@ func TestSessionsAreReadWhileEntriesAreApplied(t *testing.T) {
 	requireConsistent(t, s)
 }
 
-// lonelyNonce abandons an Open that never came, of a key that was never used.
+// openedAndWithdrawn abandons an Open of an unused key before it arrives.
 func lonelyNonce(t *testing.T, s *Store, n int) {
 	t.Helper()
 	reply := propose(t, s, &flight.Abandon{Key: testKey(n), Nonce: nonce(n), NotAfter: s.Now().Add(30 * time.Second), StoreEpoch: s.Header().StoreEpoch})
@@ -345,7 +346,7 @@ func lonelyNonce(t *testing.T, s *Store, n int) {
 	require.True(t, reply.Changed)
 }
 
-// A record that holds nothing but used nonces is deleted when these have expired, and the key is as if it had never been used.
+// A record that holds only used nonces is deleted when they have expired, and the key counts as never used.
 func TestRecordOfUsedNoncesIsDeleted(t *testing.T) {
 	for _, written := range []bool{false, true} {
 		t.Run(fmt.Sprintf("written %v", written), func(t *testing.T) {

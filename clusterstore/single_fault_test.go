@@ -20,15 +20,15 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// oneFault is a disk that refuses one write, sync, creation or removal, and a process that dies where it must not go on.
-// What the disk holds then is what a power cut at that moment leaves.
+// singleFault is a disk that fails one write, sync, creation or removal, and a process that is killed where it must
+// not continue. Its disk then is the one that a power cut leaves.
 type oneFault struct {
 	disk *vfs.MemFS
 	rng  *rand.Rand
 	why  error
 
 	mu   sync.Mutex
-	left int // writes before the one that is refused
+	left int // writes before the failing one
 	on   bool
 	hit  string
 	dead *vfs.MemFS
@@ -44,15 +44,15 @@ func (o *oneFault) inject(op errorfs.Op) error {
 		return nil
 	}
 	o.hit = op.Path
-	if endsTheProcess(op) { // nobody gets an answer after it
+	if endsTheProcess(op) { // no caller is answered after it
 		o.dieLocked()
 		return nil
 	}
 	return o.why
 }
 
-// endsTheProcess knows what Pebble cannot do without, so that it panics, or tells its logger that it is over: writes of a
-// write-ahead log and of a manifest, and syncs of the directories of its databases and checkpoints.
+// endsTheProcess reports whether Pebble cannot continue after a failure of op, so that it panics or calls Fatalf:
+// writes of a write-ahead log or manifest, and syncs of the directories of databases and checkpoints.
 func endsTheProcess(op errorfs.Op) bool {
 	return strings.HasSuffix(op.Path, ".log") || strings.Contains(op.Path, "MANIFEST") ||
 		slices.Contains([]string{"ledger/" + logDir, "ledger/" + stateName(1)}, op.Path) || strings.Contains(op.Path, "/"+tempPrefix) && op.Kind == errorfs.OpFileSync
@@ -70,29 +70,29 @@ func (o *oneFault) dieLocked() {
 	}
 }
 
-// lives reports whether what the process says still counts.
+// lives reports whether replies of the process still count.
 func (o *oneFault) lives() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.dead == nil
 }
 
-// said is what a process was told, or told others, before it died.
+// answered holds the replies of a process before it was killed.
 type said struct {
 	flew     flew
-	promised []int        // reports that it said were kept
-	opened   []int        // whether they were reported or not
-	erased   []flight.Key // for good
+	promised []int        // reports answered with ErrPending
+	opened   []int        // reported or not
+	erased   []flight.Key // redactions that were accepted
 }
 
-// live flies, takes snapshots, erases and scrubs, until the process dies or its work is done.
+// live runs flights, snapshots, redactions and scrubs until the process is killed or the work is done.
 func (o *oneFault) live(t *testing.T) *said {
 	known := new(said)
 	cfg := memConfig(errorfs.Wrap(o.disk, errorfs.InjectorFunc(o.inject)))
 	cfg.Guard.Kill = o.kill
 	s, err := Open(t.Context(), cfg)
 	require.NoError(t, err)
-	defer func() { _ = s.Close(context.Background()) }() // what it says after its death counts for nothing
+	defer func() { _ = s.Close(context.Background()) }() // replies after the kill do not count
 	o.mu.Lock()
 	o.on = true
 	o.mu.Unlock()
@@ -102,7 +102,7 @@ func (o *oneFault) live(t *testing.T) *said {
 		case 3:
 			_ = s.takeSnapshot()
 		case 5:
-			delete(known.flew.receipts, n-1) // it may be erased though nobody says so
+			delete(known.flew.receipts, n-1) // it may be erased although the reply is missing
 			if reply, err := s.Propose(t.Context(), redactOf(testKey(n-1), 1)); err == nil && reply.Decision == flight.Accepted && o.lives() {
 				known.erased = append(known.erased, testKey(n-1))
 			}
@@ -118,7 +118,7 @@ func (o *oneFault) live(t *testing.T) *said {
 	return known
 }
 
-// fly opens a flight and reports all but every third.
+// fly opens a flight and reports two of three.
 func (o *oneFault) fly(t *testing.T, s *Store, n int, known *said) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
@@ -140,8 +140,8 @@ func (o *oneFault) fly(t *testing.T, s *Store, n int, known *said) {
 	}
 }
 
-// TestOneRefusedWrite: a disk refuses one write, sync, creation or removal, whichever, and takes the next one. Nothing that
-// was acknowledged is lost by it, nothing that was not reported is taken for done, and the next start goes on.
+// A disk fails one write, sync, creation or removal, and accepts the next one. No acknowledged data is lost, no
+// unreported flight counts as finished, and the next start succeeds.
 func TestOneRefusedWrite(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -156,11 +156,11 @@ func TestOneRefusedWrite(t *testing.T) {
 			}
 			s, err := Open(t.Context(), memConfig(o.dead))
 			require.NoError(t, err, "write %d, %s: %v", at, o.hit, o.why)
-			time.Sleep(time.Second) // what is spooled comes in
+			time.Sleep(time.Second) // spooled reports are committed
 			requireFlew(t, s, &known.flew)
 			for _, n := range known.opened {
 				if f := mustFlight(t, s, n); n%3 == 2 {
-					require.NotNil(t, f.OpenAttempt(), "write %d, %s: nobody reported flight %d", at, hit, n)
+					require.NotNil(t, f.OpenAttempt(), "write %d, %s: flight %d was not reported", at, hit, n)
 				}
 			}
 			for _, n := range known.promised {

@@ -7,15 +7,17 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// streamCheckpoint reads a snapshot that is a checkpoint as a stream of rows. Raft must know its length beforehand, so
-// the rows are read twice; nobody asks for it but a node that lost its state, one that joins, and a backup. The caller
-// holds the snapshot; the stream releases it.
+// streamCheckpoint returns a checkpoint snapshot as a stream of rows, and the length of the stream. Raft needs the
+// length in advance, so the rows are read twice; only a backup and a node that joins or lost its state read a
+// snapshot. The caller has pinned the snapshot, and closing the stream unpins it.
+//
+// Close waits for the goroutine that writes the stream.
 func (s *snapshots) streamCheckpoint(name string) (io.ReadCloser, int64, error) {
 	o := s.options()
 	o.ReadOnly = true
 	db, err := pebble.Open(s.path(name, checkpointDir), o)
 	if err != nil {
-		return nil, 0, storageError("snapshot "+name+" cannot be opened", err)
+		return nil, 0, storageError("open snapshot "+name, err)
 	}
 	var size counter
 	if err := s.writeRows(&size, db); err != nil {
@@ -35,7 +37,7 @@ func (s *snapshots) writeRows(w io.Writer, db *pebble.DB) (err error) {
 	var m meta
 	value, closer, err := db.Get(singleRow(metaRow))
 	if err != nil {
-		return storageError("read a snapshot's meta row", err)
+		return storageError("read the meta row of a snapshot", err)
 	}
 	if err := errors.Join(decodeMeta(value, &m), closer.Close()); err != nil {
 		return err
@@ -64,7 +66,7 @@ func (s *snapshots) writeRows(w io.Writer, db *pebble.DB) (err error) {
 	return rows.end()
 }
 
-// checkpointStream is a snapshot that is being read. Close waits for its goroutine.
+// checkpointStream is an open snapshot. Close waits for its goroutine.
 type checkpointStream struct {
 	*io.PipeReader
 	snaps *snapshots
@@ -73,7 +75,7 @@ type checkpointStream struct {
 	ended chan struct{}
 }
 
-// Close ends the reading, wherever it is.
+// Close stops the stream at any point.
 func (c *checkpointStream) Close() error {
 	err := c.PipeReader.Close()
 	<-c.ended
@@ -82,7 +84,7 @@ func (c *checkpointStream) Close() error {
 	return err
 }
 
-// counter is a writer that only counts.
+// byteCounter is a writer that counts bytes.
 type counter int64
 
 func (c *counter) Write(b []byte) (int, error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/flightd/flightd/clusterstore/pebblelog"
 )
 
-// checkpoint is a state as of one index: hard links to the files of the database, taken on the machine's goroutine,
-// so that it holds exactly what was applied then. It is nobody's yet: Persist gives it to a snapshot.
+// checkpoint is a copy of the state as of one index: hard links to the files of the database, created on the fsm's
+// goroutine, so that it holds exactly the entries applied by then. Persist moves it into a snapshot.
 type checkpoint struct {
 	snaps *snapshots
 	dir   string
@@ -22,8 +22,8 @@ type checkpoint struct {
 	start time.Time
 }
 
-// Snapshot takes a checkpoint. Everything applied so far is durable when it returns, in the state as well as in the
-// checkpoint: raft may drop the log behind it.
+// Snapshot creates a checkpoint. When it returns, every applied entry is durable both in the state and in the
+// checkpoint, so raft may delete the log up to it.
 func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 	m.flush()
 	c := &checkpoint{snaps: m.snaps, dir: m.snaps.temp(), meta: m.meta, start: time.Now()}
@@ -34,47 +34,47 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 	return c, nil
 }
 
-// Persist makes the checkpoint part of the snapshot that raft has begun.
+// Persist moves the checkpoint into the snapshot that raft has created.
 //
-// If the process dies before the sink is closed, the old snapshot and the whole log are there. After it the new
-// snapshot is, and the log is dropped behind it by raft alone.
+// If the process dies before the sink is closed, the old snapshot and the whole log exist. After it, the new snapshot
+// exists; raft then deletes the log up to it.
 func (c *checkpoint) Persist(sink raft.SnapshotSink) error {
 	ours, ok := sink.(*snapshotSink)
 	if !ok {
 		return fmt.Errorf("clusterstore: a checkpoint cannot go into a %T", sink)
 	}
 	if c.meta.Applied < ours.meta.Index {
-		return fmt.Errorf("clusterstore: the checkpoint is of entry %d, the snapshot would be of %d", c.meta.Applied, ours.meta.Index)
+		return fmt.Errorf("clusterstore: the checkpoint ends at entry %d, the snapshot at entry %d", c.meta.Applied, ours.meta.Index)
 	}
 	return ours.adopt(c.dir)
 }
 
-// Release removes a checkpoint that became part of nothing.
+// Release removes a checkpoint that was not moved into a snapshot.
 func (c *checkpoint) Release() {
 	if err := c.snaps.cfg.FS.RemoveAll(c.dir); err != nil {
 		c.snaps.cfg.Logger.Warn("clusterstore: remove a checkpoint", "dir", c.dir, "error", err)
 	}
 }
 
-// Restore replaces the state by the rows of a snapshot. The new state is built beside the old one and takes its place
-// when it is whole and durable.
+// Restore replaces the state with the rows of a snapshot. It builds the new state in another directory, and switches
+// to it when it is complete and durable.
 //
-// If the process dies before CURRENT is renamed, the old state is there and raft restores again. After it the new one
-// is; what is left of the other is removed at the next start.
+// If the process dies before CURRENT is renamed, the old state is valid, and raft restores again. After it, the new
+// state is valid, and the next start removes the old one.
 func (m *machine) Restore(from io.ReadCloser) (err error) {
 	defer func() {
 		if err != nil {
 			m.snaps.fail(err)
 		}
 	}()
-	m.flush() // so that nobody writes into the old state any more
+	m.flush() // the old state must receive no write after this
 	name := stateName(stateNumber(m.state.name) + 1)
 	db, err := m.build(name, from)
 	if err != nil {
 		return err
 	}
 	found, err := (&state{cfg: m.cfg, db: db, name: name}).load()
-	if err != nil { // what came is not whole: this node stays what it was
+	if err != nil { // the snapshot is incomplete: keep the old state
 		return errors.Join(err, db.Close())
 	}
 	if err := writeFile(m.cfg.FS, m.cfg.Dir, currentFile, []byte(name+"\n")); err != nil {
@@ -82,15 +82,15 @@ func (m *machine) Restore(from io.ReadCloser) (err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.roll.Store(found.roll)        // first: readers must not be denied what the new state holds
-	err = m.state.replace(db, name) // it is replaced in any case
+	m.roll.Store(found.roll)        // first: the old filter would hide flights of the new state
+	err = m.state.replace(db, name) // the state is replaced even if this fails
 	m.cache.clear()
 	m.takeOver(found)
 	m.waiters.wakeAll()
 	return err
 }
 
-// build makes a state of the rows that come.
+// buildState creates a database from a stream of rows and flushes it. ErrForeign: the rows are of another cluster.
 func (m *machine) build(name string, from io.Reader) (_ *pebblelog.DB, err error) {
 	rows, head, err := newRowReader(from)
 	if err != nil {
@@ -116,12 +116,12 @@ func (m *machine) build(name string, from io.Reader) (_ *pebblelog.DB, err error
 	return db, nil
 }
 
-// restoreBatch is how many bytes of rows are written at once.
+// restoreBatch is how many bytes of rows are committed at a time.
 const restoreBatch = 1 << 20
 
 func (m *machine) copyRows(db *pebblelog.DB, rows *rowReader) error {
 	p := pourer{db: db, batch: db.NewBatch(), room: int(m.cfg.Memory.MemTable)}
-	defer func() { _ = p.batch.Close() }() // frees memory; commits have their own errors
+	defer func() { _ = p.batch.Close() }() // frees memory; commits report their own errors
 	for {
 		key, value, err := rows.next()
 		if errors.Is(err, io.EOF) {
@@ -147,16 +147,16 @@ func (m *machine) copyRows(db *pebblelog.DB, rows *rowReader) error {
 	}
 }
 
-// pourer writes many rows into a database that nobody else writes to.
+// rowRestorer writes many rows into a database without other writers.
 type pourer struct {
 	db        *pebblelog.DB
 	batch     *pebble.Batch
-	room      int // bytes of one table of recent writes
-	unwritten int // bytes since the last one was written
+	room      int // size of a memtable
+	unwritten int // bytes committed since the last flush
 }
 
-// commit writes what has gathered. A commit that finds no room in memory waits until there is some, on a full disk for ever; a
-// flush ends where the system refuses it. So the room never becomes scarce.
+// commit commits the collected rows, and flushes after each memtable's worth of bytes. Without these flushes a commit
+// could wait for memory, on a full disk for ever; a flush returns the system's error.
 func (p *pourer) commit() error {
 	p.unwritten += p.batch.Len()
 	if err := p.batch.Commit(pebble.NoSync); err != nil {
@@ -173,7 +173,7 @@ func (p *pourer) commit() error {
 	return nil
 }
 
-// adoptMeta makes another node's state this node's.
+// adoptMeta puts this node's id into another node's meta row.
 func (m *machine) adoptMeta(value []byte) ([]byte, error) {
 	var theirs meta
 	if err := decodeMeta(value, &theirs); err != nil {
@@ -183,7 +183,8 @@ func (m *machine) adoptMeta(value []byte) ([]byte, error) {
 	return encodeMeta(&theirs)
 }
 
-// replace puts a new database in the place of the old one, which nobody reads any more when this returns.
+// replace switches to a new database, then closes and removes the old one. No reader uses the old one when replace
+// returns.
 func (s *state) replace(db *pebblelog.DB, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,9 +17,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A snapshot is a directory: a small file that says what it is, and either a checkpoint of this node's state or the
-// stream of rows that another node sent. The small file is written last, and the directory gets its name after that:
-// a directory with its name is whole. The newest one is kept.
+// A snapshot is a directory with a meta file and either a checkpoint of this node's state, or the stream of rows that
+// another node sent. The meta file is written last, and the directory is renamed to its final name after that: a
+// directory with its final name is complete. Only the newest snapshot is kept.
 const (
 	snapshotMetaFile = "meta.json"
 	checkpointDir    = "checkpoint"
@@ -28,7 +28,7 @@ const (
 
 const snapshotFormat = 1
 
-// snapshotMeta is the small file.
+// snapshotMeta is the content of the meta file.
 type snapshotMeta struct {
 	Format             int    `json:"format"`
 	Cluster            string `json:"cluster"`
@@ -36,11 +36,11 @@ type snapshotMeta struct {
 	Term               uint64 `json:"term"`
 	Configuration      []byte `json:"configuration"`
 	ConfigurationIndex uint64 `json:"configuration_index"`
-	Sum                uint32 `json:"sum,omitempty"` // of all that stands before it; 0: written before there was one
+	Sum                uint32 `json:"sum,omitempty"` // CRC-32C of the other fields; 0: none
 }
 
-// encode gives the small file with its checksum. Raft goes on behind the index that stands in it: a wrong one would take
-// what lies between it and the index of the checkpoint away.
+// encode returns the meta file with its checksum. Raft continues after the index in this file: with a wrong index it
+// would skip the entries up to the index of the checkpoint.
 func (m snapshotMeta) encode() ([]byte, error) {
 	m.Sum = 0
 	b, err := json.Marshal(&m)
@@ -51,7 +51,7 @@ func (m snapshotMeta) encode() ([]byte, error) {
 	return json.Marshal(&m)
 }
 
-// whole reports whether the small file says what was written.
+// checksumOK reports whether b is the meta file as it was written.
 func (m snapshotMeta) whole(b []byte) bool {
 	again, err := m.encode()
 	return m.Sum == 0 || err == nil && bytes.Equal(again, b)
@@ -62,17 +62,17 @@ func (m *snapshotMeta) raft(id string) *raft.SnapshotMeta {
 		Configuration: raft.DecodeConfiguration(m.Configuration), ConfigurationIndex: m.ConfigurationIndex}
 }
 
-// snapshots is raft's snapshot store.
+// snapshots implements raft.SnapshotStore.
 type snapshots struct {
 	cfg     *Config
 	cluster string
 	options func() *pebble.Options
 	dir     string
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	serial  int
-	reading map[string]int // snapshots that somebody reads: they stay until the next one
-	failed  error          // why one could not be read: raft keeps that to itself
+	reading map[string]int // number of readers by snapshot; a pinned one is removed after the next snapshot
+	failed  error          // why a snapshot could not be read; raft does not pass this error on
 }
 
 func openSnapshots(cfg *Config, cluster string, options func() *pebble.Options) (*snapshots, error) {
@@ -98,7 +98,7 @@ func (s *snapshots) path(parts ...string) string {
 	return s.cfg.FS.PathJoin(append([]string{s.dir}, parts...)...)
 }
 
-// temp is a new name in the directory, for something that is not whole.
+// tempPath returns a new path for an incomplete snapshot or checkpoint.
 func (s *snapshots) temp() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *snapshots) temp() string {
 	return s.path(fmt.Sprintf("%s%d", tempPrefix, s.serial))
 }
 
-// Create begins a snapshot.
+// Create starts a snapshot.
 func (s *snapshots) Create(_ raft.SnapshotVersion, index, term uint64, c raft.Configuration, configIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
 	return s.begin(snapshotMeta{Index: index, Term: term, Configuration: raft.EncodeConfiguration(c), ConfigurationIndex: configIndex})
 }
@@ -121,7 +121,7 @@ func (s *snapshots) begin(m snapshotMeta) (*snapshotSink, error) {
 	return sink, nil
 }
 
-// List gives the snapshots, newest first. One that cannot be read is left out, and said in the log.
+// List returns the snapshots, newest first. It logs and omits those that cannot be read.
 func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
 	names, err := s.cfg.FS.List(s.dir)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
 			return nil, err
 		}
 		if err != nil {
-			s.cfg.Logger.Error("clusterstore: a snapshot cannot be read", "snapshot", name, "error", err)
+			s.cfg.Logger.Error("clusterstore: cannot read a snapshot", "snapshot", name, "error", err)
 			if !errors.Is(err, ErrDamaged) {
 				s.fail(err)
 			}
@@ -163,37 +163,38 @@ func (s *snapshots) readMeta(name string) (m snapshotMeta, err error) {
 		return m, fmt.Errorf("%w: snapshot %s of format %d", ErrNewer, name, m.Format)
 	}
 	if !m.whole(b) {
-		return m, fmt.Errorf("%w: %s of snapshot %s does not have its checksum", ErrDamaged, snapshotMetaFile, name)
+		return m, fmt.Errorf("%w: checksum mismatch in %s of snapshot %s", ErrDamaged, snapshotMetaFile, name)
 	}
 	if m.Cluster != s.cluster {
-		return m, fmt.Errorf("%w: snapshot %s is of cluster %s, not %s", ErrForeign, name, m.Cluster, s.cluster)
+		return m, fmt.Errorf("%w: snapshot %s belongs to cluster %s, not %s", ErrForeign, name, m.Cluster, s.cluster)
 	}
 	return m, nil
 }
 
-// own reports whether a snapshot was made here, and did not come from another node.
+// isLocal reports whether a snapshot was taken on this node, not received from another one.
 func (s *snapshots) own(name string) bool {
 	_, err := s.cfg.FS.Stat(s.path(name, checkpointDir))
 	return err == nil
 }
 
-// fail notes why a snapshot cannot be read, for who may ask for it.
+// setReadError records why a snapshot cannot be read.
 func (s *snapshots) fail(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failed = why
 }
 
-// failure is why a snapshot could not be read since the last List; of List itself only what may be over at the next start.
+// readError returns why a snapshot could not be read since the last List. List records only errors that the next
+// start may not see again.
 func (s *snapshots) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failed
 }
 
-// Open gives a snapshot as a stream of rows of known length. It stays until the stream is closed.
+// Open returns a snapshot as a stream of rows, with its length. The snapshot is kept until the stream is closed.
 func (s *snapshots) Open(name string) (_ *raft.SnapshotMeta, _ io.ReadCloser, err error) {
-	s.hold(name) // before the first look at it
+	s.hold(name) // before the first access
 	defer func() {
 		if err != nil {
 			s.fail(err)
@@ -222,7 +223,7 @@ func (s *snapshots) Open(name string) (_ *raft.SnapshotMeta, _ io.ReadCloser, er
 	return out, r, nil
 }
 
-// hold keeps a snapshot from being removed until it is released.
+// pin prevents the removal of a snapshot until it is unpinned.
 func (s *snapshots) hold(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,8 +238,8 @@ func (s *snapshots) release(name string) {
 	}
 }
 
-// retire removes all snapshots but the one named and those that somebody reads. A crash does not bring them back: what
-// was erased since may be in them.
+// removeOld durably removes all snapshots except the named and the pinned ones: they may hold bytes that have been
+// erased since.
 func (s *snapshots) retire(keep string) error {
 	names, err := s.cfg.FS.List(s.dir)
 	if err != nil {
@@ -262,29 +263,29 @@ func (s *snapshots) retire(keep string) error {
 	return syncDir(s.cfg.FS, s.dir)
 }
 
-// snapshotSink is a snapshot in the making.
+// snapshotSink is a snapshot that is being written.
 type snapshotSink struct {
 	snaps *snapshots
 	temp  string
 	name  string
 	meta  snapshotMeta
 	start time.Time
-	rows  vfs.File // what another node sends
+	rows  vfs.File // rows received from another node
 	ended bool
 }
 
 func (k *snapshotSink) ID() string { return k.name }
 
-// adopt takes a checkpoint of this node's state as the content.
+// addCheckpoint moves a checkpoint of this node's state into the snapshot.
 func (k *snapshotSink) adopt(dir string) error {
 	fs := k.snaps.cfg.FS
 	if err := fs.Rename(dir, fs.PathJoin(k.temp, checkpointDir)); err != nil {
-		return fmt.Errorf("clusterstore: keep a checkpoint: %w", err)
+		return fmt.Errorf("clusterstore: move a checkpoint: %w", err)
 	}
 	return nil
 }
 
-// Write takes a part of the stream that another node sends.
+// Write appends a part of the stream that another node sends.
 func (k *snapshotSink) Write(b []byte) (int, error) {
 	if k.rows == nil {
 		f, err := k.snaps.cfg.FS.Create(k.snaps.cfg.FS.PathJoin(k.temp, rowsFile), vfs.WriteCategoryUnspecified)
@@ -296,8 +297,11 @@ func (k *snapshotSink) Write(b []byte) (int, error) {
 	return k.rows.Write(b)
 }
 
-// Close makes the snapshot whole, durable and the newest one. Where it cannot, it leaves nothing: raft forgets it, and a
-// full disk gets no emptier while a checkpoint that is of no use holds tables that the state no longer needs.
+// Close makes the snapshot durable and the newest one. On an error it removes the snapshot: raft ignores it, and its
+// hard links would keep tables on a full disk that the state no longer needs.
+//
+// If the process dies before the rename to the final name, the next start removes the temporary directory, and the
+// old snapshot is valid.
 func (k *snapshotSink) Close() error {
 	if k.ended {
 		return nil
@@ -305,9 +309,9 @@ func (k *snapshotSink) Close() error {
 	k.ended = true
 	err := k.finish()
 	if err != nil {
-		err = errors.Join(err, k.snaps.cfg.FS.RemoveAll(k.temp)) // not where it has its name already
+		err = errors.Join(err, k.snaps.cfg.FS.RemoveAll(k.temp)) // without effect after the rename
 	}
-	if f := k.snaps.cfg.Events.Snapshot; f != nil && (err == nil || k.rows != nil) { // of its own the store tells what failed
+	if f := k.snaps.cfg.Events.Snapshot; f != nil && (err == nil || k.rows != nil) { // takeSnapshot reports failures of local ones
 		f(k.meta.Index, time.Since(k.start), err)
 	}
 	return err
@@ -336,7 +340,7 @@ func (k *snapshotSink) finish() error {
 	return k.snaps.retire(k.name)
 }
 
-// Cancel forgets the snapshot. Raft also calls it after a Close that failed.
+// Cancel removes the snapshot. Raft also calls it after a Close that failed.
 func (k *snapshotSink) Cancel() error {
 	k.ended = true
 	var err error

@@ -15,19 +15,20 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// spool keeps reports that the ledger has not taken yet: one file each, fsynced, proposed until it is committed, also
-// after a restart. A report is all that is known of an effect that happened, so it must not depend on a process.
+// spool stores reports that are not committed yet: one fsynced file each. Each report is proposed until it is
+// committed, also after a restart. A report may be the only record of an effect that happened, so it must survive the
+// process.
 type spool struct {
 	cfg *Config
 	dir string
 
-	temps atomic.Uint64 // files begun
+	temps atomic.Uint64 // number of temporary files created
 
-	mu   sync.Mutex
-	kept map[string]*flight.Report // by file
+	mu   sync.Mutex                // guards reports
+	kept map[string]*flight.Report // by file name
 }
 
-// A file of the spool is this, a checksum of the rest, and an encoded report.
+// A file of the spool consists of spoolMagic, a checksum of the report, and the encoded report.
 const (
 	spoolMagic  = "FDR1"
 	spoolSuffix = ".report"
@@ -45,7 +46,7 @@ func openSpool(cfg *Config) (*spool, error) {
 		return nil, fmt.Errorf("clusterstore: list %s: %w", p.dir, err)
 	}
 	for _, name := range names {
-		if strings.HasPrefix(name, tempPrefix) { // nobody was told that it is kept
+		if strings.HasPrefix(name, tempPrefix) { // incomplete: no caller was told that it is stored
 			if err := cfg.FS.Remove(cfg.FS.PathJoin(p.dir, name)); err != nil {
 				return nil, fmt.Errorf("clusterstore: remove %s: %w", name, err)
 			}
@@ -58,7 +59,7 @@ func openSpool(cfg *Config) (*spool, error) {
 		switch {
 		case errors.Is(err, errSpooled):
 			p.putAside(name, err)
-		case err != nil: // what cannot be read now may be all that is known of an effect: the next start may read it
+		case err != nil: // possibly the only record of an effect; the next start may be able to read it
 			return nil, fmt.Errorf("clusterstore: read the spooled report %s: %w", name, err)
 		default:
 			p.kept[name] = report
@@ -67,7 +68,7 @@ func openSpool(cfg *Config) (*spool, error) {
 	return p, nil
 }
 
-// errSpooled says of a spooled report that nobody will ever be able to read it.
+// errDamagedReport: the content of a spooled report can never be decoded.
 var errSpooled = errors.New("clusterstore: a spooled report is damaged")
 
 func (p *spool) load(name string) (*flight.Report, error) {
@@ -77,7 +78,7 @@ func (p *spool) load(name string) (*flight.Report, error) {
 	}
 	if len(b) < spoolHead || string(b[:len(spoolMagic)]) != spoolMagic ||
 		binary.BigEndian.Uint32(b[len(spoolMagic):]) != crc32.Checksum(b[spoolHead:], castagnoli()) {
-		return nil, fmt.Errorf("%w: it does not have its checksum", errSpooled)
+		return nil, fmt.Errorf("%w: checksum mismatch", errSpooled)
 	}
 	c, err := flight.Decode(b[spoolHead:])
 	if errors.Is(err, flight.ErrNewerCodec) {
@@ -88,14 +89,14 @@ func (p *spool) load(name string) (*flight.Report, error) {
 	}
 	report, ok := c.(*flight.Report)
 	if !ok {
-		return nil, fmt.Errorf("%w: it is a %T", errSpooled, c)
+		return nil, fmt.Errorf("%w: unexpected type %T", errSpooled, c)
 	}
 	return report, nil
 }
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// keep writes a report to disk. When it returns without error the report outlives this process.
+// add writes a report to disk. When it returns without an error, the report survives the process.
 func (p *spool) keep(r *flight.Report, data []byte) (name string, err error) {
 	sum := sha256.Sum256(data)
 	id := r.Key.FlightID()
@@ -113,19 +114,20 @@ func (p *spool) keep(r *flight.Report, data []byte) (name string, err error) {
 	return name, nil
 }
 
-// write makes a file appear whole. Whoever writes the same report at the same time writes to a file of its own: the two
-// must not take each other's bytes away before one of them is told that they are kept.
+// writeReport writes a file atomically. Two callers may write the same report at once, so each uses its own temporary
+// file; otherwise one could truncate the bytes that the other was told are durable.
 func (p *spool) write(name string, content []byte) error {
 	temp := fmt.Sprintf("%s%d-%s", tempPrefix, p.temps.Add(1), name)
 	err := writeFileBy(p.cfg.FS, p.dir, temp, name, content)
 	if err != nil {
-		_ = p.cfg.FS.Remove(p.cfg.FS.PathJoin(p.dir, temp)) // a full disk has no room for it; it may be gone
+		_ = p.cfg.FS.Remove(p.cfg.FS.PathJoin(p.dir, temp)) // frees disk space; the file may not exist
 	}
 	return err
 }
 
-// drop removes a report that is committed. If the process dies before it, the report is proposed once more, which
-// changes nothing.
+// remove deletes a committed report.
+//
+// If the process dies before remove, the next start proposes the report again, which changes nothing.
 func (p *spool) drop(name string) {
 	r := p.forget(name)
 	if err := p.cfg.FS.Remove(p.cfg.FS.PathJoin(p.dir, name)); err != nil {
@@ -136,7 +138,7 @@ func (p *spool) drop(name string) {
 	}
 }
 
-// forget lets go of a report, but not of its file.
+// untrack removes a report from memory, but not its file.
 func (p *spool) forget(name string) *flight.Report {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +147,7 @@ func (p *spool) forget(name string) *flight.Report {
 	return r
 }
 
-// keyOf is for the log.
+// keyOf returns the key of a report for log messages; a nil report has none.
 func keyOf(r *flight.Report) string {
 	if r == nil {
 		return ""
@@ -153,7 +155,7 @@ func keyOf(r *flight.Report) string {
 	return r.Key.String()
 }
 
-// resume proposes what an earlier process left.
+// resume proposes the reports that an earlier process left. Close waits for its goroutines.
 func (p *spool) resume(s *Store) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,16 +170,19 @@ func (p *spool) resume(s *Store) {
 	}
 }
 
-// Spooled is how many reports wait on this node's disk to be committed.
+// Spooled returns how many reports on this node's disk wait to be committed.
 func (s *Store) Spooled() int {
 	s.spool.mu.Lock()
 	defer s.spool.mu.Unlock()
 	return len(s.spool.kept)
 }
 
-// Report brings the outcome of an attempt into the ledger. If that takes longer than Guard.Patience, or ctx ends, the
-// report is written to this node's disk and proposed until it is committed, also by a later process. ctx then ends
-// only the wait: the error is ErrPending. ErrTooLarge and ErrClosed say that nothing was kept.
+// Report proposes the outcome of an attempt. If the commit takes longer than Limits.CommitTimeout, or ctx ends,
+// Report writes the report to this node's spool, from which this process or a later one proposes it until it is
+// committed. From then on the end of ctx ends only the wait, and the error is ErrPending. After ErrTooLarge and
+// ErrClosed nothing is stored.
+//
+// If the process dies before the report is in the log or the spool, the caller was not answered and still has it.
 func (s *Store) Report(ctx context.Context, r *flight.Report) (flight.Reply, error) {
 	data, err := s.encode(r)
 	if err != nil {
@@ -197,18 +202,18 @@ func (s *Store) Report(ctx context.Context, r *flight.Report) (flight.Reply, err
 		if errors.Is(err, ErrClosed) {
 			return flight.Reply{}, err
 		}
-		p.done <- err // for the carrier
+		p.done <- err // for reportLater
 	case <-s.patience.Context().Done():
 	case <-ctx.Done():
 	}
 	return s.reportLater(ctx, p, r)
 }
 
-// reportLater spools a report that could not be committed at once and waits for it as long as ctx allows.
+// reportLater writes a report to the spool and waits for its commit until ctx ends. Close waits for its goroutine.
 func (s *Store) reportLater(ctx context.Context, p *proposal, r *flight.Report) (flight.Reply, error) {
 	name, err := s.spool.keep(r, p.data)
 	if err != nil {
-		s.cfg.Logger.Error("clusterstore: a report could not be spooled", "key", r.Key.String(), "error", err)
+		s.cfg.Logger.Error("clusterstore: write a report to the spool", "key", r.Key.String(), "error", err)
 	}
 	if !s.guests.Enter() {
 		return flight.Reply{}, s.pending(name)
@@ -237,22 +242,23 @@ func (s *Store) reportLater(ctx context.Context, p *proposal, r *flight.Report) 
 	}
 }
 
-// late tells of a report that was committed behind its caller's back.
+// publishLate reports a commit whose caller has stopped waiting.
 func (s *Store) late(r *flight.Report, reply flight.Reply) {
 	if f := s.cfg.Events.Late; f != nil {
 		f(r.Token.Number, r.Outcome, reply)
 	}
 }
 
-// pending says what became of a report whose caller waits no longer.
+// pendingError returns ErrPending for a spooled report. Without a file the result is unknown (AmbiguousError).
 func (s *Store) pending(name string) error {
 	if name == "" {
-		return &AmbiguousError{Cause: errors.New("the report is neither known to be committed nor in the spool")}
+		return &AmbiguousError{Cause: errors.New("the report is not in the spool, and its commit is not confirmed")}
 	}
 	return ErrPending
 }
 
-// carry proposes a report until the ledger has answered or the store closes. first is the try that is already on its way.
+// proposeUntilCommitted proposes a report until it is committed, then removes it from the spool. It returns false
+// when the store closes first. first is a proposal that is already queued; nil: none.
 func (s *Store) carry(r *flight.Report, name string, first *proposal) (flight.Reply, bool) {
 	ctx, cancel := s.lifetime()
 	defer cancel()
@@ -263,7 +269,7 @@ func (s *Store) carry(r *flight.Report, name string, first *proposal) (flight.Re
 	}
 	data, encodeErr := flight.Encode(r)
 	if encodeErr != nil {
-		return reply, false // it was decoded or encoded before
+		return reply, false // cannot happen: the report was encoded or decoded before
 	}
 	for err != nil {
 		leads := s.leads.next()
@@ -277,7 +283,7 @@ func (s *Store) carry(r *flight.Report, name string, first *proposal) (flight.Re
 	return reply, true
 }
 
-// lifetime is a context that ends when the store closes.
+// closeContext returns a context that ends when the store closes. The returned function ends its goroutine.
 func (s *Store) lifetime() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stop := make(chan struct{})

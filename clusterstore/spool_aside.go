@@ -9,19 +9,20 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// putAside keeps a file that cannot be read for a person to look at, and says so.
+// quarantine renames a damaged file, so that an operator can inspect it, and logs and publishes the event.
 func (p *spool) putAside(name string, why error) {
 	fs := p.cfg.FS
 	if err := fs.Rename(fs.PathJoin(p.dir, name), fs.PathJoin(p.dir, name+spoolBad)); err != nil {
 		why = errors.Join(why, err)
 	}
-	p.cfg.Logger.Error("clusterstore: a spooled report is put aside", "file", name, "error", why)
+	p.cfg.Logger.Error("clusterstore: a spooled report is quarantined", "file", name, "error", why)
 	if f := p.cfg.Events.SpoolDamaged; f != nil {
 		f(name, why)
 	}
 }
 
-// aside is how many files were put aside, by this process or by one before it, and are still there; -1 where that cannot be read.
+// quarantined returns how many quarantined files exist, from this process or an earlier one; -1 when the directory
+// cannot be read.
 func (p *spool) aside() int {
 	names, err := p.cfg.FS.List(p.dir)
 	if err != nil {
@@ -36,7 +37,8 @@ func (p *spool) aside() int {
 	return n
 }
 
-// asideOf says of which flight a file is that was put aside. Its name says so, whatever is left of the rest.
+// quarantinedFlight returns the flight of a quarantined file. Its name holds the flight's id, even when its content
+// is damaged.
 func asideOf(name string) (id flight.ID, aside bool) {
 	digits, _, _ := strings.Cut(name, "-")
 	if !strings.HasSuffix(name, spoolSuffix+spoolBad) || hex.DecodedLen(len(digits)) != len(id) {
@@ -46,7 +48,7 @@ func asideOf(name string) (id flight.ID, aside bool) {
 	return id, err == nil
 }
 
-// eraseAside removes what was put aside of flights that were redacted, for which redacted says so. A crash does not bring it back.
+// removeRedacted durably removes the quarantined reports of flights for which redacted returns true.
 func (p *spool) eraseAside(redacted func(flight.ID) (bool, error)) error {
 	names, err := p.cfg.FS.List(p.dir)
 	if err != nil {
@@ -67,7 +69,7 @@ func (p *spool) eraseAside(redacted func(flight.ID) (bool, error)) error {
 		if err := p.cfg.FS.Remove(p.cfg.FS.PathJoin(p.dir, name)); err != nil {
 			return fmt.Errorf("clusterstore: remove %s: %w", name, err)
 		}
-		p.cfg.Logger.Warn("clusterstore: a report that was put aside is erased, because its flight was redacted", "file", name)
+		p.cfg.Logger.Warn("clusterstore: removed a quarantined report, because its flight is redacted", "file", name)
 		removed = true
 	}
 	if !removed {
@@ -76,7 +78,7 @@ func (p *spool) eraseAside(redacted func(flight.ID) (bool, error)) error {
 	return syncDir(p.cfg.FS, p.dir)
 }
 
-// scrubAside has the spool erase what it put aside of flights that were redacted: ever, or just now.
+// scrubQuarantine removes the quarantined reports of the given flights and of every flight redacted earlier.
 func (s *Store) scrubAside(now []flight.ID) error {
 	just := make(map[flight.ID]bool, len(now))
 	for _, id := range now {

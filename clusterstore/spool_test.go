@@ -15,12 +15,12 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// spoolFS holds the first writer of a spooled report back before its rename, until a second one has begun, and that one
-// before its first byte, until it is released.
+// spoolFS blocks the first writer of a spooled report before its rename until a second writer has started, and blocks
+// the second one before its first byte until it is released.
 type spoolFS struct {
 	vfs.FS
 	begun   atomic.Int32
-	second  chan struct{} // closed when the second one has begun
+	second  chan struct{} // closed when the second writer has started
 	release chan struct{}
 }
 
@@ -50,8 +50,7 @@ func (h heldFile) Write(b []byte) (int, error) {
 	return h.File.Write(b)
 }
 
-// TestSpool_TheSameReportTwiceAtOnce: whoever was told that a report is kept can rely on it, also while another sender of
-// the same report is just writing it, too.
+// A report that was acknowledged as spooled survives even if another caller is writing the same report.
 func TestSpool_TheSameReportTwiceAtOnce(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	fs := &spoolFS{FS: disk, second: make(chan struct{}), release: make(chan struct{})}
@@ -75,11 +74,10 @@ func TestSpool_TheSameReportTwiceAtOnce(t *testing.T) {
 	cfg.FS = crashed
 	after, err := openSpool(&cfg)
 	require.NoError(t, err)
-	require.Len(t, after.kept, 1, "it was kept when the power went")
+	require.Len(t, after.kept, 1, "the report survived the power cut")
 }
 
-// TestSpool_LeavesNothingUnfinished: what a crash left half written was promised to nobody, and its bytes may have to
-// leave this disk.
+// Open removes incomplete files: no caller was told that they are stored, and their bytes may have to be erased.
 func TestSpool_LeavesNothingUnfinished(t *testing.T) {
 	fs := vfs.NewMem()
 	s, err := Open(context.Background(), memConfig(fs))
@@ -93,7 +91,7 @@ func TestSpool_LeavesNothingUnfinished(t *testing.T) {
 	require.Empty(t, names)
 }
 
-// unreadable is a file system on which spooled reports cannot be read for a while.
+// unreadable is a file system on which reads of spooled reports fail for a while.
 type unreadable struct {
 	vfs.FS
 	why error
@@ -106,8 +104,8 @@ func (f *unreadable) Open(name string, opts ...vfs.OpenOption) (vfs.File, error)
 	return f.FS.Open(name, opts...)
 }
 
-// TestSpool_WhatCannotBeReadNow is not what can never be read: a start that cannot have it is refused, and the next one,
-// with the right owner or the right version, brings it in.
+// A temporary read error is not damage: the start fails, and the next one, with the right owner or version, commits
+// the report.
 func TestSpool_WhatCannotBeReadNow(t *testing.T) {
 	fs := &unreadable{FS: vfs.NewMem()}
 	cfg, err := memConfig(fs).withDefaults()
@@ -138,7 +136,8 @@ func TestSpool_WhatCannotBeReadNow(t *testing.T) {
 	require.Contains(t, again.kept, name)
 }
 
-// A report of a flight that the ledger does not know, because it was lost or is another one, is kept as evidence.
+// A report of a flight that the ledger does not know, because it was lost or is another ledger's, is kept as
+// evidence.
 func TestSpool_WhatTheLedgerDoesNotKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := vfs.NewMem()
@@ -156,7 +155,7 @@ func TestSpool_WhatTheLedgerDoesNotKnow(t *testing.T) {
 		neverBegan(t, mem)
 
 		next := openStore(t, memConfig(mem))
-		time.Sleep(time.Second) // of the bubble's time
+		time.Sleep(time.Second) // virtual time
 		require.Zero(t, next.Spooled())
 		require.Zero(t, next.spool.aside())
 		f := mustFlight(t, next, 1)
@@ -167,15 +166,15 @@ func TestSpool_WhatTheLedgerDoesNotKnow(t *testing.T) {
 	})
 }
 
-// What was put aside of a flight holds the bytes that a redaction erases. Its name says of which flight it is, also where nothing in
-// it can be read; what is of others stays.
+// A quarantined report holds the bytes that a redaction erases. Its name holds the flight's id even if its content is
+// damaged, and reports of other flights are kept.
 func TestScrub_ErasesWhatWasPutAside(t *testing.T) {
 	redact := map[string]func(*testing.T, *Store){
-		"before it was put aside": nil,
+		"before the quarantine": nil,
 		"after it": func(t *testing.T, s *Store) {
 			require.Equal(t, flight.Accepted, propose(t, s, redactOf(testKey(0), 1)).Decision)
 		},
-		"of a key that was freed": func(t *testing.T, s *Store) { // which no mark tells of
+		"of a freed key": func(t *testing.T, s *Store) { // the freed flight is not marked as redacted
 			propose(t, s, &flight.Free{Key: testKey(0), Generation: 1})
 			require.Equal(t, flight.Accepted, propose(t, s, redactOf(testKey(0), 2)).Decision)
 		},
@@ -206,13 +205,13 @@ func TestScrub_ErasesWhatWasPutAside(t *testing.T) {
 			names, err = mem.List(s.spool.dir)
 			require.NoError(t, err)
 			require.Equal(t, files[1:], names)
-			require.NoError(t, mem.Remove(mem.PathJoin(s.spool.dir, names[0]))) // a person has looked
+			require.NoError(t, mem.Remove(mem.PathJoin(s.spool.dir, names[0]))) // an operator has removed it
 			require.Zero(t, s.Stats().Aside)
 		})
 	}
 }
 
-// spoiled leaves a report of a flight in the spool that the next start cannot read, and names the file that it makes of it.
+// corruptSpooled leaves an unreadable report in the spool, and returns the name of the quarantined file.
 func spoiled(t *testing.T, s *Store, n int) string {
 	t.Helper()
 	report := reportOf(flySecret(t, s, n), flight.Token{Number: 1}, secretOf(n))

@@ -16,34 +16,35 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// stateFormat is the version of the rows as a whole. A node refuses a state of another one before it applies anything.
+// stateFormat is the version of all rows together. A node rejects a state of another version before it applies
+// anything.
 const stateFormat = 4
 
-// meta says how far the log was applied to a state, and whose state it is. It is written in the same batch as the
-// effects, so after a crash it tells exactly which effects are there.
+// meta records how far the log was applied to a state, and the owner of the state. It is written in the same batch as
+// the effects, so after a crash it says exactly which effects are stored.
 type meta struct {
 	Format      uint                      `cbor:"1,keyasint"`
 	Cluster     string                    `cbor:"2,keyasint"`
 	Node        string                    `cbor:"3,keyasint"`
-	Applied     uint64                    `cbor:"4,keyasint"` // index of the last entry whose effects are in
-	Term        uint64                    `cbor:"5,keyasint"` // its term
-	Config      []byte                    `cbor:"6,keyasint"` // the cluster's members, as raft encodes them
-	ConfigIndex uint64                    `cbor:"7,keyasint"` // of the entry that set them
+	Applied     uint64                    `cbor:"4,keyasint"` // index of the last entry whose effects are stored
+	Term        uint64                    `cbor:"5,keyasint"` // term of that entry
+	Config      []byte                    `cbor:"6,keyasint"` // raft's configuration: the cluster's members
+	ConfigIndex uint64                    `cbor:"7,keyasint"` // index of the entry that set Config
 	Counts      [flight.Expired + 1]int64 `cbor:"8,keyasint"` // flights by state
-	Deleted     int64                     `cbor:"9,keyasint"` // flights that the roll names and that were deleted since
+	Deleted     int64                     `cbor:"9,keyasint"` // deleted flights that are still in the key filter
 }
 
-// state is the Pebble database that holds the rows. Restore replaces it under the feet of readers.
+// state is the Pebble database with the rows. Restore replaces the database while readers use it.
 type state struct {
 	cfg     *Config
 	options func() *pebble.Options
 
-	mu   sync.RWMutex // held for reading while the database is read, for writing while it is replaced or closed
+	mu   sync.RWMutex // guards db and name; held for reading during a read of the database
 	db   *pebblelog.DB
-	name string // of its directory, as the file CURRENT has it
+	name string // of its directory, as in the file CURRENT
 }
 
-// stateOptions are what the state wants from Pebble beyond what the process decides.
+// stateOptions sets the Pebble options for the state's access pattern.
 func stateOptions(o *pebble.Options) *pebble.Options {
 	o.FormatMajorVersion = pebble.FormatNewest
 	o.FS = freshFS{o.FS}
@@ -53,12 +54,12 @@ func stateOptions(o *pebble.Options) *pebble.Options {
 	o.LBaseMaxBytes = 64 << 20
 	o.MaxOpenFiles = 4096
 	for i := range o.Levels {
-		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most commands ask for a key that was never used
-		o.Levels[i].BlockSize = 4 << 10                   // a replay reads one; the index of ten million flights still fits into the cache
-		o.Levels[i].IndexBlockSize = 256 << 10            // one level of index: a second one costs every read
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most commands look up a key that was never used
+		o.Levels[i].BlockSize = 4 << 10                   // a replay reads one block; the index of ten million flights still fits into the cache
+		o.Levels[i].IndexBlockSize = 256 << 10            // one index level; a second one would add a read to each lookup
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	}
-	o.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression } // soon written again
+	o.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression } // soon compacted again
 	return o
 }
 
@@ -71,7 +72,7 @@ func openState(cfg *Config, options func() *pebble.Options) (*state, error) {
 	s.name = name
 	s.db, err = pebblelog.OpenDB(cfg.FS.PathJoin(cfg.Dir, name), options())
 	if err != nil {
-		return nil, storageError("the state cannot be opened", err)
+		return nil, storageError("open the state", err)
 	}
 	return s, nil
 }
@@ -87,7 +88,8 @@ func (s *state) close() error {
 	return err
 }
 
-// get reads one row and hands its bytes to use, which must not keep them. It answers false when there is none.
+// get reads one row and calls use with its value, which use must not retain. It returns false when there is no such
+// row.
 func (s *state) get(key []byte, use func([]byte) error) (bool, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -104,7 +106,7 @@ func (s *state) get(key []byte, use func([]byte) error) (bool, error) {
 	return true, errors.Join(use(value), closer.Close())
 }
 
-// scan visits the rows in [from, to) until visit returns false. visit must not keep the bytes.
+// scan visits the rows in [from, to) until visit returns false. visit must not retain the bytes.
 func (s *state) scan(from, to []byte, visit func(key, value []byte) (more bool, err error)) (err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -129,8 +131,8 @@ func (s *state) scan(from, to []byte, visit func(key, value []byte) (more bool, 
 	return it.Error()
 }
 
-// record reads a flight's record as it stands now; nil when there is none. Unlike a plain read it asks the filters of the
-// lowest level, too, where nearly all rows are.
+// record reads a flight's current record with its duplicate statistics; nil when there is none. Unlike Get it also
+// uses the filters of the lowest level, which holds nearly all rows.
 func (s *state) record(id flight.ID) (r *record, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -166,7 +168,8 @@ func (s *state) record(id flight.ID) (r *record, err error) {
 	return r, err
 }
 
-// records visits the records of many flights, whose ids are in order, without their tallies. One that is not there is passed over.
+// records visits the records of many flights, without their duplicate statistics. ids must be sorted; missing flights
+// are skipped.
 func (s *state) records(ids []flight.ID, visit func(*record)) (err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -209,7 +212,7 @@ func decodeTally(it *pebble.Iterator) (*flight.Tally, error) {
 	return tally, flight.DecodeRecord(value, tally)
 }
 
-// loaded is what a machine starts from.
+// loadedState is everything that the fsm loads from a state.
 type loaded struct {
 	shown
 	roll     *roll
@@ -230,7 +233,7 @@ func (s *state) load() (l loaded, err error) {
 	return l, err
 }
 
-// loadMeta reads how far the state is; the zero meta when it is new.
+// loadMeta reads the meta row; the zero meta of a new state.
 func (s *state) loadMeta() (m meta, err error) {
 	_, err = s.get(singleRow(metaRow), func(b []byte) error { return decodeMeta(b, &m) })
 	return m, err
@@ -243,7 +246,7 @@ func (s *state) loadHeader() (h flight.Header, err error) {
 
 func decodeMeta(b []byte, m *meta) error {
 	if err := cbor.Unmarshal(b, m); err != nil {
-		return fmt.Errorf("%w: the state's meta row: %w", ErrDamaged, err)
+		return fmt.Errorf("%w: decode the state's meta row: %w", ErrDamaged, err)
 	}
 	switch {
 	case m.Format > stateFormat:

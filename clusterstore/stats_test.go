@@ -12,7 +12,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// TestStatsAreTrue: of a ledger with two flights, and of one that is closed.
+// Stats are correct for a ledger with two flights, and for a closed one.
 func TestStatsAreTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var entries atomic.Int64
@@ -32,7 +32,7 @@ func TestStatsAreTrue(t *testing.T) {
 		require.EqualValues(t, 1, stats.First)
 		require.Equal(t, stats.Last, stats.Commit)
 		require.Equal(t, stats.Last, stats.Applied)
-		require.EqualValues(t, stats.Last, entries.Load()+1, "all entries but the first, which a bootstrap writes")
+		require.EqualValues(t, stats.Last, entries.Load()+1, "all entries except the first, which the bootstrap writes")
 		require.EqualValues(t, 1, stats.Flights[flight.StateSucceeded])
 		require.EqualValues(t, 1, stats.Flights[flight.Running])
 		require.Positive(t, stats.LogBytes)
@@ -41,6 +41,6 @@ func TestStatsAreTrue(t *testing.T) {
 		stats = s.Stats()
 		require.False(t, stats.Leading)
 		require.EqualValues(t, 1, stats.Flights[flight.StateSucceeded])
-		require.Zero(t, stats.LogBytes+stats.RowBytes, "nobody looks into files that are closed")
+		require.Zero(t, stats.LogBytes+stats.RowBytes, "closed databases have no figures")
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/flightd/flightd/internal/horizon"
 )
 
-// Store is the ledger as one node has it. Its methods may be called concurrently.
+// Store is one node of the ledger. Its methods are safe for concurrent use.
 type Store struct {
 	cfg     Config
 	lock    io.Closer
@@ -34,32 +34,32 @@ type Store struct {
 	disk    diskGuard
 	feed    feed
 	tallies *tallies
-	scrubs  sync.Mutex // one at a time
+	scrubs  sync.Mutex // held by Scrub
 	damages damages
 
-	leading  atomic.Pointer[leadership] // nil while this node does not lead, or is not ready to
-	leads    signal                     // leadership changed
-	notify   chan bool                  // from raft
-	snapshot chan struct{}              // the log has grown enough for one
-	jumped   atomic.Bool                // the file that says so is there
-	snapped  atomic.Uint64              // bytes appended when the last one was taken
+	leading  atomic.Pointer[leadership] // nil while this node is not leader, or not ready
+	leads    signal                     // broadcast when leading changes
+	notify   chan bool                  // leadership notifications from raft
+	snapshot chan struct{}              // the log has grown enough for a snapshot
+	jumped   atomic.Bool                // the file CLOCK_STEP exists
+	snapped  atomic.Uint64              // pebblelog.Store.Appended at the last snapshot
 	closing  chan struct{}
-	quiet    chan struct{} // closed when nothing is applied any more
+	quiet    chan struct{} // closed when raft applies no more entries
 	closed   sync.Once
 	closeErr error
 	workers  sync.WaitGroup
-	patience *horizon.Horizon // of a report with its commit
-	guests   gate.Gate        // goroutines that callers started and that Close waits for
+	patience *horizon.Horizon // Limits.CommitTimeout, shared by all reports
+	guests   gate.Gate        // goroutines started by callers; Close waits for them
 }
 
-// leadership is a term in which this node leads and has applied an entry of its own.
+// leadership is a term in which this node is leader and has applied an entry of its own.
 type leadership struct{ term uint64 }
 
-// Header is the ledger's header as of the last entry that was applied here.
+// Header returns the ledger's header as of the last entry applied here.
 func (s *Store) Header() flight.Header { return s.machine.shown.Load().header }
 
-// Now is the ledger's time as this node can tell it: what the next entry will be stamped with if it leads, else the
-// time of the last entry. For NotAfter.
+// Now returns the ledger's time: on the leader the stamp of the next entry, else the time of the last entry. It is
+// the reference for NotAfter.
 func (s *Store) Now() flight.Time {
 	now := s.Header().Now
 	if s.leading.Load() != nil {
@@ -68,23 +68,23 @@ func (s *Store) Now() flight.Time {
 	return now
 }
 
-// Applied is the index of the last entry that was applied here, and whether this node leads.
+// Applied returns the index of the last entry applied here, and whether this node is leader.
 func (s *Store) Applied() (index uint64, leading bool) {
 	return s.machine.shown.Load().meta.Applied, s.leading.Load() != nil
 }
 
-// Room says why new work is refused though a leader is there: ErrUnavailable while less than Guard.MinFree of the disk is
-// free; nil: it is not.
+// CheckDiskSpace returns ErrUnavailable while less than Limits.MinFree of disk is free, so that new work is rejected.
 func (s *Store) Room() error { return s.disk.room() }
 
-// Propose brings a command into the ledger and answers what the rules say of it. It may be called from many
-// goroutines: commands that come while earlier ones are being written share one write. The command must not be
-// changed afterwards.
+// Propose commits a command and returns the reply of the rules. Commands proposed at the same time share one write.
+// The command must not be changed afterwards.
 //
-// An answer means that the command is durable. While it is open what became of it, it is proposed again: applying it
-// twice answers as applying it once. When ctx ends before that is known the error is an *AmbiguousError; all other
-// errors mean that it was not and will not be applied by this call: ErrNotLeader, ErrUnavailable, ErrTooLarge,
-// ErrClosed.
+// A reply means that the command is durable. While the result is unknown, Propose proposes the command again;
+// applying it twice returns the reply of applying it once. If ctx ends before the result is known, the error is an
+// *AmbiguousError. All other errors mean that this call did not and will not apply the command: ErrNotLeader,
+// ErrUnavailable, ErrTooLarge, ErrClosed.
+//
+// If the process dies during Propose, the command may be in the log; no caller was answered.
 func (s *Store) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
 	data, err := s.encode(c)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *Store) Propose(ctx context.Context, c flight.Command) (flight.Reply, er
 	return s.propose(ctx, c, data, nil)
 }
 
-// encode writes a command and refuses it where it cannot or should not be proposed at all.
+// encode encodes a command. It rejects a command that is invalid, too large, or new work on a nearly full disk.
 func (s *Store) encode(c flight.Command) ([]byte, error) {
 	data, err := flight.Encode(c)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Store) encode(c flight.Command) ([]byte, error) {
 	return data, s.disk.admit(c)
 }
 
-// propose asks until it knows. unknown says what made an earlier try ambiguous, if there was one.
+// propose retries until the result is known. unknown is the error that made an earlier attempt ambiguous; nil: none.
 func (s *Store) propose(ctx context.Context, c flight.Command, data []byte, unknown error) (flight.Reply, error) {
 	for {
 		leads := s.leads.next()
@@ -140,10 +140,10 @@ func (s *Store) notLeading() error {
 	}
 }
 
-// retryPause is how long it is waited between two tries where nothing tells that the next one may go better.
+// retryPause is the delay between two attempts, unless the leadership changes earlier.
 const retryPause = 20 * time.Millisecond
 
-// pause waits before the next try. It answers false when there is to be none.
+// waitRetry waits before the next attempt. It returns false when ctx ended or the store closes.
 func (s *Store) pause(ctx context.Context, leads <-chan struct{}) bool {
 	timer := time.NewTimer(retryPause)
 	defer timer.Stop()
@@ -158,14 +158,14 @@ func (s *Store) pause(ctx context.Context, leads <-chan struct{}) bool {
 	return true
 }
 
-// Barrier returns when everything that was committed before it was called has been applied here, so that local reads
-// that follow are linearizable. Errors: ErrNotLeader, ErrClosed, or that of ctx.
+// Barrier returns when every entry committed before the call is applied here, so that local reads that follow are
+// linearizable. Errors: ErrNotLeader, ErrClosed, or that of ctx.
 func (s *Store) Barrier(ctx context.Context) error {
 	lead := s.leading.Load()
 	if lead == nil || s.raft.CurrentTerm() != lead.term {
 		return s.notLeading()
 	}
-	index := s.raft.CommitIndex() // holds an entry of ours in this term, hence all that was committed in earlier ones
+	index := s.raft.CommitIndex() // includes an entry of this term, hence all committed entries of earlier terms
 	if err := s.verify(ctx); err != nil {
 		return err
 	}
@@ -175,13 +175,13 @@ func (s *Store) Barrier(ctx context.Context) error {
 	return s.reach(ctx, index)
 }
 
-// verify asks a majority whether this node still leads.
+// verifyLeader asks a majority whether this node is still leader.
 func (s *Store) verify(ctx context.Context) error {
 	if !s.guests.Enter() {
 		return ErrClosed
 	}
 	answer := make(chan error, 1)
-	go func() { // raft answers as long as it runs, and Close lets it run until everybody has left
+	go func() { // Close waits for it; raft answers while it runs, and Close stops raft after it
 		defer s.guests.Leave()
 		answer <- s.raft.VerifyLeader().Error()
 	}()
@@ -198,7 +198,7 @@ func (s *Store) verify(ctx context.Context) error {
 	}
 }
 
-// reach waits until an index was applied here.
+// waitApplied waits until an index is applied here.
 func (s *Store) reach(ctx context.Context, index uint64) error {
 	for {
 		progress := s.machine.marks.wait(index)
@@ -215,9 +215,8 @@ func (s *Store) reach(ctx context.Context, index uint64) error {
 	}
 }
 
-// Close refuses new proposals, lets those in flight end, stops raft and closes the files. When ctx ends before
-// proposals in flight did, they are given up; their callers are told that the outcome is not known. Reports that are
-// not committed by then stay in the spool.
+// Close rejects new proposals, waits for those in flight until ctx ends, stops raft and closes the files. Callers
+// whose proposals are still in flight get an AmbiguousError. Uncommitted reports stay in the spool.
 func (s *Store) Close(ctx context.Context) error {
 	s.closed.Do(func() { s.closeErr = s.shut(ctx) })
 	return s.closeErr
@@ -230,7 +229,7 @@ func (s *Store) shut(ctx context.Context) error {
 		errs = append(errs, s.packer.close(ctx))
 	}
 	close(s.closing)
-	s.guests.Close()
+	s.guests.Close() // waits for their goroutines
 	s.patience.Close()
 	s.leading.Store(nil)
 	if s.raft != nil {
@@ -238,7 +237,7 @@ func (s *Store) shut(ctx context.Context) error {
 	}
 	close(s.quiet)
 	if s.machine != nil {
-		s.machine.pending.abandon(&AmbiguousError{Cause: errors.New("the store was closed meanwhile")}) // raft forgets what was committed and not applied yet
+		s.machine.pending.abandon(&AmbiguousError{Cause: errors.New("the store was closed")}) // raft drops entries that are committed and not applied yet
 	}
 	s.workers.Wait()
 	if s.machine != nil {
@@ -259,13 +258,13 @@ func (s *Store) shut(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// signal wakes everybody who waits for something to change.
+// signal wakes all goroutines that wait for a change.
 type signal struct {
-	mu sync.Mutex
+	mu sync.Mutex // guards ch
 	ch chan struct{}
 }
 
-// next is closed by the next broadcast.
+// next returns a channel that the next broadcast closes.
 func (s *signal) next() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

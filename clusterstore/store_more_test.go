@@ -25,7 +25,7 @@ func propose(t *testing.T, s *Store, c flight.Command) flight.Reply {
 	return reply
 }
 
-// everything brings flights into all sorts of states: finished, refused, in doubt, freed, retried, cancelled, expired.
+// everything creates flights in many states: finished, failed, in doubt, freed, retried, cancelled, expired.
 func everything(t *testing.T, s *Store) {
 	t.Helper()
 	for n := range 30 {
@@ -66,7 +66,7 @@ func everything(t *testing.T, s *Store) {
 	}
 }
 
-// freezer is a lever: it holds the state machine's goroutine, so that what is committed is not applied.
+// applyBlocker blocks the fsm's goroutine, so that committed entries are not applied.
 type freezer struct{ held atomic.Pointer[chan struct{}] }
 
 func (z *freezer) events() Events {
@@ -77,9 +77,9 @@ func (z *freezer) events() Events {
 	}}
 }
 
-// freeze holds the machine after one more entry, until thaw is called.
+// block stops the fsm after one more entry, until thaw is called.
 func (z *freezer) freeze(t *testing.T, s *Store) (thaw func()) {
-	synctest.Wait() // what was answered already is told before, or this would hold the machine too early
+	synctest.Wait() // earlier replies are delivered first, else the fsm would stop too early
 	held := make(chan struct{})
 	z.held.Store(&held)
 	propose(t, s, &flight.Tick{})
@@ -104,7 +104,7 @@ func TestHazard10_CopiesOfACommandAnswerAlike(t *testing.T) {
 		require.Equal(t, one.Flight.Receipt, two.Flight.Receipt)
 		require.Equal(t, uint32(1), two.Flight.AttemptCount)
 
-		// Both copies in one entry: the second sees what the first did.
+		// Both copies are in one entry: the second sees the effect of the first.
 		var replies [2]flight.Reply
 		var both sync.WaitGroup
 		again := openOf(s, testKey(2), 2)
@@ -135,7 +135,7 @@ func TestHazard08_OpenOfUnknownOutcomeIsAskedAgain(t *testing.T) {
 		require.Equal(t, flight.Proceed, reply.Decision)
 		require.Equal(t, uint32(1), reply.Token.Number, "it was one attempt all along")
 
-		// The zombie: an Open that its caller gave up never opens anything.
+		// An Open that its caller has given up never opens an attempt.
 		lost := openOf(s, testKey(2), 2)
 		propose(t, s, &flight.Abandon{Key: lost.Key, Nonce: lost.Nonce, NotAfter: lost.NotAfter, StoreEpoch: lost.StoreEpoch})
 		require.Equal(t, flight.Fenced, propose(t, s, lost).Decision)
@@ -153,13 +153,13 @@ func TestProposeBeforeItLeft(t *testing.T) {
 		thaw := z.freeze(t, s)
 		ctx, cancel := context.WithCancel(context.Background())
 		var stuck sync.WaitGroup
-		for range maxInFlight { // raft has as many packets as it may
+		for range maxInFlight { // raft has as many batches as allowed
 			stuck.Go(func() { _, _ = s.Propose(context.Background(), &flight.Tick{}) })
 			synctest.Wait()
 		}
 		go func() { time.Sleep(time.Second); cancel() }()
 		_, err := s.Propose(ctx, openOf(s, testKey(1), 1))
-		require.ErrorIs(t, err, ErrUnavailable, "it never left this process: a definite no")
+		require.ErrorIs(t, err, ErrUnavailable, "definite: the command never left this process")
 		require.False(t, ambiguous(err))
 		thaw()
 		stuck.Wait()
@@ -213,7 +213,7 @@ func TestWait(t *testing.T) {
 		synctest.Wait()
 		token := propose(t, s, openOf(s, testKey(1), 1)).Token
 		synctest.Wait()
-		fly(t, s, 2) // another flight wakes nobody
+		fly(t, s, 2) // a change of another flight wakes no waiter of this one
 		propose(t, s, reportOf(testKey(1), token, "x"))
 		woken.Wait()
 		got := 0
@@ -240,8 +240,8 @@ func TestBodiesAcrossGenerations(t *testing.T) {
 	}
 }
 
-// testBodiesAcrossGenerations writes the state between the commands, or after them. Bodies with the tail are kept with the record where it is empty, else in rows
-// of their own.
+// testBodiesAcrossGenerations flushes the state between the commands, or after them. Bodies are inline if tail is
+// empty, else they have their own rows.
 func testBodiesAcrossGenerations(t *testing.T, written bool, tail string) {
 	s := openStore(t, memConfig(vfs.NewMem()))
 	settle := func() {
@@ -257,7 +257,7 @@ func testBodiesAcrossGenerations(t *testing.T, written bool, tail string) {
 	propose(t, s, &flight.Free{Key: key, Generation: 1})
 	settle()
 	_, err := s.Body(key.FlightID(), 1, Input)
-	require.ErrorIs(t, err, ErrNoBody, "nothing can be sent with it any more")
+	require.ErrorIs(t, err, ErrNoBody, "the input of a freed generation is deleted")
 	open := openOf(s, key, 2)
 	open.Submission.Input = flight.NewBlob("text/plain", []byte("input"+tail), flight.MaxInput)
 	token = propose(t, s, open).Token
@@ -288,7 +288,7 @@ func testBodiesAcrossGenerations(t *testing.T, written bool, tail string) {
 	settle()
 	input, err = s.Body(gone.FlightID(), 2, Input)
 	require.NoError(t, err)
-	require.Equal(t, "input"+tail, string(input), "a retried flight sends the first bytes")
+	require.Equal(t, "input"+tail, string(input), "a retried flight reuses the first input")
 }
 
 func TestExpire(t *testing.T) {
@@ -318,7 +318,7 @@ func TestExpire(t *testing.T) {
 				rows++
 			}
 		}
-		require.Equal(t, 1, rows, "of a tombstone nothing is left but its record")
+		require.Equal(t, 1, rows, "a tombstone has only its record")
 		record, err := flight.EncodeRecord(f)
 		require.NoError(t, err)
 		require.Less(t, len(record), 160)
@@ -336,7 +336,7 @@ func TestHazard34_DuplicateAfterTheRetention(t *testing.T) {
 		token := propose(t, s, first).Token
 		propose(t, s, reportOf(testKey(1), token, "x"))
 		time.Sleep(time.Hour + time.Minute)
-		// The duplicate and the collection of receipts race; whoever is first in the log, nothing runs again.
+		// The duplicate and the end of the retention race. In either order the effect is not repeated.
 		again := openOf(s, testKey(1), 1)
 		again.Nonce = nonce(77)
 		var reply flight.Reply

@@ -33,12 +33,12 @@ func nonce(n int) (out flight.Nonce) {
 	return out
 }
 
-// sessionOf is a session of that name, as every Open of the tests names it.
+// sessionOf returns the session with that name, as the Opens of the tests have it.
 func sessionOf(s *Store, id flight.SessionID) flight.Session {
 	return flight.Session{ID: id, Revision: 7, Epoch: s.Header().LeaseEpoch}
 }
 
-// openOf is an Open of key n as its first caller sends it.
+// openOf returns the Open of key n by its first caller.
 func openOf(s *Store, key flight.Key, n int) *flight.Open {
 	input := []byte(fmt.Sprintf(`{"amount":%d,"currency":"EUR"}`, n))
 	blob := flight.NewBlob("application/json", input, flight.MaxInput)
@@ -53,7 +53,7 @@ func reportOf(key flight.Key, token flight.Token, body string) *flight.Report {
 		Body: flight.NewBlob("application/json", []byte(body), flight.MaxReceiptBody)}
 }
 
-// fly opens and reports one flight.
+// openAndReport opens and reports one flight.
 func fly(tb testing.TB, s *Store, n int) flight.Reply {
 	tb.Helper()
 	key := testKey(n)

@@ -11,15 +11,15 @@ import (
 	"io"
 )
 
-// A stream of rows carries a state to another node or into a backup: a line that says what it is, the rows, their
-// count, and a SHA-256 sum over all of it. Nothing of a stream counts before its sum was checked.
+// A stream of rows copies a state to another node or into a backup: a header line, the rows, their number, and a
+// SHA-256 checksum of all of it. A reader must not use a stream before it has checked the checksum.
 const (
 	streamMagic  = "flightd-ledger-rows"
 	streamFormat = 1
-	maxRow       = 64 << 20 // no row is longer; a length beyond it is damage
+	maxRow       = 64 << 20 // longest row; a larger length is corruption
 )
 
-// streamHead is the first line of a stream, as JSON.
+// streamHeader is the first line of a stream, as JSON.
 type streamHead struct {
 	Magic   string `json:"magic"`
 	Format  int    `json:"format"`
@@ -50,7 +50,7 @@ func (r *rowWriter) write(b []byte) error {
 	return err
 }
 
-// row adds one row. Its key is not empty: an empty one ends the rows.
+// row adds one row. The key must not be empty: an empty key marks the end of the rows.
 func (r *rowWriter) row(key, value []byte) error {
 	r.rows++
 	var lengths [2 * binary.MaxVarintLen64]byte
@@ -76,14 +76,14 @@ func (r *rowWriter) end() error {
 	return r.out.Flush()
 }
 
-// rowReader reads what a rowWriter wrote.
+// rowReader reads a stream.
 type rowReader struct {
 	in   *bufio.Reader
 	sum  hash.Hash
 	rows uint64
 }
 
-// newRowReader reads the first line and refuses what this version cannot read.
+// newRowReader reads the header and rejects a stream that this version cannot read.
 func newRowReader(in io.Reader) (*rowReader, streamHead, error) {
 	r := &rowReader{in: bufio.NewReaderSize(in, 256<<10), sum: sha256.New()}
 	var head streamHead
@@ -93,7 +93,7 @@ func newRowReader(in io.Reader) (*rowReader, streamHead, error) {
 	}
 	r.sum.Write(line)
 	if err := json.Unmarshal(line, &head); err != nil || head.Magic != streamMagic {
-		return nil, head, fmt.Errorf("%w: this is no stream of ledger rows", ErrDamaged)
+		return nil, head, fmt.Errorf("%w: not a stream of ledger rows", ErrDamaged)
 	}
 	if head.Format > streamFormat {
 		return nil, head, fmt.Errorf("%w: stream of rows of format %d", ErrNewer, head.Format)
@@ -101,7 +101,7 @@ func newRowReader(in io.Reader) (*rowReader, streamHead, error) {
 	return r, head, nil
 }
 
-// next reads one row; io.EOF after the last one, when count and sum are right.
+// next reads one row; io.EOF after the last one, if number and checksum match.
 func (r *rowReader) next() (key, value []byte, err error) {
 	klen, err := r.length()
 	if err != nil {
@@ -134,12 +134,12 @@ func (r *rowReader) finish() error {
 		return cutOff(err)
 	}
 	if rows != r.rows || !bytes.Equal(got, want) {
-		return fmt.Errorf("%w: a stream of rows does not have its checksum", ErrDamaged)
+		return fmt.Errorf("%w: checksum mismatch in a stream of rows", ErrDamaged)
 	}
 	return io.EOF
 }
 
-// length reads one number and takes it into the sum.
+// readLength reads one number and adds it to the checksum.
 func (r *rowReader) length() (uint64, error) {
 	n, err := binary.ReadUvarint(r.in)
 	if err != nil {
@@ -152,10 +152,11 @@ func (r *rowReader) length() (uint64, error) {
 	return n, nil
 }
 
-// cutOff is a stream that ends too early, or that its sender or its file cannot give now.
+// streamReadError classifies a read error: a truncated stream is ErrDamaged, others are errors of the sender or the
+// file.
 func cutOff(err error) error {
 	if anyOf(err, io.EOF, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: a stream of rows is cut off: %w", ErrDamaged, err)
+		return fmt.Errorf("%w: a stream of rows is truncated: %w", ErrDamaged, err)
 	}
 	return storageError("read a stream of rows", err)
 }

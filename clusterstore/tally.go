@@ -12,50 +12,49 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Duplicates are counted in memory and written to the ledger a moment later, together with whatever else is on its way.
-// What was counted and not written is lost when the process dies, and what was on its way when this node ceased to
-// lead: a tally tells a tale and guards nothing.
+// Duplicates are counted in memory, and the counts are proposed a moment later together with other commands. Counts
+// that are not committed are lost when the process dies or this node loses the leadership. No rule reads them.
 const (
-	// tallyPause is how long counts are collected before some of them are written.
+	// duplicateFlushDelay is how long counts are collected before they are proposed.
 	tallyPause = 250 * time.Millisecond
-	// tallyBatch is how many flights' counts are written at once. With more of them, under a flood of duplicates of ever
-	// other keys, counts wait in memory for their turn. Those of the flights that were asked for last go first: their
-	// records are still at hand, and that of any other is read from the state again for its count.
+	// duplicateFlushFlights is how many flights' counts are proposed at a time. Under a flood of duplicates of ever
+	// different keys, the rest wait in memory. The flights with the newest counts go first, because their records are
+	// still cached; any other record must be read from the state.
 	tallyBatch = 512
-	// tallyOldest is which part of a batch has waited longest, so that none waits for as long as a flood lasts.
+	// oldestEvery: one count in so many of a flush is the oldest one, so that none waits as long as a flood lasts.
 	tallyOldest = 16
-	// tallyRoom is how many flights may have counts that wait, usually about 0.3 KiB each, and 8 KiB at most, where
-	// callers give themselves long names. Beyond it duplicates of yet other flights are not counted.
+	// maxCountedFlights is how many flights may have counts in memory, usually 0.3 KiB each, at most 8 KiB with long
+	// caller names. Duplicates of further flights are not counted.
 	tallyRoom = 1 << 16
 )
 
-// tallies are the counts that are not in the ledger yet.
+// duplicateCounters holds the counts that are not in the ledger yet.
 type tallies struct {
-	source  uint64 // of this process, by chance
+	source  uint64 // random id of this process
 	clock   func() time.Time
-	dirty   chan struct{} // there is something to write
-	flights atomic.Int64  // with counts in shards
+	dirty   chan struct{} // signals runDuplicateFlush that there are counts
+	flights atomic.Int64  // with a counter in a shard
 	shards  [cacheShards]tallyShard
 
-	writer chan struct{} // taken by the one who writes
+	writer chan struct{} // a mutex that respects a context; held during a flush
 	number uint64        // of the last Count
-	turn   int           // rises: the shard to begin with
-	round  atomic.Uint64 // rises when counts are taken to be written, and when they were
+	turn   int           // first shard of the next flush; increases
+	round  atomic.Uint64 // incremented when counts are taken for a flush, and after the flush
 }
 
 type tallyShard struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	byID    map[flight.ID]*pendingTally
-	order   []flight.ID // of byID: oldest first
+	order   []flight.ID // the keys of byID, oldest first
 	writing map[flight.ID]*flight.Count
-	_       [16]byte // shards do not share a cache line
+	_       [16]byte // padding, so that shards do not share a cache line
 }
 
-// pendingTally collects duplicates of one flight. Callers are kept in a ring.
+// flightCounter counts the duplicates of one flight. It keeps the last callers in a ring.
 type pendingTally struct {
 	key         flight.Key
 	count       uint64
-	named       uint64 // callers that came into the ring
+	named       uint64 // callers ever added to the ring
 	first, last flight.Time
 	callers     [flight.MaxCallers]flight.Caller
 }
@@ -63,18 +62,18 @@ type pendingTally struct {
 func newTallies(clock func() time.Time) *tallies {
 	t := &tallies{clock: clock, dirty: make(chan struct{}, 1), writer: make(chan struct{}, 1)}
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // it never fails: it ends the program first
+	_, _ = rand.Read(b[:]) // it never returns an error
 	t.source = binary.BigEndian.Uint64(b[:])
 	return t
 }
 
-// Duplicate counts one call of a key that was answered without another effect. It is cheap and waits for nothing.
+// CountDuplicate counts a call that was answered without another effect. It does not wait.
 func (s *Store) Duplicate(key flight.Key, who string) { s.tallies.add(key.FlightID(), key, who) }
 
-// DuplicateOf is Duplicate for a caller who knows the id of the key's flight already.
+// CountDuplicateOf is CountDuplicate for a caller that knows the flight's id.
 func (s *Store) DuplicateOf(id flight.ID, key flight.Key, who string) { s.tallies.add(id, key, who) }
 
-// Tally is what was counted of the duplicates of a flight, in the ledger and by this process since.
+// DuplicateStats returns the duplicate statistics of a flight: those in the ledger plus the counts of this process.
 func (s *Store) Tally(id flight.ID) (flight.Tally, error) {
 	for {
 		round := s.tallies.round.Load()
@@ -84,7 +83,7 @@ func (s *Store) Tally(id flight.ID) (flight.Tally, error) {
 			return flight.Tally{}, err
 		}
 		if s.tallies.round.Load() != round {
-			continue // what waited may be in the ledger by now: it must not be counted twice
+			continue // waiting counts may have been committed meanwhile, and would be counted twice
 		}
 		var sum flight.Tally
 		if f.Duplicates != nil {
@@ -97,11 +96,11 @@ func (s *Store) Tally(id flight.ID) (flight.Tally, error) {
 	}
 }
 
-// find gives what is being written of a flight's duplicates, and what waits.
+// unwritten returns the count of a flight that is being written, and the one that waits.
 func (t *tallies) find(id flight.ID) (written *flight.Count, waiting flight.Tally) {
 	s := &t.shards[id[0]%cacheShards]
 	s.mu.Lock()
-	defer s.mu.Unlock() // what is taken to be written is so under this lock
+	defer s.mu.Unlock() // guards the move of a count from byID to writing
 	written = s.writing[id]
 	if p := s.byID[id]; p != nil {
 		waiting = p.tally()
@@ -132,7 +131,7 @@ func (t *tallies) add(id flight.ID, key flight.Key, who string) {
 	}
 }
 
-// begin makes room for one more flight; nil when there is none.
+// newCounter adds a counter for a flight; nil when maxCountedFlights is reached.
 func (t *tallies) begin(s *tallyShard, id flight.ID, key flight.Key) *pendingTally {
 	if t.flights.Add(1) > tallyRoom {
 		t.flights.Add(-1)
@@ -153,11 +152,11 @@ func (s *tallyShard) begin(id flight.ID, key flight.Key) *pendingTally {
 func (t *tallies) mark() {
 	select {
 	case t.dirty <- struct{}{}:
-	default: // it is known
+	default: // already signalled
 	}
 }
 
-// tally is what was collected, oldest caller first.
+// stats returns the collected statistics, oldest caller first.
 func (p *pendingTally) tally() flight.Tally {
 	n := min(p.named, flight.MaxCallers)
 	sum := flight.Tally{Count: p.count, First: p.first, Last: p.last, Callers: make([]flight.Caller, 0, n)}
@@ -167,7 +166,8 @@ func (p *pendingTally) tally() flight.Tally {
 	return sum
 }
 
-// writeTallies writes what was counted, a moment after it was. It ends when the store closes.
+// runDuplicateFlush proposes the counts, duplicateFlushDelay after the first one. It ends when the store closes;
+// Close waits for it.
 func (s *Store) writeTallies() {
 	defer s.workers.Done()
 	for {
@@ -189,7 +189,7 @@ func (s *Store) writeTallies() {
 	}
 }
 
-// drainTallies writes everything that was counted, as long as that goes on and ctx lives.
+// drainDuplicates proposes all counts while that makes progress and ctx lasts.
 func (s *Store) drainTallies(ctx context.Context) {
 	for left := s.tallies.flights.Load(); left > 0 && ctx.Err() == nil; {
 		s.flushTallies(ctx)
@@ -201,7 +201,9 @@ func (s *Store) drainTallies(ctx context.Context) {
 	}
 }
 
-// flushTallies writes a batch and reports whether there is more.
+// flushDuplicates proposes up to duplicateFlushFlights counts, and reports whether there are more.
+//
+// If the process dies before a Count is committed, its duplicates are not counted.
 func (s *Store) flushTallies(ctx context.Context) (more bool) {
 	t := s.tallies
 	select {
@@ -218,11 +220,11 @@ func (s *Store) flushTallies(ctx context.Context) (more bool) {
 	batch := t.take()
 	proposals := make(map[flight.ID]*proposal, len(batch))
 	for id, c := range batch {
-		// What is not at hand is read here, where nobody waits: the machine would keep everybody waiting for it.
-		_, _ = s.machine.read(id) // it will meet the error itself
+		// Load records that are not cached here, where no other caller waits for the read.
+		_, _ = s.machine.read(id) // the fsm reports an error of this read
 		data, err := s.encode(c)
 		if err != nil {
-			continue // it can never be written
+			continue // this count can never be encoded
 		}
 		p := &proposal{command: c, data: data, done: make(chan error, 1)}
 		if s.packer.enqueue(p) == nil {
@@ -233,7 +235,7 @@ func (s *Store) flushTallies(ctx context.Context) (more bool) {
 	for id, p := range proposals {
 		_, err := s.packer.await(ctx, p)
 		if errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnavailable) {
-			back = append(back, id) // surely not written; after any other error it may be, and is not counted again
+			back = append(back, id) // definitely not committed; after any other error it may be, and is not counted again
 		}
 	}
 	for _, id := range back {
@@ -243,10 +245,10 @@ func (s *Store) flushTallies(ctx context.Context) (more bool) {
 	return t.flights.Load() > 0
 }
 
-// take takes up to tallyBatch counts, from each shard its share. They can still be read.
+// takeBatch takes up to duplicateFlushFlights counts, a share from each shard. They stay readable in writing.
 func (t *tallies) take() map[flight.ID]*flight.Count {
 	batch := make(map[flight.ID]*flight.Count)
-	t.turn++ // nobody is always the last one, who gets what others left
+	t.turn++ // so that no shard is always the last, which gets the remainder
 	for i := range t.shards {
 		share := (tallyBatch - len(batch)) / (cacheShards - i)
 		t.takeFrom(&t.shards[(t.turn+i)%cacheShards], batch, share)
@@ -254,7 +256,7 @@ func (t *tallies) take() map[flight.ID]*flight.Count {
 	return batch
 }
 
-// takeFrom takes up to limit counts of a shard into the batch.
+// takeFromShard moves up to limit counts of a shard into the batch.
 func (t *tallies) takeFrom(s *tallyShard, batch map[flight.ID]*flight.Count, limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,7 +275,7 @@ func (t *tallies) takeFrom(s *tallyShard, batch map[flight.ID]*flight.Count, lim
 	t.flights.Add(-int64(limit))
 }
 
-// next takes out of the order whose count is written next; there is one.
+// nextFlight removes the flight to be written next from order, which must not be empty.
 func (s *tallyShard) next(oldest bool) (id flight.ID) {
 	last := len(s.order) - 1
 	if oldest {
@@ -284,7 +286,7 @@ func (s *tallyShard) next(oldest bool) (id flight.ID) {
 	return id
 }
 
-// written says that nothing is being written any more.
+// clearWriting ends a flush.
 func (t *tallies) written() {
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -294,7 +296,7 @@ func (t *tallies) written() {
 	}
 }
 
-// giveBack returns what could not be written to what waits. It had its room there before.
+// requeue adds a count that was not committed to the waiting ones. It may exceed maxCountedFlights.
 func (t *tallies) giveBack(id flight.ID, c *flight.Count) {
 	s := &t.shards[id[0]%cacheShards]
 	s.mu.Lock()

@@ -22,7 +22,7 @@ func tallyOf(t *testing.T, s *Store, n int) flight.Tally {
 	return sum
 }
 
-// TestTally: duplicates are told at once, are in the ledger within a second, and change nothing else of the flight.
+// Duplicates are visible at once, are in the ledger within a second, and change nothing else in the flight.
 func TestTally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -32,17 +32,17 @@ func TestTally(t *testing.T) {
 		require.Zero(t, tallyOf(t, s, 1))
 		for n := range 20 {
 			s.Duplicate(testKey(1), fmt.Sprint("caller ", n))
-			require.Equal(t, uint64(n+1), tallyOf(t, s, 1).Count, "it is told at once")
+			require.Equal(t, uint64(n+1), tallyOf(t, s, 1).Count, "a duplicate is visible at once")
 		}
-		s.Duplicate(testKey(2), "somebody") // of a key that was never used
+		s.Duplicate(testKey(2), "somebody") // a key that was never used
 		end, err := s.FeedEnd()
 		require.NoError(t, err)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		f, err := s.Flight(testKey(1).FlightID())
 		require.NoError(t, err)
-		require.Equal(t, uint64(20), f.Duplicates.Count, "it is in the ledger after a second")
-		require.Equal(t, version, f.Version, "a duplicate is no new version: nobody's ETag and nobody's decision is spoilt by it")
+		require.Equal(t, uint64(20), f.Duplicates.Count, "the count is in the ledger after a second")
+		require.Equal(t, version, f.Version, "a duplicate creates no new version")
 		require.Len(t, f.Duplicates.Callers, flight.MaxCallers)
 		require.Equal(t, "caller 12", f.Duplicates.Callers[0].Who)
 		require.Equal(t, "caller 19", f.Duplicates.Callers[7].Who)
@@ -53,19 +53,20 @@ func TestTally(t *testing.T) {
 		require.Equal(t, flight.EventDuplicates, told[0].Kind)
 		require.Equal(t, uint64(20), told[0].Count)
 		require.Equal(t, "caller 19", told[0].Who)
+		require.Greater(t, told[0].At, f.Duplicates.Last, "the time of the log entry, so that the feed is in the order of time")
 		history, err := s.History(f.ID)
 		require.NoError(t, err)
-		require.Len(t, history, 3, "a history does not grow by duplicates")
+		require.Len(t, history, 3, "duplicates add no events to the history")
 
 		s.Duplicate(testKey(1), "the last one")
-		require.NoError(t, s.Close(context.Background()), "who closes writes what was counted")
+		require.NoError(t, s.Close(context.Background()), "Close proposes the counts")
 		again := openStore(t, memConfig(fs))
 		require.Equal(t, uint64(21), tallyOf(t, again, 1).Count)
 	})
 }
 
-// TestTallyCountsEachOnce: with many callers and a reader all the time, never more than were counted, never less than
-// before, and in the end all.
+// With many callers and a reader, the count is never larger than the number of duplicates, never decreases, and is
+// exact in the end.
 func TestTallyCountsEachOnce(t *testing.T) {
 	s := openStore(t, memConfig(vfs.NewMem()))
 	const keys, callers, each = 50, 8, 500
@@ -105,18 +106,17 @@ func TestTallyCountsEachOnce(t *testing.T) {
 	}
 }
 
-// TestTallyBetweenCommitAndAnswer: a count that is in the ledger already, while the one who wrote it does not know yet,
-// is told once.
+// A count that is committed, but whose proposal has not been answered yet, is not counted twice.
 func TestTallyBetweenCommitAndAnswer(t *testing.T) {
 	s := openStore(t, memConfig(vfs.NewMem()))
 	fly(t, s, 1)
-	s.tallies.writer <- struct{}{} // nobody else writes now
+	s.tallies.writer <- struct{}{} // blocks the store's own flush
 	defer func() { <-s.tallies.writer }()
 	for range 3 {
 		s.Duplicate(testKey(1), "a")
 	}
 	batch := s.tallies.take()
-	require.Equal(t, uint64(3), tallyOf(t, s, 1).Count, "on its way")
+	require.Equal(t, uint64(3), tallyOf(t, s, 1).Count, "being written")
 	propose(t, s, batch[testKey(1).FlightID()])
 	require.Equal(t, uint64(3), tallyOf(t, s, 1).Count, "in the ledger")
 	s.Duplicate(testKey(1), "b")
@@ -125,8 +125,8 @@ func TestTallyBetweenCommitAndAnswer(t *testing.T) {
 	require.Equal(t, uint64(4), tallyOf(t, s, 1).Count)
 }
 
-// TestTallyFlood: under a flood of duplicates of ever other keys the latest are written first, whose records are at hand; and
-// yet nobody waits for as long as it lasts.
+// Under a flood of duplicates of ever different keys, the newest are written first, because their records are cached.
+// None waits as long as the flood lasts.
 func TestTallyFlood(t *testing.T) {
 	tallies := newTallies(time.Now)
 	numberOf := make(map[flight.ID]int)
@@ -149,7 +149,7 @@ func TestTallyFlood(t *testing.T) {
 		require.LessOrEqual(t, len(batch), tallyBatch)
 		fresh, old := 0, 0
 		for id := range batch {
-			require.False(t, written[id], "a count is taken once")
+			require.False(t, written[id], "a count is written once")
 			written[id] = true
 			switch n := numberOf[id]; {
 			case n >= latest:
@@ -159,16 +159,16 @@ func TestTallyFlood(t *testing.T) {
 			}
 		}
 		if latest < 2*first {
-			require.Greater(t, fresh, len(batch)*3/4, "what was asked for last goes first")
-			require.Greater(t, old, 0, "and what has waited longest with it")
+			require.Greater(t, fresh, len(batch)*3/4, "the newest counts go first")
+			require.Greater(t, old, 0, "the oldest counts are included")
 		}
 		tallies.written()
 	}
-	require.Len(t, written, len(numberOf), "in the end all were written")
+	require.Len(t, written, len(numberOf), "all counts are written in the end")
 }
 
-// TestTallyReadsAhead: the record of a flight that is counted is at hand when the count is applied. Read then, from the disk, it
-// would keep all other commands waiting.
+// The record of a counted flight is cached before its Count is applied. A disk read during the apply would delay all
+// other commands.
 func TestTallyReadsAhead(t *testing.T) {
 	s := openStore(t, memConfig(vfs.NewMem()))
 	fly(t, s, 1)
@@ -177,12 +177,12 @@ func TestTallyReadsAhead(t *testing.T) {
 	s.Duplicate(testKey(1), "somebody")
 	s.flushTallies(context.Background())
 	known, _ := s.machine.cache.get(testKey(1).FlightID())
-	require.NotNil(t, known, "a count brings no record there by itself")
+	require.NotNil(t, known, "CountDuplicate itself caches no record")
 	require.Equal(t, uint64(1), known.flight.Duplicates.Count)
 }
 
-// TestTallyHasARowOfItsOwn: a duplicate writes its tally and nothing else of a flight that may be a hundred times as long; the
-// two are one flight again for whoever reads them, also after the flight changed, and end together.
+// A duplicate writes only the row of duplicate statistics, not the record, which may be a hundred times as long.
+// Readers see both as one flight, also after the flight has changed, and both are deleted together.
 func TestTallyHasARowOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, memConfig(vfs.NewMem()))
@@ -213,7 +213,7 @@ func TestTallyHasARowOfItsOwn(t *testing.T) {
 		touched := *s.machine.turn.slots[id]
 		s.machine.mu.Unlock()
 		require.True(t, touched.tallied)
-		require.False(t, touched.changed, "its record is written again")
+		require.False(t, touched.changed, "the record must not be written again")
 		require.Equal(t, uint64(1), cold().Duplicates.Count)
 		after := own()
 		require.Contains(t, after, string(tallyKey(nil, id)))
@@ -226,7 +226,7 @@ func TestTallyHasARowOfItsOwn(t *testing.T) {
 		f := cold()
 		require.Equal(t, flight.StateSucceeded, f.State)
 		require.Equal(t, uint64(2), f.Duplicates.Count)
-		require.NotContains(t, own()[string(recordKey(nil, id))], "caller", "it is written once")
+		require.NotContains(t, own()[string(recordKey(nil, id))], "caller", "the record does not hold the statistics")
 
 		time.Sleep(time.Hour + time.Second)
 		s.Duplicate(key, "caller 3")
@@ -234,11 +234,11 @@ func TestTallyHasARowOfItsOwn(t *testing.T) {
 		_, err := s.Expire(context.Background(), NoLimit)
 		require.NoError(t, err)
 		require.Nil(t, cold().Duplicates)
-		require.Len(t, own(), 1, "of a tombstone nothing is left but its record")
+		require.Len(t, own(), 1, "a tombstone has only its record")
 	})
 }
 
-// TestTallyIsBounded: a flood of duplicates of ever other keys neither fills the memory nor is written at once.
+// A flood of duplicates of ever different keys neither fills the memory nor is written at once.
 func TestTallyIsBounded(t *testing.T) {
 	s := openStore(t, memConfig(vfs.NewMem()))
 	for s.flushTallies(context.Background()) {
@@ -250,19 +250,19 @@ func TestTallyIsBounded(t *testing.T) {
 	require.Equal(t, int64(tallyRoom), tallies.flights.Load())
 	tallies.add(testKey(0).FlightID(), testKey(0), "again")
 	_, waiting := tallies.find(testKey(0).FlightID())
-	require.Equal(t, uint64(2), waiting.Count, "flights that are counted go on being counted")
+	require.Equal(t, uint64(2), waiting.Count, "flights with a counter are still counted")
 	taken, most := 0, 0
 	for range 1000 {
 		batch := tallies.take()
 		taken += len(batch)
 		most = max(most, len(batch))
 	}
-	require.Equal(t, tallyRoom, taken, "each in its turn")
+	require.Equal(t, tallyRoom, taken, "each flight once")
 	require.Equal(t, tallyBatch, most)
 	require.Zero(t, tallies.flights.Load())
 }
 
-// TestTallyWaitsForALeader: what surely was not written is counted on, and written once there is somebody to write it.
+// Counts that were definitely not committed are kept, and are written once there is a leader.
 func TestTallyWaitsForALeader(t *testing.T) {
 	s := openStore(t, memConfig(vfs.NewMem()))
 	fly(t, s, 1)
@@ -285,8 +285,8 @@ func TestTallyWaitsForALeader(t *testing.T) {
 	require.Equal(t, []string{"x", "y", "z"}, []string{waiting.Callers[0].Who, waiting.Callers[1].Who, waiting.Callers[2].Who})
 }
 
-// TestTallyIsGivenBackWhole: what surely was not written waits again, also where others have taken its room meanwhile, and at no
-// moment is it told twice or not at all.
+// A requeued count is kept even if others have used its capacity meanwhile. At no moment is it missing or counted
+// twice.
 func TestTallyIsGivenBackWhole(t *testing.T) {
 	tallies := newTallies(time.Now)
 	for n := range tallyRoom {
@@ -309,7 +309,7 @@ func TestTallyIsGivenBackWhole(t *testing.T) {
 	require.Equal(t, int64(tallyRoom+tallyBatch), tallies.flights.Load())
 }
 
-// BenchmarkDuplicate is what a duplicate pays for being counted: of 100,000 keys drawn in turn.
+// BenchmarkDuplicate measures CountDuplicate, over 100,000 keys in turn.
 func BenchmarkDuplicate(b *testing.B) {
 	tallies := newTallies(time.Now)
 	keys, ids := make([]flight.Key, 100_000), make([]flight.ID, 100_000)

@@ -10,41 +10,41 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// A turn holds this many flights or bytes of bodies and history at most, then it must be written.
+// A memBatch with this many flights, or bytes of bodies and history, is full and must be flushed.
 const (
 	turnFlights = 2048
 	turnBytes   = 4 << 20
 )
 
-// turn is what was applied since the last write to the state began: the flights that changed, the rows they bring
-// along, and the way back to how the state has them.
+// memBatch holds the changes that were applied since the last flush began: the changed flights, their rows, and for
+// each flight its stored record.
 type turn struct {
 	m        *machine
 	slots    map[flight.ID]*slot
-	fresh    []*slot // those that the current call of ApplyBatch touched
+	fresh    []*slot // changed by the current ApplyBatch
 	enrolled []rollPart
-	rows     []row // those that belong to no flight, in the order in which they came
+	rows     []row // without a flight, in order of application
 	commands int
 	bytes    int
-	room     []byte // for keys and short rows
-	scratch  []byte // for one row of history
+	room     []byte // free space for keys and short rows; see copyBytes
+	scratch  []byte // buffer for one history row
 	moved    bool   // an entry was applied
 	own      *ownRows
 }
 
-// slot is a flight during a turn.
+// dirtyFlight is a flight that a memBatch has read or changed.
 type slot struct {
 	id      flight.ID
-	before  *record // as the state has it when the turn is written
+	before  *record // as stored when this memBatch is flushed
 	now     *record
-	changed bool // otherwise than by a tally; without now: it was deleted
-	tallied bool // its tally is another one
+	changed bool // changed other than its duplicate statistics; with a nil now: deleted
+	tallied bool // its duplicate statistics changed
 	fresh   bool
-	buried  bool  // it became a tombstone: what the state has of its history goes
-	rows    []row // bodies and history, in the order in which they came
+	buried  bool  // became a tombstone: its stored history must be deleted
+	rows    []row // bodies and history, in order of application
 }
 
-// row is one row to be written, or deleted.
+// row is a row to be written or deleted.
 type row struct {
 	key, value []byte
 	gone       bool
@@ -56,7 +56,7 @@ func newTurn(m *machine) *turn {
 
 func (t *turn) full() bool { return len(t.slots) >= turnFlights || t.bytes >= turnBytes }
 
-// entry applies one log entry.
+// applyEntry applies one log entry.
 func (t *turn) entry(e *raft.Log, done *[]*packet) error {
 	t.moved = true
 	t.m.meta.Applied, t.m.meta.Term = e.Index, e.Term
@@ -70,7 +70,7 @@ func (t *turn) entry(e *raft.Log, done *[]*packet) error {
 	return nil
 }
 
-// packet applies the commands of an entry. What this process packed itself it need not read again.
+// applyBatch applies the commands of an entry. It decodes the entry only if another process proposed it.
 func (t *turn) packet(e *raft.Log, done *[]*packet) error {
 	p := t.m.pending.take(e.Data)
 	if p == nil {
@@ -94,7 +94,7 @@ func (t *turn) packet(e *raft.Log, done *[]*packet) error {
 	return nil
 }
 
-// command applies one command.
+// applyCommand applies one command.
 func (t *turn) command(c flight.Command, at flight.Version) (flight.Reply, error) {
 	t.m.header.Version = at
 	if ended, ok := c.(*flight.Ended); ok {
@@ -115,7 +115,7 @@ func (t *turn) command(c flight.Command, at flight.Version) (flight.Reply, error
 	return reply, err
 }
 
-// apply applies a command to one flight; s is nil where it is about the header.
+// applyToFlight applies a command to one flight; s is nil for a command on the header.
 func (t *turn) apply(s *slot, key flight.Key, c flight.Command, at flight.Version) (flight.Reply, error) {
 	view := flight.View{Header: t.m.header}
 	if s != nil {
@@ -141,7 +141,7 @@ func (t *turn) apply(s *slot, key flight.Key, c flight.Command, at flight.Versio
 	return reply, err
 }
 
-// slot gives a flight as it stands: in this turn, in the one that is being written, or in the state.
+// dirtyFlight returns a flight's current value: from this memBatch, from the one being flushed, or from the state.
 func (t *turn) slot(id flight.ID) (*slot, error) {
 	if s := t.slots[id]; s != nil {
 		return s, nil
@@ -151,26 +151,20 @@ func (t *turn) slot(id flight.ID) (*slot, error) {
 		s.before = w.slots[id].now
 	} else if known, _ := t.m.cache.get(id); known != nil {
 		s.before = known
-	} else if read, err := t.lookUp(id); err == nil {
-		s.before = read
-	} else {
-		return nil, err
+	} else if t.m.roll.Load().mayHold(id) {
+		// The state is read as it is now, not as it was when this memBatch began: all earlier memBatches are in it
+		// except the one being flushed, whose flush may end while this memBatch is active.
+		var err error
+		if s.before, err = t.m.state.record(id); err != nil {
+			return nil, err
+		}
 	}
 	s.now = s.before
 	t.slots[id] = s
 	return s, nil
 }
 
-// lookUp reads a record from the state as it stands at this moment, never as it stood when the turn began: the turns before
-// this one are written by now, but for the one that is being written, and that one may be written while this one goes on.
-func (t *turn) lookUp(id flight.ID) (*record, error) {
-	if !t.m.roll.Load().mayHold(id) {
-		return nil, nil
-	}
-	return t.m.state.record(id)
-}
-
-// take takes the outcome of one command into the turn.
+// storeResult adds the result of one command to the memBatch.
 func (t *turn) take(s *slot, f *flight.Flight, reply *flight.Reply, at flight.Version) error {
 	if !s.fresh {
 		s.fresh = true
@@ -191,7 +185,7 @@ func (t *turn) take(s *slot, f *flight.Flight, reply *flight.Reply, at flight.Ve
 		t.takeBodies(s, next, old)
 		t.dropErased(s, next, old, at)
 		tallied := old == nil || old.Duplicates != f.Duplicates
-		s.changed = s.changed || old == nil || old.Version != f.Version || !tallied // it may have used a nonce, which is no new version
+		s.changed = s.changed || old == nil || old.Version != f.Version || !tallied // a used nonce changes the flight without a new version
 		s.tallied = f.Duplicates != nil && (s.tallied || tallied)
 		s.now = next
 		if f.State == flight.Expired && old != nil && old.State != flight.Expired {
@@ -212,14 +206,15 @@ func (t *turn) take(s *slot, f *flight.Flight, reply *flight.Reply, at flight.Ve
 	return nil
 }
 
-// delete removes a flight that holds nothing any more. The roll goes on naming it, and names it twice where it is made again.
+// deleteFlight deletes a flight that holds nothing any more. The key filter keeps its id, and gets it twice if the
+// flight is created again.
 func (t *turn) delete(s *slot, old *flight.Flight) {
 	t.m.meta.Counts[old.State]--
 	t.m.meta.Deleted++
 	s.now, s.changed, s.tallied = nil, true, false
 }
 
-// enroll enters a flight that came into being.
+// recordCreated adds a new flight to the key filter and to the rows of the filter.
 func (t *turn) enroll(id flight.ID, entry uint64) {
 	t.m.roll.Load().enter(id)
 	if n := len(t.enrolled); n == 0 || t.enrolled[n-1].entry != entry {
@@ -236,16 +231,16 @@ func (t *turn) count(old, f *flight.Flight) {
 	t.m.meta.Counts[f.State]++
 }
 
-// set has a row written. It keeps the value, and a copy of the key.
+// putRow adds a row of a flight. It retains the value, and copies the key.
 func (t *turn) set(s *slot, key, value []byte) {
 	t.bytes += len(key) + len(value)
 	s.rows = append(s.rows, row{key: t.keep(key), value: value})
 }
 
-// drop has a row deleted. It keeps a copy of the key.
+// deleteRow adds the deletion of a flight's row. It copies the key.
 func (t *turn) drop(s *slot, key []byte) { s.rows = append(s.rows, row{key: t.keep(key), gone: true}) }
 
-// keep copies bytes into memory of the turn: large pieces instead of many small ones, which go when the turn does.
+// copyBytes copies bytes into the memBatch's arena: few large allocations, freed together with the memBatch.
 func (t *turn) keep(b []byte) []byte {
 	const piece = 32 << 10
 	if len(b) > len(t.room) {
@@ -259,8 +254,8 @@ func (t *turn) keep(b []byte) []byte {
 	return kept
 }
 
-// takeBodies moves the bytes that a command brought from its flight to where bodies are kept. Nobody else has seen this
-// flight yet.
+// moveBodies moves the bytes of bodies out of a flight and into the record or rows of their own. No reader has seen
+// this flight yet.
 func (t *turn) takeBodies(s *slot, next *record, old *flight.Flight) {
 	f := next.flight
 	t.setBody(s, next, f.InputFrom, Input, f.Input.Data)
@@ -276,7 +271,7 @@ func (t *turn) takeBodies(s *slot, next *record, old *flight.Flight) {
 	}
 }
 
-// setBody keeps a body that a command brought.
+// storeBody stores a body in the record or in its own row.
 func (t *turn) setBody(s *slot, next *record, generation uint32, p Part, data []byte) {
 	switch {
 	case len(data) == 0:
@@ -285,11 +280,11 @@ func (t *turn) setBody(s *slot, next *record, generation uint32, p Part, data []
 		next.set(shortBody{generation: generation, part: p, data: bytes.Clone(data)})
 	default:
 		var key [maxRowKey]byte
-		t.set(s, bodyKey(key[:0], s.id, generation, p), bytes.Clone(data)) // it is its caller's, and is written later
+		t.set(s, bodyKey(key[:0], s.id, generation, p), bytes.Clone(data)) // the caller may reuse its slice, and the flush comes later
 	}
 }
 
-// dropBody drops a body that there was.
+// deleteBody deletes a stored body.
 func (t *turn) dropBody(s *slot, next *record, generation uint32, p Part) {
 	if !next.drop(generation, p) {
 		t.drop(s, bodyKey(nil, s.id, generation, p))
@@ -302,7 +297,7 @@ func (t *turn) dropReceipt(s *slot, next *record, generation uint32, r *flight.R
 	}
 }
 
-// show lets readers see what the entries did.
+// publish makes the changes of the last ApplyBatch visible to readers.
 func (t *turn) show() {
 	t.own.mu.Lock()
 	for _, s := range t.fresh {
@@ -312,7 +307,7 @@ func (t *turn) show() {
 	for _, s := range t.fresh {
 		switch {
 		case s.buried, s.changed && s.now == nil:
-			t.m.cache.forget(s.id) // nobody asks for a million tombstones; others' places are worth more
+			t.m.cache.forget(s.id) // tombstones are rarely read; leave the cache to others
 		case s.changed:
 			t.m.cache.put(s.id, s.now)
 		case s.tallied:
@@ -321,7 +316,7 @@ func (t *turn) show() {
 	}
 }
 
-// wake wakes those who wait for what changed. Header, flights and index are shown by then.
+// wakeWaiters wakes the waiters of the changed flights. Header, flights and index are published by then.
 func (t *turn) wake() {
 	for _, s := range t.fresh {
 		s.fresh = false
@@ -330,17 +325,17 @@ func (t *turn) wake() {
 	t.fresh = t.fresh[:0]
 }
 
-// ownRows is what readers see of a turn.
+// overlay is the part of a memBatch that readers see.
 type ownRows struct {
-	mu   sync.RWMutex
+	mu   sync.RWMutex // guards byID; the fsm is the only writer
 	byID map[flight.ID]ownRow
 }
 
-// ownRow is a flight that the state does not hold like this yet, and the rows that come with it.
+// overlayFlight is a flight that differs from the stored one, with its rows.
 type ownRow struct {
 	now    *record
 	rows   []row
-	buried bool // what the state has of its history goes
+	buried bool // its stored history is deleted
 }
 
 func (o *ownRows) find(id flight.ID) (ownRow, bool) {
@@ -353,12 +348,12 @@ func (o *ownRows) find(id flight.ID) (ownRow, bool) {
 	return r, ok
 }
 
-// view is what is newer than the state: what is collected, and what is being written.
+// overlayView holds the changes that are newer than the state: the active memBatch and the one being flushed.
 type view struct {
 	now, writing *ownRows
 }
 
-// find gives a flight where it is newer than in the state.
+// find returns a flight that is newer than the state.
 func (v *view) find(id flight.ID) (ownRow, bool) {
 	if r, ok := v.now.find(id); ok {
 		return r, true
@@ -366,14 +361,14 @@ func (v *view) find(id flight.ID) (ownRow, bool) {
 	return v.writing.find(id)
 }
 
-// buried reports whether what the state has of a flight's history is gone already.
+// tombstoned reports whether a flight's stored history counts as deleted.
 func (v *view) buried(id flight.ID) bool {
 	now, _ := v.now.find(id)
 	writing, _ := v.writing.find(id)
 	return now.buried || writing.buried
 }
 
-// row finds one row where it is newer than in the state. found without value: it is deleted.
+// row returns a row that is newer than the state. A found row without a value is deleted.
 func (v *view) row(id flight.ID, key []byte) (value []byte, found bool) {
 	for _, own := range []*ownRows{v.now, v.writing} {
 		r, _ := own.find(id)

@@ -17,10 +17,10 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// A turn that began while the one before was being written must see what that one wrote, also when it had looked into the
-// state before that was there, and when nothing of it is at hand any more.
+// A memBatch that began during the previous flush must see the changes of that flush, even if it read the state
+// before they were there, and none of them is cached.
 
-// whileWriting lets the flights of one turn be written while the next one has begun and has looked into the state.
+// whileWriting runs look during a flush, with a new active memBatch.
 func whileWriting(t *testing.T, m *machine, look func()) {
 	t.Helper()
 	w, head := m.begin()
@@ -30,14 +30,15 @@ func whileWriting(t *testing.T, m *machine, look func()) {
 	m.finish()
 }
 
-// crowded is a ledger that keeps one record a shard of its cache.
+// newStoreWithSmallCache returns a ledger whose cache holds one record per shard.
 func crowded(t *testing.T) *Store {
 	cfg := memConfig(vfs.NewMem())
 	cfg.Memory.Flights = cacheShards
 	return openStore(t, cfg)
 }
 
-// crowdOut flies a key from that number on which shares its shard of the cache with key n, so that n leaves it.
+// evictFromCache opens and reports a key numbered from on that shares its cache shard with key n, so that n is
+// evicted.
 func crowdOut(t *testing.T, s *Store, n, from int) {
 	t.Helper()
 	for testKey(from).FlightID()[0]%cacheShards != testKey(n).FlightID()[0]%cacheShards {
@@ -46,7 +47,7 @@ func crowdOut(t *testing.T, s *Store, n, from int) {
 	fly(t, s, from)
 }
 
-// stranger is an open of a key by somebody else than openOf.
+// openOtherNonce returns an Open of key n by another caller than openOf.
 func stranger(s *Store, n int) *flight.Open {
 	open := openOf(s, testKey(n), n)
 	open.Nonce, open.Session = nonce(n+1<<30), sessionOf(s, "somebody-else")
@@ -117,8 +118,8 @@ func TestTurnSeesARedactionWrittenMeanwhile(t *testing.T) {
 	})
 }
 
-// Callers who come again for a key that somebody else opened a moment ago are never let through, with the store's own
-// writer at work and nearly nothing at hand.
+// Repeated Opens of a key that another caller opened a moment ago never get DecisionProceed, with the store's own
+// flush at work and an almost empty cache.
 func TestTurnsNeverOpenTwice(t *testing.T) {
 	const callers, rounds = 16, 400
 	seed := rand.Uint64()
@@ -149,7 +150,7 @@ func TestTurnsNeverOpenTwice(t *testing.T) {
 	requireConsistent(t, s)
 }
 
-// A snapshot that is not whole changes nothing.
+// An incomplete snapshot changes nothing.
 func TestRestoreOfABrokenSnapshotChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := memConfig(vfs.NewMem())
@@ -182,7 +183,7 @@ func TestRestoreOfABrokenSnapshotChangesNothing(t *testing.T) {
 	})
 }
 
-// Whoever finds a flight in an index of a state that was just restored finds the flight, too.
+// A flight that is in an index of a restored state can be read.
 func TestRestore_WhatTheStateHoldsIsNotDenied(t *testing.T) {
 	cfg := memConfig(vfs.NewMem())
 	cfg.ClusterID = "c"
@@ -225,7 +226,7 @@ func TestRestore_WhatTheStateHoldsIsNotDenied(t *testing.T) {
 	require.Greater(t, found, 10)
 }
 
-// What nobody could read again is not let into the log, and nothing happened.
+// A command that could not be decoded again is rejected before it enters the log, and has no effect.
 func TestProposeRefusesWhatNobodyCouldRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, memConfig(vfs.NewMem()))
@@ -241,7 +242,7 @@ func TestProposeRefusesWhatNobodyCouldRead(t *testing.T) {
 	})
 }
 
-// The bytes of a long body are their caller's again once it was answered.
+// The caller may reuse the slice of a body after the reply.
 func TestBodiesAreTheLedgersOwn(t *testing.T) {
 	for _, length := range []int{longestShort, longestShort + 1} {
 		s := openStore(t, memConfig(vfs.NewMem()))
@@ -262,7 +263,7 @@ func TestBodiesAreTheLedgersOwn(t *testing.T) {
 	}
 }
 
-// A state machine that waits for its turn to be written is not left waiting by a store that closes.
+// An fsm that waits for a flush is not left waiting by Close.
 func TestFullTurnIsWrittenWhileTheStoreCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := openStore(t, memConfig(vfs.NewMem()))

@@ -14,7 +14,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// trio is three voters in one process, each with a disk of its own.
+// testCluster is three voters in one process, each with its own disk.
 type trio struct {
 	t          *testing.T
 	disks      [3]*vfs.MemFS
@@ -74,7 +74,7 @@ func (c *trio) isolate(i int) {
 	}
 }
 
-// leader waits for the node that leads, other than those named.
+// leader waits for a leader that is none of the given nodes.
 func (c *trio) leader(not ...*Store) *Store {
 	c.t.Helper()
 	for range 10_000 {
@@ -104,7 +104,7 @@ func (c *trio) number(s *Store) int {
 	return -1
 }
 
-// requireSame waits until all nodes have applied as much and checks that they hold the same rows.
+// requireSame waits until all nodes have applied the same entries and checks that they hold the same rows.
 func (c *trio) requireSame() {
 	c.t.Helper()
 	time.Sleep(5 * time.Second)
@@ -112,7 +112,7 @@ func (c *trio) requireSame() {
 	for i, s := range c.stores {
 		rows[i] = dump(c.t, s)
 		requireConsistent(c.t, s)
-		delete(rows[i], string(singleRow(metaRow))) // names the node
+		delete(rows[i], string(singleRow(metaRow))) // holds the node id
 	}
 	require.Equal(c.t, rows[0], rows[1])
 	require.Equal(c.t, rows[0], rows[2])
@@ -130,7 +130,7 @@ func TestHazard28_LeadershipLostIsUnknown(t *testing.T) {
 		_, err := old.Propose(ctx, open)
 		require.True(t, ambiguous(err), "it is in one log, and may yet be in all: %v", err)
 		_, err = old.Propose(context.Background(), openOf(old, testKey(3), 3))
-		require.ErrorIs(t, err, ErrNotLeader, "this one is in none")
+		require.ErrorIs(t, err, ErrNotLeader, "an isolated node has no leader")
 
 		next := c.leader(old)
 		reply := propose(t, next, open)
@@ -148,7 +148,7 @@ func TestHazard29_StaleNodeSaysAbsent(t *testing.T) {
 		old := c.leader()
 		require.NoError(t, old.Barrier(context.Background()))
 		c.isolate(c.number(old))
-		synctest.Wait() // answers to heartbeats that were on their way count for the question that comes next
+		synctest.Wait() // so that responses to earlier heartbeats do not count for the next request
 		require.Equal(t, raft.Leader, old.raft.State(), "it has not noticed yet")
 		soon, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
@@ -157,7 +157,7 @@ func TestHazard29_StaleNodeSaysAbsent(t *testing.T) {
 		fly(t, next, 7)
 		f, err := old.Flight(testKey(7).FlightID())
 		require.NoError(t, err)
-		require.Nil(t, f, "it cannot know")
+		require.Nil(t, f, "an isolated node does not know of the flight")
 		require.Error(t, old.Barrier(context.Background()), "and it does not say that it does")
 		_, err = old.Propose(context.Background(), openOf(old, testKey(7), 7))
 		require.ErrorIs(t, err, ErrNotLeader, "only the log decides")
@@ -168,8 +168,8 @@ func TestHazard29_StaleNodeSaysAbsent(t *testing.T) {
 	})
 }
 
-// A node that was away for longer than the log reaches back gets the rows of a snapshot; followers decode what the
-// leader did not, and all hold the same.
+// A node that was away for longer than the log reaches back receives a snapshot. Followers decode the entries, the
+// leader does not, and all hold the same rows.
 func TestFollowerIsRestoredFromASnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTrio(t)
@@ -187,11 +187,11 @@ func TestFollowerIsRestoredFromASnapshot(t *testing.T) {
 		c.start(away)
 		c.mesh()
 		c.requireSame()
-		require.NotEqual(t, stateName(1), c.stores[away].state.name, "it came by a snapshot")
+		require.NotEqual(t, stateName(1), c.stores[away].state.name, "the node received a snapshot")
 		_, err := Open(context.Background(), c.stores[away].cfg)
 		require.ErrorIs(t, err, ErrLocked)
 
-		// It starts again from what it was given.
+		// The node restarts with the restored state.
 		require.NoError(t, c.stores[away].Close(context.Background()))
 		c.isolate(away)
 		c.start(away)
@@ -201,7 +201,7 @@ func TestFollowerIsRestoredFromASnapshot(t *testing.T) {
 	})
 }
 
-// requireSameSessions checks that all voters know the same of sessions.
+// requireSameSessions checks that all voters hold the same sessions.
 func (c *trio) requireSameSessions(held, ended int) {
 	c.t.Helper()
 	c.requireSame()
@@ -214,8 +214,8 @@ func (c *trio) requireSameSessions(held, ended int) {
 	}
 }
 
-// All voters know the same of sessions: those that applied the log, the one that got a snapshot, and the next leader. They forget
-// ended sessions by the same entry.
+// All voters hold the same sessions: those that applied the log, the one that received a snapshot, and the next
+// leader. They forget ended sessions at the same entry.
 func TestVotersKnowTheSameSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTrio(t)
@@ -232,7 +232,7 @@ func TestVotersKnowTheSameSessions(t *testing.T) {
 		c.start(away)
 		c.mesh()
 		c.requireSameSessions(3, 3)
-		require.NotEqual(t, stateName(1), c.stores[away].state.name, "it came by a snapshot")
+		require.NotEqual(t, stateName(1), c.stores[away].state.name, "the node received a snapshot")
 
 		c.isolate(c.number(lead))
 		next := c.leader(lead)

@@ -7,25 +7,25 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// waiters are those who wait for a change of a flight. Waking costs nothing while nobody waits.
+// waiters holds the goroutines that wait for a change of a flight. wake costs one atomic load while there are none.
 type waiters struct {
 	total  atomic.Int64
 	shards [cacheShards]waiterShard
 }
 
 type waiterShard struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards lists
 	lists map[flight.ID]*waiterList
 }
 
-// waiterList is shared by all who wait for one flight; its channel is closed by the next change.
+// waiterList is shared by all waiters of one flight; the next change closes its channel.
 type waiterList struct {
 	changed chan struct{}
 	count   int
 }
 
-// join registers interest in the next change of a flight. A change that is published after join returned closes the
-// channel. Every join needs its leave.
+// join registers for the next change of a flight. A change published after join has returned closes the channel.
+// Every join needs a leave.
 func (w *waiters) join(id flight.ID) *waiterList {
 	w.total.Add(1)
 	s := &w.shards[id[0]%cacheShards]
@@ -54,7 +54,7 @@ func (w *waiters) leave(id flight.ID, l *waiterList) {
 	}
 }
 
-// wake tells those who wait for a flight that it changed.
+// wake wakes the waiters of a changed flight.
 func (w *waiters) wake(id flight.ID) {
 	if w.total.Load() == 0 {
 		return
@@ -68,7 +68,7 @@ func (w *waiters) wake(id flight.ID) {
 	}
 }
 
-// wakeAll is for a state that was replaced as a whole.
+// wakeAll wakes all waiters. Restore calls it after it has replaced the state.
 func (w *waiters) wakeAll() {
 	for i := range w.shards {
 		s := &w.shards[i]

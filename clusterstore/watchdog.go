@@ -7,15 +7,16 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// guardedLog is raft's log with a watchdog. A leader whose disk stalls keeps sending heartbeats and never steps down,
-// so nobody can write anywhere: a write of the log that takes too long ends the process. Entries of a write that is
-// cut off like this may be on disk; to whoever proposed them their outcome is unknown.
+// watchedLog is raft's log with a watchdog. A leader with a stalled disk keeps sending heartbeats and never steps
+// down, so no node can write. Therefore a write of the log that takes longer than timeout ends the process.
+//
+// If the process dies during such a write, its entries may be on disk; their callers were not answered.
 type guardedLog struct {
 	raft.LogStore
 	limit time.Duration
 	bark  func(op string, after time.Duration)
-	grown func()                             // the log got longer
-	tell  func(entries int, d time.Duration) // of a write that went well; nil: nobody
+	grown func()                             // called after every successful append
+	tell  func(entries int, d time.Duration) // likewise; may be nil
 }
 
 // StoreLog stores one entry under the watchdog.
@@ -45,13 +46,13 @@ func (g *guardedLog) watch(op string) *time.Timer {
 	return time.AfterFunc(g.limit, func() { g.bark(op, g.limit) })
 }
 
-// stalled is what the watchdog does.
+// onStall kills the process. The watchdog's timer calls it.
 func (s *Store) stalled(op string, after time.Duration) {
 	if f := s.cfg.Events.Stalled; f != nil {
 		f(op, after)
 	}
 	why := fmt.Errorf("clusterstore: the disk stalls: one %s of the raft log takes longer than %s", op, after)
-	if refused := s.log.Refused(); refused != nil { // it waits for room in memory, which there is none on the disk for
+	if refused := s.log.Refused(); refused != nil { // the write waits for a flush that the system rejects
 		why = fmt.Errorf("%w: %w", why, refused)
 	}
 	s.cfg.Guard.Kill(why)

@@ -12,7 +12,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// resendOf is an Open of a flight whose provider remembers the idempotency key for a minute.
+// resendOf returns an Open of a flight whose provider remembers the idempotency key for a minute.
 func resendOf(s *Store, n int) *flight.Open {
 	o := openOf(s, testKey(1), 1)
 	o.Submission.Policy = flight.Policy{Recovery: flight.Resend, ProviderWindow: time.Minute}
@@ -20,7 +20,7 @@ func resendOf(s *Store, n int) *flight.Open {
 	return o
 }
 
-// lost is a store in which the attempt of such a flight was lost.
+// newStoreWithLostOpen returns a store in which the attempt of such a flight was lost.
 func lost(t *testing.T, cfg Config) *Store {
 	s := openStore(t, cfg)
 	require.Equal(t, flight.Proceed, propose(t, s, resendOf(s, 1)).Decision)
@@ -31,7 +31,7 @@ func lost(t *testing.T, cfg Config) *Store {
 	return s
 }
 
-// A machine that slept for an hour: its clock since boot went on, and the provider has forgotten the key.
+// After a sleep of an hour, which the clock since boot has counted, the provider has forgotten the key.
 func TestSleepClosesTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		boot := time.Hour
@@ -45,8 +45,9 @@ func TestSleepClosesTheWindow(t *testing.T) {
 	})
 }
 
-// A wall clock that gained an hour while nothing else did: either it was wrong before, or the machine slept and has no clock that
-// counts it. The ledger's time follows slowly, and the window is over all the same. A start from the log alone finds the same.
+// A wall clock gains an hour and the other clocks do not: either it was wrong before, or the machine slept without a
+// clock that counts it. The ledger's time follows slowly, but the window has ended. A start from the log alone
+// returns the same result.
 func TestWallClockClosesTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewCrashableMem()
@@ -68,18 +69,18 @@ func TestWallClockClosesTheWindow(t *testing.T) {
 		require.Equal(t, flight.InDoubt, f.State)
 		l.pass(time.Second)
 		propose(t, again, &flight.Tick{})
-		require.Zero(t, again.Header().Wall, "a start sets the ledger's time to the wall clock's")
+		require.Zero(t, again.Header().Wall, "a start steps the ledger's time to the wall clock")
 		require.NoError(t, again.Close(context.Background()))
 	})
 }
 
-// A machine whose clock since boot cannot be read goes by the monotonic one.
+// Without a readable clock since boot, the monotonic clock counts.
 func TestMachineClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		boot := 5 * time.Hour
 		asleep, blind := machineClock(func() time.Duration { return boot }), machineClock(func() time.Duration { return 0 })
 		time.Sleep(time.Minute)
-		require.Equal(t, time.Minute, asleep.Mono(), "a clock since boot that stands still counts nothing")
+		require.Equal(t, time.Minute, asleep.Mono(), "a clock since boot that does not advance is ignored")
 		boot += time.Hour
 		require.Equal(t, time.Hour, asleep.Mono())
 		require.Equal(t, time.Minute, blind.Mono())

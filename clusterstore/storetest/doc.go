@@ -1,3 +1,3 @@
-// Package storetest holds the exams that the stores of package clusterstore and their doubles must pass, and ledgers
-// that live in memory for other packages' tests.
+// Package storetest holds the conformance suites for the stores of package clusterstore and their fakes, and
+// in-memory ledgers for the tests of other packages.
 package storetest

@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Log is what raft keeps its entries and its stable values in.
+// Log stores raft's entries and its stable values.
 type Log interface {
 	raft.LogStore
 	raft.StableStore
 }
 
-// LogStore is the exam for every log and stable store: open makes an empty one, which the test closes if it can be
-// closed.
+// TestLogStore is the conformance suite for a log and stable store: open returns an empty one, which the test closes
+// if it has a Close method.
 func LogStore(t *testing.T, open func(t *testing.T) Log) {
 	for name, exam := range map[string]func(*testing.T, Log){
 		"empty": examEmpty, "entries": examEntries, "truncate": examTruncate, "overwrite": examOverwrite,
@@ -27,7 +27,7 @@ func LogStore(t *testing.T, open func(t *testing.T) Log) {
 	}
 }
 
-// Entries makes entries from..to whose data tells which they are.
+// Entries returns entries from..to; their data holds index and term.
 func Entries(from, to, term uint64) []*raft.Log {
 	var all []*raft.Log
 	for i := from; i <= to; i++ {
@@ -144,7 +144,7 @@ func examStable(t *testing.T, s Log) {
 	requireEnds(t, s, 0, 0)
 }
 
-// requireNotFound holds a store to the text that raft compares.
+// requireNotFound checks the error text, which raft compares.
 func requireNotFound(t *testing.T, err error) {
 	t.Helper()
 	if err == nil {

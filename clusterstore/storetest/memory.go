@@ -10,7 +10,7 @@ import (
 	"github.com/flightd/flightd/clusterstore"
 )
 
-// Open starts a real ledger of one voter on a file system in memory. The test closes it.
+// Open starts a real single-voter ledger on an in-memory file system. The test closes it.
 func Open(t testing.TB) *clusterstore.Store {
 	t.Helper()
 	s, err := clusterstore.Open(context.Background(), clusterstore.Config{Dir: "ledger", FS: vfs.NewMem(),
