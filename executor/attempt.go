@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// attempt is one Open of a call: what was asked for, and what came of it. It implements runner.Attempt.
+// attempt is one Open of a call and the ledger's reply. It implements runner.Attempt.
 type attempt struct {
 	lease.Lease
 	ex    *Executor
@@ -27,13 +27,13 @@ type attempt struct {
 	watching sync.WaitGroup
 }
 
-// answer is the runner's answer where there is something to do: about is the attempt that was opened or is to be looked up,
-// previous the one that its handler is told of.
+// grantedAnswer builds the answer for DecisionProceed and DecisionVerify. target is the attempt that was opened or is
+// to be looked up; previous is shown to the handler.
 func (a *attempt) answer(d runner.Decision, about, previous *flight.Attempt) (runner.Answer, error) {
 	ex, f := a.ex, a.reply.Flight
 	input, err := ex.writer.Input(&a.call.Submission, f)
 	if err != nil {
-		return runner.Answer{}, errors.Join(&effect.Unavailable{Code: "no_leader", Cause: err}, a.abandon("its input could not be read"))
+		return runner.Answer{}, errors.Join(&effect.Unavailable{Code: "no_leader", Cause: err}, a.abandon("the input could not be read"))
 	}
 	out := runner.Answer{
 		Decision: d, Generation: f.Generation, Attempt: a, Policy: f.Policy, Sent: a.sent,
@@ -49,14 +49,14 @@ func (a *attempt) answer(d runner.Decision, about, previous *flight.Attempt) (ru
 	return out, nil
 }
 
-// cancelWatch is how long an attempt runs before anybody looks whether somebody wants it cancelled: short ones are
-// over before a person could.
+// cancelWatchDelay is how long an attempt runs before its flight is watched for a cancellation request: a short attempt
+// ends before a person could ask for one.
 const cancelWatch = 200 * time.Millisecond
 
-// errCancelled is the cause of an attempt's context when somebody asked for the flight's cancellation.
+// errCancelled is the cause of an attempt's context after a request to cancel the flight.
 var errCancelled = errors.New("executor: cancellation was requested")
 
-// Watch implements runner.Attempt.
+// Watch implements runner.Attempt. stop waits for the goroutine that the timer has started.
 func (a *attempt) Watch(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
 	a.watching.Add(1)
 	timer := time.AfterFunc(cancelWatch, func() {
@@ -76,7 +76,7 @@ func (a *attempt) Watch(ctx context.Context, cancel context.CancelCauseFunc) (st
 	})
 	return func() {
 		if !timer.Stop() {
-			a.watching.Wait() // it ends with ctx
+			a.watching.Wait() // the wait for the ledger ends with ctx
 		}
 	}
 }
@@ -84,7 +84,7 @@ func (a *attempt) Watch(ctx context.Context, cancel context.CancelCauseFunc) (st
 // Report implements runner.Attempt.
 func (a *attempt) Report(_ context.Context, end runner.End) (runner.Answer, error) {
 	if end.NotStarted {
-		if err := a.abandon("the right to start was lost before the effect was sent"); err != nil {
+		if err := a.abandon("the attempt lost the right to act before the effect was sent"); err != nil {
 			return runner.Answer{}, answer.Unavailable(a.call.Key, err)
 		}
 		return runner.Answer{Decision: runner.Again, Setback: end.Err}, nil
@@ -94,13 +94,13 @@ func (a *attempt) Report(_ context.Context, end runner.End) (runner.Answer, erro
 	r := &flight.Report{
 		Key: f.Key, Generation: f.Generation, Token: a.reply.Token, Outcome: end.Outcome, ExternalID: flight.Text(end.Answer.ExternalID),
 	}
-	if end.Outcome.Final() { // too long a body is shortened and marked so; it never makes an attempt fail
+	if end.Outcome.Final() { // a body over the limit is truncated and marked so; it never makes an attempt fail
 		r.Body = flight.NewBlob(flight.Text(end.Answer.ContentType), end.Answer.Body, flight.MaxReceiptBody)
 	}
 	if end.Err != nil {
 		r.Error, r.RetryAfter = flight.Text(end.Err.Error()), effect.AskedPause(end.Err)
 	}
-	// The outcome is on its way into the ledger, and survives this process if it can be written anywhere at all.
+	// Point of no return: once committed or spooled, the outcome survives this process.
 	reply, err := a.report(r)
 	ex.cfg.Crash(crashpoint.AfterReport)
 	if end.Late {
@@ -118,7 +118,7 @@ func (a *attempt) Report(_ context.Context, end runner.End) (runner.Answer, erro
 	case reply.Decision != flight.Accepted:
 		return ex.done(f, a.call, effect.Replayed)
 	case end.Outcome.Final() && f.Receipt != nil && f.Receipt.Body.Digest == r.Body.Digest:
-		result, err := ex.writer.Receipt(f, r.Body.Data, effect.Executed) // the bytes are at hand
+		result, err := ex.writer.Receipt(f, r.Body.Data, effect.Executed) // without a second read of the body
 		return runner.Answer{Result: result}, err
 	case answer.IsFinal(f):
 		return ex.done(f, a.call, effect.Executed)
@@ -131,7 +131,7 @@ func (a *attempt) Report(_ context.Context, end runner.End) (runner.Answer, erro
 	return runner.Answer{Decision: runner.Unsettled}, nil
 }
 
-// report brings the end of an attempt into the ledger, or into the spool.
+// sendReport sends a report to the ledger, which spools it on disk if it cannot commit it.
 func (a *attempt) report(r *flight.Report) (flight.Reply, error) {
 	reply, err := a.ex.cfg.Ledger.Report(a.ex.telling.Context(), r)
 	if err == nil {
@@ -140,15 +140,17 @@ func (a *attempt) report(r *flight.Report) (flight.Reply, error) {
 	return reply, err
 }
 
-// reportHold bounds how long a claim is kept for a report that is on its way into the ledger.
+// maxClaimHold bounds how long a claim is kept for a report, or an abandon, that is not committed yet.
 const reportHold = 10 * time.Minute
 
-// outlast keeps the session of an effect whose report could not be recorded yet, so that nobody takes it for lost while it
-// is only late. A report that is not in the spool either is sent again and again, until Close: a report that is stored nowhere
-// by then is lost with this process, and the recovery policy decides.
+// holdClaimUntilRecorded keeps the claim of an effect whose report is not recorded yet, and returns *effect.Unrecorded
+// for the caller. A report that could not be spooled either is sent again until Close has timed out. If the process
+// dies before such a report is stored, the report is lost and the recovery policy decides.
+//
+// Runner.Close waits for the goroutine.
 func (a *attempt) outlast(r *flight.Report, why error) error {
 	ex := a.ex
-	unrecorded := &effect.Unrecorded{Cause: why, Where: "its report is on no disk, and is brought again until this process ends"}
+	unrecorded := &effect.Unrecorded{Cause: why, Where: "its report is on no disk, and is sent again until this process ends"}
 	if errors.Is(why, ErrPending) {
 		unrecorded.Where = "its report waits on this node's disk and is sent on"
 	}
@@ -170,7 +172,7 @@ func (a *attempt) outlast(r *flight.Report, why error) error {
 	return unrecorded
 }
 
-// Verify implements runner.Attempt. If the process dies before the verdict is recorded, the next caller asks again.
+// Verify implements runner.Attempt. If the process dies before the finding is recorded, the next caller looks up again.
 func (a *attempt) Verify(ctx context.Context, verb flight.Verb, found effect.Answer) (runner.Answer, error) {
 	ex, f := a.ex, a.reply.Flight
 	defer a.Release()
@@ -189,7 +191,7 @@ func (a *attempt) Verify(ctx context.Context, verb flight.Verb, found effect.Ans
 	return runner.Answer{Decision: runner.Again}, nil
 }
 
-// insist proposes a command until the ledger has answered, or ctx ends.
+// proposeUntilAnswered proposes a command after every error again, until the ledger has answered or ctx ends.
 func (ex *Executor) insist(ctx context.Context, c flight.Command) (flight.Reply, error) {
 	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
 		reply, err := ex.cfg.Ledger.Propose(ctx, c)
@@ -199,8 +201,8 @@ func (ex *Executor) insist(ctx context.Context, c flight.Command) (flight.Reply,
 	}
 }
 
-// abandon says that nothing was sent in an attempt, nor will be, and lets the claim go. If the ledger does not answer, it is
-// told again in the background.
+// abandon proposes that nothing was sent in the attempt, nor will be, and releases the claim. If the ledger does not
+// answer, abandon returns the error and the abandon is proposed again in the background.
 func (a *attempt) abandon(why string) error {
 	reply, err := a.ex.cfg.Ledger.Propose(a.ex.asking.Context(), a.abandonment(why))
 	if err != nil {
@@ -216,14 +218,14 @@ func (a *attempt) abandonment(why string) *flight.Abandon {
 	return &flight.Abandon{Key: a.open.Key, Nonce: a.open.Nonce, NotAfter: a.open.NotAfter, StoreEpoch: a.open.StoreEpoch, Error: why}
 }
 
-// abandonInBackground abandons an Open whose answer is not known, until the ledger has answered. Close waits for it. If the
-// process dies first, the attempt that may be open ends with its session.
+// abandonInBackground proposes to abandon an Open whose answer is not known, until the ledger has answered.
+// Runner.Close waits for the goroutine. If the process dies first, an attempt that was opened ends with its session.
 func (a *attempt) abandonInBackground() {
 	a.ex.runner.Work.Go(func() {
 		defer a.Release()
 		ctx, cancel := context.WithTimeout(a.ex.runner.Life, reportHold)
 		defer cancel()
-		if reply, err := a.ex.insist(ctx, a.abandonment("its opener gave up")); err == nil {
+		if reply, err := a.ex.insist(ctx, a.abandonment("the opener did not receive an answer")); err == nil {
 			a.ex.cfg.Events.Note(a.open.Key, reply.Events)
 		}
 	})

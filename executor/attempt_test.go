@@ -45,7 +45,7 @@ func TestWhatAHandlerSees(t *testing.T) {
 	})
 }
 
-// A deploy changes what the caller would send: later attempts send what was first submitted, under the same key.
+// After a deploy the caller submits another input for the same key: later attempts still get the first input.
 func TestHazard31_TheFirstInputStands(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		p := flight.Policy{Recovery: flight.Resend}
@@ -64,7 +64,7 @@ func TestHazard31_TheFirstInputStands(t *testing.T) {
 		require.Error(t, err)
 		none.Submission.Input = after.Submission.Input
 		_, err = fd.Do(t.Context(), none, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
-			require.Empty(t, at.Input(), "the first one brought none")
+			require.Empty(t, at.Input(), "the first call had no input")
 			return effect.Answer{}, nil
 		})
 		require.NoError(t, err)
@@ -126,15 +126,15 @@ func TestTimeouts(t *testing.T) {
 	})
 }
 
-// A handler that does not end with its context is given up after the grace; what it reports later still counts while
-// nothing newer was opened, and it may start nothing any more.
+// A handler that does not end with its context counts as hung after HungAfter. Its late report is accepted unless a
+// newer attempt was opened, and it may start nothing more.
 func TestHazard16_AHandlerThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, g := callOf("1", `{}`, flight.Policy{AttemptTimeout: 10 * time.Second}), newGate()
 		began := time.Now()
 		first := do(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 			answer, err := g.handle(ctx, at)
-			require.Error(t, at.Sending(), "its time is over")
+			require.Error(t, at.Sending(), "the attempt has timed out")
 			return answer, err
 		})
 		<-g.in
@@ -143,16 +143,17 @@ func TestHazard16_AHandlerThatHangs(t *testing.T) {
 		released(t)
 		claims, err := fd.Leases.Claims(t.Context())
 		require.NoError(t, err)
-		require.Empty(t, claims, "the key is let go")
+		require.Empty(t, claims, "the claim is released")
 		g.out <- nil
 		synctest.Wait()
 		f := fd.Flight(call.Key)
-		require.Equal(t, flight.StateSucceeded, f.State, "it settled its own doubt")
+		require.Equal(t, flight.StateSucceeded, f.State, "the late report ends the doubt")
 		require.EqualValues(t, 1, f.AttemptCount)
 	})
 }
 
-// Under resend the next attempt opens while the hung one still hangs: it is fenced, and cannot start a second effect.
+// Under resend the next attempt opens while the first handler still hangs: the first is fenced, and cannot start a
+// second effect.
 func TestHazard16_AHungHandlerIsFenced(t *testing.T) {
 	var fenced atomic.Int32
 	bubbleWith(t, flightdtest.Options{Events: executor.Events{Fenced: func(flight.Key, uint32) { fenced.Add(1) }}},
@@ -182,7 +183,7 @@ func TestHazard16_AHungHandlerIsFenced(t *testing.T) {
 		})
 }
 
-// The next attempt runs under the same claim while the hung one wakes up: that one may start nothing.
+// The next attempt runs under the same claim while the hung handler resumes: the hung one may start nothing.
 func TestHazard12_16_AHungHandlerUnderTheSameClaim(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		p := flight.Policy{Recovery: flight.Resend, AttemptTimeout: 10 * time.Second, Retry: flight.RetryPolicy{Attempts: 3}}
@@ -204,7 +205,7 @@ func TestHazard12_16_AHungHandlerUnderTheSameClaim(t *testing.T) {
 	})
 }
 
-// The first of two requests went out, the second was kept back: that says nothing about the first.
+// A handler sends one request, and its second one is rejected: the outcome of the first one is still unknown.
 func TestASecondRequestThatMayNotStart(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call := callOf("1", `{}`, flight.Policy{})
@@ -238,7 +239,7 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// A provider that replays a stored 500 for our key: the retries are spent, and still nobody knows.
+// The provider replays a stored 500 for the idempotency key: after the last retry the outcome is still unknown.
 func TestHazard33_AnErrorThatIsReplayed(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		p := flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 3, MinBackoff: time.Second}}
@@ -249,7 +250,7 @@ func TestHazard33_AnErrorThatIsReplayed(t *testing.T) {
 	})
 }
 
-// Past the provider's window its memory of our key may be gone: no resend by itself.
+// After the provider's window the provider may have forgotten the idempotency key: no automatic resend.
 func TestHazard32_TheProvidersWindow(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend, ProviderWindow: time.Hour})
@@ -270,7 +271,7 @@ func TestCancelWhileItRuns(t *testing.T) {
 	}{
 		"it stopped in time": {effect.NotDone(errReset), flight.StateCancelled},
 		"it had happened":    {nil, flight.StateSucceeded},
-		"nobody knows":       {errReset, flight.InDoubt},
+		"unknown":            {errReset, flight.InDoubt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
@@ -290,7 +291,7 @@ func TestCancelWhileItRuns(t *testing.T) {
 	}
 }
 
-// Trust is looked at right before the send: between Open and handler the machine was suspended.
+// Trust is checked right before the send: the machine was suspended between Open and handler.
 func TestHazard02_07_27_TrustIsLostBeforeTheSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fd *flightdtest.Flightd
@@ -307,18 +308,18 @@ func TestHazard02_07_27_TrustIsLostBeforeTheSend(t *testing.T) {
 		result, err := fd.Do(t.Context(), call, c.handle)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, c.n.Load())
-		require.EqualValues(t, 2, result.Attempt, "the first attempt was given up unsent")
+		require.EqualValues(t, 2, result.Attempt, "the first attempt was abandoned")
 		require.False(t, fd.Flight(call.Key).Tainted())
 		kinds := []flight.EventKind{}
 		for _, e := range fd.Ledger.History(call.Key) {
 			kinds = append(kinds, e.Kind)
 		}
-		require.NotContains(t, kinds, flight.EventLost, "and it left no doubt, not even for a moment")
+		require.NotContains(t, kinds, flight.EventLost, "the abandoned attempt was never in doubt")
 		require.Contains(t, kinds, flight.EventAbandoned)
 	})
 }
 
-// etcd is away for longer than two TTLs in mid-effect. The effect finishes and is recorded; under verify its context
+// etcd is down for more than two TTLs while an effect runs. The effect ends and is recorded. Under verify its context
 // ends with the lease, because the look-up needs a bound.
 func TestHazard13_EtcdIsAwayInMidEffect(t *testing.T) {
 	for _, recovery := range recoveries {
@@ -351,14 +352,14 @@ func TestHazard13_EtcdIsAwayInMidEffect(t *testing.T) {
 					require.NoError(t, ended)
 				}
 				again, err := fd.Do(t.Context(), call, never(t))
-				require.NoError(t, err, "receipts are answered without etcd")
+				require.NoError(t, err, "a receipt is replayed without etcd")
 				require.Equal(t, effect.Replayed, again.Source)
 			})
 		})
 	}
 }
 
-// A receipt over the limit is never a failed attempt.
+// A receipt over the limit never fails the attempt.
 func TestReceiptsOverTheLimitAreShortened(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, body := callOf("1", `{}`, flight.Policy{}), make([]byte, flight.MaxReceiptBody+1000)
@@ -381,8 +382,7 @@ func TestReceiptsOverTheLimitAreShortened(t *testing.T) {
 	})
 }
 
-// What a handler brings is recorded whatever its texts are: a success with a name that is too long, or that is no text, is
-// a success.
+// A success whose external ID is too long, or invalid UTF-8, is recorded as a success.
 func TestReportKeepsWhatIsText(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		answer := effect.Answer{ExternalID: "ch_\xe9" + strings.Repeat("x", 600<<10), ContentType: "text/pl\xe9in", Body: []byte("paid")}
@@ -403,7 +403,7 @@ func TestReportKeepsWhatIsText(t *testing.T) {
 	})
 }
 
-// The bytes of an answer are the caller's, also while its report is still on its way.
+// A handler may reuse the bytes of its answer while the report is not committed yet.
 func TestReportKeepsACopy(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		body := []byte("paid")
@@ -422,7 +422,7 @@ func TestReportKeepsACopy(t *testing.T) {
 	})
 }
 
-// A handler's bytes are its own: a resend sends exactly what was submitted, whatever an attempt before did to its input.
+// A handler may change its input: the next attempt still gets the input as submitted.
 func TestAnAttemptsInputIsItsOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		p := flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 2, MinBackoff: time.Second}}
@@ -438,12 +438,12 @@ func TestAnAttemptsInputIsItsOwn(t *testing.T) {
 	})
 }
 
-// ownError is an error whose text cannot be had of a nil pointer.
+// nilPointerError is an error whose Error panics for a nil pointer.
 type ownError struct{ text string }
 
 func (e *ownError) Error() string { return e.text }
 
-// An error that nothing can be read from is no reason to die between the effect and its report.
+// An error whose Error method panics must not prevent the report of an effect.
 func TestErrorsWithoutAText(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
@@ -466,8 +466,8 @@ func TestErrorsWithoutAText(t *testing.T) {
 	}
 }
 
-// A second attempt is let act inside the provider's window, and its handler takes its time: what it would send after the window's
-// end might be a second effect.
+// A second attempt starts inside the provider's window, and its handler is slow: a send after the window could be a
+// second effect.
 func TestResendIsNotSentAfterTheWindow(t *testing.T) {
 	for rest, want := range map[time.Duration]flight.Outcome{10 * time.Second: flight.Succeeded, 20 * time.Second: flight.NotDone} {
 		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
@@ -476,7 +476,7 @@ func TestResendIsNotSentAfterTheWindow(t *testing.T) {
 				return effect.Answer{}, errors.Join(at.Sending(), errReset)
 			})
 			require.Error(t, err)
-			time.Sleep(80 * time.Second) // 95 s is what a clock that is slow leaves of the window
+			time.Sleep(80 * time.Second) // a slow clock leaves 95 s of the window
 			_, err = fd.Do(t.Context(), call, func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
 				time.Sleep(rest)
 				return effect.Answer{}, at.Sending()

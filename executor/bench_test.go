@@ -19,7 +19,7 @@ import (
 
 func noEffect(context.Context, *effect.Attempt) (effect.Answer, error) { return effect.Answer{}, nil }
 
-// numbered gives calls of new keys, made beforehand.
+// newCalls returns n calls with new keys.
 func numbered(n int, p flight.Policy) []effect.Call {
 	calls := make([]effect.Call, n)
 	for i := range calls {
@@ -28,8 +28,8 @@ func numbered(n int, p flight.Policy) []effect.Call {
 	return calls
 }
 
-// BenchmarkDo is a whole Do with an empty effect and a new key: alone over neighbours that do nothing, and over the
-// double, whose ledger applies the rules and whose leases batch as the real ones do.
+// BenchmarkDo measures a Do with an empty effect and a new key: over stubs that do nothing, and over flightdtest, whose
+// ledger applies the rules and whose leases batch like the real ones.
 func BenchmarkDo(b *testing.B) {
 	b.Run("alone", func(b *testing.B) {
 		ex, err := executor.New(b.Context(), executor.Config{Ledger: idleLedger{}, Memory: idleLedger{}, Leases: idleLeases{}})
@@ -59,7 +59,7 @@ func benchDo(b *testing.B, d effect.Doer, p flight.Policy) {
 	}
 }
 
-// BenchmarkReplay is a Do of a key that has its receipt, drawn at random from 100,000.
+// BenchmarkReplay measures a Do of a random key of 100,000 that have receipts.
 func BenchmarkReplay(b *testing.B) {
 	fd := flightdtest.Open(b, flightdtest.Options{NoSweeper: true})
 	calls := numbered(100_000, flight.Policy{})
@@ -99,7 +99,7 @@ func fillLedger(b *testing.B, l executor.Ledger, calls []effect.Call) {
 	}
 }
 
-// idleLedger answers every open with an attempt and every report with a receipt.
+// stubLedger answers every open with an attempt and every report with a receipt.
 type idleLedger struct{}
 
 func (idleLedger) Propose(_ context.Context, c flight.Command) (flight.Reply, error) {
@@ -130,7 +130,7 @@ func (idleLedger) Live() iter.Seq2[*flight.Flight, error] {
 func (idleLedger) Input(*flight.Flight) ([]byte, error)       { return nil, nil }
 func (idleLedger) ReceiptBody(*flight.Flight) ([]byte, error) { return nil, nil }
 
-// idleLeases give every claim at once.
+// stubLeases grants every claim at once.
 type idleLeases struct{ lease.Service }
 
 func (idleLeases) NewSession(context.Context, lease.Spec) (lease.Session, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// closing runs Close in the background.
+// closeInBackground runs Close with a time-out on a goroutine.
 func closing(fd *flightdtest.Flightd, patience time.Duration) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -27,7 +27,8 @@ func closing(fd *flightdtest.Flightd, patience time.Duration) <-chan error {
 	return done
 }
 
-// The order of a graceful stop: running effects finish, report, let their claims go, and only then the session ends.
+// The order of a graceful stop: running effects finish, report and release their claims, and only then the session
+// ends.
 func TestHazard35_CloseInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(script)
@@ -53,18 +54,18 @@ func TestHazard35_CloseInOrder(t *testing.T) {
 		require.NoError(t, (<-running).err)
 		require.NoError(t, <-closed)
 		require.Contains(t, []string{
-			"handler returns\nreport succeeded\nsession over\n", // the claim ended with it
+			"handler returns\nreport succeeded\nsession over\n", // the claim ended with the session
 			"handler returns\nreport succeeded\nreleased\nsession over\n",
-			"handler returns\nreport succeeded\nsession over\nreleased\n", // over as seen here: etcd hears of it later
+			"handler returns\nreport succeeded\nsession over\nreleased\n", // the session is over in this process; etcd learns it later
 		}, s.String())
 		again, err := fd.Do(t.Context(), call, never(t))
-		require.NoError(t, err, "receipts are answered to the last")
+		require.NoError(t, err, "receipts are replayed until the end")
 		require.Equal(t, effect.Replayed, again.Source)
 		require.NoError(t, <-closing(fd, time.Second), "closing twice")
 	})
 }
 
-// leaseEvents writes down what becomes of claims and of this process's session.
+// recordLeaseEvents records released claims and the end of this process's session.
 func leaseEvents(s *script) lease.Events {
 	var kept flight.SessionID
 	return lease.Events{
@@ -82,7 +83,7 @@ func leaseEvents(s *script) lease.Events {
 	}
 }
 
-// When Close loses its patience, effects have their contexts ended, and what they report then still counts.
+// When Close times out, it cancels the contexts of effects; their reports still count.
 func TestCloseLosesItsPatience(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, in := callOf("1", `{}`, flight.Policy{}), make(chan struct{})
@@ -102,7 +103,8 @@ func TestCloseLosesItsPatience(t *testing.T) {
 	})
 }
 
-// A handler that does not end at all: Close says so, and keeps the claim, so that no successor acts beside it.
+// A handler does not return at all: Close returns an error and keeps the claim, so that no successor acts at the same
+// time.
 func TestHazard35_CloseWithAHandlerThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, g := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend}), newGate()
@@ -115,11 +117,11 @@ func TestHazard35_CloseWithAHandlerThatHangs(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, claims, 1)
 		g.out <- nil
-		require.NoError(t, (<-done).err, "what it reports late still counts")
+		require.NoError(t, (<-done).err, "the late report still counts")
 	})
 }
 
-// Close comes between Open and send: the attempt is given up unsent, and the key is free at once.
+// Close begins between Open and send: the attempt is abandoned, and the key is free at once.
 func TestCloseBetweenOpenAndSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fd *flightdtest.Flightd
@@ -147,7 +149,7 @@ func TestCloseBetweenOpenAndSend(t *testing.T) {
 	})
 }
 
-// The ledger is away at Close: the report stays in the spool, Close does not wait for it for ever.
+// The ledger is down during Close: the report stays in the spool, and Close does not wait for it.
 func TestCloseWithTheLedgerAway(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, g := callOf("1", `{}`, flight.Policy{}), newGate()
@@ -162,7 +164,7 @@ func TestCloseWithTheLedgerAway(t *testing.T) {
 	})
 }
 
-// etcd is away at Close: it is given up after a while.
+// etcd is down during Close: Close returns after a time-out.
 func TestCloseWithEtcdAway(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		_, err := fd.Do(t.Context(), callOf("1", `{}`, flight.Policy{}), (&counted{}).handle)

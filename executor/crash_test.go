@@ -15,14 +15,14 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 )
 
-// The sites are the rows of the table in doc.go.
+// crashSites are the rows of the table in doc.go.
 var sites = [...]string{"before-open", "during-open", "after-open", "before-send", "during-effect", "after-effect",
 	"before-report", "after-report", "before-release"}
 
 const during = "during-effect"
 
-// TestHazard03_04_CrashSites kills the process at each point of no return, under each recovery, and lets the caller come
-// back through another process. The provider judges by its own count.
+// TestHazard03_04_CrashSites kills the process at each point of no return, under each recovery, and lets the caller
+// retry at another process. The provider's own count of effects is the judge.
 func TestHazard03_04_CrashSites(t *testing.T) {
 	for _, site := range sites {
 		t.Run(site, func(t *testing.T) {
@@ -49,7 +49,7 @@ func crashAt(t *testing.T, site string, recovery flight.Recovery) string {
 
 	caller, goAway := context.WithCancel(t.Context())
 	gone := make(chan struct{})
-	go func() { // dies with a
+	go func() { // blocked for good once node a is dead
 		defer close(gone)
 		_, _ = a.Do(caller, call, charge(a, p, site == during))
 	}()
@@ -73,7 +73,7 @@ func crashAt(t *testing.T, site string, recovery flight.Recovery) string {
 	return told
 }
 
-// charge is a handler that acts at the provider; the node may die in the middle of it.
+// charge returns a handler that acts at the provider; the node may die during the effect.
 func charge(n *node, p *provider, dies bool) effect.Handler {
 	return func(_ context.Context, at *effect.Attempt) (effect.Answer, error) {
 		n.script.say("%s: handler, attempt %d", n.name, at.Number())
@@ -98,7 +98,7 @@ func lookAt(p *provider) effect.LookUp {
 	}
 }
 
-// settleByHand is a person who looks at the provider and says what is there.
+// resolveByHand acts as the person who checks the provider and resolves the doubt.
 func settleByHand(w *world, n *node, p *provider, key flight.Key) {
 	w.t.Helper()
 	id, found := p.find(w.idempotencyKey(key))
@@ -116,7 +116,7 @@ func (w *world) idempotencyKey(key flight.Key) string {
 	return header.IdempotencyKey(key, 1)
 }
 
-// told writes down what a caller was told.
+// recordResult records the result that a caller got.
 func (w *world) told(who string, result effect.Result, err error) {
 	if err != nil {
 		w.script.say("%s: %T", who, err)
@@ -125,7 +125,7 @@ func (w *world) told(who string, result effect.Result, err error) {
 	w.script.say("%s: %v, %s, attempt %d", who, result.Source, result.Answer.ExternalID, result.Attempt)
 }
 
-// judge holds the end against the table of promises: with any policy here, one effect and its receipt.
+// requireOneEffect checks the guarantee of all policies in this test: one effect and its receipt.
 func judge(t *testing.T, p *provider, f *flight.Flight, result effect.Result) {
 	t.Helper()
 	require.Equal(t, 1, p.effects(), "effects at the provider")

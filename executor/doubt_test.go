@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 )
 
-// Doubt sticks: unknown once, then surely not done until the retries are spent, is a doubt and no failure.
+// One unknown attempt taints the flight: even if all retries are not done, the flight ends in doubt and not as failed.
 func TestDoubtSticksUntilRetriesAreSpent(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		p := flight.Policy{Recovery: flight.Resend, Retry: flight.RetryPolicy{Attempts: 4, MinBackoff: time.Second}}
@@ -33,7 +33,7 @@ func TestDoubtSticksUntilRetriesAreSpent(t *testing.T) {
 	})
 }
 
-// look is a look-up that says what it is told to, in turn; the last one for ever.
+// scriptedLookUp returns a look-up with the given findings in turn; the last one is repeated.
 func look(n *atomic.Int32, says ...flight.Verb) effect.LookUp {
 	return func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
 		verb := says[min(int(n.Add(1)), len(says))-1]
@@ -41,7 +41,7 @@ func look(n *atomic.Int32, says ...flight.Verb) effect.LookUp {
 	}
 }
 
-// Unknown, and then a look-up that finds it: after the settle delay, the receipt is what it found.
+// After an unknown outcome a look-up finds the effect: after the settle delay its finding becomes the receipt.
 func TestALookUpFindsTheEffect(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, looks := callOf("1", `{}`, flight.Policy{Recovery: flight.Verify, AttemptTimeout: 5 * time.Second}), new(atomic.Int32)
@@ -53,7 +53,7 @@ func TestALookUpFindsTheEffect(t *testing.T) {
 		require.Equal(t, "found", string(result.Answer.Body))
 		require.EqualValues(t, 1, n.Load())
 		require.EqualValues(t, 3, looks.Load())
-		require.GreaterOrEqual(t, time.Since(began), 23*time.Second, "settle delay, and two pauses")
+		require.GreaterOrEqual(t, time.Since(began), 23*time.Second, "the settle delay and two pauses")
 		require.Equal(t, flight.FromLookup, fd.Flight(call.Key).Receipt.Source)
 	})
 }
@@ -72,7 +72,7 @@ func TestALookUpFindsNothing(t *testing.T) {
 	})
 }
 
-// A look-up that cannot find out, however it fails, ends with a person.
+// A look-up that cannot find out, for any reason, leaves the decision to a person.
 func TestALookUpThatNeverFindsOut(t *testing.T) {
 	for name, look := range map[string]effect.LookUp{
 		"error": func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) {
@@ -108,7 +108,7 @@ func asleepForAnHour() {
 	<-timer.C
 }
 
-// The settle delay is measured by the observer's own clock: a ledger whose time runs ahead does not shorten it.
+// The settle delay is measured by this process's own clock: a ledger time that jumps ahead does not shorten it.
 func TestHazard02_TheSettleDelayIsTheObserversOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, looks := callOf("1", `{}`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Minute}), new(atomic.Int32)
@@ -127,7 +127,8 @@ func TestHazard02_TheSettleDelayIsTheObserversOwn(t *testing.T) {
 	})
 }
 
-// So does a process that comes to the doubt when the delay is over by the ledger's clock: it has not observed it.
+// A process that first sees the doubt after the delay by the ledger's clock waits, too: it has not measured the delay
+// itself.
 func TestHazard02_TheSettleDelayOfAnotherObserver(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, looks := callOf("1", `{}`, flight.Policy{Recovery: flight.Verify, SettleDelay: time.Minute}), new(atomic.Int32)
@@ -148,7 +149,7 @@ func TestHazard02_TheSettleDelayOfAnotherObserver(t *testing.T) {
 	})
 }
 
-// A process that comes to a doubt long after the attempt was closed waits one settle delay of its own, and no longer.
+// A process that first sees the doubt long after the attempt was closed waits exactly one settle delay.
 func TestTheSettleDelayIsNoLongerThanDeclared(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		p := flight.Policy{Recovery: flight.Resend, Lookup: true, ProviderWindow: time.Hour, SettleDelay: time.Minute}
@@ -157,7 +158,7 @@ func TestTheSettleDelayIsNoLongerThanDeclared(t *testing.T) {
 		h, _ := failing(errReset)
 		_, err := fd.Do(t.Context(), call, h)
 		requireAs[*effect.Unsettled](t, err)
-		asleep(t, 10*time.Hour) // the window is over: the next open starts to look
+		asleep(t, 10*time.Hour) // the provider's window is over: the next open starts the verification
 		began := time.Now()
 		_, err = fd.Do(t.Context(), call, h)
 		require.NoError(t, err)
@@ -177,11 +178,11 @@ func TestACallerThatBringsNoLookUp(t *testing.T) {
 		<-first
 		bare := callOf("1", `{}`, flight.Policy{})
 		_, err := fd.Do(t.Context(), bare, never(t))
-		require.Contains(t, requireAs[*effect.InDoubt](t, err).Cause, "brings no look-up")
+		require.Contains(t, requireAs[*effect.InDoubt](t, err).Cause, "has no look-up")
 	})
 }
 
-// A person decides while the zombie's report comes in: the one that is first in the log stands, the other is told.
+// A person resolves the flight while a late report arrives: the first one in the log counts, the other one is rejected.
 func TestHazard43_APersonAndAZombie(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, g := callOf("1", `{}`, flight.Policy{AttemptTimeout: time.Second}), newGate()
@@ -193,7 +194,7 @@ func TestHazard43_APersonAndAZombie(t *testing.T) {
 		synctest.Wait()
 		reply, err := fd.Ledger.Propose(t.Context(), &flight.Resolve{Key: call.Key, Generation: 1, Version: seen.Version, Verb: flight.DidNotHappen, Who: "me"})
 		require.NoError(t, err)
-		require.Equal(t, flight.Precluded, reply.Decision, "it is no longer what the person saw")
+		require.Equal(t, flight.Precluded, reply.Decision, "the flight has changed since the person read it")
 
 		call, g = callOf("2", `{}`, flight.Policy{AttemptTimeout: time.Second}), newGate()
 		first = do(t.Context(), fd, call, g.handle)
@@ -205,11 +206,11 @@ func TestHazard43_APersonAndAZombie(t *testing.T) {
 		f := fd.Flight(call.Key)
 		require.Equal(t, flight.StateFailed, f.State)
 		require.Len(t, f.Evidence, 1)
-		require.True(t, f.Overlap, "an effect where a person said that there is none")
+		require.True(t, f.Overlap, "an effect after a person said that there is none")
 	})
 }
 
-// A look-up sees an attempt like a handler's, so it may ask it whatever a handler may.
+// A look-up gets an attempt like a handler's, so it may call the same methods.
 func TestALookUpMayWatchTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call := effect.Call{Key: keyOf("1"), Submission: flight.Submission{Policy: flight.Policy{Recovery: flight.Verify, SettleDelay: time.Second}}}

@@ -9,35 +9,35 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Events are told what happens; each function may be nil, must not block and must not call the executor.
+// Events has a function for each event. Each function may be nil, must not block and must not call the executor.
 type Events struct {
-	// Called: a call of Do or an open of a remote caller was answered after d. The result is one of Results.
+	// Called: a Do, or the open of a remote caller, was answered after d. The result is one of Results.
 	Called func(key flight.Key, result string, d time.Duration)
-	// Claimed: a call was let act, waited after it was made; the wait for other holders is in it.
+	// Claimed: a call may act. waited is the time since the call was made, with the wait for other holders.
 	Claimed func(key flight.Key, waited time.Duration)
 	// Opened: an attempt was opened.
 	Opened func(key flight.Key, attempt uint32)
-	// Closed: an attempt ended, d after it was opened. Of one that was taken for lost and reports after all it is told,
-	// too.
+	// Closed: an attempt was reported, d after it was opened. The event is also published when a lost attempt reports
+	// late.
 	Closed func(key flight.Key, attempt uint32, outcome flight.Outcome, d time.Duration)
-	// Lost: the holder of an attempt turned out to be gone, so that its outcome is unknown.
+	// Lost: the session of an attempt has ended, so the attempt's outcome is unknown.
 	Lost func(key flight.Key, attempt uint32)
-	// Abandoned: an attempt ended because nothing was sent for it: nobody was told to act, or who was did not.
+	// Abandoned: an attempt ended, and nothing was sent for it.
 	Abandoned func(key flight.Key, attempt uint32)
-	// Doubted: the flight waits for a person from now on; cause says why.
+	// InDoubt: the flight waits for a person; cause is the reason.
 	Doubted func(key flight.Key, attempt uint32, cause string)
-	// Fenced: a report came too late and was kept as evidence.
+	// Fenced: a report came too late and was stored as evidence.
 	Fenced func(key flight.Key, attempt uint32)
-	// Overlap: evidence of a second effect was seen.
+	// Overlap: there is evidence of a second effect.
 	Overlap func(key flight.Key)
-	// Recovered: the sweeper ended an attempt whose session has ended; state is what the rules made of its flight.
+	// Recovered: the sweeper ended an attempt whose session had ended; state is the flight's state after that.
 	Recovered func(key flight.Key, attempt uint32, state flight.State)
-	// SweepFailed: one round of the sweeper could not be finished; the next one tries again.
+	// SweepFailed: a round of the sweeper failed; the next round tries again.
 	SweepFailed func(err error)
 }
 
-// Note passes on what the ledger told along with its answer to a command about key. Whoever proposes commands past the
-// executor calls it, too.
+// Publish publishes the events of the ledger's reply to a command about key. Packages that propose commands without the
+// executor call Publish, too.
 func (e *Events) Note(key flight.Key, told []flight.Event) {
 	for i := range told {
 		switch one := &told[i]; {
@@ -53,8 +53,8 @@ func (e *Events) Note(key flight.Key, told []flight.Event) {
 	}
 }
 
-// NoteReport passes on what the ledger made of the report of an attempt. Whoever brings one in past the executor calls
-// it, too.
+// PublishReport publishes the events of the ledger's reply to the report of an attempt. Packages that send reports
+// without the executor call PublishReport, too.
 func (e *Events) NoteReport(reply *flight.Reply, number uint32, outcome flight.Outcome) {
 	f := reply.Flight
 	if f == nil {
@@ -62,7 +62,7 @@ func (e *Events) NoteReport(reply *flight.Reply, number uint32, outcome flight.O
 	}
 	e.Note(f.Key, reply.Events)
 	if !reply.Changed {
-		return // it was told before
+		return // a repeat: its events are published already
 	}
 	if e.Closed != nil && reply.Decision == flight.Accepted {
 		e.Closed(f.Key, number, outcome, tookOf(reply, number))
@@ -72,8 +72,8 @@ func (e *Events) NoteReport(reply *flight.Reply, number uint32, outcome flight.O
 	}
 }
 
-// tookOf is how long an attempt took until it reported. That is not when the record says that it was closed where it was
-// taken for lost before.
+// attemptDuration is the time from the open of an attempt to its report. A lost attempt was closed earlier than it
+// reported; the time of the report counts.
 func tookOf(reply *flight.Reply, number uint32) time.Duration {
 	a := reply.Flight.Newest()
 	if a == nil || a.Number != number {
@@ -88,30 +88,29 @@ func tookOf(reply *flight.Reply, number uint32) time.Duration {
 	return end.Until(a.OpenedAt)
 }
 
-// The words with which Events.Called names how a call ended: where its result came from, what an open let its caller
-// do, or the class of the error.
+// The results of Events.Called: the source of the result, the decision on an open, or the class of the error.
 const (
 	ResultExecuted    = "executed"
 	ResultJoined      = "joined"
 	ResultReplayed    = "replayed"
 	ResultProceed     = "proceed" // a remote caller may act
-	ResultVerify      = "verify"  // a remote caller was sent to look
+	ResultVerify      = "verify"  // a remote caller must look up the outcome
 	ResultFailed      = "failed"
 	ResultInDoubt     = "in_doubt"
 	ResultConflict    = "conflict"
 	ResultBusy        = "busy"
-	ResultUnavailable = "unavailable" // no leader, no etcd, draining
-	ResultGone        = "gone"        // its caller did not wait for the end
+	ResultUnavailable = "unavailable" // no leader, no etcd, or draining
+	ResultGone        = "gone"        // the caller has cancelled the call
 	ResultError       = "error"       // anything else
 )
 
-// Results are all of these words.
+// Results returns all results of Events.Called.
 func Results() []string {
 	return []string{ResultExecuted, ResultJoined, ResultReplayed, ResultProceed, ResultVerify, ResultFailed, ResultInDoubt,
 		ResultConflict, ResultBusy, ResultUnavailable, ResultGone, ResultError}
 }
 
-// ErrorWord is the word for a call that ended with an error.
+// ErrorResult returns the result of Events.Called for an error.
 func ErrorWord(err error) string {
 	var (
 		declined    *effect.Declined

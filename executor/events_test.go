@@ -16,7 +16,7 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 )
 
-// heard writes down every event.
+// recordEvents returns Events that record every event.
 func heard(s *script) executor.Events {
 	return executor.Events{
 		Called:  func(k flight.Key, result string, _ time.Duration) { s.say("called %s: %s", k, result) },
@@ -34,7 +34,7 @@ func heard(s *script) executor.Events {
 	}
 }
 
-// TestEventsOfACall: what is told of one call, and of its duplicate, in order.
+// TestEventsOfACall checks the events of one call and of its duplicate, in order.
 func TestEventsOfACall(t *testing.T) {
 	s := new(script)
 	bubbleWith(t, flightdtest.Options{Events: heard(s)}, func(t *testing.T, fd *flightdtest.Flightd) {
@@ -69,7 +69,8 @@ called %[2]s: in_doubt
 	})
 }
 
-// TestTraceReachesTheHandler: its context is the attempt's and not the caller's, but the trace is the caller's.
+// TestTraceReachesTheHandler checks that the handler's context has the caller's trace, although it is the attempt's
+// context.
 func TestTraceReachesTheHandler(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
@@ -88,7 +89,7 @@ func TestTraceReachesTheHandler(t *testing.T) {
 	})
 }
 
-// TestReportsAreToldOnce: a repeat of a report says nothing new, also of one that came too late.
+// A repeated report publishes no event, also if the report was fenced.
 func TestReportsAreToldOnce(t *testing.T) {
 	var closed, fenced, overlaps atomic.Int32
 	events := executor.Events{
@@ -108,7 +109,7 @@ func TestReportsAreToldOnce(t *testing.T) {
 	})
 }
 
-// TestUnsentAttemptsAreTold: of one whose trust had ended before its effect could start.
+// An attempt whose trust ended before its effect could start is published as abandoned.
 func TestUnsentAttemptsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fd *flightdtest.Flightd
@@ -130,7 +131,7 @@ func TestUnsentAttemptsAreTold(t *testing.T) {
 	})
 }
 
-// TestLossIsTold: of a holder that fell silent.
+// The attempt of a holder that no longer renews its session is published as lost.
 func TestLossIsTold(t *testing.T) {
 	s := new(script)
 	events := heard(s)

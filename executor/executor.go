@@ -17,29 +17,28 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// Config is what an executor needs of its neighbours. Ledger, Memory and Leases have no default.
+// Config has the ports and the time-outs of an executor. Ledger, Reader and Leases have no default.
 type Config struct {
 	Ledger Ledger
 	Memory Memory
 	Leases lease.Service
 	Events Events
-	// Owner says in claims and attempts who this is, for people; empty: host:pid.
+	// Owner names this process in claims and attempts, for people; empty: host:pid.
 	Owner string
-	// TTL is how long the session outlives this process; 0: lease.DefaultTTL. A claim or an Open that is not answered within
-	// half of it is given up.
+	// TTL is how long the session outlives this process; 0: lease.DefaultTTL. A claim or an Open fails when it is not
+	// answered within half of the TTL.
 	TTL time.Duration
 	// OpenLife is how long after its proposal an Open may still open an attempt; 0: 30 s.
 	OpenLife time.Duration
-	// ReportWait is how long a caller waits at least for its outcome to be recorded before it gets *effect.Unrecorded;
-	// 0: 10 s.
+	// ReportWait is how long a caller waits at least for its outcome to be recorded. Later the caller gets
+	// *effect.Unrecorded; 0: 10 s.
 	ReportWait time.Duration
-	// HungAfter is how long after the end of its context a handler is believed to return; then its key is let go and
-	// its outcome taken for unknown; 0: 15 s.
+	// HungAfter is how long after the end of its context a handler may still return. Later its outcome is unknown and
+	// its claim is released; 0: 15 s.
 	HungAfter time.Duration
-	// Checker looks at sessions whose attempts stand in the way of a call; nil: nobody does.
+	// Checker checks the sessions whose attempts block a call; nil: no checks.
 	Checker Checker
-	// Crash is called at the named points of no return, of which the package comment says what is true if the process dies
-	// there; nil: nothing happens.
+	// Crash is called at the points of no return, by the names of the table in the package comment; nil: no call.
 	Crash func(point string)
 }
 
@@ -64,18 +63,19 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Executor runs effects once. Its methods may be called at once from many goroutines.
+// Executor runs each effect once. Its methods may be called concurrently.
 type Executor struct {
 	cfg     Config
 	session lease.Session
 	runner  *runner.Runner
 	settle  answer.Settling
 	writer  answer.Writer
-	asking  *horizon.Horizon // patience with etcd and with the ledger
-	telling *horizon.Horizon // patience with a report
+	asking  *horizon.Horizon // bounds requests to etcd and to the ledger
+	telling *horizon.Horizon // bounds reports
 }
 
-// New makes an executor and its session. Run a Sweeper for dead holders to be noticed unasked.
+// New creates an executor and its session. Without a running Sweeper, attempts of dead holders end only when a caller
+// meets them.
 func New(ctx context.Context, cfg Config) (*Executor, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -83,7 +83,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	}
 	session, err := cfg.Leases.NewSession(ctx, lease.Spec{TTL: cfg.TTL, Owner: cfg.Owner, Kept: true})
 	if err != nil {
-		return nil, fmt.Errorf("executor: no session: %w", err)
+		return nil, fmt.Errorf("executor: create session: %w", err)
 	}
 	ex := &Executor{
 		cfg: cfg, session: session, writer: answer.Writer{Memory: cfg.Memory},
@@ -93,7 +93,7 @@ func New(ctx context.Context, cfg Config) (*Executor, error) {
 	return ex, nil
 }
 
-// Do runs h once for the call's key, or gives the receipt of whoever did. Package runner has its steps.
+// Do runs h once for the call's key, or returns the receipt of the call that did. Package runner has the steps.
 func (ex *Executor) Do(ctx context.Context, call effect.Call, h effect.Handler) (result effect.Result, err error) {
 	if called := ex.cfg.Events.Called; called != nil {
 		start := time.Now()
@@ -108,7 +108,7 @@ func (ex *Executor) Do(ctx context.Context, call effect.Call, h effect.Handler) 
 	if err := runner.Check(&call, h); err != nil {
 		return effect.Result{}, err
 	}
-	// A receipt found is final. It comes first because it costs nothing.
+	// A stored receipt is final. The local read comes first because it costs nothing.
 	f, err := ex.cfg.Ledger.Flight(call.Key.FlightID())
 	var generation uint32
 	switch {
@@ -128,13 +128,13 @@ func (ex *Executor) Do(ctx context.Context, call effect.Call, h effect.Handler) 
 	}, generation)
 }
 
-// Close lets running effects finish and report, as long as ctx lives, and gives up the session. Whoever waits for
-// somebody else, and every new call, gets effect.ErrClosed. Effects that still run when ctx ends have their context
-// cancelled with that cause and are waited for no longer than Config.HungAfter. When one has not returned even then,
-// Close says so and leaves the session to its time to live: giving up its claims would let a successor act beside it.
+// Close waits until running effects have finished and reported, then ends the session. Calls that wait for another
+// holder, and new calls, get effect.ErrClosed. When ctx ends, Close cancels the contexts of the running effects with
+// that cause and waits at most Config.HungAfter more. If a handler has not returned even then, Close returns an error
+// and lets the session expire: to release its claims would let a successor act at the same time.
 func (ex *Executor) Close(ctx context.Context) error {
 	if err := ex.runner.Close(ctx); err != nil {
-		return fmt.Errorf("executor: its claim stands until it expires: %w", err)
+		return fmt.Errorf("executor: close: the session is kept until it expires: %w", err)
 	}
 	ex.runner.End()
 	ex.asking.Close()
@@ -144,5 +144,5 @@ func (ex *Executor) Close(ctx context.Context) error {
 	return ex.session.Close(ctx)
 }
 
-// closeGrace bounds the last word to etcd.
+// closeTimeout bounds the request that ends the session in etcd.
 const closeGrace = 5 * time.Second

@@ -15,8 +15,8 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 )
 
-// A flight has ended, and a person ends its generation while this process has yet to tell the flight's callers. Whoever
-// comes after that is none of them: it is told nothing of the generation before, and may bring another input.
+// A flight has ended, and a person frees the key before this process has answered the flight's callers. A later caller
+// belongs to the next generation: it does not get the earlier result, and may submit another input.
 func TestNobodyJoinsTheGenerationBefore(t *testing.T) {
 	free := func(f *flight.Flight) flight.Command {
 		return &flight.Free{Key: f.Key, Generation: f.Generation, Who: "test"}
@@ -68,7 +68,7 @@ func TestNobodyJoinsTheGenerationBefore(t *testing.T) {
 	}
 }
 
-// woken calls between when a wait has brought the end of a flight.
+// afterWaitLedger calls afterWait when a Wait has returned a final flight.
 type woken struct {
 	*flightdtest.Ledger
 	between func()
@@ -83,7 +83,7 @@ func (l *woken) Wait(ctx context.Context, id flight.ID, seen flight.Version) (*f
 	return f, err
 }
 
-// The same where the trip that is joined has only waited for somebody else's, and does not know yet what it is to tell.
+// The same if the joined call has only waited for another holder, and has no result yet.
 func TestAJoinerOfTheGenerationBeforeStartsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(woken)

@@ -14,7 +14,7 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 )
 
-// leaving is a handler that ends its goroutine, as a failed require in a test does, in its first n attempts.
+// goexitHandler returns a handler that ends its goroutine in its first n attempts, as a failed require in a test does.
 func leaving(n uint32, then effect.Handler) effect.Handler {
 	return func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		if at.Number() <= n {
@@ -24,11 +24,11 @@ func leaving(n uint32, then effect.Handler) effect.Handler {
 	}
 }
 
-// timeouts are those under which the handler runs on the trip's own goroutine, and on one of its own.
+// timeouts are the attempt time-outs of these tests: none, and one minute.
 var timeouts = [...]time.Duration{0, time.Minute}
 
-// A handler that ends its goroutine is of unknown outcome at once, whatever goroutine that is: everybody who waits is told,
-// and the key is let go.
+// A handler that ends its goroutine is of unknown outcome at once: all waiting callers are answered, and the claim is
+// released.
 func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
 	for _, timeout := range timeouts {
 		synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
 			require.Zero(t, time.Since(began))
 			f := fd.Flight(call.Key)
 			require.Equal(t, flight.Unknown, f.Newest().Outcome)
-			require.False(t, f.Newest().Lost, "it was reported, and not found out")
+			require.False(t, f.Newest().Lost, "the attempt was reported, not lost")
 			require.Contains(t, f.Newest().Error, "ended its goroutine")
 			released(t)
 			claims, err := fd.Leases.Claims(t.Context())
@@ -61,7 +61,7 @@ func TestAHandlerThatEndsItsGoroutine(t *testing.T) {
 	}
 }
 
-// What is known of an error is known of it, too: nothing has left, and nothing may leave any more.
+// A handler that ends its goroutine before it has sent anything is not done, and may send nothing more.
 func TestAHandlerThatEndsItsGoroutineBeforeItSends(t *testing.T) {
 	for _, timeout := range timeouts {
 		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
@@ -81,7 +81,7 @@ func TestAHandlerThatEndsItsGoroutineBeforeItSends(t *testing.T) {
 	}
 }
 
-// The trip goes on by its policy, as often as that says, under the claim that it has.
+// The call continues as its policy declares, under the same claim.
 func TestATripOutlivesItsGoroutine(t *testing.T) {
 	for _, timeout := range timeouts {
 		for _, recovery := range recoveries {
@@ -111,7 +111,7 @@ func TestATripOutlivesItsGoroutine(t *testing.T) {
 	}
 }
 
-// Close waits for what the handler left to do, here for a ledger that does not answer, and every goroutine ends.
+// Close waits for the report of the handler's end, here to a ledger that does not answer, and every goroutine ends.
 func TestCloseWithAHandlerThatEndsItsGoroutine(t *testing.T) {
 	for _, timeout := range timeouts {
 		synctest.Test(t, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestCloseWithAHandlerThatEndsItsGoroutine(t *testing.T) {
 	}
 }
 
-// Close loses its patience, and the handler ends its goroutine with its context: that is reported, too.
+// Close times out, and the handler ends its goroutine when its context ends: its end is reported, too.
 func TestAHandlerThatEndsItsGoroutineWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, in := callOf("1", `{}`, flight.Policy{}), make(chan struct{})

@@ -16,7 +16,7 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// bubble runs a test with a flightd of its own in virtual time.
+// bubble runs a test with its own flightd in virtual time.
 func bubble(t *testing.T, run func(t *testing.T, fd *flightdtest.Flightd)) {
 	t.Helper()
 	bubbleWith(t, flightdtest.Options{}, run)
@@ -29,7 +29,7 @@ func bubbleWith(t *testing.T, o flightdtest.Options, run func(t *testing.T, fd *
 
 func keyOf(id string) flight.Key { return flight.MustKey("billing/charge/" + id) }
 
-// callOf is a call with a JSON input, under that policy.
+// callOf returns a call with a JSON input and a policy.
 func callOf(id, input string, p flight.Policy) effect.Call {
 	fp, err := flight.FingerprintJSON([]byte(input), nil)
 	if err != nil {
@@ -40,7 +40,7 @@ func callOf(id, input string, p flight.Policy) effect.Call {
 	}}
 }
 
-// counted counts its calls and succeeds.
+// countingHandler counts its calls and succeeds.
 type counted struct{ n atomic.Int32 }
 
 func (c *counted) handle(context.Context, *effect.Attempt) (effect.Answer, error) {
@@ -48,7 +48,7 @@ func (c *counted) handle(context.Context, *effect.Attempt) (effect.Answer, error
 	return effect.Answer{ExternalID: "ch_1", ContentType: "text/plain", Body: []byte("paid")}, nil
 }
 
-// gate is a handler that says when it is in, and ends when it is let out.
+// blockingHandler is a handler that signals its start, and returns when the test sends its result.
 type gate struct {
 	in  chan struct{}
 	out chan error
@@ -61,13 +61,13 @@ func (g *gate) handle(context.Context, *effect.Attempt) (effect.Answer, error) {
 	return effect.Answer{ExternalID: "ch_1", Body: []byte("paid")}, <-g.out
 }
 
-// told is what a Do gave.
+// doResult is the result of a Do.
 type told struct {
 	result effect.Result
 	err    error
 }
 
-// do runs Do in the background.
+// doInBackground runs Do on a goroutine.
 func do(ctx context.Context, d effect.Doer, call effect.Call, h effect.Handler) <-chan told {
 	done := make(chan told, 1)
 	go func() {
@@ -84,7 +84,7 @@ func never(t *testing.T) effect.Handler {
 	}
 }
 
-// failing is a handler that gives these errors in turn, and then succeeds.
+// failingHandler returns a handler that fails with these errors in turn, and then succeeds.
 func failing(errs ...error) (effect.Handler, *atomic.Int32) {
 	n := new(atomic.Int32)
 	return func(context.Context, *effect.Attempt) (effect.Answer, error) {
@@ -103,7 +103,7 @@ func requireAs[E error](t *testing.T, err error) E {
 	return as
 }
 
-// elsewhere is an attempt that somebody in another process has open.
+// foreignAttempt is an attempt that another process has opened.
 type elsewhere struct {
 	t     *testing.T
 	fd    *flightdtest.Flightd
@@ -112,7 +112,7 @@ type elsewhere struct {
 	lives lease.Session
 }
 
-// openElsewhere opens an attempt of the call under a session that lives for ten minutes.
+// openForeignAttempt opens an attempt of the call under a session that lives for ten minutes.
 func openElsewhere(t *testing.T, fd *flightdtest.Flightd, call effect.Call) *elsewhere {
 	t.Helper()
 	session, err := fd.Leases.NewSession(t.Context(), lease.Spec{TTL: lease.MaxTTL})
@@ -126,7 +126,7 @@ func openElsewhere(t *testing.T, fd *flightdtest.Flightd, call effect.Call) *els
 	return e
 }
 
-// abandon ends the attempt: nothing was sent.
+// abandon abandons the attempt.
 func (e *elsewhere) abandon() {
 	e.t.Helper()
 	reply, err := e.fd.Ledger.Propose(e.t.Context(), &flight.Abandon{Key: e.open.Key, Nonce: e.open.Nonce, NotAfter: e.open.NotAfter, StoreEpoch: e.open.StoreEpoch})
@@ -134,7 +134,7 @@ func (e *elsewhere) abandon() {
 	require.Equal(e.t, flight.Accepted, reply.Decision)
 }
 
-// report brings an outcome of the attempt.
+// report reports an outcome of the attempt.
 func (e *elsewhere) report(o flight.Outcome, externalID string) flight.Reply {
 	e.t.Helper()
 	f := e.reply.Flight

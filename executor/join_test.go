@@ -31,7 +31,7 @@ func TestCallersOfOneKeyShareOneEffect(t *testing.T) {
 			require.NoError(t, got.err)
 			require.Equal(t, "paid", string(got.result.Answer.Body))
 			sources[got.result.Source]++
-			clear(got.result.Answer.Body) // a caller's bytes are its own
+			clear(got.result.Answer.Body) // each caller has its own copy
 		}
 		require.Equal(t, map[effect.Source]int{effect.Executed: 1, effect.Joined: 99}, sources)
 		again, err := fd.Do(t.Context(), call, never(t))
@@ -61,7 +61,7 @@ func TestRefusalsAreSharedAndReplayed(t *testing.T) {
 	})
 }
 
-// Another input under the same key is a mistake, whatever the first one is doing, and is told so at once.
+// Another input under the same key is rejected at once, in every state of the first call.
 func TestHazard30_AnotherInput(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, other, g := callOf("1", `{"amount":42}`, flight.Policy{}), callOf("1", `{"amount":43}`, flight.Policy{}), newGate()
@@ -87,12 +87,12 @@ func TestHazard30_AnotherInput(t *testing.T) {
 		require.Equal(t, call.Key, requireAs[*effect.Conflict](t, err).Key)
 		_, err = fd.Do(t.Context(), call, never(t))
 		expired := requireAs[*effect.Expired](t, err)
-		require.Equal(t, call.Key, expired.Key, "a tombstone names no key, the caller does")
+		require.Equal(t, call.Key, expired.Key, "a tombstone has no key; the key is the caller's")
 		require.Equal(t, flight.StateSucceeded, expired.Outcome)
 	})
 }
 
-// The first one has not even opened yet.
+// The first call has not opened an attempt yet.
 func TestHazard30_AnotherInputWhileTheFirstWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, c := callOf("1", `{"amount":42}`, flight.Policy{}), new(counted)
@@ -106,7 +106,7 @@ func TestHazard30_AnotherInputWhileTheFirstWaits(t *testing.T) {
 	})
 }
 
-// Two callers of two processes start at once with different inputs: one flies, the other is told, though neither knew.
+// Two callers in two processes start at once with different inputs: one acts, the other gets *effect.Conflict.
 func TestHazard30_AnotherInputAtTheSameTime(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		other := fd.Restart(t, flightdtest.Options{})
@@ -163,7 +163,7 @@ func TestWithoutCallersAnEffectInTheAirIsRecorded(t *testing.T) {
 	})
 }
 
-// The last caller goes while its trip only waits: nothing is left behind that wants the key.
+// The last caller leaves while its call waits for another holder: the call ends and opens no attempt.
 func TestWithoutCallersATripThatWaitsEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call := callOf("1", `{}`, flight.Policy{})
@@ -177,14 +177,14 @@ func TestWithoutCallersATripThatWaitsEnds(t *testing.T) {
 		synctest.Wait()
 		theirs.abandon()
 		asleep(t, time.Minute)
-		require.Nil(t, fd.Flight(call.Key).OpenAttempt(), "nobody asked for it any more")
+		require.Nil(t, fd.Flight(call.Key).OpenAttempt(), "the call has ended")
 		var c counted
 		_, err := fd.Do(t.Context(), call, c.handle)
 		require.NoError(t, err)
 	})
 }
 
-// A caller that comes just when the last one goes must not be told of the other's departure.
+// A caller that joins just when the last one leaves must not get the other caller's cancellation.
 func TestJoiningATripThatIsBeingGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, c := callOf("1", `{}`, flight.Policy{}), new(counted)
@@ -226,7 +226,7 @@ func TestWaitBoundsTheWaitForOthersOnly(t *testing.T) {
 		requireAs[*effect.Busy](t, err)
 		asleep(t, time.Hour)
 		g.out <- nil
-		require.NoError(t, (<-mine).err, "its own effect is worth any wait")
+		require.NoError(t, (<-mine).err, "Wait does not bound the caller's own effect")
 	})
 }
 
@@ -251,7 +251,7 @@ func TestWhatADoCannotBe(t *testing.T) {
 	})
 }
 
-// Who brings a look-up looks, also where it joined somebody who brought none.
+// A joiner with a look-up runs it, even if the call that it joined has none.
 func TestJoinersLookForThemselves(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		a := openElsewhere(t, fd, callOf("1", `{}`, policyOf(flight.Verify)))

@@ -14,7 +14,7 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 )
 
-// A lost answer to an Open is asked for again: no doubt, no second attempt.
+// The answer to an Open is lost: the Open is proposed again. There is no doubt and no second attempt.
 func TestHazard08_10_TheAnswerToAnOpenIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		for _, recovery := range recoveries {
@@ -30,8 +30,8 @@ func TestHazard08_10_TheAnswerToAnOpenIsLost(t *testing.T) {
 	})
 }
 
-// Nobody knows whether the Open arrives. It is given up after half a TTL, the caller is told, the key is let go only
-// when the Open can open nothing any more, and when it lands late it opens nothing.
+// An Open hangs. After half a TTL it is abandoned and the caller gets an error. The claim is released only when the
+// Open can no longer open an attempt, and a late Open opens nothing.
 func TestHazard08_14_AnOpenThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, c := callOf("1", `{}`, flight.Policy{}), new(counted)
@@ -46,14 +46,14 @@ func TestHazard08_14_AnOpenThatHangs(t *testing.T) {
 		f := fd.Flight(call.Key)
 		require.EqualValues(t, 1, c.n.Load())
 		for _, e := range fd.Ledger.History(call.Key) {
-			require.NotEqual(t, flight.EventLost, e.Kind, "an Open that was given up leaves no doubt")
+			require.NotEqual(t, flight.EventLost, e.Kind, "an abandoned Open leaves no doubt")
 		}
 		require.Equal(t, flight.StateSucceeded, f.State)
 	})
 }
 
-// The last caller goes while its Open is on its way: the attempt that it may have opened is flown or given up, but
-// never left behind.
+// The last caller leaves while its Open is unanswered: an attempt that was opened is executed or abandoned, but never
+// left open.
 func TestACallerGoesWhileItsOpenIsOnItsWay(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, c := callOf("1", `{}`, flight.Policy{}), new(counted)
@@ -72,8 +72,8 @@ func TestACallerGoesWhileItsOpenIsOnItsWay(t *testing.T) {
 	})
 }
 
-// The ledger is away when the effect has happened: the caller is told so, the claim stands until the report is
-// recorded, and nobody takes the effect for lost.
+// The ledger is down when the effect has happened: the caller gets *effect.Unrecorded, the claim is kept until the
+// report is recorded, and the attempt is never lost.
 func TestHazard09_14_TheLedgerIsAwayAfterTheEffect(t *testing.T) {
 	for name, away := range map[string]func(*flightdtest.Ledger){"cut": (*flightdtest.Ledger).Cut, "stalled": (*flightdtest.Ledger).Stall} {
 		t.Run(name, func(t *testing.T) {
@@ -101,13 +101,13 @@ func TestHazard09_14_TheLedgerIsAwayAfterTheEffect(t *testing.T) {
 				asleep(t, 5*time.Second)
 				claims, err := fd.Leases.Claims(t.Context())
 				require.NoError(t, err)
-				require.Empty(t, claims, "recorded, the key is let go")
+				require.Empty(t, claims, "the claim is released after the report is recorded")
 			})
 		})
 	}
 }
 
-// lossy is a ledger whose spool is broken, too: it answers reports with an error as long as it is told to.
+// failingReports is a ledger with a broken spool: the next *fail reports return an error.
 type lossy struct {
 	*flightdtest.Ledger
 	fail *int
@@ -154,7 +154,7 @@ func TestWithoutALedgerNothingStarts(t *testing.T) {
 	})
 }
 
-// forgetful is a ledger whose reader believes in an epoch of its own.
+// wrongEpochReader returns a header with another store epoch than the ledger's.
 type forgetful struct{ *flightdtest.Ledger }
 
 func (f forgetful) Header() flight.Header {
@@ -163,8 +163,8 @@ func (f forgetful) Header() flight.Header {
 	return h
 }
 
-// The ledger refuses every claim of another epoch. The caller is told after a few tries, and etcd is not hammered
-// meanwhile.
+// The ledger rejects every open of another epoch. The caller gets an error after a few tries, with few requests to
+// etcd.
 func TestHazard22_ClaimsOfAnotherEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fd := flightdtest.Open(t, flightdtest.Options{Configure: func(cfg *executor.Config) {

@@ -16,29 +16,30 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// Checker finds out whether a session still lives, and has its attempts ended where it does not. It does not wait for that.
+// Checker checks in etcd whether a session has ended, and ends its attempts if so. Check does not wait for the result.
 type Checker interface {
 	Check(session flight.Session)
 }
 
-// transport implements runner.Transport over claims and the ledger.
+// transport implements runner.Transport over the claims in etcd and the ledger.
 type transport struct{ *Executor }
 
-// Renew asks etcd whether the session lives. Another one is made where it does not.
+// Renew implements runner.Transport: it renews the session in etcd, which is replaced if it has ended.
 func (ex transport) Renew(context.Context) error {
 	_, err := ex.session.Renew(ex.asking.Context())
 	return err
 }
 
 var (
-	errLost     = fmt.Errorf("sessions are made, but lost before they can be used: %w", effect.ErrLeaseLost)
-	errRefused  = errors.New("the ledger refuses every open: its epochs, or its time, are not those that this node knows")
-	errPatience = errors.New("executor: the caller's wait for others is over")
+	errLost     = fmt.Errorf("the session was lost before it could be used: %w", effect.ErrLeaseLost)
+	errRefused  = errors.New("the ledger rejects every open: its epochs or its time differ from those that this node knows")
+	errPatience = errors.New("executor: the caller's wait for another holder has timed out")
 )
 
-// Open implements runner.Transport: one Open in the ledger, and what the ledger's answer means.
+// Open implements runner.Transport: it waits for other holders, proposes one Open, and maps the ledger's decision to an
+// answer.
 func (ex transport) Open(ctx context.Context, call *effect.Call, until time.Time) (runner.Answer, error) {
-	wait := ctx // for others
+	wait := ctx // bounds the wait for other holders
 	if !until.IsZero() {
 		var cancel context.CancelFunc
 		wait, cancel = context.WithDeadlineCause(ctx, until, errPatience)
@@ -74,7 +75,7 @@ func (ex transport) Open(ctx context.Context, call *effect.Call, until time.Time
 		}
 		return out, err
 	case flight.Look:
-		if left := ex.settle.Remaining(f); left > 0 && !clock.Sleep(wait, left) { // by this process's own clock
+		if left := ex.settle.Remaining(f); left > 0 && !clock.Sleep(wait, left) { // measured by this process's own clock
 			_, _ = a.Report(ctx, runner.End{Outcome: flight.NotDone, NotStarted: true, Err: context.Cause(wait)})
 			return runner.Answer{}, ex.waitEnded(call, f, context.Cause(wait))
 		}
@@ -95,7 +96,7 @@ func (ex transport) Open(ctx context.Context, call *effect.Call, until time.Time
 		}
 		return runner.Answer{Decision: runner.Again, Generation: f.Generation}, nil
 	case flight.Exhausted:
-		return runner.Answer{}, &effect.TooMany{Key: call.Key, What: "too many opens of this key were given up lately", RetryAfter: flight.MaxOpenLife}
+		return runner.Answer{}, &effect.TooMany{Key: call.Key, What: "too many recent opens of this key were abandoned", RetryAfter: flight.MaxOpenLife}
 	case flight.SessionEnded:
 		return runner.Answer{Decision: runner.Again, Setback: errLost}, nil
 	case flight.Fenced, flight.OpenExpired:
@@ -107,7 +108,7 @@ func (ex transport) Open(ctx context.Context, call *effect.Call, until time.Time
 	return ex.done(f, call, effect.Replayed)
 }
 
-// done answers with a flight that is final.
+// finalAnswer returns the result, or the error, of a final flight.
 func (ex *Executor) done(f *flight.Flight, call *effect.Call, as effect.Source) (runner.Answer, error) {
 	a := runner.Answer{Decision: runner.Done, Generation: f.Generation}
 	err := ex.writer.Final(f, call.Key, &call.Submission)
@@ -117,7 +118,7 @@ func (ex *Executor) done(f *flight.Flight, call *effect.Call, as effect.Source) 
 	return a, err
 }
 
-// waitEnded is the error for a caller whose wait for others has ended.
+// waitError maps the end of a wait for another holder to the caller's error: *effect.Busy after a time-out.
 func (ex transport) waitEnded(call *effect.Call, f *flight.Flight, err error) error {
 	switch {
 	case errors.Is(err, errPatience):
@@ -132,14 +133,15 @@ func (ex transport) waitEnded(call *effect.Call, f *flight.Flight, err error) er
 	return answer.Unavailable(call.Key, err)
 }
 
-// The pauses of a caller that waits for somebody else's attempt: the ledger wakes it, and it looks by itself in case that
-// the attempt's holder has died without a word.
+// The pauses between retries. The ledger wakes a caller that waits for another holder; the caller also reads again
+// after maxRetryPause, because the holder may have died.
 const (
 	firstPoll = 10 * time.Millisecond
 	lastPoll  = time.Second
 )
 
-// waitTurn waits while somebody else's attempt is open, and until a declared pause is over. It gives the flight as it is then.
+// waitUntilFree waits while another holder's attempt is open, and until a declared pause is over. It returns the flight
+// as last read.
 func (ex transport) waitTurn(ctx context.Context, call *effect.Call) (*flight.Flight, error) {
 	id := call.Key.FlightID()
 	f, err := ex.cfg.Ledger.Flight(id)
@@ -157,7 +159,7 @@ func (ex transport) waitTurn(ctx context.Context, call *effect.Call) (*flight.Fl
 		}
 		ex.check(f)
 		if next := ex.waitChange(ctx, id, f.Version, pause); next != nil {
-			f = next // what ended the wait: a later generation may have begun since
+			f = next // not a newer read: a later generation may have begun since
 			continue
 		}
 		f, err = ex.cfg.Ledger.Flight(id)
@@ -165,14 +167,14 @@ func (ex transport) waitTurn(ctx context.Context, call *effect.Call) (*flight.Fl
 	return f, err
 }
 
-// check has the session looked at that holds the flight.
+// checkHolder asks the Checker to check the session that holds the flight.
 func (ex *Executor) check(f *flight.Flight) {
 	if holder := f.Holder(); holder != nil && ex.cfg.Checker != nil {
 		ex.cfg.Checker.Check(*holder)
 	}
 }
 
-// waitChange waits at most d for another version of the flight than the one seen; nil when there was none.
+// waitForChange waits at most d for a version of the flight that differs from the one seen; nil if there was none.
 func (ex *Executor) waitChange(ctx context.Context, id flight.ID, seen flight.Version, d time.Duration) *flight.Flight {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -181,23 +183,24 @@ func (ex *Executor) waitChange(ctx context.Context, id flight.ID, seen flight.Ve
 		return f
 	}
 	if ctx.Err() == nil {
-		<-ctx.Done() // the ledger cannot tell: without this pause callers would ask it in a circle
+		<-ctx.Done() // the ledger failed: without this pause callers would retry in a busy loop
 	}
 	return nil
 }
 
-// openAttempt asks etcd for the claim and the ledger for an attempt, both at once. The attempt alone is the right to act; the
-// claim keeps others from asking.
+// openAttempt claims the key in etcd and proposes the Open to the ledger, both at once. The attempt alone is the right
+// to act; the claim keeps other callers from proposing.
 //
-// If the process dies here, the claim and the attempt may be there or not. Both end with the session.
+// If the process dies here, the claim and the attempt may or may not exist. Both end with the session. Runner.Close waits
+// for the goroutine that claims.
 func (ex transport) openAttempt(call *effect.Call) (*attempt, error) {
 	var nonce flight.Nonce
-	_, _ = cryptorand.Read(nonce[:]) // it never fails: it ends the program first
+	_, _ = cryptorand.Read(nonce[:]) // crypto/rand never returns an error
 	right, err := ex.session.Reserve(ex.asking.Context(), call.Key, nonce)
 	if err != nil {
 		return nil, err
 	}
-	if right.Trust() <= 0 { // the machine may have been suspended; only etcd knows whether for too long
+	if right.Trust() <= 0 { // the machine may have been suspended: only etcd knows whether the session lives
 		right.Release()
 		return nil, errLost
 	}
@@ -223,36 +226,26 @@ func (ex transport) openAttempt(call *effect.Call) (*attempt, error) {
 		return a, nil
 	}
 	ex.cfg.Crash(crashpoint.AfterOpen)
-	if err = <-claimed; errors.Is(err, lease.ErrHeld) { // by another holder, whose attempt is over: the ledger has said so
+	if err = <-claimed; errors.Is(err, lease.ErrHeld) { // by a holder whose attempt has ended: the ledger has decided so
 		err = right.Replace(ex.asking.Context())
 	}
 	if err != nil {
 		if ex.asking.Context().Err() != nil {
 			err = fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
 		}
-		return nil, errors.Join(err, a.abandon("its claim could not be made"))
+		return nil, errors.Join(err, a.abandon("the key could not be claimed"))
 	}
 	return a, nil
 }
 
-// propose asks until the answer is known, for half a TTL at most: an opener that cannot reach the ledger must not keep
-// others from the key. It does not end with the caller, because an Open whose answer nobody hears is a doubt; asking again
-// for the same nonce is harmless.
+// proposeOpen proposes the Open until its answer is known, for at most half a TTL: an opener that cannot reach the
+// ledger must not block the key. It does not end with the caller's context, because an Open without an answer would
+// leave a doubt.
 func (ex transport) propose(open *flight.Open) (flight.Reply, error) {
-	ctx := ex.asking.Context()
-	for unknown := error(nil); ; {
-		reply, err := ex.cfg.Ledger.Propose(ctx, open)
-		switch {
-		case errors.Is(err, ErrAmbiguous):
-			if unknown = err; clock.Sleep(ctx, clock.Jitter(firstPoll)) {
-				continue
-			}
-		case err != nil && unknown != nil: // this one was not taken; an earlier one may have been
-			err = fmt.Errorf("%w; then: %w", unknown, err)
-		case err == nil && unknown != nil && reply.Decision == flight.Fenced:
-			err = fmt.Errorf("%w: its attempt ended before its opener heard of it", unknown)
-		}
-		ex.cfg.Events.Note(open.Key, reply.Events)
-		return reply, err
+	reply, repeated, err := ProposeUntilKnown(ex.asking.Context(), ex.cfg.Ledger, open)
+	if err == nil && repeated && reply.Decision == flight.Fenced {
+		err = fmt.Errorf("%w: the attempt ended before its opener received the answer", ErrAmbiguous)
 	}
+	ex.cfg.Events.Note(open.Key, reply.Events)
+	return reply, err
 }

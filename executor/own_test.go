@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 )
 
-// An outcome that is not recorded yet is each caller's own, too, and none of the handler's buffer.
+// Each caller gets its own copy of an unrecorded outcome, and none shares the handler's buffer.
 func TestUnrecordedIsEachCallersOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, body := callOf("1", `{}`, flight.Policy{}), []byte("paid")
@@ -43,7 +43,7 @@ func TestUnrecordedIsEachCallersOwn(t *testing.T) {
 	})
 }
 
-// What a look-up found is kept as it was when it returned, however long its verdict takes to come into the ledger.
+// A look-up may reuse its bytes while its finding is not committed yet.
 func TestVerdictKeepsACopy(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, found := callOf("1", `{}`, policyOf(flight.Verify)), []byte("paid")
@@ -65,13 +65,13 @@ func TestVerdictKeepsACopy(t *testing.T) {
 	})
 }
 
-// closed is an error that can be told, and not looked into.
+// nilUnwrapError is an error whose Unwrap panics for a nil pointer.
 type closed struct{ inner error }
 
 func (e *closed) Error() string { return "closed" }
 func (e *closed) Unwrap() error { return e.inner }
 
-// An error that cannot be looked into is no reason to die between the effect and its report.
+// An error whose Unwrap method panics must not prevent the report of an effect.
 func TestErrorsThatCannotBeLookedInto(t *testing.T) {
 	for _, timeout := range timeouts {
 		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
@@ -80,13 +80,13 @@ func TestErrorsThatCannotBeLookedInto(t *testing.T) {
 				return effect.Answer{}, (*closed)(nil)
 			})
 			require.Error(t, err)
-			require.False(t, errors.Is(err, errReset), "and callers may look into theirs")
+			require.False(t, errors.Is(err, errReset), "callers may unwrap their error")
 			require.Equal(t, flight.InDoubt, fd.Flight(call.Key).State)
 		})
 	}
 }
 
-// followed is a Doer after whose Do something happens.
+// doerThen is a Doer that calls after when its Do returns.
 type followed struct {
 	effect.Doer
 	by func()
@@ -97,8 +97,8 @@ func (f followed) Do(ctx context.Context, call effect.Call, h effect.Handler) (e
 	return f.Doer.Do(ctx, call, h)
 }
 
-// A handler that hung in one attempt and returns while the next one is over gives its callers nothing: what they get is
-// what the receipt says.
+// A handler hangs in one attempt and returns after the next attempt has ended: the callers get the receipt, not the
+// late result.
 func TestTypedResultsAreOfTheirAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		p := flight.Policy{Recovery: flight.Resend, AttemptTimeout: 10 * time.Second, Retry: flight.RetryPolicy{Attempts: 3}}
@@ -122,7 +122,8 @@ func TestTypedResultsAreOfTheirAttempt(t *testing.T) {
 	})
 }
 
-// A handler, or a look-up, that asks for its own key would wait for itself. It is told at once, with a time-out and without.
+// A handler or a look-up that calls Do for its own key would wait for itself. The call is rejected, with and without a
+// time-out.
 func TestAHandlerThatAsksForItsOwnKey(t *testing.T) {
 	for name, p := range map[string]flight.Policy{"": {}, "timed": {AttemptTimeout: time.Minute}} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +141,7 @@ func TestAHandlerThatAsksForItsOwnKey(t *testing.T) {
 				require.NoError(t, elsewhere)
 				require.Equal(t, "key", requireAs[*flight.InvalidError](t, inner).Field)
 				_, after = fd.Do(kept, callOf("1", `{}`, p), never(t))
-				require.NoError(t, after, "its attempt is over: it waits for nobody")
+				require.NoError(t, after, "the attempt has ended, so the call does not wait for itself")
 				require.Zero(t, time.Since(began))
 			})
 		})

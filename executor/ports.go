@@ -3,57 +3,78 @@ package executor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 
 	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/clock"
 )
 
-// Ledger is what one flight needs of the memory of flights.
+// Ledger is the part of the replicated ledger that one flight needs.
 type Ledger interface {
-	// Propose brings a command into the ledger and answers what the rules say of it. An answer is durable. Errors:
-	// one that is ErrAmbiguous may or may not have been applied, and can be proposed again without harm; any other
-	// surely was not applied.
+	// Propose adds a command to the ledger and returns the reply of the rules; a reply is durable. ErrAmbiguous: the
+	// command may or may not have been applied, and the same command may be proposed again without harm. After any
+	// other error the command was not applied.
 	Propose(ctx context.Context, c flight.Command) (flight.Reply, error)
-	// Report brings the outcome of an attempt, however long it takes. ErrPending: it is safe on this node's disk and
-	// will be committed later.
+	// Report adds the outcome of an attempt. ErrPending: the report is stored on this node's disk and will be committed
+	// later.
 	Report(ctx context.Context, r *flight.Report) (flight.Reply, error)
-	// Flight reads what this node knows, without the bytes of bodies; nil when it knows nothing.
+	// Flight returns this node's view of a flight, without the bytes of bodies; nil if the key was never used.
 	Flight(id flight.ID) (*flight.Flight, error)
-	// Wait waits until the flight's version is another than the one seen.
+	// Wait waits until the flight's version differs from the one seen, and returns the flight.
 	Wait(ctx context.Context, id flight.ID, seen flight.Version) (*flight.Flight, error)
 }
 
-// Memory is what else the executor reads of the ledger.
+// ProposeUntilKnown proposes a command, and repeats it after ErrAmbiguous until the answer is known or ctx ends. A
+// repeated command is harmless: its key and nonce, or its token, identify it. repeated reports that an earlier proposal
+// may have been applied; an error after that is ErrAmbiguous, too.
+func ProposeUntilKnown(ctx context.Context, ledger Ledger, c flight.Command) (reply flight.Reply, repeated bool, err error) {
+	var unknown error
+	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
+		reply, err = ledger.Propose(ctx, c)
+		switch {
+		case errors.Is(err, ErrAmbiguous):
+			if unknown = err; clock.Sleep(ctx, clock.Jitter(pause)) {
+				continue
+			}
+		case err != nil && unknown != nil: // this proposal was not applied; an earlier one may have been
+			err = fmt.Errorf("%w; then: %w", unknown, err)
+		}
+		return reply, unknown != nil, err
+	}
+}
+
+// Reader is the rest that executor and remote read of the ledger.
 type Memory interface {
-	// Header is the ledger's header as of the last command that was applied here.
+	// Header returns the ledger's header as of the last command applied at this node.
 	Header() flight.Header
-	// Now is the ledger's time as this node can tell it.
+	// Now returns this node's estimate of the ledger's time.
 	Now() flight.Time
-	// Live gives the flights that are neither absent nor terminal, each once; one that ends while it is read may be
-	// among them. An error ends it.
+	// Live yields each flight that is neither absent nor terminal once. A flight that ends during the iteration may be
+	// yielded. An error ends the iteration.
 	Live() iter.Seq2[*flight.Flight, error]
-	// Input gives the exact bytes of the flight's input.
+	// Input returns the exact bytes of the flight's input.
 	Input(f *flight.Flight) ([]byte, error)
-	// ReceiptBody gives the exact bytes that are kept of the receipt's body.
+	// ReceiptBody returns the exact bytes that are stored of the receipt's body.
 	ReceiptBody(f *flight.Flight) ([]byte, error)
 }
 
-// Sessions is what the ledger knows of the sessions that hold its flights: those with an attempt open, or sent to ask the
-// provider. It is this node's view.
+// Sessions is this node's view of the sessions that hold flights. A session holds a flight if it has an open attempt,
+// or a verification.
 type Sessions interface {
-	// HeldBy gives the flights that a session holds, in the order of their ids: at most limit of them behind the given
-	// one (zero: from the first on), and how many it holds in all.
+	// HeldBy returns the flights that a session holds, ordered by id: at most limit flights after the given one (zero:
+	// from the first), and the number of all flights that the session holds.
 	HeldBy(id flight.SessionID, after flight.ID, limit int) (flights []flight.ID, all int)
-	// HeldCount is how many flights all sessions hold together.
+	// HeldCount returns how many flights all sessions hold together.
 	HeldCount() int
-	// Holders gives every session that holds a flight, in no order.
+	// Holders returns every session that holds a flight, in no order.
 	Holders() []flight.Session
 }
 
 // The classes of a ledger's errors.
 var (
 	// ErrAmbiguous: the command may or may not have been applied.
-	ErrAmbiguous = errors.New("executor: not known whether the ledger applied the command")
-	// ErrPending: the report is kept and will be committed.
+	ErrAmbiguous = errors.New("executor: the ledger may or may not have applied the command")
+	// ErrPending: the report is stored on disk and will be committed.
 	ErrPending = errors.New("executor: the report will be committed later")
 )

@@ -43,7 +43,7 @@ func TestHazard11_TwoNodesRace(t *testing.T) {
 	})
 }
 
-// frozen starts an effect on a node, freezes the node in the middle of it, and lets three TTLs pass.
+// freezeMidEffect starts an effect on a node, freezes the node during the effect, and lets three TTLs pass.
 func frozen(t *testing.T, fd *flightdtest.Flightd, call effect.Call, id string) (g *gate, done <-chan told) {
 	g = newGate()
 	done = do(t.Context(), fd, call, func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
@@ -56,8 +56,8 @@ func frozen(t *testing.T, fd *flightdtest.Flightd, call effect.Call, id string) 
 	return g, done
 }
 
-// A frozen holder wakes up after a take-over under resend: its report is fenced, and kept as evidence. If it names
-// another effect than the receipt, that is an overlap.
+// A frozen holder resumes after another attempt under resend: its report is fenced and stored as evidence. A report of
+// another effect than the receipt's is an overlap.
 func TestHazard01_05_12_AFrozenHolderIsFenced(t *testing.T) {
 	for id, overlaps := range map[string]int32{"ch_1": 0, "ch_other": 1} {
 		t.Run(id, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestHazard01_05_12_AFrozenHolderIsFenced(t *testing.T) {
 				a.Leases.Thaw()
 				g.out <- nil
 				got := <-done
-				require.NoError(t, got.err, "the flight is over, and its receipt is everybody's")
+				require.NoError(t, got.err, "the flight has ended, and every caller gets its receipt")
 				require.Equal(t, "ch_1", got.result.Answer.ExternalID)
 				require.Equal(t, effect.Replayed, got.result.Source)
 				f := a.Flight(call.Key)
@@ -90,7 +90,7 @@ func TestHazard01_05_12_AFrozenHolderIsFenced(t *testing.T) {
 	}
 }
 
-// It wakes up while the newer attempt still runs.
+// The frozen holder resumes while the newer attempt still runs.
 func TestHazard05_AFrozenHolderAndARunningSuccessor(t *testing.T) {
 	bubble(t, func(t *testing.T, a *flightdtest.Flightd) {
 		b := a.Restart(t, flightdtest.Options{})
@@ -108,7 +108,7 @@ func TestHazard05_AFrozenHolderAndARunningSuccessor(t *testing.T) {
 	})
 }
 
-// Nothing newer was opened: the late report counts, whatever was concluded meanwhile.
+// No newer attempt was opened: the late report is accepted in every state.
 func TestHazard06_AFrozenHolderSettlesItsOwnDoubt(t *testing.T) {
 	for _, recovery := range recoveries {
 		t.Run(recovery.String(), func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestHazard06_AFrozenHolderSettlesItsOwnDoubt(t *testing.T) {
 				call := callOf("1", `{}`, flight.Policy{Recovery: recovery})
 				call.LookUp = lookAt(&provider{say: t.Logf})
 				g, done := frozen(t, a, call, "ch_1")
-				asleep(t, 45*time.Second) // b's sweeper notices, unasked
+				asleep(t, 45*time.Second) // b's sweeper ends the attempt without a caller
 				concluded := map[flight.Recovery]flight.State{flight.Hold: flight.InDoubt, flight.Resend: flight.Queued, flight.Verify: flight.Running}
 				require.Equal(t, concluded[recovery], b.Flight(call.Key).State)
 				require.True(t, b.Flight(call.Key).Tainted())
@@ -135,11 +135,12 @@ func TestHazard06_AFrozenHolderSettlesItsOwnDoubt(t *testing.T) {
 	}
 }
 
-// A process that restarts within its TTL finds its own old claim, and does not adopt it: it waits until it is gone.
+// A process that restarts within its TTL finds its own old claim and does not adopt it: it waits until the claim is
+// gone.
 func TestHazard36_ARestartAdoptsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, a *flightdtest.Flightd) {
 		call := callOf("1", `{}`, flight.Policy{Recovery: flight.Resend})
-		g, _ := frozen(t, a, call, "ch_1") // the old process, dead as etcd sees it
+		g, _ := frozen(t, a, call, "ch_1") // the old process; etcd gets no renewals from it
 		b := a.Restart(t, flightdtest.Options{})
 		began := time.Now()
 		result, err := b.Do(t.Context(), call, (&counted{}).handle)
@@ -153,8 +154,8 @@ func TestHazard36_ARestartAdoptsNothing(t *testing.T) {
 	})
 }
 
-// Renewals arrive at etcd, and their answers do not come back. The holder starts nothing any more, and keeps its session for what is in
-// the air; the key comes free by the attempt's time-out.
+// Renewals arrive at etcd, but their answers are lost. The holder starts no effect, and keeps its session for running
+// ones; the attempt's time-out frees the key.
 func TestHazard15_AnswersAreLost(t *testing.T) {
 	bubble(t, func(t *testing.T, a *flightdtest.Flightd) {
 		b := a.Restart(t, flightdtest.Options{})

@@ -19,13 +19,12 @@ import (
 	"github.com/flightd/flightd/lease/leasetest"
 )
 
-// soak is a world in which everything goes wrong by chance: nodes lose etcd and come back, the ledger stalls and loses
-// answers, one node is stopped, handlers are slow, fail, panic and end their goroutines before and after they acted, and callers
-// leave.
+// soak is a cluster with random faults: nodes lose etcd, the ledger stalls and loses answers, one node is stopped,
+// handlers are slow, fail, panic and end their goroutines before and after the effect, and callers leave.
 type soak struct {
 	t     *testing.T
 	rnd   *rand.Rand
-	mu    sync.Mutex // of rnd
+	mu    sync.Mutex // guards rnd
 	nodes []*flightdtest.Flightd
 	over  chan struct{}
 
@@ -40,12 +39,12 @@ func (s *soak) n(n int) int {
 
 func (s *soak) nap(most time.Duration) time.Duration { return time.Duration(s.n(int(most))) }
 
-// TestSoak lets the independent count of effects judge, for every recovery, whatever happened on the way.
+// TestSoak compares the results with the provider's own count of effects, for every recovery.
 func TestSoak(t *testing.T) {
 	soaks(t, soakOnce)
 }
 
-// soaks runs a soak with several seeds, each in a bubble.
+// runSoaks runs a soak with several seeds, each in a bubble.
 func soaks(t *testing.T, once func(*testing.T, uint64)) {
 	t.Helper()
 	seeds := 15
@@ -68,11 +67,11 @@ func soakOnce(t *testing.T, seed uint64) {
 		nodes: []*flightdtest.Flightd{first, first.Restart(t, flightdtest.Options{}), first.Restart(t, flightdtest.Options{})}}
 	var callers, trouble sync.WaitGroup
 	trouble.Go(s.trouble)
-	trouble.Go(func() { // one of them is stopped, as for a deploy, in the middle of it
+	trouble.Go(func() { // one node is stopped during the soak, as for a deploy
 		time.Sleep(s.nap(time.Minute))
 		ctx, cancel := context.WithTimeout(context.Background(), s.nap(time.Minute))
 		defer cancel()
-		_ = s.nodes[2].Close(ctx) // with effects that do not heed their context it says so
+		_ = s.nodes[2].Close(ctx) // an error if effects ignore their contexts
 	})
 	for i := range 30 {
 		call := callOf(fmt.Sprint(i), `{}`, flight.Policy{Recovery: recoveries[i%3], AttemptTimeout: time.Duration(i%2) * 20 * time.Second,
@@ -87,13 +86,13 @@ func soakOnce(t *testing.T, seed uint64) {
 	callers.Wait()
 	close(s.over)
 	trouble.Wait()
-	asleep(t, 10*time.Minute) // everything that can settle has settled
+	asleep(t, 10*time.Minute) // all sessions and delays are over
 	for key, p := range s.effects {
 		s.judge(key, p)
 	}
 }
 
-// trouble is what happens to etcd and to the ledger.
+// trouble causes the faults of etcd and of the ledger.
 func (s *soak) trouble() {
 	for {
 		select {
@@ -127,7 +126,7 @@ func (s *soak) heal() {
 	s.nodes[0].Ledger.Heal()
 }
 
-// caller comes a few times, to any node, and does not always wait for the answer.
+// caller calls a few times, at random nodes, and does not always wait for the answer.
 func (s *soak) caller(call effect.Call, p *provider) {
 	for range 4 {
 		time.Sleep(s.nap(20 * time.Second))
@@ -149,16 +148,16 @@ func (s *soak) handler(p *provider) effect.Handler {
 		if s.n(5) == 0 {
 			return effect.Answer{}, effect.NotDone(errors.New("connection refused"))
 		}
-		if err := s.end(); err != nil { // and it did not happen
+		if err := s.end(); err != nil { // the effect did not happen
 			return effect.Answer{}, err
 		}
 		answer := p.act(at)
 		time.Sleep(s.nap(30 * time.Second))
-		return answer, s.end() // and it happened
+		return answer, s.end() // the effect happened
 	}
 }
 
-// end is how a handler ends that cannot say what happened; nil: it can.
+// randError returns, panics with or exits for an unknown outcome; nil: the outcome is known.
 func (s *soak) end() error {
 	switch s.n(9) {
 	case 0:
@@ -171,7 +170,7 @@ func (s *soak) end() error {
 	return nil
 }
 
-// judge holds one flight against the table of promises.
+// judge checks the guarantees for one flight.
 func (s *soak) judge(key flight.Key, p *provider) {
 	s.t.Helper()
 	f := s.nodes[0].Flight(key)
@@ -187,7 +186,7 @@ func (s *soak) judge(key flight.Key, p *provider) {
 		require.Equal(s.t, 1, p.effects(), "%s succeeded", key)
 	case flight.StateFailed, flight.StateCancelled:
 		require.Zero(s.t, p.effects(), "%s ended without an effect", key)
-	default: // queued, looking or in doubt: it says so, and whoever comes or a person goes on from there
-		require.True(s.t, p.effects() == 0 || f.Tainted(), "%s: %v, an effect that nobody knows of", key, f.State)
+	default: // ready, verifying or in doubt: the state says so, and the next caller or a person continues
+		require.True(s.t, p.effects() == 0 || f.Tainted(), "%s: %v, an effect that the ledger excludes", key, f.State)
 	}
 }

@@ -10,48 +10,49 @@ import (
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/clock"
+	"github.com/flightd/flightd/internal/gate"
 	"github.com/flightd/flightd/lease"
 )
 
-// Sweeper ends what nobody else ends: attempts whose session has ended in etcd, and attempts and callbacks whose time is
-// over. It also raises the counter of etcd's guard key, and deletes claims that nobody uses. The node that leads the ledger
-// does so unasked; every node does it for a session that stands in a caller's way.
+// Sweeper ends attempts whose session has ended in etcd, and attempts and callbacks that are overdue. It also raises
+// the counter of etcd's guard key, and deletes orphan claims. Rounds run on the node that leads the ledger; Check runs
+// on every node.
 type Sweeper struct {
-	cfg  SweeperConfig
-	work sync.WaitGroup
+	cfg     SweeperConfig
+	work    gate.Gate                 // the watch, and checks that are under way; Run waits for them
+	orphans map[flight.Key]lease.Held // claims without an attempt in the previous search; used by Run's goroutine only
 
-	mu      sync.Mutex
-	closed  bool
-	checked map[flight.SessionID]time.Time // when a session was looked at last for a caller
-	orphans map[flight.Key]lease.Held      // claims without an attempt, as the last look found them
+	mu      sync.Mutex                     // guards checked
+	checked map[flight.SessionID]time.Time // when Check last checked a session
 }
 
-// SweeperConfig is what a sweeper needs. Ledger, Memory, Sessions and Leases have no default.
+// SweeperConfig has the ports of a sweeper. Ledger, Reader, Sessions and Leases have no default.
 type SweeperConfig struct {
 	Ledger   Ledger
 	Memory   Memory
 	Sessions Sessions
 	Leases   lease.Service
 	Events   Events
-	Leads    func() bool   // whether this node leads the ledger; nil: it does
-	Every    time.Duration // between two rounds; 0: 2 s
+	Leads    func() bool   // reports whether this node leads the ledger; nil: always
+	Every    time.Duration // the pause between two rounds; 0: 2 s
 }
 
 const (
-	// guardEvery is how often the counter of etcd's guard key is raised: a backup of etcd that is younger than this is not
-	// noticed to be one.
+	// guardInterval is how often the counter of etcd's guard key is raised. After a restore of an etcd backup that is
+	// younger than this interval, the counter does not show the restore.
 	guardEvery = 10 * time.Second
-	// orphansEvery is how often claims without an attempt are looked for. One is deleted when two looks in a row found it.
+	// orphanInterval is how often the sweeper searches for claims without an attempt. A claim that two consecutive
+	// searches find is deleted.
 	orphansEvery = time.Minute
-	// roundTime bounds one round.
+	// roundTimeout bounds one round.
 	roundTime = 15 * time.Second
-	// checkEvery is how often at most one session is looked at for the callers in whose way it stands.
+	// checkInterval is the shortest time between two checks of the same session.
 	checkEvery = time.Second
-	// maxChecked is how many sessions are remembered as looked at.
+	// maxLastChecked bounds the number of sessions whose last check is remembered.
 	maxChecked = 1024
 )
 
-// NewSweeper makes a sweeper. Run sets it to work.
+// NewSweeper creates a sweeper. Run starts its rounds.
 func NewSweeper(cfg SweeperConfig) *Sweeper {
 	cfg.Every = cmp.Or(cfg.Every, 2*time.Second)
 	if cfg.Leads == nil {
@@ -60,14 +61,10 @@ func NewSweeper(cfg SweeperConfig) *Sweeper {
 	return &Sweeper{cfg: cfg, checked: make(map[flight.SessionID]time.Time), orphans: make(map[flight.Key]lease.Held)}
 }
 
-// Run works until ctx ends. A watch on sessions makes it quick; the timer makes it sure.
+// Run runs the rounds until ctx ends, then waits for the watch and for checks. The watch on sessions starts a round
+// early; the timer starts one even if the watch has missed an event.
 func (s *Sweeper) Run(ctx context.Context) {
-	defer func() {
-		s.mu.Lock()
-		s.closed = true
-		s.mu.Unlock()
-		s.work.Wait()
-	}()
+	defer s.work.Close()
 	hint := make(chan struct{}, 1)
 	s.work.Go(func() { s.watch(ctx, hint) })
 	sweep, guard, orphans := time.NewTimer(0), time.NewTimer(0), time.NewTimer(orphansEvery)
@@ -94,8 +91,8 @@ func (s *Sweeper) Run(ctx context.Context) {
 	}
 }
 
-// lead does one round where this node leads. A round is bounded: a request on a connection that was cut may never be
-// answered, and the next round must not wait for it.
+// runIfLeader runs one round if this node leads the ledger. The round is bounded: a request on a broken connection may
+// never be answered, and the next round must not wait for it.
 func (s *Sweeper) lead(ctx context.Context, round func(context.Context) error) error {
 	if !s.cfg.Leads() {
 		return nil
@@ -105,7 +102,7 @@ func (s *Sweeper) lead(ctx context.Context, round func(context.Context) error) e
 	return round(ctx)
 }
 
-// watch turns ended sessions into hints, and starts over when the watch breaks.
+// watchSessions sends on wake whenever a session ends. It starts the watch again when it breaks, until ctx ends.
 func (s *Sweeper) watch(ctx context.Context, hint chan<- struct{}) {
 	for ctx.Err() == nil {
 		_ = s.cfg.Leases.Watch(ctx, func(flight.SessionID) {
@@ -118,8 +115,8 @@ func (s *Sweeper) watch(ctx context.Context, hint chan<- struct{}) {
 	}
 }
 
-// Sweep is one round: it ends what is overdue, and the attempts of sessions that have ended. A session whose effects are in the
-// air in this process is left alone, whatever etcd says of it: this process knows that its holder lives.
+// Sweep runs one round: it ends overdue attempts, and the attempts of ended sessions. It skips a session that this
+// process uses for a running effect, even if the session has ended in etcd: the holder is this process, which lives.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	err := s.wakeOverdue(ctx)
 	holders := s.cfg.Sessions.Holders()
@@ -139,8 +136,8 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// hasEnded reports whether a read of etcd proves that a session has ended. A session of an older lease epoch needs no
-// proof but the end of that epoch's hold.
+// hasEnded reports whether a read of etcd proves that a session has ended. A session of an older lease epoch has ended
+// when the ledger's hold time for that epoch (Header.EpochHold) is over.
 func (s *Sweeper) hasEnded(session flight.Session, living lease.Living) bool {
 	if session.Epoch < living.Epoch {
 		header := s.cfg.Memory.Header()
@@ -150,8 +147,8 @@ func (s *Sweeper) hasEnded(session flight.Session, living lease.Living) bool {
 	return !lives && session.Epoch == living.Epoch && living.Revision >= session.Revision
 }
 
-// end proposes the end of a session until none of its flights is left. If the process dies in between, the next round goes
-// on: what is left stays in the ledger's index.
+// endSession proposes the end of a session until the session holds no flight. If the process dies in between, the next
+// round continues: the ledger's index still has the flights that are left.
 func (s *Sweeper) end(ctx context.Context, session flight.Session, living lease.Living) error {
 	command := &flight.Ended{Session: session, ReadRevision: living.Revision, Epoch: living.Epoch, Counter: living.Counter,
 		StoreEpoch: s.cfg.Memory.Header().StoreEpoch}
@@ -167,13 +164,13 @@ func (s *Sweeper) end(ctx context.Context, session flight.Session, living lease.
 				s.cfg.Events.Recovered(f.Key, a.Number, f.State)
 			}
 		}
-		if reply.Decision != flight.Accepted || !reply.More { // refused: it is of another epoch by now, and the next round looks again
+		if reply.Decision != flight.Accepted || !reply.More { // rejected: the epoch has changed; the next round reads again
 			return nil
 		}
 	}
 }
 
-// wakeOverdue ends attempts and callbacks whose time is over by the ledger's clock.
+// wakeOverdue ends attempts and callbacks that are overdue by the ledger's clock.
 func (s *Sweeper) wakeOverdue(ctx context.Context) error {
 	var errs []error
 	now := s.cfg.Memory.Now()
@@ -191,7 +188,7 @@ func (s *Sweeper) wakeOverdue(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// isOverdue reports whether the time of an open attempt, or of the callback that it waits for, is over.
+// isOverdue reports whether an open attempt has timed out, or the callback that it waits for.
 func isOverdue(f *flight.Flight, now flight.Time) bool {
 	a := f.OpenAttempt()
 	if a == nil {
@@ -204,18 +201,20 @@ func isOverdue(f *flight.Flight, now flight.Time) bool {
 	return until > 0 && now >= until
 }
 
-// Check implements Checker: it has one session looked at, at most once a second, and its attempts ended where it has ended.
+// Check implements Checker. It checks one session in the background, at most once a second, and ends the session's
+// attempts if etcd proves that the session has ended. After Run has ended it does nothing.
 func (s *Sweeper) Check(session flight.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || time.Since(s.checked[session.ID]) < checkEvery {
+	if time.Since(s.checked[session.ID]) < checkEvery || !s.work.Enter() {
 		return
 	}
 	if len(s.checked) >= maxChecked {
 		maps.DeleteFunc(s.checked, func(_ flight.SessionID, at time.Time) bool { return time.Since(at) >= checkEvery })
 	}
 	s.checked[session.ID] = time.Now()
-	s.work.Go(func() {
+	go func() {
+		defer s.work.Leave()
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Every)
 		defer cancel()
 		living, err := s.cfg.Leases.Living(ctx, session.ID)
@@ -225,11 +224,11 @@ func (s *Sweeper) Check(session flight.Session) {
 		if err != nil && s.cfg.Events.SweepFailed != nil {
 			s.cfg.Events.SweepFailed(err)
 		}
-	})
+	}()
 }
 
-// raiseGuard raises the counter of etcd's guard key, and notes it in the ledger. If the process dies in between, the
-// counter in etcd is ahead, which proves nothing and harms nothing.
+// raiseGuardCounter raises the counter of etcd's guard key, then records the counter in the ledger. If the process dies
+// in between, the counter in etcd is ahead of the ledger, which proves nothing and harms nothing.
 func (s *Sweeper) raiseGuard(ctx context.Context) error {
 	epoch, counter, err := s.cfg.Leases.RaiseGuard(ctx)
 	if err != nil {
@@ -239,8 +238,8 @@ func (s *Sweeper) raiseGuard(ctx context.Context) error {
 	return err
 }
 
-// removeOrphans deletes claims under which nothing is open and nothing was a minute ago. A claim proves nothing, so that
-// deleting one in use would only let duplicates ask the ledger.
+// removeOrphans deletes claims that have no open attempt and had none a minute ago. A claim proves nothing: if one in
+// use were deleted, duplicates would merely propose to the ledger.
 func (s *Sweeper) removeOrphans(ctx context.Context) error {
 	claims, err := s.cfg.Leases.Claims(ctx)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// Dead holders are noticed though nobody asks, many at once, with hints and without, and more than one Ended ends at once.
+// The sweeper ends the attempts of dead holders without callers, with and without the watch, and more than one
+// EndSession command can end at once.
 func TestTheSweeperNoticesDeadHolders(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		t.Run(fmt.Sprintf("deaf=%v", deaf), func(t *testing.T) {
@@ -47,14 +48,14 @@ func TestTheSweeperNoticesDeadHolders(t *testing.T) {
 	}
 }
 
-// The sweeper leaves alone what is held, and what this process itself has in the air without trust.
+// The sweeper does not end attempts of living sessions, or of effects that run in this process without trust.
 func TestTheSweeperLeavesTheLivingAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, g := callOf("1", `{}`, flight.Policy{}), newGate()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := do(ctx, fd, call, g.handle)
 		<-g.in
-		cancel() // nobody waits any more, the effect goes on
+		cancel() // the caller leaves, the effect continues
 		<-done
 		later := do(t.Context(), fd, call, never(t))
 		asleep(t, time.Minute)
@@ -72,8 +73,8 @@ func TestTheSweeperLeavesTheLivingAlone(t *testing.T) {
 	})
 }
 
-// Only the end of a session, or a time-out, ends an attempt: nobody who meets it does, however long it takes, and no missing
-// claim does.
+// Only the end of a session, or a time-out, ends an attempt. Another caller does not end it, and neither does a missing
+// claim.
 func TestAMissingClaimEndsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		call, g := callOf("1", `{}`, flight.Policy{}), newGate()
@@ -93,7 +94,8 @@ func TestAMissingClaimEndsNothing(t *testing.T) {
 	})
 }
 
-// A worker hangs while its session is renewed: its key is free after the attempt's time-out, and its late report counts.
+// A worker hangs while its session is renewed: its key is free after the attempt's time-out, and its late report
+// counts.
 func TestHazard16_AWorkerHangsWhileItsSessionIsRenewed(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
@@ -110,19 +112,19 @@ func TestHazard16_AWorkerHangsWhileItsSessionIsRenewed(t *testing.T) {
 			if waits {
 				requireAs[*effect.InDoubt](t, (<-second).err)
 			}
-			require.Equal(t, flight.StateSucceeded, a.report(flight.Succeeded, "ch_1").Flight.State, "it may still settle its own doubt")
+			require.Equal(t, flight.StateSucceeded, a.report(flight.Succeeded, "ch_1").Flight.State, "the late report ends the doubt")
 		})
 	}
 }
 
-// Leader changes in etcd start a dead holder's time anew, again and again: its flight waits, and goes on when a person ends
-// the session.
+// Each leader change in etcd restarts the TTL of a dead holder's lease: its flight waits until a person ends the
+// session.
 func TestHazard17_ADeadHoldersSessionThatStays(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		a := openElsewhere(t, fd, callOf("1", `{}`, flight.Policy{}))
 		for range 20 {
 			asleep(t, 10*time.Second)
-			_, err := a.lives.Renew(t.Context()) // what a new leader of etcd does to every lease
+			_, err := a.lives.Renew(t.Context()) // as a new leader of etcd does for every lease
 			require.NoError(t, err)
 			require.Equal(t, flight.Running, fd.Flight(a.open.Key).State)
 		}
@@ -146,7 +148,7 @@ func TestASweepThatFailsIsTold(t *testing.T) {
 	})
 }
 
-// An opener has the session looked at that stands in its way, where the node that leads does not: once a second at most.
+// An opener that is blocked by a session checks it, at most once a second, even if the leader's sweeper does not run.
 func TestAnOpenerHasTheHolderLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leader := flightdtest.Open(t, flightdtest.Options{NoSweeper: true})
@@ -163,7 +165,7 @@ func TestAnOpenerHasTheHolderLookedAt(t *testing.T) {
 		require.Positive(t, looked.n.Load())
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		sweeper.Run(ctx) // it waits for what is under way
+		sweeper.Run(ctx) // waits for the checks
 	})
 }
 
@@ -177,7 +179,7 @@ func (l *lookedAt) Check(session flight.Session) {
 	l.Sweeper.Check(session)
 }
 
-// A claim that nobody uses is deleted after two looks; one in use stays.
+// An orphan claim is deleted after two searches; a claim in use is not.
 func TestOrphanClaimsAreDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		session, err := fd.Leases.NewSession(t.Context(), lease.Spec{TTL: lease.MaxTTL})

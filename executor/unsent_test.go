@@ -14,12 +14,11 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 )
 
-// deaf is a node's way to the ledger on which the answer to the first Open gets lost. It comes back when between has
-// happened.
+// lostAnswerLedger loses the answer to the first Open, after it has called afterOpen.
 type deaf struct {
 	*flightdtest.Ledger
 	between func(*flight.Open)
-	refuse  int // abandons that are not let through after that
+	refuse  int // abandons that fail after that
 }
 
 func (l *deaf) Propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
@@ -37,8 +36,8 @@ func (l *deaf) Propose(ctx context.Context, c flight.Command) (flight.Reply, err
 	return l.Ledger.Propose(ctx, c)
 }
 
-// An attempt that was lost before its opener heard of it has sent nothing, and its opener says so, also where the ledger does
-// not take that at once.
+// An attempt is lost before its opener receives the answer. Nothing was sent, so the opener abandons it, and repeats
+// the abandon if the ledger does not answer.
 func TestUnsent_ADoIsNoDoubt(t *testing.T) {
 	for _, refuse := range []int{0, 3} {
 		synctest.Test(t, func(t *testing.T) {

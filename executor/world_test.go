@@ -25,13 +25,13 @@ import (
 
 var update = flag.Bool("update", false, "write the golden transcripts anew")
 
-// script is a transcript: what happened, in order.
+// transcript has the events of a test in order.
 type script struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-// say adds a line, unless it repeats the one before: how often somebody asks while waiting is left to chance.
+// add adds a line unless it equals the last one: the number of retries during a wait is random.
 func (s *script) say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *script) String() string {
 	return strings.Join(s.lines, "\n") + "\n"
 }
 
-// golden compares a transcript with the file that keeps it.
+// requireGolden compares a transcript with its golden file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", filepath.FromSlash(name)+".golden")
@@ -60,10 +60,10 @@ func golden(t *testing.T, name, got string) {
 	require.Equal(t, string(want), got)
 }
 
-// provider is the world outside. It counts effects on its own, and can be asked.
+// provider is the external system. It counts effects itself, and has a look-up.
 type provider struct {
 	say     func(string, ...any)
-	honours bool // it knows our key and acts once for it
+	honours bool // acts once per idempotency key
 
 	mu    sync.Mutex
 	calls int
@@ -107,16 +107,16 @@ func (p *provider) effects() int {
 	return len(p.made)
 }
 
-// node is one flightd of a world in which several live and die.
+// node is one flightd of a cluster.
 type node struct {
 	*flightdtest.Flightd
 	name   string
 	script *script
-	grave  chan struct{} // closed at the end of the test: what hangs in a dead node ends then
+	grave  chan struct{} // closed at the end of the test: blocked calls of a dead node return then
 	book   *book
 }
 
-// book is a node's access to the ledger: it writes down what is asked and answered, and dies with its node.
+// recordingLedger is a node's access to the ledger. It records commands and replies, and blocks when its node is dead.
 type book struct {
 	*flightdtest.Ledger
 	node *node
@@ -126,7 +126,7 @@ type book struct {
 
 var errDead = errors.New("this node is dead")
 
-// mourn keeps whoever calls from a dead node for ever.
+// blockIfDead blocks the calls of a dead node until the end of the test.
 func (b *book) mourn() error {
 	b.mu.Lock()
 	dead := b.dead
@@ -170,7 +170,7 @@ func (b *book) Live() iter.Seq2[*flight.Flight, error] {
 	return b.Ledger.Live()
 }
 
-// tell writes down a command and its answer.
+// logCommand records a command and its reply.
 func (n *node) tell(c flight.Command, reply flight.Reply, err error) {
 	what := ""
 	switch c := c.(type) {
@@ -184,7 +184,7 @@ func (n *node) tell(c flight.Command, reply flight.Reply, err error) {
 		n.script.say("%s: the session has ended: %v", n.name, reply.Decision)
 		return
 	case *flight.Verdict:
-		what = "verdict " + c.Result.String()
+		what = "finding " + c.Result.String()
 	default:
 		what = strings.TrimPrefix(fmt.Sprintf("%T", c), "*flight.")
 	}
@@ -198,7 +198,7 @@ func (n *node) tell(c flight.Command, reply flight.Reply, err error) {
 	}
 }
 
-// world is what nodes share.
+// cluster is the ledger and the etcd that nodes share.
 type world struct {
 	t      *testing.T
 	script *script
@@ -210,7 +210,7 @@ func newWorld(t *testing.T) *world {
 	return &world{t: t, script: new(script), ledger: flightdtest.NewLedger(), etcd: leasetest.NewWorld()}
 }
 
-// node starts a node. crash is asked at each named point; nil: nobody.
+// node starts a node.
 func (w *world) node(name string, o flightdtest.Options) *node {
 	n := &node{name: name, script: w.script, grave: make(chan struct{})}
 	n.book = &book{Ledger: w.ledger, node: n}
@@ -230,7 +230,7 @@ func (w *world) node(name string, o flightdtest.Options) *node {
 	return n
 }
 
-// crashing makes a node die at the named point, the first time that it passes it.
+// crashingNode starts a node that dies when it first passes the named point.
 func (w *world) crashing(name, point string, o flightdtest.Options) *node {
 	var n *node
 	o.Configure = func(cfg *executor.Config) {
@@ -244,8 +244,8 @@ func (w *world) crashing(name, point string, o flightdtest.Options) *node {
 	return n
 }
 
-// die is kill -9 as the others see it: nothing of the node reaches anybody from here on. It does not return before the
-// end of the test.
+// die is kill -9 as other nodes see it: the node's requests no longer reach etcd or the ledger. It returns at the end
+// of the test.
 func (n *node) die(where string) {
 	n.book.mu.Lock()
 	first := !n.book.dead
@@ -258,7 +258,7 @@ func (n *node) die(where string) {
 	<-n.grave
 }
 
-// asleep waits for some virtual time.
+// sleep waits for a virtual duration.
 func asleep(t *testing.T, d time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(d)
@@ -266,7 +266,7 @@ func asleep(t *testing.T, d time.Duration) {
 	<-timer.C
 }
 
-// released waits until releases are done: one that nobody waits for waits itself for a moment, for company.
+// waitForReleases waits until releases are done: the lessor delays them shortly to batch them.
 func released(t *testing.T) {
 	t.Helper()
 	asleep(t, 10*time.Millisecond)

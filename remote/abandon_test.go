@@ -31,9 +31,9 @@ func TestAbandon(t *testing.T) {
 			_, err := fd.Remote().Open(t.Context(), req)
 			requireAs[*effect.Fenced](t, err)
 			_, err = fd.Remote().Report(t.Context(), reportOf(a, flight.Succeeded, "ch_1"))
-			require.NoError(t, err, "it was sent after all: the newest attempt's report counts")
+			require.NoError(t, err, "a report of the newest attempt counts even after its abandon")
 
-			// Its open comes later.
+			// The open arrives after its abandon.
 			late := openOf(name+"-late", `{}`, flight.Policy{}, 1)
 			late.NotAfter = req.NotAfter
 			require.NoError(t, fd.Remote().Abandon(t.Context(), remote.AbandonRequest{Key: late.Key, Nonce: late.Nonce, NotAfter: late.NotAfter}))
@@ -85,7 +85,7 @@ func TestAbandonsThatAreRefused(t *testing.T) {
 		reply, err := fd.Ledger.Propose(t.Context(), &flight.Suspend{Key: waits.Key, Generation: 1, Token: a.Flight.Newest().Token(), Wake: flight.Wake{Callback: true}})
 		require.NoError(t, err)
 		require.Equal(t, flight.Waiting, reply.Flight.State, "%v", reply.Decision)
-		requireAs[*effect.Fenced](t, fd.Remote().Abandon(t.Context(), abandonOf(fd, waits))) // its effect has started
+		requireAs[*effect.Fenced](t, fd.Remote().Abandon(t.Context(), abandonOf(fd, waits))) // the attempt waits for its callback: its effect has started
 
 		fd.Ledger.Cut()
 		require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, fd.Remote().Abandon(t.Context(), good)).Code)

@@ -14,24 +14,25 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// access is one node's way to the ledger. It may fail, alone, and what the node reads may be old.
+// faultyLedger is one node's access to the ledger. It can fail without affecting other nodes, and its reads can be
+// stale.
 type access struct {
 	*flightdtest.Follower
-	heard func(flight.Command, flight.Reply, error) // called with every answer; nil: nobody
+	heard func(flight.Command, flight.Reply, error) // called with every reply; nil: no call
 
 	mu     sync.Mutex
 	state  accessState
 	before func(flight.Command) // called before each command, on the goroutine that proposes it
-	stuck  []flight.Command     // what was proposed while accessStuck
-	dead   chan struct{}        // a dead node's calls wait until it is closed; nil: it lives
+	stuck  []flight.Command     // proposed during faultHoldCommands
+	dead   chan struct{}        // blocks the calls of a dead node until it is closed; nil: the node lives
 }
 
 type accessState int
 
 const (
 	accessClear accessState = iota
-	accessDeaf              // what is proposed arrives, and no answer comes back
-	accessStuck             // nothing arrives, and nobody knows; deliver lets it arrive
+	accessDeaf              // commands arrive, and their answers are lost
+	accessStuck             // commands are held until deliver, and return ErrAmbiguous
 )
 
 var errDead = errors.New("this node is dead")
@@ -44,7 +45,7 @@ func (a *access) set(state accessState) {
 	a.state = state
 }
 
-// deliver lets what is stuck arrive, as it was sent, and clears the way.
+// deliver proposes the held commands in order, and ends the fault.
 func (a *access) deliver(ctx context.Context) (replies []flight.Reply) {
 	a.mu.Lock()
 	stuck := a.stuck
@@ -57,26 +58,26 @@ func (a *access) deliver(ctx context.Context) (replies []flight.Reply) {
 	return replies
 }
 
-// copies gives what is stuck.
+// copies returns the held commands.
 func (a *access) copies() []flight.Command {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.stuck)
 }
 
-// deliverAgain lets copies arrive.
+// redeliver proposes copies of commands.
 func (a *access) deliverAgain(ctx context.Context, copies []flight.Command) {
 	for _, c := range copies {
 		_, _ = a.Follower.Propose(ctx, c)
 	}
 }
 
-// stopReading keeps what the node reads as it is now, until readOn.
+// stopReading freezes the node's reads until resumeReading.
 func (a *access) stopReading() { a.Lag(math.MaxInt) }
 
 func (a *access) readOn() { a.Lag(0) }
 
-// die is the end of the node: none of its calls to the ledger returns before the testEnd is closed.
+// die kills the node: its calls to the ledger block until testEnd is closed.
 func (a *access) die(testEnd chan struct{}) (first bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -91,7 +92,7 @@ func (a *access) isDead() bool {
 	return a.dead != nil
 }
 
-// enter says what becomes of a call.
+// admit returns the fault of a call; it blocks the calls of a dead node.
 func (a *access) enter() (accessState, func(flight.Command), error) {
 	a.mu.Lock()
 	dead, state, before := a.dead, a.state, a.before
@@ -113,7 +114,7 @@ func (a *access) Propose(ctx context.Context, c flight.Command) (flight.Reply, e
 	}
 	if state == accessStuck {
 		a.mu.Lock()
-		if n := len(a.stuck); n < 2 || a.stuck[n-1] != c || a.stuck[n-2] != c { // two of its copies will do
+		if n := len(a.stuck); n < 2 || a.stuck[n-1] != c || a.stuck[n-2] != c { // hold at most two copies of a command
 			a.stuck = append(a.stuck, c)
 		}
 		a.mu.Unlock()

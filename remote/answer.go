@@ -13,12 +13,12 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// renewals is how many renewals fit into one TTL.
+// renewalsPerTTL is how many renewals a caller sends per TTL.
 const renewals = 3
 
 func errDraining() error { return &effect.Unavailable{Code: "draining", Cause: effect.ErrClosed} }
 
-// respond gives the answer that decide has chosen.
+// respond returns the answer that decide has chosen.
 func (c *openCall) respond(a action) (OpenAnswer, error) {
 	key := c.req.Key
 	switch a {
@@ -47,8 +47,9 @@ func (c *openCall) respond(a action) (OpenAnswer, error) {
 	return OpenAnswer{}, c.busy()
 }
 
-// grant lets the caller act, or sends it to ask the provider. The caller counts its trust, and the time for which it may resend, from
-// when it sent the request, which was before start: however long it was kept waiting, it stops in time.
+// answerGranted answers DecisionProceed or DecisionVerify. The caller counts its trust, and the time within which it
+// may resend, from when it sent the request, which was before start: so the caller stops in time even after a long
+// wait.
 func (c *openCall) grant(d flight.Decision) (OpenAnswer, error) {
 	served := time.Since(c.start)
 	f, trust := c.view.flight, c.holder.Trust()
@@ -80,8 +81,8 @@ func (c *openCall) grant(d flight.Decision) (OpenAnswer, error) {
 	return o, nil
 }
 
-// tellFlight answers with what is true of the flight, whoever asks. In doubt is the last word where the ledger has marked the
-// nonce: no copy of the Open opens anything.
+// answerFromFlight answers with the state of the flight, which is the same for every caller. InDoubt.Proposed is set if
+// the ledger has marked the nonce as used: no copy of the Open opens anything, and the answer is final.
 func (c *openCall) tellFlight() (OpenAnswer, error) {
 	f := c.view.flight
 	err := c.writer.Final(f, c.req.Key, &c.req.Submission)
@@ -96,15 +97,15 @@ func (c *openCall) tellFlight() (OpenAnswer, error) {
 }
 
 func (c *openCall) busy() error {
-	state := flight.Running // an opener of this node is about to act
+	state := flight.Running // another opener at this node is about to act
 	if f := c.view.flight; f != nil && f.State != flight.Absent {
 		state = f.State
 	}
 	return &effect.Busy{Key: c.req.Key, State: state, RetryAfter: answer.RetryAfter, Proposed: c.view.proposed}
 }
 
-// etcdError is leaseError for an open. lease_lost is said where the caller knows the session: it has named it, or is answered
-// again.
+// etcdError is leaseError for an open. It returns *effect.LeaseLost only for a session that the caller knows, from its
+// request or from an earlier answer.
 func (c *openCall) etcdError(err error) error {
 	if errors.Is(err, lease.ErrLost) && c.req.Session == "" && c.view.held() == nil && !c.view.ownLook() {
 		return &effect.Unavailable{Code: "lease_unavailable", Cause: err}
@@ -112,7 +113,7 @@ func (c *openCall) etcdError(err error) error {
 	return leaseError(c.req.Key, err)
 }
 
-// leaseError gives an error of etcd's side the class that callers know.
+// leaseError maps an error of package lease to an error of package effect.
 func leaseError(key flight.Key, err error) error {
 	var invalid *flight.InvalidError
 	switch {
@@ -127,10 +128,10 @@ func leaseError(key flight.Key, err error) error {
 }
 
 func exhausted(key flight.Key) error {
-	return &effect.TooMany{Key: key, What: "too many opens of this key were given up within a minute", RetryAfter: flight.MaxOpenLife}
+	return &effect.TooMany{Key: key, What: "too many opens of this key were abandoned within a minute", RetryAfter: flight.MaxOpenLife}
 }
 
-// openWord names the end of an open for events.
+// resultLabel returns the result of executor.Events.Called for an open.
 func openWord(o OpenAnswer, err error) string {
 	switch {
 	case err != nil:
@@ -145,16 +146,16 @@ func openWord(o OpenAnswer, err error) string {
 	return executor.ResultReplayed
 }
 
-// checkOpen says what of an open cannot be meant. It gives a nonce to a caller that has none.
+// checkOpen validates an open. It creates the nonce if the caller sent none.
 func checkOpen(req *OpenRequest) error {
 	if req.Unnamed && req.Nonce == (flight.Nonce{}) {
-		_, _ = rand.Read(req.Nonce[:]) // it never fails: it ends the program first
+		_, _ = rand.Read(req.Nonce[:]) // crypto/rand never returns an error
 	}
 	switch {
 	case req.Key.IsZero():
-		return &flight.InvalidError{Field: "id", Detail: "the open names no key"}
+		return &flight.InvalidError{Field: "id", Detail: "the open has no key"}
 	case req.Nonce == (flight.Nonce{}):
-		return &flight.InvalidError{Field: "nonce", Detail: "an open needs a nonce: 16 random bytes, new for every open that is wanted, the same for every repeat of it"}
+		return &flight.InvalidError{Field: "nonce", Detail: "an open needs a nonce: 16 random bytes, new for each open, the same for each repeat"}
 	case req.Submission.Input.Size > flight.MaxInput:
 		return &flight.InvalidError{Field: "input", Detail: fmt.Sprintf("it has %d bytes; at most %d are allowed", req.Submission.Input.Size, flight.MaxInput)}
 	}

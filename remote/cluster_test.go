@@ -24,13 +24,13 @@ import (
 
 var update = flag.Bool("update", false, "write the golden transcripts anew")
 
-// script is a transcript: what happened, in order.
+// transcript has the events of a test in order.
 type script struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-// say adds a line, unless it repeats the one before: how often somebody asks while waiting is left to chance.
+// add adds a line unless it equals the last one: the number of retries during a wait is random.
 func (s *script) say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *script) String() string {
 	return strings.Join(s.lines, "\n") + "\n"
 }
 
-// golden compares a transcript with the file that keeps it.
+// requireGolden compares a transcript with its golden file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
@@ -59,16 +59,16 @@ func golden(t *testing.T, name, got string) {
 	require.Equal(t, string(want), got)
 }
 
-// provider is the world outside. It counts effects on its own, and can be asked.
+// provider is the external system. It counts effects itself, and has a look-up.
 type provider struct {
 	say     func(string, ...any)
-	honours bool // it knows our key and acts once for it
+	honours bool // acts once per idempotency key
 
 	mu   sync.Mutex
 	made []string // the idempotency key of each effect
 }
 
-// act is the effect. It returns the id of what was made.
+// act performs the effect and returns its id.
 func (p *provider) act(key string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,30 +104,30 @@ func (p *provider) effects() int {
 	return len(p.made)
 }
 
-// cluster is what nodes share.
+// cluster is the ledger and the etcd that nodes share.
 type cluster struct {
 	t      *testing.T
 	script *script
 	ledger *flightdtest.Ledger
 	etcd   *leasetest.World
-	next   atomic.Pointer[node] // the node that callers turn to when another one does not answer
+	next   atomic.Pointer[node] // the node for callers whose own node does not answer
 }
 
-// node is one node of a cluster in which several live and die.
+// node is one node of a cluster.
 type node struct {
 	*remote.Service
 	leases  *leasetest.Fake
 	access  *access
 	name    string
 	script  *script
-	testEnd chan struct{} // closed at the end of the test: what hangs in a dead node ends then
+	testEnd chan struct{} // closed at the end of the test: blocked calls of a dead node return then
 }
 
 func newCluster(t *testing.T) *cluster {
 	return &cluster{t: t, script: new(script), ledger: flightdtest.NewLedger(), etcd: leasetest.NewWorld()}
 }
 
-// node starts a node with a sweeper. It dies the first time that it passes the named point; "": it does not.
+// node starts a node with a sweeper. It dies when it first passes the named point; "": never.
 func (w *cluster) node(name, dies string) *node {
 	n := &node{name: name, script: w.script, testEnd: make(chan struct{})}
 	n.access = &access{Follower: w.ledger.Follower(), heard: n.tell}
@@ -137,11 +137,11 @@ func (w *cluster) node(name, dies string) *node {
 				w.script.say("%s: claimed", name)
 			}
 		}}})
-	n.leases.Slow(time.Millisecond) // claim and open go out at once: the ledger is the first to answer
+	n.leases.Slow(time.Millisecond) // claim and Open are sent at once: so the ledger always answers first
 	sweeper := executor.NewSweeper(executor.SweeperConfig{Ledger: n.access, Memory: n.access, Sessions: n.access, Leases: n.leases})
 	cfg := remote.Config{Leases: n.leases, Checker: sweeper, Crash: func(point string) {
 		if point == dies {
-			time.Sleep(10 * time.Millisecond) // what is on its way arrives
+			time.Sleep(10 * time.Millisecond) // virtual time: the claim that is under way succeeds
 			n.die(point)
 		}
 	}}
@@ -162,8 +162,8 @@ func (w *cluster) node(name, dies string) *node {
 	return n
 }
 
-// die is kill -9 as the others see it: nothing of the node reaches anybody from here on. It does not return before the end of
-// the test.
+// die is kill -9 as other nodes see it: the node's requests no longer reach etcd or the ledger. It returns at the end
+// of the test.
 func (n *node) die(where string) {
 	if n.access.die(n.testEnd) {
 		n.leases.Freeze()
@@ -172,7 +172,7 @@ func (n *node) die(where string) {
 	<-n.testEnd
 }
 
-// tell writes down a command and its answer.
+// logCommand records a command and its reply.
 func (n *node) tell(c flight.Command, reply flight.Reply, err error) {
 	what := ""
 	switch c := c.(type) {
@@ -184,7 +184,7 @@ func (n *node) tell(c flight.Command, reply flight.Reply, err error) {
 		n.script.say("%s: the session has ended: %v", n.name, reply.Decision)
 		return
 	case *flight.Verdict:
-		what = "verdict " + c.Result.String()
+		what = "finding " + c.Result.String()
 	default:
 		what = strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", c), "*flight."))
 	}

@@ -17,22 +17,22 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// nodeSites are the rows of the first crash table in doc.go, callerSites those of the second one.
+// nodeSites are the rows of the first crash table in doc.go, callerSites the rows of the second.
 var (
 	nodeSites   = [...]string{"before-open", "during-open", "after-open", "before-report", "after-report", "before-release"}
 	callerSites = [...]string{"before-send", "during-effect", "before-report", "after-report"}
 )
 
-// caller is a remote caller: it knows its session, its nonce, and the token that it was given.
+// caller is a remote caller with its session, its nonce and its token.
 type caller struct {
 	w       *cluster
 	name    string
-	at      atomic.Pointer[node] // the node that it talks to
+	at      atomic.Pointer[node] // the caller's node
 	p       *provider
 	req     remote.OpenRequest
 	nonce   byte
-	dies    string // where it dies, alone
-	takes   bool   // and takes its node with it
+	dies    string // where the caller dies
+	takes   bool   // the caller's node dies, too
 	renewed chan struct{}
 }
 
@@ -52,7 +52,7 @@ func (c *caller) newNonce() {
 	c.req.Nonce, c.req.NotAfter = flight.Nonce{c.nonce}, c.w.ledger.Now().Add(30*time.Second)
 }
 
-// keepSession makes a session and renews it at whatever node the caller talks to, until ctx ends.
+// keepSession creates a session and renews it at the caller's current node until ctx ends.
 func (c *caller) keepSession(ctx context.Context) {
 	s, err := c.at.Load().NewSession(ctx, 0, c.name)
 	require.NoError(c.w.t, err)
@@ -75,7 +75,7 @@ func (c *caller) keepSession(ctx context.Context) {
 	}()
 }
 
-// errDied says that the caller is dead.
+// errCallerDied is the error of a call whose caller has died.
 var errDied = errors.New("the caller died")
 
 func (c *caller) dying(site string) bool {
@@ -90,7 +90,7 @@ func (c *caller) dying(site string) bool {
 	return true
 }
 
-// call opens, acts and reports, as the answers say.
+// call opens, acts and reports, as the protocol requires.
 func (c *caller) call(ctx context.Context) error {
 	answer, err := c.at.Load().Open(ctx, c.req)
 	for err == nil && answer.Decision == flight.Look {
@@ -146,7 +146,7 @@ func (c *caller) report(ctx context.Context, answer remote.OpenAnswer, made stri
 			}
 			c.w.script.say("%s: report answered %v", c.name, a.f.State)
 			return nil
-		case <-bounded.Done(): // no answer: the caller asks the next node
+		case <-bounded.Done(): // no answer: the caller retries at the next node
 			cancel()
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -157,7 +157,7 @@ func (c *caller) report(ctx context.Context, answer remote.OpenAnswer, made stri
 	}
 }
 
-// look asks the provider, and brings the verdict with a nonce of its own.
+// lookUp asks the provider and sends the finding with a new nonce.
 func (c *caller) look(ctx context.Context, answer remote.OpenAnswer) (remote.OpenAnswer, error) {
 	c.newNonce()
 	verdict := remote.VerdictRequest{ID: answer.Flight.ID, Probe: answer.Probe, Result: flight.DidNotHappen, Open: c.req}
@@ -169,8 +169,8 @@ func (c *caller) look(ctx context.Context, answer remote.OpenAnswer) (remote.Ope
 
 func errorWord(err error) string { return fmt.Sprintf("%T", err) }
 
-// TestHazard35_36_NodeCrashSites kills a node under a caller that lives on, keeps its session and repeats what was not
-// answered, with the same nonce and the same token, to the next node.
+// TestHazard35_36_NodeCrashSites kills a node whose caller lives, keeps its session and repeats unanswered requests
+// with the same nonce and token at the next node.
 func TestHazard35_36_NodeCrashSites(t *testing.T) {
 	for _, site := range nodeSites {
 		t.Run(site, func(t *testing.T) {
@@ -199,7 +199,7 @@ func nodeCrash(t *testing.T, site string, recovery flight.Recovery) string {
 	require.Contains(t, w.script.String(), "a: dies "+site)
 	w.next.Store(w.node("b", ""))
 	c.at.Store(w.next.Load())
-	if strings.HasSuffix(site, "open") { // no answer: the caller asks the next node
+	if strings.HasSuffix(site, "open") { // no answer: the caller retries at the next node
 		w.script.say("caller: no answer, opens again")
 		go func() { <-done }()
 		require.NoError(t, c.call(ctx))
@@ -229,8 +229,8 @@ func judge(t *testing.T, w *cluster, p *provider, key flight.Key) {
 	w.script.say("effects: %d", p.effects())
 }
 
-// TestHazard03_04_CallerCrashSites kills the caller, alone and together with its node. Nobody asks; the sweeper notices. Then
-// another caller comes.
+// TestHazard03_04_CallerCrashSites kills the caller, alone and together with its node. The sweeper ends the attempt
+// without a caller. Then another caller opens.
 func TestHazard03_04_CallerCrashSites(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		for _, site := range callerSites {
@@ -284,7 +284,7 @@ func callerCrash(t *testing.T, site string, both bool, recovery flight.Recovery)
 	return w.script.String()
 }
 
-// settleByHand is a person who looks at the provider and says what is there.
+// resolveByHand acts as the person who checks the provider and resolves the doubt.
 func settleByHand(w *cluster, p *provider, key flight.Key) {
 	f, _ := w.ledger.Flight(key.FlightID())
 	c := &flight.Resolve{Key: key, Generation: f.Generation, Version: f.Version, Verb: flight.DidNotHappen, Who: "person"}

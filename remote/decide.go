@@ -10,37 +10,37 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// view is all that decide looks at: one open of a caller, the flight of its key, and what this call has found out so far.
+// view is the input of decide: one open of a caller, the flight of its key, and the facts that this call has collected.
 type view struct {
 	submission *flight.Submission
 	nonce      flight.Nonce
 	step       bool // the key is a saga's step
 
-	flight *flight.Flight // as this node knows it, or as the ledger has just answered; nil: the key was never used
+	flight *flight.Flight // this node's view, or the ledger's last reply; nil: the key was never used
 	header flight.Header
-	now    flight.Time   // ledger time as this node can tell it
-	settle time.Duration // what is left of the settle delay by this node's own clock
+	now    flight.Time   // this node's estimate of the ledger time
+	settle time.Duration // the rest of the settle delay, by this node's own clock
 
 	proposed bool            // this call has proposed its Open
-	reply    flight.Decision // of the ledger to the Open, as long as nothing newer is known; NoDecision: none
-	pause    time.Duration   // with reply Busy: how long it is not worth asking again; 0: not known
-	session  etcdState       // of the session that the open attempt, or the look-up, of this nonce names
-	claim    etcdState       // of the claim of that attempt
+	reply    flight.Decision // of the ledger to the Open, until a newer read; DecisionNone: no reply
+	pause    time.Duration   // with reply DecisionBusy: when to propose again; 0: not known
+	session  etcdState       // of the session of this nonce's open attempt or verification
+	claim    etcdState       // of that attempt's claim
 
-	full     bool // a bound on opens without a report is reached
-	patient  bool // the caller waits
+	full     bool // MaxOpenPerSession or MaxOpen is reached
+	patient  bool // the caller's wait has not ended
 	draining bool // this node stops
 }
 
-// etcdState is what etcd has answered about a session, or about a claim.
+// etcdState is the answer of etcd about a session or a claim.
 type etcdState uint8
 
 const (
-	etcdUnknown etcdState = iota // not asked, or not answered yet
-	etcdYes                      // the session was renewed, or made, for this answer; the claim's transaction succeeded
-	etcdForeign                  // of a claim: the key bears another one, which the ledger has overruled
+	etcdUnknown etcdState = iota // no request, or no answer yet
+	etcdYes                      // the session was renewed or created for this answer; the claim's transaction succeeded
+	etcdForeign                  // of a claim: the key has another holder's claim, which the ledger has overruled
 	etcdLost                     // the session has ended
-	etcdSilent                   // etcd does not answer
+	etcdSilent                   // etcd did not answer
 )
 
 func etcdAnswer(err error) etcdState {
@@ -55,39 +55,39 @@ func etcdAnswer(err error) etcdState {
 	return etcdSilent
 }
 
-// action is what a call does next.
+// action is the next step of a call.
 type action uint8
 
 const (
-	answerFlight      action = iota + 1 // with what the flight says: replay, expired, conflict, in doubt, not approved
+	answerFlight      action = iota + 1 // with the flight's state: replay, expired, conflict, in doubt, awaiting approval
 	answerProceed                       // the caller may act
-	answerLook                          // the caller must ask the provider
-	answerBusy                          // somebody else's attempt, or too early
-	answerFenced                        // the nonce opens nothing any more
-	answerOpenExpired                   // the ledger says so
-	answerTooMany                       // nonces of the key, or opens without a report
-	answerLost                          // the session that the caller needs has ended
-	answerNoEtcd                        // etcd does not answer: nothing is abandoned, the caller asks again
-	answerDraining                      // another node will serve it
-	wait                                // until the flight changes, or time passes
-	open                                // propose the Open, and claim the key at once
-	renewSession                        // of the attempt or the look-up
-	finishClaim                         // get the answer of the attempt's claim; make one where this call has made none
-	replaceClaim                        // overwrite the claim of another holder
+	answerLook                          // the caller must look up the outcome
+	answerBusy                          // another holder's attempt, or too early
+	answerFenced                        // the nonce is used
+	answerOpenExpired                   // the ledger has replied so
+	answerTooMany                       // abandoned nonces of the key, or opens without a report
+	answerLost                          // the caller's session has ended
+	answerNoEtcd                        // etcd does not answer: nothing is abandoned, and the caller retries
+	answerDraining                      // this node stops; another node serves the caller
+	wait                                // until the flight changes, or the pause is over
+	open                                // propose the Open and claim the key, both at once
+	renewSession                        // of the attempt or the verification
+	finishClaim                         // wait for the answer of the attempt's claim; claim now if this call has not claimed
+	replaceClaim                        // overwrite another holder's claim
 )
 
-// decision is what decide gives.
+// decision is the result of decide.
 type decision struct {
 	row    int // of the table in the package comment
 	action action
-	pause  time.Duration // with wait: at most so long; 0: no moment is known
-	// check is the session that is in the way, or that the caller has lost. Where a read of etcd proves that it has ended,
-	// its attempts are ended. nil: none.
+	pause  time.Duration // with actionWait: the longest wait; 0: not known
+	// check is the session to pass to the Checker: the session that blocks the open, or that the caller has lost; nil:
+	// none.
 	check *flight.Session
 }
 
-// decide says what comes next. It is pure: the same view gives the same decision. Its cases are the rows of the table in
-// the package comment, in the same order.
+// decide returns the next step of a call. It is a pure function. Its cases are the rows of the table in the package
+// comment, in the same order.
 func decide(v *view) decision {
 	f := v.flight
 	switch {
@@ -126,7 +126,7 @@ func decide(v *view) decision {
 	return decision{row: 25, action: open}
 }
 
-// grantAttempt leads to answerProceed: the attempt's session is renewed, then its claim is made.
+// decideOwnAttempt leads to actionProceed: the attempt's session is renewed, then its claim is confirmed.
 func (v *view) grantAttempt() decision {
 	switch {
 	case v.session == etcdUnknown:
@@ -143,7 +143,7 @@ func (v *view) grantAttempt() decision {
 	return decision{row: 7, action: answerProceed}
 }
 
-// grantLook leads to answerLook, which needs a session that lives and no claim.
+// decideOwnVerification leads to actionVerify, which needs a session that lives, and no claim.
 func (v *view) grantLook() decision {
 	switch {
 	case v.held() == nil:
@@ -160,7 +160,7 @@ func (v *view) grantLook() decision {
 	return decision{row: 13, action: answerLook}
 }
 
-// ownAttempt is the open attempt of this nonce; nil: none.
+// ownAttempt returns the open attempt of this nonce; nil: none.
 func (v *view) ownAttempt() *flight.Attempt {
 	if a := v.flight.OpenAttempt(); a != nil && v.flight.State == flight.Running && a.Nonce == v.nonce {
 		return a
@@ -168,10 +168,10 @@ func (v *view) ownAttempt() *flight.Attempt {
 	return nil
 }
 
-// ownLook reports whether the caller of this nonce was sent to ask the provider.
+// ownVerification reports whether the flight's verification was assigned to this nonce.
 func (v *view) ownLook() bool { return v.flight.Looking() && v.flight.Probe.Nonce == v.nonce }
 
-// held is the session that holds what was opened under this nonce; nil: nothing is open.
+// holder returns the session of this nonce's open attempt or verification; nil: neither is open.
 func (v *view) held() *flight.Session {
 	switch a := v.ownAttempt(); {
 	case a != nil:
@@ -182,18 +182,19 @@ func (v *view) held() *flight.Session {
 	return nil
 }
 
-// usedNonce reports whether the nonce opens nothing any more.
+// nonceIsUsed reports whether the nonce can no longer open an attempt.
 func (v *view) usedNonce() bool {
 	return v.hadAttempt() ||
 		v.flight != nil && slices.ContainsFunc(v.flight.UsedNonces, func(u flight.UsedNonce) bool { return u.Nonce == v.nonce })
 }
 
-// hadAttempt reports whether the nonce has opened an attempt that the flight still shows.
+// nonceHasAttempt reports whether the flight still lists an attempt of this nonce.
 func (v *view) hadAttempt() bool {
 	return v.flight != nil && slices.ContainsFunc(v.flight.Attempts, func(a flight.Attempt) bool { return a.Nonce == v.nonce })
 }
 
-// waitFor waits where the caller does, at most for the given time; 0: until the flight changes.
+// waitFor returns actionWait, for at most the given time (0: until the flight changes), or an answer if the caller does
+// not wait or the node stops.
 func (v *view) waitFor(row int, pause time.Duration) decision {
 	d := decision{row: row, action: wait, pause: max(0, pause)}
 	if holder := v.flight.Holder(); holder != nil && !v.ownLook() {
@@ -208,8 +209,8 @@ func (v *view) waitFor(row int, pause time.Duration) decision {
 	return d
 }
 
-// blocked reports whether an Open would be answered Busy, as far as this node can tell, and for how long; 0: until the flight
-// changes. What is overdue blocks nobody: the Open itself ends it.
+// blocked reports whether this node expects the reply DecisionBusy to an Open, and for how long; 0: until the flight
+// changes. An overdue attempt does not block: the Open itself ends it.
 func (v *view) blocked() (time.Duration, bool) {
 	f := v.flight
 	if f == nil {
@@ -241,16 +242,16 @@ func (v *view) blocked() (time.Duration, bool) {
 	return max(0, until.Until(v.now)), blocked
 }
 
-// ending is what is known of a call that has been answered.
+// callEnd has the facts about an answered call that its cleanup depends on.
 type ending struct {
-	acts    bool             // its caller was let act, or sent to look, and may have received the answer
-	unnamed bool             // its caller cannot repeat the open
+	acts    bool             // the answer was proceed or verify, and the caller may have received it
+	unnamed bool             // the caller cannot repeat the open
 	unknown bool             // an Open was proposed, and its answer is not known
-	oneShot flight.SessionID // a session that was taken for this open alone; "": none
+	oneShot flight.SessionID // the session created for this open alone; "": none
 }
 
-// leftover says what a call leaves to do: abandon its nonce, which is done only for a caller that has none; and withdraw its
-// one-shot session.
+// cleanup reports what is left to do after a call: abandon the nonce, only if this node has created it; and withdraw
+// the one-shot session.
 func (v *view) leftover(e *ending) (abandon, withdraw bool) {
 	held := v.held()
 	abandon = e.unnamed && !e.acts && (e.unknown || held != nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// The explored views are of one key that two callers open, each under a session of its own. "own" is the caller of the view.
+// The explored views have one key that two callers open, each under its own session. "own" is the caller of the view.
 var (
 	ownNonce, otherNonce = flight.Nonce{1}, flight.Nonce{2}
 	exploredKey          = flight.MustKey("billing/charge/42")
@@ -39,7 +39,7 @@ func exploredPolicies() map[string]flight.Policy {
 	}
 }
 
-// steps are the commands that make sense in a state, and the passing of time.
+// steps returns the commands that may be proposed in a state, and the times to advance to.
 func (e *explored) steps(p flight.Policy) (commands []flight.Command, times []time.Duration) {
 	h, f := &e.header, e.flight
 	commands = append(commands, openOf(h, p, ownNonce), openOf(h, p, otherNonce), &flight.RaiseEpoch{From: h.LeaseEpoch, Hold: 30 * time.Second})
@@ -80,8 +80,8 @@ func openOf(h *flight.Header, p flight.Policy, nonce flight.Nonce) *flight.Open 
 	return &flight.Open{Key: exploredKey, Submission: s, Session: session, Nonce: nonce, NotAfter: h.Now.Add(30 * time.Second)}
 }
 
-// reachable walks through all sequences of so many steps, once for every state. With recovery verify they start where an
-// attempt of the other caller was reported as unknown.
+// reachable returns all states within depth steps. With recovery verify the first state has an attempt of the other
+// caller that was reported as unknown.
 func reachable(p flight.Policy, depth int) []explored {
 	start := explored{header: flight.Header{Secret: []byte("secret"), Deployment: "d", Now: 1_000_000}}
 	if p.Recovery == flight.Verify {
@@ -110,7 +110,7 @@ func reachable(p flight.Policy, depth int) []explored {
 }
 
 func appendNew(all []explored, seen map[string]bool, e explored) []explored {
-	// Versions tell nothing to decide, and would make every way to a state a state of its own.
+	// decide does not depend on versions, and with them each path to a state would be another state.
 	e.header.Version = flight.Version{}
 	if e.flight != nil {
 		f := *e.flight
@@ -125,7 +125,7 @@ func appendNew(all []explored, seen map[string]bool, e explored) []explored {
 	return append(all, e)
 }
 
-// flatten makes pointers part of the text of a flight.
+// flatten returns a flight's fields with pointers replaced by values, for comparison as text.
 func flatten(f *flight.Flight) any {
 	if f == nil {
 		return nil
@@ -152,8 +152,8 @@ func skipUnderRace(t *testing.T) {
 	}
 }
 
-// TestDecideSpeaksForTheLedger holds decide against the ledger's own rules, in every state that these can reach: what it
-// answers from a view the ledger would answer, too, and it proposes exactly where the Open would change something.
+// TestDecide_AgreesWithTheLedger compares decide with the ledger's rules in every reachable state: an answer from a
+// view is the answer of the ledger, and decide proposes exactly if the Open would change the flight.
 func TestDecideSpeaksForTheLedger(t *testing.T) {
 	skipUnderRace(t)
 	depth := 5
@@ -188,7 +188,7 @@ func agree(a action, reply *flight.Reply, before *flight.Flight) bool {
 		return d == flight.Replay || d == flight.Gone || d == flight.Doubtful || d == flight.Unapproved
 	case renewSession:
 		return d == flight.Proceed && !reply.Changed || d == flight.Look && !reply.Changed
-	case answerLost: // the look-up's session has ended: the ledger would say look again
+	case answerLost: // the verification's session has ended: the ledger would assign it again
 		return d == flight.Look && !reply.Changed && before.Holder() == nil
 	case answerFenced:
 		return d == flight.Fenced
@@ -200,8 +200,8 @@ func agree(a action, reply *flight.Reply, before *flight.Flight) bool {
 	return false
 }
 
-// TestDecideEveryView combines every flight that decide can tell apart with everything else that a view can hold: every
-// view has an action, every row is reached, and none is unsafe.
+// TestDecide_EveryViewIsSafe combines every flight that decide can distinguish with every other field of a view: every
+// view has an action, every row is reached, and no action is unsafe.
 func TestDecideEveryView(t *testing.T) {
 	skipUnderRace(t)
 	flights := map[string]explored{}
@@ -243,7 +243,7 @@ func TestDecideEveryView(t *testing.T) {
 	t.Logf("%d flights, %d views", len(flights), views)
 }
 
-// features is what two flights must have in common to be one to decide, read anew from the fields.
+// features returns the properties of a flight that decide may depend on, computed independently of decide.
 func features(e *explored, differs bool) string {
 	f, text := e.flight, "same"
 	if differs {
@@ -253,7 +253,7 @@ func features(e *explored, differs bool) string {
 		return text + " nil"
 	}
 	who := func(n flight.Nonce) string {
-		return map[flight.Nonce]string{{}: "nobody", ownNonce: "own", otherNonce: "other"}[n]
+		return map[flight.Nonce]string{{}: "none", ownNonce: "own", otherNonce: "other"}[n]
 	}
 	text += " " + f.State.String()
 	if a := f.Newest(); a != nil {
@@ -275,7 +275,7 @@ func features(e *explored, differs bool) string {
 	return text + fmt.Sprint(" ", e.header.Now >= f.NotBefore, e.header.Now >= e.header.EpochHold)
 }
 
-// eachView gives every combination of what is not in the ledger.
+// eachView visits every combination of the fields of a view that are not from the ledger.
 func eachView(v view, visit func(*view)) {
 	for v.reply = flight.NoDecision; v.reply <= flight.Exhausted; v.reply++ {
 		for _, v.session = range []etcdState{etcdUnknown, etcdYes, etcdLost, etcdSilent} {
@@ -292,7 +292,7 @@ func eachView(v view, visit func(*view)) {
 	}
 }
 
-// facts are what a flight says of the caller of the view, read anew from its fields.
+// facts are a flight's properties for the caller of the view, computed independently of decide.
 type facts struct {
 	own, looks, lookHeld, ended, used, inDoubt, unapproved, mayOpen bool
 	holder                                                          *flight.Session
@@ -334,7 +334,7 @@ func (k *facts) allowed(v *view, a action) bool {
 		return !v.patient && !k.own && !k.ended
 	case answerFenced:
 		return !granted && (k.used || v.reply == flight.Fenced)
-	case answerOpenExpired: // only the ledger says so
+	case answerOpenExpired: // only after a reply of the ledger
 		return !granted && v.reply == flight.OpenExpired
 	case answerTooMany:
 		return !granted && (v.full || v.reply == flight.Exhausted)
@@ -358,7 +358,7 @@ func (k *facts) allowed(v *view, a action) bool {
 	return false
 }
 
-// unsafe says what is wrong with a decision; "": nothing.
+// unsafe describes why a decision is unsafe; "": it is safe.
 func (k *facts) unsafe(v *view, d *decision) string {
 	switch {
 	case !k.allowed(v, d.action):
@@ -366,14 +366,14 @@ func (k *facts) unsafe(v *view, d *decision) string {
 	case d.check != nil && (k.holder == nil || *d.check != *k.holder):
 		return "it has a session checked that holds nothing"
 	case d.action == answerBusy && k.holder != nil && d.check == nil && !k.looks:
-		return "nobody checks the session that is in the way"
+		return "the session that blocks the open is not checked"
 	case d.pause < 0:
 		return "it waits for the past"
 	}
 	return ""
 }
 
-// mayOpen reports whether nothing that lasts is in the way of an Open.
+// mayOpen reports whether no lasting state blocks an Open.
 func mayOpen(v *view) bool {
 	f := v.flight
 	a := f.OpenAttempt()
@@ -387,7 +387,8 @@ func mayOpen(v *view) bool {
 	return overdue || a.Session.Epoch < v.header.LeaseEpoch && v.now >= v.header.EpochHold
 }
 
-// TestLeftover: nothing is abandoned for a caller that can repeat, and no session is withdrawn that its caller acts under.
+// A nonce is not abandoned if its caller can repeat the open, and a session is not withdrawn while its caller acts
+// under it.
 func TestLeftover(t *testing.T) {
 	const own = "ses_own"
 	cases := 0
@@ -408,9 +409,9 @@ func TestLeftover(t *testing.T) {
 		cases++
 		abandon, withdraw := v.leftover(&e)
 		require.Equal(t, e.unnamed && !e.acts && (e.unknown || has(4)), abandon, "%+v", e)
-		require.False(t, withdraw && !has(3), "%+v: not this call's session", e)
-		require.False(t, withdraw && has(4) && has(5) && !abandon, "%+v: its caller acts under it, or asks again", e)
-		require.True(t, withdraw || !has(3) || has(4) && has(5), "%+v: nobody ends the session", e)
+		require.False(t, withdraw && !has(3), "%+v: the session is not this call's", e)
+		require.False(t, withdraw && has(4) && has(5) && !abandon, "%+v: the caller acts under the session, or repeats the open", e)
+		require.True(t, withdraw || !has(3) || has(4) && has(5), "%+v: the session is never ended", e)
 	}
 	t.Logf("%d ends of a call", cases)
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// bubble runs a test with a node of its own in virtual time.
+// bubble runs a test with its own node in virtual time.
 func bubble(t *testing.T, run func(t *testing.T, fd *flightdtest.Flightd)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { run(t, flightdtest.New(t)) })
 }
 
-// twoNodes runs a test with two nodes over one ledger and one etcd. The first one reads and proposes through a.
+// withTwoNodes runs a test with two nodes over one ledger and one etcd. The first node uses the ledger through a.
 func twoNodes(t *testing.T, run func(t *testing.T, a *access, here, there *flightdtest.Flightd)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, there *flightdtest.Flightd) {
@@ -30,7 +30,7 @@ func twoNodes(t *testing.T, run func(t *testing.T, a *access, here, there *fligh
 
 func keyOf(id string) flight.Key { return flight.MustKey("billing/charge/" + id) }
 
-// submissionOf is a submission with a JSON input.
+// submissionOf returns a submission with a JSON input.
 func submissionOf(input string, p flight.Policy) flight.Submission {
 	fp, err := flight.FingerprintJSON([]byte(input), nil)
 	if err != nil {
@@ -52,7 +52,7 @@ func abandonOf(fd *flightdtest.Flightd, req remote.OpenRequest) remote.AbandonRe
 	return remote.AbandonRequest{Key: req.Key, Nonce: req.Nonce, NotAfter: fd.Ledger.Now().Add(30 * time.Second)}
 }
 
-// proceed opens, and expects leave to act.
+// proceed opens and requires the answer proceed.
 func proceed(t *testing.T, fd *flightdtest.Flightd, req remote.OpenRequest) remote.OpenAnswer {
 	t.Helper()
 	a, err := fd.Remote().Open(t.Context(), req)
@@ -64,7 +64,7 @@ func proceed(t *testing.T, fd *flightdtest.Flightd, req remote.OpenRequest) remo
 	return a
 }
 
-// report reports an outcome, and gives the flight.
+// report reports an outcome and returns the flight.
 func report(t *testing.T, fd *flightdtest.Flightd, a remote.OpenAnswer, o flight.Outcome, id string) *flight.Flight {
 	t.Helper()
 	f, err := fd.Remote().Report(t.Context(), reportOf(a, o, id))
@@ -85,7 +85,7 @@ func sessionOf(t *testing.T, fd *flightdtest.Flightd, ttl time.Duration) flight.
 	return s.Session
 }
 
-// renew renews a session for so long, through one node.
+// renew renews a session through one node for the duration d.
 func renew(t *testing.T, fd *flightdtest.Flightd, id flight.SessionID, d time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); asleep(t, 4*time.Second) {
@@ -112,7 +112,7 @@ func keepRenewed(t *testing.T, fd *flightdtest.Flightd, id flight.SessionID) (st
 	return func() { cancel(); <-done }
 }
 
-// claimsOf counts the claims in etcd when the releases that were asked for are done.
+// claimsOf returns the number of claims in etcd after pending releases.
 func claimsOf(t *testing.T, fd *flightdtest.Flightd) int {
 	t.Helper()
 	released(t)
@@ -121,14 +121,14 @@ func claimsOf(t *testing.T, fd *flightdtest.Flightd) int {
 	return len(claims)
 }
 
-// released waits until releases are done: one that nobody waits for waits itself for a moment, to share a transaction.
+// waitForReleases waits until releases are done: the lessor delays them shortly to batch them.
 func released(t *testing.T) {
 	t.Helper()
 	asleep(t, 100*time.Millisecond)
 	synctest.Wait()
 }
 
-// asleep waits for some virtual time.
+// sleep waits for a virtual duration.
 func asleep(t *testing.T, d time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(d)

@@ -3,31 +3,23 @@ package remote
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/flightd/flightd/flight"
 )
 
-const (
-	// recheck is after how long a caller that waits looks again by itself, in case that what it waits for ends without a
-	// change of the flight.
-	recheck = time.Second
-	// retryPause is the pause before a command is proposed again whose answer was lost.
-	retryPause = 10 * time.Millisecond
-)
-
-// keyQueue lets one opener of a key at a time propose its Open; the others then look what became of it.
+// keyedMutex is one mutex per flight, so that one opener of a key at this node proposes at a time.
 type keyQueue struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards locks, and keyLock.users
 	queue map[flight.ID]*keyTurn
 }
 
+// keyLock exists while it has users.
 type keyTurn struct {
-	taken   chan struct{}
-	waiting int // with the one whose turn it is
+	taken   chan struct{} // of capacity 1; full while the lock is held
+	waiting int           // the holder and the waiters
 }
 
-// enter waits until it is this opener's turn, or ctx ends. leave must be called once.
+// lock waits for the lock, or until ctx ends. unlock must be called once.
 func (q *keyQueue) enter(ctx context.Context, id flight.ID) (leave func(), err error) {
 	q.mu.Lock()
 	if q.queue == nil {
@@ -42,7 +34,7 @@ func (q *keyQueue) enter(ctx context.Context, id flight.ID) (leave func(), err e
 	q.mu.Unlock()
 	leave = func() { <-t.taken; q.drop(id, t) }
 	select {
-	case t.taken <- struct{}{}: // also where ctx has ended: nobody is in the way
+	case t.taken <- struct{}{}: // a free lock is taken even if ctx has ended
 		return leave, nil
 	default:
 	}

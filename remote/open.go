@@ -13,10 +13,10 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// Open asks for permission to perform an effect. Only an answer with flight.Proceed means act.
+// Open asks for the right to perform an effect. Only an answer with flight.DecisionProceed means: act.
 //
-// If the process dies before the Open is committed, nothing happened. If it dies after that, a repeat with the same nonce
-// gets the same attempt from any node, as long as the attempt's session lives. When that has ended, so does the attempt.
+// If the process dies before the Open is committed, nothing happened. If it dies after that, a repeat with the same
+// nonce gets the same attempt from any node, as long as the attempt's session lives. The attempt ends with its session.
 func (s *Service) Open(ctx context.Context, req OpenRequest) (OpenAnswer, error) {
 	if err := checkOpen(&req); err != nil {
 		return OpenAnswer{}, err
@@ -24,28 +24,29 @@ func (s *Service) Open(ctx context.Context, req OpenRequest) (OpenAnswer, error)
 	return s.serve(ctx, &openCall{Service: s, req: req, start: time.Now()})
 }
 
-// openCall is one open being served: it looks, decides and acts, until decide gives an answer.
+// openCall is one open being served. Its loop reads, decides and acts until decide returns an answer. One goroutine
+// uses it.
 type openCall struct {
 	*Service
 	req      OpenRequest
 	id       flight.ID
 	start    time.Time
-	patience context.Context // ends when the caller's wait does, when the caller goes, and when the service drains
+	patience context.Context // ends with the caller's wait, with the request, and when Close begins
 
 	view   view
-	newer  *flight.Flight // as the ledger has answered it before the first look; nil: no answer, or an old one by now
-	seen   flight.Version // of the flight in this node's own view, when it was read last
-	joined bool           // somebody else's attempt was waited for
+	newer  *flight.Flight // from the ledger's reply to the caller's finding; used instead of an older local view; nil: none
+	seen   flight.Version // of the flight in this node's view, as last read
+	joined bool           // this call has waited for another holder
 	ending ending
 
-	bound    context.Context // of what is asked of etcd and of the ledger, until the next wait
+	bound    context.Context // bounds requests to etcd and the ledger until the next wait
 	session  lease.Session   // to open under
 	notAfter flight.Time     // of the last Open
-	holder   lease.Session   // of the attempt or the look-up of this nonce
+	holder   lease.Session   // of the attempt or the verification of this nonce
 	lease    lease.Lease     // of the attempt of this nonce
-	claimed  <-chan error    // the answer to the claim that went out beside the Open
-	cause    error           // why etcd was no help
-	leave    func()          // ends this call's turn at the key; nil: it has none
+	claimed  <-chan error    // receives the answer to the claim that was sent together with the Open
+	cause    error           // the last error of etcd
+	leave    func()          // unlocks the key; nil: not locked
 }
 
 func (s *Service) serve(ctx context.Context, c *openCall) (a OpenAnswer, err error) {
@@ -57,7 +58,7 @@ func (s *Service) serve(ctx context.Context, c *openCall) (a OpenAnswer, err err
 	if err := c.look(); err != nil {
 		return OpenAnswer{}, err
 	}
-	if d := decide(&c.view); d.action == answerFlight { // needs no session, and is said while the node drains, too
+	if d := decide(&c.view); d.action == answerFlight { // needs no session, and is also answered while the node drains
 		return c.respond(d.action)
 	}
 	if !c.calls.Enter() {
@@ -69,7 +70,7 @@ func (s *Service) serve(ctx context.Context, c *openCall) (a OpenAnswer, err err
 	defer cancel()
 	defer context.AfterFunc(c.serving, cancel)()
 	a, err = c.steps(ctx)
-	if err == nil && c.req.Unnamed && ctx.Err() != nil { // nobody hears it, and nobody can ask for it again
+	if err == nil && c.req.Unnamed && ctx.Err() != nil { // the caller has gone, and cannot repeat the open
 		a, err = OpenAnswer{}, context.Cause(ctx)
 	}
 	c.leaveQueue()
@@ -77,7 +78,7 @@ func (s *Service) serve(ctx context.Context, c *openCall) (a OpenAnswer, err err
 	return a, err
 }
 
-// steps does what decide says until that is an answer.
+// run performs the actions of decide until one is an answer.
 func (c *openCall) steps(ctx context.Context) (OpenAnswer, error) {
 	for {
 		if ctx.Err() != nil {
@@ -94,7 +95,7 @@ func (c *openCall) steps(ctx context.Context) (OpenAnswer, error) {
 			err = c.wait(d.pause)
 		case open:
 			err = c.open(ctx)
-		case renewSession: // whoever made it: only etcd knows whether it lives
+		case renewSession: // also of another node: only etcd knows whether the session lives
 			if c.bound == nil {
 				c.bound = c.asking.Context()
 			}
@@ -113,7 +114,7 @@ func (c *openCall) steps(ctx context.Context) (OpenAnswer, error) {
 	}
 }
 
-// look reads the flight as this node knows it.
+// readFlight reads this node's view of the flight.
 func (c *openCall) look() error {
 	f, err := c.cfg.Ledger.Flight(c.id)
 	if err != nil {
@@ -130,15 +131,15 @@ func (c *openCall) look() error {
 	return nil
 }
 
-// see notes what is known of the flight now.
+// observe stores in the view what this call now knows of the flight.
 func (c *openCall) see(f *flight.Flight, reply flight.Decision, pause time.Duration) {
 	v := &c.view
 	v.flight, v.reply, v.pause = f, reply, pause
 	v.header, v.now, v.settle = c.cfg.Memory.Header(), c.cfg.Memory.Now(), c.Service.settle.Remaining(f)
 }
 
-// wait waits until the flight is another one in this node's view, or it is time to look again. Nothing is held meanwhile but
-// a session.
+// waitForChange waits until the flight changes in this node's view, or until it is time to read again. The call holds
+// no lock meanwhile, only a session.
 func (c *openCall) wait(most time.Duration) error {
 	c.leaveQueue()
 	d := clock.Jitter(recheck)
@@ -148,7 +149,7 @@ func (c *openCall) wait(most time.Duration) error {
 	ctx, cancel := context.WithTimeout(c.patience, d)
 	defer cancel()
 	if _, err := c.cfg.Ledger.Wait(ctx, c.id, c.seen); err != nil && ctx.Err() == nil {
-		<-ctx.Done() // the ledger cannot tell: without this pause callers would ask it in a circle
+		<-ctx.Done() // the ledger failed: without this pause callers would retry in a busy loop
 	}
 	c.joined, c.bound, c.newer = true, nil, nil
 	if c.holder != nil && c.holder.Trust() < c.holder.TTL()/2 {
@@ -157,8 +158,11 @@ func (c *openCall) wait(most time.Duration) error {
 	return c.look()
 }
 
-// open proposes the Open and claims the key, both at once. Of the openers of a key at this node, one at a time does so; the
-// others look again when it is their turn.
+// claimAndOpen proposes the Open and claims the key in etcd, both at once. It locks the key first, so that one opener
+// of a key at this node proposes at a time; the next opener reads the flight again when it has the lock.
+//
+// If the process dies after the Open was committed, the attempt is open, and the caller's repeat finds it by its nonce.
+// Close waits for the goroutine that claims.
 func (c *openCall) open(ctx context.Context) error {
 	if c.leave == nil {
 		return c.enterQueue(ctx)
@@ -200,7 +204,7 @@ func (c *openCall) open(ctx context.Context) error {
 		}
 	}
 	a := c.view.ownAttempt()
-	if a == nil || a.Session.ID != o.Session.ID { // after any other answer, and where the attempt is of an earlier session
+	if a == nil || a.Session.ID != o.Session.ID { // no own attempt, or one under the session of an earlier delivery
 		l.Release()
 		return nil
 	}
@@ -212,7 +216,7 @@ func (c *openCall) open(ctx context.Context) error {
 	return nil
 }
 
-// enterQueue waits for this call's turn at the key, and looks again.
+// lockKey waits for the lock of the key, checks the bounds on open attempts, and reads the flight again.
 func (c *openCall) enterQueue(ctx context.Context) error {
 	leave, err := c.keys.enter(c.patience, c.id)
 	switch {
@@ -239,7 +243,7 @@ func (c *openCall) leaveQueue() {
 	}
 }
 
-// takeSession gets the session to open under: the caller's, or one from the pool, whose marker is in etcd already.
+// acquireSession gets the session to open under: the caller's, or a one-shot session from the pool of the lessor.
 func (c *openCall) takeSession() (err error) {
 	if c.req.Session != "" {
 		c.session, err = c.cfg.Leases.Session(c.bound, c.req.Session)
@@ -255,8 +259,8 @@ func (c *openCall) takeSession() (err error) {
 	return nil
 }
 
-// finishClaim waits for the claim that went out beside the Open. Where this call has sent none, because the attempt was
-// opened by an earlier sending of this nonce, it makes the claim now: that of the earlier sending may not have been made.
+// finishClaim waits for the claim that was sent together with the Open. If this call has sent none, because an earlier
+// delivery of the request has opened the attempt, finishClaim claims now: the earlier delivery may not have claimed.
 func (c *openCall) finishClaim() {
 	var err error
 	if c.lease != nil {
@@ -271,7 +275,7 @@ func (c *openCall) noteClaim(err error) {
 	c.view.claim, c.cause = etcdAnswer(err), err
 }
 
-// cleanUp does in the background what the call leaves.
+// cleanUp does the cleanup of an ended call in the background: see the table in the package comment.
 func (c *openCall) cleanUp(answered flight.Decision) {
 	c.ending.acts, c.ending.unnamed = answered == flight.Proceed || answered == flight.Look, c.req.Unnamed
 	abandon, withdraw := c.view.leftover(&c.ending)
@@ -283,7 +287,7 @@ func (c *openCall) cleanUp(answered flight.Decision) {
 	}
 	c.background(func(ctx context.Context) {
 		if abandon {
-			word := AbandonRequest{Key: c.req.Key, Nonce: c.req.Nonce, NotAfter: c.notAfter, Error: "its caller could not be answered"}
+			word := AbandonRequest{Key: c.req.Key, Nonce: c.req.Nonce, NotAfter: c.notAfter, Error: "the caller did not receive an answer"}
 			for c.abandon(ctx, &word) != nil && clock.Sleep(ctx, clock.Jitter(recheck)) {
 			}
 		}

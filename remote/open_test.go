@@ -54,7 +54,7 @@ func TestOneProceedsOthersReplay(t *testing.T) {
 		fd.Ledger.Before(func(c flight.Command) {
 			if _, is := c.(*flight.Open); is {
 				opens++
-				time.Sleep(10 * time.Millisecond) // the others come meanwhile
+				time.Sleep(10 * time.Millisecond) // virtual time: the other openers arrive
 			}
 		})
 		answers := make(chan remote.OpenAnswer, callers)
@@ -79,13 +79,13 @@ func TestOneProceedsOthersReplay(t *testing.T) {
 			require.Equal(t, "ch_1", a.Flight.Receipt.ExternalID)
 		}
 		require.EqualValues(t, 1, fd.Flight(keyOf("1")).AttemptCount)
-		require.Equal(t, 1, opens, "the crowd at one node asks the ledger once")
+		require.Equal(t, 1, opens, "the openers of one node propose once")
 		synctest.Wait()
-		require.Less(t, len(fd.Leases.World.Sessions()), 20, "sessions: this process, the pool; none left over")
+		require.Less(t, len(fd.Leases.World.Sessions()), 20, "only the sessions of this process and of the pool are left")
 	})
 }
 
-// A caller that finds somebody else's open attempt needs no session, and asks neither etcd nor the ledger.
+// A caller that finds another holder's open attempt needs no session, and sends no request to etcd or the ledger.
 func TestBusy(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		proceed(t, fd, openOf("1", `{"a":1}`, flight.Policy{}, 1))
@@ -101,7 +101,7 @@ func TestBusy(t *testing.T) {
 			_, err := fd.Remote().Open(t.Context(), req)
 			busy := requireAs[*effect.Busy](t, err)
 			require.Equal(t, flight.Running, busy.State)
-			require.False(t, busy.Proposed, "nothing of this open can arrive later")
+			require.False(t, busy.Proposed, "no Open of this call can arrive later")
 			require.Equal(t, wait, time.Since(began))
 		}
 		require.Len(t, fd.Leases.World.Sessions(), sessions)
@@ -110,11 +110,11 @@ func TestBusy(t *testing.T) {
 		began := time.Now()
 		_, err := fd.Remote().Open(t.Context(), req)
 		requireAs[*effect.Conflict](t, err)
-		require.Zero(t, time.Since(began), "a mistake is answered at once, whoever acts")
+		require.Zero(t, time.Since(began), "a conflict is answered at once, also while another holder acts")
 	})
 }
 
-// A node whose view is old proposes, and says so.
+// A node with a stale view proposes the Open, and says so in its answer.
 func TestBusyOfANodeThatLagsBehind(t *testing.T) {
 	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)
@@ -123,7 +123,7 @@ func TestBusyOfANodeThatLagsBehind(t *testing.T) {
 		req.Nonce = flight.Nonce{2}
 		_, err := here.Remote().Open(t.Context(), req)
 		require.True(t, requireAs[*effect.Busy](t, err).Proposed)
-		require.Equal(t, 1, claimsOf(t, there), "the first one's")
+		require.Equal(t, 1, claimsOf(t, there), "the first opener's claim")
 		claims, err := there.Leases.Claims(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, flight.Nonce{1}, claims[0].Nonce)
@@ -136,7 +136,7 @@ func TestBusyOfANodeThatLagsBehind(t *testing.T) {
 	})
 }
 
-// Two openers with different inputs come at the same time.
+// Two openers with different inputs open at the same time.
 func TestHazard30_ConflictWhileTheFirstOpens(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		ends := make(chan error, 2)
@@ -154,8 +154,8 @@ func TestHazard30_ConflictWhileTheFirstOpens(t *testing.T) {
 	})
 }
 
-// A worker hangs, and its session is renewed. Its key is free when the attempt's time-out is over by the ledger's clock, a
-// tenth and a pause later, whoever comes, though no sweeper works.
+// A worker hangs while its session is renewed. Its key is free for every caller when the attempt's time-out, a tenth
+// and a pause are over by the ledger's clock, even without a sweeper.
 func TestHazard16_AHungWorkersKeyIsFreeAfterItsTimeOut(t *testing.T) {
 	for _, recovery := range recoveries {
 		t.Run(recovery.String(), func(t *testing.T) {
@@ -183,13 +183,13 @@ func TestHazard16_AHungWorkersKeyIsFreeAfterItsTimeOut(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, flight.Look, answer.Decision)
 				}
-				require.True(t, fd.Flight(next.Key).Tainted(), "unknown, never not done")
+				require.True(t, fd.Flight(next.Key).Tainted(), "the outcome is unknown, never not_done")
 			})
 		})
 	}
 }
 
-// The claim of another session is no reason to wait: the ledger has decided, and the claim is replaced.
+// A claim of another session does not make an opener wait: the ledger has decided, and the claim is replaced.
 func TestAForeignClaimIsReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		other := fd.Leases.HoldElsewhere(t, keyOf("1"), "somebody")
@@ -200,14 +200,14 @@ func TestAForeignClaimIsReplaced(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, claims, 1)
 		require.Equal(t, a.Session, claims[0].Session)
-		other.Release() // deletes only its own
+		other.Release() // deletes only the claim of its own session
 		require.Equal(t, 1, claimsOf(t, fd))
 		report(t, fd, a, flight.Succeeded, "ch_1")
 		require.Zero(t, claimsOf(t, fd))
 	})
 }
 
-// A claim that goes away while its effect runs harms nothing: the ledger keeps everybody else out.
+// A claim that is lost during its effect harms nothing: the ledger still rejects other openers.
 func TestAClaimMayGo(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)
@@ -220,7 +220,7 @@ func TestAClaimMayGo(t *testing.T) {
 		requireAs[*effect.Busy](t, err)
 		again := proceed(t, fd, req)
 		require.Equal(t, a.FencingToken, again.FencingToken)
-		require.Equal(t, 1, claimsOf(t, fd), "a repeat makes it anew")
+		require.Equal(t, 1, claimsOf(t, fd), "a repeat claims again")
 	})
 }
 
@@ -233,7 +233,7 @@ func TestOpenExpired(t *testing.T) {
 			require.InDelta(t, float64(fd.Ledger.Now()), float64(requireAs[*effect.OpenExpired](t, err).LedgerTime), 100)
 			require.Zero(t, claimsOf(t, fd))
 		}
-		// Where somebody else's attempt is open nothing is proposed, and nothing is said of the open's time.
+		// While another holder's attempt is open nothing is proposed, so not_after is not checked.
 		proceed(t, fd, openOf("3", `{}`, flight.Policy{}, 1))
 		req := openOf("3", `{}`, flight.Policy{}, 2)
 		req.NotAfter = 1
@@ -242,7 +242,7 @@ func TestOpenExpired(t *testing.T) {
 	})
 }
 
-// An open attempt is found by a repeat after its not_after. A caller that waits for longer than an open lives opens in the end, too.
+// A repeat finds its open attempt after not_after. A caller that waits longer than OpenLife still opens in the end.
 func TestNotAfterBarsNoRepeat(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)
@@ -255,11 +255,11 @@ func TestNotAfterBarsNoRepeat(t *testing.T) {
 		renew(t, fd, req.Session, 40*time.Second)
 		require.Equal(t, a.FencingToken, proceed(t, fd, req).FencingToken)
 		report(t, fd, a, flight.NotDone, "")
-		require.EqualValues(t, 2, (<-opened).Flight.AttemptNumber(), "a node's own not_after counts from its proposal")
+		require.EqualValues(t, 2, (<-opened).Flight.AttemptNumber(), "a not_after that the node sets counts from its proposal")
 	})
 }
 
-// Opens without a report are bounded, for a session and for all of them.
+// Opens without a report are bounded, per session and in all.
 func TestTooManyOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fd := flightdtest.Open(t, flightdtest.Options{ConfigureRemote: func(cfg *remote.Config) { cfg.MaxOpenPerSession, cfg.MaxOpen = 2, 4 }})
@@ -277,7 +277,7 @@ func TestTooManyOpen(t *testing.T) {
 		requireAs[*effect.TooMany](t, err)
 		require.Nil(t, fd.Flight(keyOf("3")))
 		_, err = open("1", first)
-		require.NoError(t, err, "what is open may be repeated")
+		require.NoError(t, err, "an open attempt may be repeated")
 		for _, s := range []flight.SessionID{second, ""} {
 			_, err = open("4"+string(s), s)
 			require.NoError(t, err)
@@ -290,7 +290,7 @@ func TestTooManyOpen(t *testing.T) {
 		_, err = open("3", first)
 		require.NoError(t, err)
 		released(t)
-		require.LessOrEqual(t, len(fd.Leases.World.Sessions()), 1+2+1+8, "the node, two of callers, one for one open, the pool")
+		require.LessOrEqual(t, len(fd.Leases.World.Sessions()), 1+2+1+8, "the node's session, two of callers, one one-shot, and the pool")
 	})
 }
 
@@ -319,7 +319,7 @@ func TestBadOpens(t *testing.T) {
 	})
 }
 
-// Close answers those who wait, lets an open under way end, refuses new ones, and goes on replaying.
+// Close answers waiting opens, waits for an open that has proposed, rejects new opens, and still replays receipts.
 func TestHazard35_CloseDrains(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		over := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))

@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// The ledger is away: nothing was proposed, or nobody knows. A repeat with the same nonce goes on.
+// The ledger is down: nothing was proposed, or the answer is ambiguous. A repeat with the same nonce continues.
 func TestWithTheLedgerAway(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		a := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
@@ -43,13 +43,14 @@ func TestWithTheLedgerAway(t *testing.T) {
 	})
 }
 
-// etcd does not answer for half a TTL: the caller is answered lease_unavailable, and nothing is abandoned. Its repeat gets the same attempt.
+// etcd does not answer for half a TTL: the caller gets lease_unavailable, and nothing is abandoned. Its repeat gets the
+// same attempt.
 func TestHazard14_EtcdIsSilent(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		a := proceed(t, fd, openOf("0", `{}`, flight.Policy{}, 1))
 		s := sessionOf(t, fd, time.Minute)
 		synctest.Wait()                                // the pool is full
-		for _, id := range []flight.SessionID{"", s} { // the first one from the pool, before that is lost, too
+		for _, id := range []flight.SessionID{"", s} { // the first session is from the pool, before the pool is lost, too
 			req := openOf("of-"+string(id), `{}`, flight.Policy{}, 1)
 			req.Session = id
 			fd.Leases.Partition(leasetest.CutRequests)
@@ -64,7 +65,7 @@ func TestHazard14_EtcdIsSilent(t *testing.T) {
 			}
 			fd.Leases.Partition(leasetest.CutNothing)
 			opened := fd.Flight(req.Key)
-			require.NotNil(t, opened.OpenAttempt(), "nobody has abandoned it")
+			require.NotNil(t, opened.OpenAttempt(), "the attempt is not abandoned")
 			again := proceed(t, fd, req)
 			require.Equal(t, opened.Version, again.Flight.Version)
 			report(t, fd, again, flight.Succeeded, "ch_1")

@@ -14,8 +14,8 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// A lost answer to an open costs nothing: the same nonce gets the same answer, whatever session the repeat brings, from this
-// node and from the next one.
+// After a lost answer, a repeat with the same nonce gets the same answer, with any session, from this node and from
+// another.
 func TestHazard10_Repeats(t *testing.T) {
 	for name, ofSession := range map[string]bool{"session": true, "one shot": false} {
 		t.Run(name, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestHazard10_Repeats(t *testing.T) {
 				require.Equal(t, 1, claimsOf(t, fd))
 				report(t, next, a, flight.NotDone, "")
 				_, err := fd.Remote().Open(t.Context(), req)
-				requireAs[*effect.Fenced](t, err) // that nonce has had its attempt
+				requireAs[*effect.Fenced](t, err) // the nonce is used
 				req.Nonce = flight.Nonce{2}
 				d := proceed(t, fd, req)
 				require.EqualValues(t, 1, d.Previous.Number)
@@ -50,8 +50,8 @@ func TestHazard10_Repeats(t *testing.T) {
 	}
 }
 
-// The connection is cut while the open is under way: what it opened is there when the caller comes back, and nobody abandons
-// it meanwhile.
+// The connection breaks during the open: the attempt is still open when the caller repeats the open, and no node
+// abandons it.
 func TestHazard08_CallerGoesInMidOpen(t *testing.T) {
 	for _, point := range []string{"before-open", "during-open", "after-open"} {
 		t.Run(point, func(t *testing.T) {
@@ -78,8 +78,8 @@ func TestHazard08_CallerGoesInMidOpen(t *testing.T) {
 	}
 }
 
-// A caller without a nonce of its own cannot come back: what was opened for one that has gone is abandoned, and leaves neither
-// a doubt nor a key that waits for the end of its session.
+// A caller without a nonce cannot repeat its open: if it leaves, its attempt is abandoned. The flight is not in doubt,
+// and the key is free before the session ends.
 func TestCallerGoesThatCannotComeBack(t *testing.T) {
 	for name, ofSession := range map[string]bool{"session": true, "one shot": false} {
 		t.Run(name, func(t *testing.T) {
@@ -110,8 +110,8 @@ func TestCallerGoesThatCannotComeBack(t *testing.T) {
 	}
 }
 
-// An Open is in the log of a leader that has lost its quorum, and will be committed by the next one. Its caller repeats it and
-// is let act; nobody takes that back.
+// An Open is in the log of a leader that has lost its quorum, and the next leader commits it. The caller repeats the
+// open and may act; the delayed Open does not revoke that.
 func TestHazard08_AZombieOpenIsTheCallersOwn(t *testing.T) {
 	for name, ofSession := range map[string]bool{"session": true, "one shot": false} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestHazard08_AZombieOpenIsTheCallersOwn(t *testing.T) {
 				a.set(accessStuck)
 				_, err := here.Remote().Open(t.Context(), req)
 				require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
-				acts := proceed(t, there, req) // what a client does with a 503: the same open at the next server
+				acts := proceed(t, there, req) // as a client does after a 503: the same open at the next server
 				for _, reply := range a.deliver(t.Context()) {
 					require.NotEqual(t, flight.Fenced, reply.Decision)
 				}
@@ -141,8 +141,8 @@ func TestHazard08_AZombieOpenIsTheCallersOwn(t *testing.T) {
 	}
 }
 
-// A node hears no answer to its Open. The caller goes to another node, which lets it act; the attempt stays its own, however
-// long the first node does not hear.
+// A node gets no answer to its Open. The caller repeats the open at another node, which answers proceed; the attempt
+// stays the caller's while the first node gets no answer.
 func TestHazard08_AnotherNodeLetsItAct(t *testing.T) {
 	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)
@@ -162,8 +162,8 @@ func TestHazard08_AnotherNodeLetsItAct(t *testing.T) {
 	})
 }
 
-// A node answers a repeat from its own view, however old that is, but only after the attempt's session was renewed. Where
-// that has ended it answers lease_lost, and the caller takes the doubt back.
+// A node answers a repeat from its own view, even a stale one, but only after it has renewed the attempt's session. If
+// the session has ended, the node answers lease_lost, and the caller's abandon removes the doubt.
 func TestHazard29_ARepeatAtANodeThatLagsBehind(t *testing.T) {
 	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)
@@ -171,7 +171,7 @@ func TestHazard29_ARepeatAtANodeThatLagsBehind(t *testing.T) {
 		acts := proceed(t, there, req)
 		a.stopReading()
 		require.Equal(t, acts.FencingToken, proceed(t, here, req).FencingToken)
-		there.Leases.World.Expire(req.Session) // while this node trusts it
+		there.Leases.World.Expire(req.Session) // this node still trusts the session
 		asleep(t, 3*time.Second)
 		require.Equal(t, flight.InDoubt, there.Flight(req.Key).State)
 		_, err := here.Remote().Open(t.Context(), req)
@@ -185,7 +185,8 @@ func TestHazard29_ARepeatAtANodeThatLagsBehind(t *testing.T) {
 	})
 }
 
-// A node that knows nothing of the attempt proposes the repeat. The session that it took for it ends; the attempt's does not.
+// A node that does not know the attempt proposes the repeat. The one-shot session of the repeat ends; the attempt's
+// session does not.
 func TestHazard29_ARepeatAtANodeThatKnowsNothing(t *testing.T) {
 	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)
@@ -197,7 +198,7 @@ func TestHazard29_ARepeatAtANodeThatKnowsNothing(t *testing.T) {
 		require.Equal(t, acts.FencingToken, b.FencingToken)
 		require.Equal(t, acts.Session, b.Session)
 		released(t)
-		require.LessOrEqual(t, len(there.Leases.World.Sessions()), sessions+8, "the pool of the second node, and nothing else")
+		require.LessOrEqual(t, len(there.Leases.World.Sessions()), sessions+8, "only the pool of the second node is new")
 		require.Equal(t, 1, claimsOf(t, there))
 		_, err := here.Remote().Renew(t.Context(), acts.Session, remote.Renewal{})
 		require.NoError(t, err)
@@ -207,7 +208,7 @@ func TestHazard29_ARepeatAtANodeThatKnowsNothing(t *testing.T) {
 	})
 }
 
-// An attempt was lost before its opener heard of it. The nonce is fenced; its caller says that nothing was sent, and no doubt
+// An attempt is lost before its opener receives the answer. The nonce is fenced; the caller abandons it, and no doubt
 // is left.
 func TestHazard07_LostBeforeItsCallerHeard(t *testing.T) {
 	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
@@ -215,7 +216,7 @@ func TestHazard07_LostBeforeItsCallerHeard(t *testing.T) {
 		a.set(accessDeaf)
 		_, err := here.Remote().Open(t.Context(), req)
 		require.Equal(t, "no_leader", requireAs[*effect.Unavailable](t, err).Code)
-		asleep(t, 20*time.Second) // the session is renewed by nobody
+		asleep(t, 20*time.Second) // the session is not renewed
 		require.Equal(t, flight.InDoubt, there.Flight(req.Key).State)
 		for _, at := range []*flightdtest.Flightd{there, here} {
 			_, err = at.Remote().Open(t.Context(), req)
@@ -229,8 +230,8 @@ func TestHazard07_LostBeforeItsCallerHeard(t *testing.T) {
 	})
 }
 
-// A caller is answered in_doubt from a view where nothing was proposed, and by the ledger, which marks the nonce, where
-// something was.
+// If nothing was proposed, in_doubt is answered from the view. If the Open was proposed, the ledger answers and marks
+// the nonce.
 func TestInDoubt(t *testing.T) {
 	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
 		a.stopReading()
@@ -241,9 +242,9 @@ func TestInDoubt(t *testing.T) {
 		go func() { _, err := there.Remote().Open(t.Context(), waits); answered <- err }()
 		synctest.Wait()
 		report(t, there, acts, flight.Unknown, "")
-		require.False(t, requireAs[*effect.InDoubt](t, <-answered).Proposed, "it has only waited")
+		require.False(t, requireAs[*effect.InDoubt](t, <-answered).Proposed, "the call has only waited")
 
-		// A node whose view is old proposes. The ledger marks the nonce, and a repeat gets the same answer.
+		// A node with a stale view proposes. The ledger marks the nonce, and a repeat gets the same answer.
 		for range 2 {
 			_, err := here.Remote().Open(t.Context(), lags)
 			require.True(t, requireAs[*effect.InDoubt](t, err).Proposed)
@@ -251,13 +252,13 @@ func TestInDoubt(t *testing.T) {
 		}
 		there.Resolve(t, waits.Key, flight.DidNotHappen, "", nil)
 		_, err := here.Remote().Open(t.Context(), lags)
-		requireAs[*effect.Fenced](t, err) // its caller has left: nothing opens
+		requireAs[*effect.Fenced](t, err) // the caller has abandoned the nonce: nothing opens
 		released(t)
 		require.NotContains(t, there.Leases.World.Sessions(), acts.Session)
 	})
 }
 
-// A flight that turns doubtful while a caller waits that has proposed: the answer comes from the ledger.
+// A flight becomes in doubt while a caller that has proposed waits: the answer comes from the ledger.
 func TestInDoubtAfterBusy(t *testing.T) {
 	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 2)

@@ -12,23 +12,23 @@ import (
 	"github.com/flightd/flightd/internal/crashpoint"
 )
 
-// Report brings the outcome of an attempt. It needs only the token: the ledger decides, not a clock, and no lease.
-// *effect.Unavailable with code report_pending: the report is kept and will be committed; the effect must not be repeated.
-// *effect.Fenced: the attempt is over, and the report is kept as evidence. *effect.Missing: the request names no key, and
-// this node does not know the flight.
+// Report reports the outcome of an attempt. It needs only the token: the ledger decides, without a clock and without a
+// lease. *effect.Unavailable with code report_pending: the report is stored and will be committed, and the effect must
+// not be repeated. *effect.Fenced: the attempt has ended, and the report is stored as evidence. *effect.Missing: the
+// request has no key, and this node does not know the flight.
 //
-// If the process dies before the report is committed or spooled, the caller repeats it. If it dies after that, a repeat
-// changes nothing.
+// If the process dies before the report is committed or spooled, the caller repeats the report. If it dies after that,
+// a repeat changes nothing.
 func (s *Service) Report(ctx context.Context, req ReportRequest) (*flight.Flight, error) {
 	if req.Outcome < flight.Succeeded || req.Outcome > flight.Unknown {
-		return nil, &flight.InvalidError{Field: "outcome", Detail: "an outcome is succeeded, refused, not_done or unknown"}
+		return nil, &flight.InvalidError{Field: "outcome", Detail: "unknown outcome; allowed: succeeded, refused, not_done, unknown"}
 	}
 	token, generation, err := flight.OpenSeal(req.FencingToken, s.cfg.Memory.Header().Secret, req.ID)
 	switch {
 	case err != nil:
 		return nil, err
 	case token.Number&probeBit != 0:
-		return nil, &flight.InvalidError{Field: "fencing_token", Detail: "this is the probe of a look-up, not the token of an attempt: bring it to verdict"}
+		return nil, &flight.InvalidError{Field: "fencing_token", Detail: "this is a verification token, not the fencing token of an attempt; send it to /verification"}
 	}
 	if req.Key.IsZero() {
 		f, err := s.cfg.Ledger.Flight(req.ID)
@@ -38,16 +38,16 @@ func (s *Service) Report(ctx context.Context, req ReportRequest) (*flight.Flight
 		case f == nil:
 			return nil, &effect.Missing{ID: req.ID}
 		case f.Key.IsZero():
-			return f, &effect.Fenced{} // a tombstone, which keeps no evidence
+			return f, &effect.Fenced{} // a tombstone, which stores no evidence
 		}
 		req.Key = f.Key
 	}
 	if req.Key.FlightID() != req.ID {
-		return nil, &flight.InvalidError{Field: "key", Detail: "this is not the key of the flight"}
+		return nil, &flight.InvalidError{Field: "key", Detail: "the key is not the key of the flight"}
 	}
 	s.cfg.Crash(crashpoint.BeforeReport)
-	// From here on the outcome survives this process if it can be written anywhere at all; the caller keeps it until it is
-	// answered.
+	// Point of no return: once committed or spooled, the outcome survives this process. The caller stores it until it
+	// is answered.
 	reply, err := s.cfg.Ledger.Report(ctx, &flight.Report{
 		Key: req.Key, Generation: generation, Token: token, Outcome: req.Outcome, ExternalID: req.ExternalID, Body: req.Body, Error: req.Error,
 	})
@@ -66,17 +66,17 @@ func (s *Service) Report(ctx context.Context, req ReportRequest) (*flight.Flight
 	return reply.Flight, nil
 }
 
-// Abandon takes the word of the caller that made the nonce: nothing was sent, and nothing ever will be under it. From then
-// on the nonce opens nothing. *effect.OpenExpired: its not_after is too far ahead for any open to be valid.
-// *effect.Unavailable: not known whether it was recorded; abandon again.
+// Abandon records the statement of the caller that created the nonce: nothing was sent under it, and nothing ever will
+// be. After that the nonce opens nothing. *effect.OpenExpired: not_after is further ahead than any valid open allows.
+// *effect.Unavailable: the abandon may or may not be recorded; abandon again.
 func (s *Service) Abandon(ctx context.Context, req AbandonRequest) error {
 	switch {
 	case req.Key.IsZero():
-		return &flight.InvalidError{Field: "id", Detail: "the abandon names no key"}
+		return &flight.InvalidError{Field: "id", Detail: "the abandon has no key"}
 	case req.Nonce == (flight.Nonce{}):
-		return &flight.InvalidError{Field: "nonce", Detail: "an abandon names the nonce of its open"}
+		return &flight.InvalidError{Field: "nonce", Detail: "an abandon needs the nonce of its open"}
 	case req.NotAfter <= 0:
-		return &flight.InvalidError{Field: "not_after", Detail: "an abandon carries the not_after of its open: until then the nonce is remembered"}
+		return &flight.InvalidError{Field: "not_after", Detail: "an abandon needs the not_after of its open: the nonce is stored until then"}
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
@@ -95,9 +95,9 @@ func (s *Service) abandon(ctx context.Context, c *AbandonRequest) error {
 	case reply.Decision == flight.Exhausted:
 		return exhausted(c.Key)
 	case reply.Decision != flight.Accepted && reply.Flight.OpenAttempt() != nil && reply.Flight.Newest().Nonce == c.Nonce:
-		return &effect.Fenced{Key: c.Key} // it waits for its callback: its effect has started
+		return &effect.Fenced{Key: c.Key} // the attempt waits for its callback: its effect has started
 	case reply.Decision != flight.Accepted:
-		return &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("%s: the ledger was restored meanwhile, or this node is behind", c.Key)}
+		return &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("%s: the ledger was restored, or this node lags behind", c.Key)}
 	}
 	s.release(c.Key, reply.Flight, func(a *flight.Attempt) bool { return a.Nonce == c.Nonce })
 	if before.Looking() && before.Probe.Nonce == c.Nonce && before.Probe.Session.OneShot {

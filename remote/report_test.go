@@ -10,8 +10,8 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 )
 
-// A ledger that was put back from before an attempt does not know its flight. Its report is kept as evidence where it brings its
-// key; else this node must say that it is kept nowhere.
+// A ledger restored from before an attempt does not know the flight. A report with its key is stored as evidence; a
+// report without its key gets an error, because it is not stored.
 func TestHazard22_AReportToALedgerFromBefore(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		a := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
@@ -27,11 +27,11 @@ func TestHazard22_AReportToALedgerFromBefore(t *testing.T) {
 		f, err := before.Remote().Report(t.Context(), word)
 		requireAs[*effect.Fenced](t, err)
 		require.Len(t, f.Evidence, 1)
-		require.Greater(t, proceed(t, before, openOf("1", `{}`, flight.Policy{}, 2)).Flight.AttemptNumber(), a.Flight.AttemptNumber(), "numbers go on")
+		require.Greater(t, proceed(t, before, openOf("1", `{}`, flight.Policy{}, 2)).Flight.AttemptNumber(), a.Flight.AttemptNumber(), "attempt numbers continue")
 	})
 }
 
-// A report at a node that does not know the flight yet is proposed, where it brings its key.
+// A report with its key is proposed even at a node that does not know the flight yet.
 func TestHazard29_AReportAtANodeThatKnowsNothing(t *testing.T) {
 	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
 		a.stopReading()
@@ -42,12 +42,12 @@ func TestHazard29_AReportAtANodeThatKnowsNothing(t *testing.T) {
 	})
 }
 
-// A session that was taken for an open that was answered busy is withdrawn, and then ended: busy alone does not end it, and a
-// copy of the open that comes later opens nothing.
+// The one-shot session of an open that was answered busy is withdrawn, then ended. Busy alone does not end it, and a
+// later copy of the Open opens nothing.
 func TestOneShotSessionAfterBusy(t *testing.T) {
 	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 2)
-		a.stopReading() // so that it proposes
+		a.stopReading() // the stale view makes the node propose
 		acts := proceed(t, there, openOf("1", `{}`, flight.Policy{}, 1))
 		var copied *flight.Open
 		a.before = func(c flight.Command) {
@@ -56,7 +56,7 @@ func TestOneShotSessionAfterBusy(t *testing.T) {
 			}
 			if w, is := c.(*flight.Withdraw); is {
 				require.Equal(t, copied.Session.ID, w.Session)
-				require.Contains(t, there.Leases.World.Sessions(), w.Session, "not ended before")
+				require.Contains(t, there.Leases.World.Sessions(), w.Session, "the session is not ended before")
 			}
 		}
 		_, err := here.Remote().Open(t.Context(), req)
@@ -66,14 +66,14 @@ func TestOneShotSessionAfterBusy(t *testing.T) {
 		require.Contains(t, there.Leases.World.Sessions(), acts.Session)
 		report(t, here, acts, flight.NotDone, "")
 		released(t)
-		require.NotContains(t, there.Leases.World.Sessions(), acts.Session, "it ends with its report, at whichever node")
+		require.NotContains(t, there.Leases.World.Sessions(), acts.Session, "the session ends with its report at any node")
 		reply, err := there.Ledger.Propose(t.Context(), copied)
 		require.NoError(t, err)
 		require.Equal(t, flight.SessionEnded, reply.Decision)
 	})
 }
 
-// Busy is no proof: where a copy of the Open has opened an attempt meanwhile, its session stays.
+// Busy is no proof: if a copy of the Open has opened an attempt meanwhile, its session is not ended.
 func TestOneShotSessionOfACopyThatOpened(t *testing.T) {
 	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 2)
@@ -95,7 +95,7 @@ func TestOneShotSessionOfACopyThatOpened(t *testing.T) {
 		require.True(t, requireAs[*effect.Busy](t, err).Proposed)
 		released(t)
 		require.Contains(t, there.Leases.World.Sessions(), copied.Session.ID)
-		acts := proceed(t, there, req) // its caller repeats, as it must
+		acts := proceed(t, there, req) // the caller repeats, as the protocol requires
 		require.Equal(t, copied.Session.ID, acts.Session)
 		report(t, there, acts, flight.Succeeded, "ch_1")
 		released(t)
@@ -103,7 +103,8 @@ func TestOneShotSessionOfACopyThatOpened(t *testing.T) {
 	})
 }
 
-// A session for one open lives until its report is committed: a report that is only kept, or was not answered, ends nothing.
+// A one-shot session lives until its report is committed: a report that is only spooled, or unanswered, does not end
+// it.
 func TestOneShotSessionUntilTheReportIsCommitted(t *testing.T) {
 	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
 		acts := proceed(t, here, openOf("1", `{}`, flight.Policy{}, 1))

@@ -10,17 +10,18 @@ import (
 	"github.com/flightd/flightd/flightdtest"
 )
 
-// A caller that resends must know when the provider may have forgotten the key: it starts the effect later than this node let it.
+// A caller that resends must know when the provider may have forgotten the idempotency key, because it acts after this
+// answer.
 func TestProceedSaysHowLongAResendMayStart(t *testing.T) {
 	policy := flight.Policy{Recovery: flight.Resend, ProviderWindow: 100 * time.Second, AttemptTimeout: 10 * time.Second}
-	const surely = 95*time.Second - 10*time.Second // the ledger's time may be slow, and the attempt may take its time-out
+	const surely = 95*time.Second - 10*time.Second // minus the margin for a slow ledger clock, and the attempt's time-out
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		first := time.Now()
 		a := proceed(t, fd, openOf("1", `{}`, policy, 1))
-		require.Nil(t, a.Resend, "nothing was done before")
+		require.Nil(t, a.Resend, "the first attempt is no resend")
 		asleep(t, 2*time.Second)
 
-		// The second caller waits for the first one, and counts from when it asked.
+		// The second caller waits for the first one, and counts from its own request.
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
@@ -38,7 +39,7 @@ func TestProceedSaysHowLongAResendMayStart(t *testing.T) {
 
 		asleep(t, 10*time.Second)
 		b := proceed(t, fd, openOf("1", `{}`, policy, 2))
-		require.InDelta(t, float64(time.Until(first.Add(surely))), float64(*b.Resend), float64(2*time.Millisecond), "a repeat is told what is left now")
+		require.InDelta(t, float64(time.Until(first.Add(surely))), float64(*b.Resend), float64(2*time.Millisecond), "a repeat gets the time that is left now")
 		fd.Ledger.AdvanceWall(30 * time.Second)
 		proceed(t, fd, openOf("2", `{}`, flight.Policy{}, 1)) // the ledger learns of the jump
 		b = proceed(t, fd, openOf("1", `{}`, policy, 2))
@@ -46,7 +47,7 @@ func TestProceedSaysHowLongAResendMayStart(t *testing.T) {
 		fd.Ledger.AdvanceWall(time.Hour)
 		proceed(t, fd, openOf("3", `{}`, flight.Policy{}, 1))
 		b = proceed(t, fd, openOf("1", `{}`, policy, 2))
-		require.Less(t, *b.Resend, 2*time.Millisecond, "it is over, which is not the same as no bound")
+		require.Less(t, *b.Resend, 2*time.Millisecond, "zero time left is not the same as no bound")
 	})
 }
 

@@ -18,45 +18,44 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// Config is what the service needs. Ledger, Memory, Sessions and Leases have no default.
+// Config has the ports and the bounds of the service. Ledger, Reader, Sessions and Leases have no default.
 type Config struct {
 	Ledger   executor.Ledger
 	Memory   executor.Memory
 	Sessions executor.Sessions
 	Leases   lease.Service
 	Events   executor.Events
-	// Checker looks at sessions whose attempts stand in the way of an open; nil: nobody does.
+	// Checker checks the sessions whose attempts block an open; nil: no checks.
 	Checker executor.Checker
-	// TTL is that of the node's own session. A claim, an Open or a renewal that is not answered within half of it is given
-	// up; 0: lease.DefaultTTL.
+	// TTL is the TTL of the node's own session; 0: lease.DefaultTTL. A claim, an Open or a renewal fails when it is not
+	// answered within half of the TTL.
 	TTL time.Duration
-	// OpenLife is how long after its proposal the Open of a caller without not_after may open an attempt; 0: 30 s.
+	// OpenLife is how long after its proposal an Open may open an attempt if its caller sent no not_after; 0: 30 s.
 	OpenLife time.Duration
-	// MaxOpenPerSession and MaxOpen bound how many flights one session, and all sessions together, hold without a report;
-	// 0: 4096 and 16384. Opens beyond that are answered *effect.TooMany.
+	// MaxOpenPerSession and MaxOpen bound how many flights one session, and all sessions together, hold without a
+	// report; 0: 4096 and 16384. Further opens get *effect.TooMany.
 	MaxOpenPerSession, MaxOpen int
-	// Crash is called at the named points of no return, of which the package comment says what is true if the process dies
-	// there; nil: nothing happens.
+	// Crash is called at the points of no return, by the names of the tables in the package comment; nil: no call.
 	Crash func(point string)
 }
 
-// Service serves callers who perform effects themselves. Its methods may be called at once from many goroutines. Errors are
-// those of package effect, *flight.InvalidError, or the context's.
+// Service serves remote callers. Its methods may be called concurrently. Errors are those of package effect,
+// *flight.InvalidError, or the context's.
 type Service struct {
 	cfg    Config
 	writer answer.Writer
 	settle answer.Settling
 	keys   keyQueue
-	calls  gate.Gate        // opens, claims that wait for their answer, and work in the background
+	calls  gate.Gate        // opens, unanswered claims, and background work; Close waits for them
 	asking *horizon.Horizon // bounds requests to etcd and to the ledger
 
-	serving context.Context // ends when Close begins: nobody waits for others any more
+	serving context.Context // ends when Close begins, and with it every wait for another holder
 	drain   context.CancelCauseFunc
-	life    context.Context // of work in the background; ends when Close loses its patience
+	life    context.Context // of background work; ends when Close has timed out
 	kill    context.CancelCauseFunc
 }
 
-// New makes a service. Close must be called.
+// New creates a service. Close must be called.
 func New(cfg Config) (*Service, error) {
 	if cfg.Ledger == nil || cfg.Memory == nil || cfg.Sessions == nil || cfg.Leases == nil {
 		return nil, errors.New("remote: Config needs Ledger, Memory, Sessions and Leases")
@@ -77,8 +76,9 @@ func New(cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// Close refuses new opens, answers those that wait for others, and lets the others end. When ctx ends first, work in the
-// background is given up: sessions that nobody ended expire. Close returns at most half a TTL later.
+// Close rejects new opens, answers the opens that wait for another holder, and waits for the others. When ctx ends
+// first, background work is cancelled: one-shot sessions that were to be ended expire. Close returns at most half a TTL
+// later.
 func (s *Service) Close(ctx context.Context) error {
 	s.drain(effect.ErrClosed)
 	done := s.calls.Shut()
@@ -92,8 +92,8 @@ func (s *Service) Close(ctx context.Context) error {
 	return nil
 }
 
-// background runs f for at most one OpenLife; where the service is closed, before it returns. If the process dies first, the
-// session that f was to end expires.
+// runInBackground runs f for at most one OpenLife on a goroutine that Close waits for. After Close it runs f before it
+// returns. If the process dies first, the session that f was to end expires.
 func (s *Service) background(f func(ctx context.Context)) {
 	run := func() {
 		ctx, cancel := context.WithTimeout(s.life, s.cfg.OpenLife)
@@ -105,27 +105,15 @@ func (s *Service) background(f func(ctx context.Context)) {
 	}
 }
 
-// propose asks the ledger until the answer is known, or ctx ends. Repeating a command is harmless: key and nonce, or the
-// token, name what it means. An error that is executor.ErrAmbiguous says that it may have been applied.
+// propose is executor.ProposeUntilKnown, and publishes the events of the reply.
 func (s *Service) propose(ctx context.Context, c flight.Command) (flight.Reply, error) {
-	unknown := error(nil)
-	for wait := retryPause; ; wait = min(2*wait, recheck) {
-		reply, err := s.cfg.Ledger.Propose(ctx, c)
-		switch {
-		case errors.Is(err, executor.ErrAmbiguous):
-			if unknown = err; clock.Sleep(ctx, clock.Jitter(wait)) {
-				continue
-			}
-		case err != nil && unknown != nil: // this one was not taken; an earlier one may have been
-			err = fmt.Errorf("%w; then: %w", unknown, err)
-		}
-		s.cfg.Events.Note(c.Target(), reply.Events)
-		return reply, err
-	}
+	reply, _, err := executor.ProposeUntilKnown(ctx, s.cfg.Ledger, c)
+	s.cfg.Events.Note(c.Target(), reply.Events)
+	return reply, err
 }
 
-// withdraw ends a one-shot session that was not needed after all. That the ledger answered Busy to its Open proves nothing: a
-// copy may be on its way. Only after Withdraw was accepted nothing opens under the session any more.
+// withdrawSession ends a one-shot session that holds nothing. The reply Busy to its Open is no proof, because a copy of
+// the Open may still arrive. Only after WithdrawSession was accepted does nothing open under the session.
 func (s *Service) withdraw(ctx context.Context, key flight.Key, id flight.SessionID) {
 	for first := true; first || clock.Sleep(ctx, clock.Jitter(recheck)); first = false {
 		reply, err := s.propose(ctx, &flight.Withdraw{Key: key, Session: id, StoreEpoch: s.cfg.Memory.Header().StoreEpoch})
@@ -138,14 +126,18 @@ func (s *Service) withdraw(ctx context.Context, key flight.Key, id flight.Sessio
 	}
 }
 
-// endSession ends a one-shot session. Where etcd does not answer, the session expires.
+// endSession ends a one-shot session in etcd. If etcd does not answer until ctx ends, the session expires.
 func (s *Service) endSession(ctx context.Context, id flight.SessionID) {
 	for s.cfg.Leases.EndSession(ctx, id) != nil && clock.Sleep(ctx, clock.Jitter(recheck)) {
 	}
 }
 
-// release gives up what etcd has of an attempt that has ended: its claim, and its session where that was made for this attempt
-// alone, whichever node made them.
+// retryPause is the pause before a background request is sent again, and before a waiting caller reads again: the cause
+// of its wait may end without a change of the flight.
+const recheck = time.Second
+
+// releaseEnded removes an ended attempt's keys from etcd, whichever node created them: the claim, and the session if it
+// is a one-shot session.
 func (s *Service) release(key flight.Key, f *flight.Flight, is func(*flight.Attempt) bool) {
 	if f == nil {
 		return

@@ -2,24 +2,22 @@ package remote
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/answer"
+	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease"
 )
 
 // MaxListed is how many open attempts one renewal lists at most.
 const MaxListed = 256
 
-// NewSession makes a session for a caller that keeps it for many attempts and renews it itself, through any node.
+// NewSession creates a session for a caller that uses it for many attempts and renews it through any node.
 func (s *Service) NewSession(ctx context.Context, ttl time.Duration, owner string) (SessionAnswer, error) {
 	if err := checkTTL(ttl); err != nil {
 		return SessionAnswer{}, err
@@ -36,9 +34,9 @@ func (s *Service) NewSession(ctx context.Context, ttl time.Duration, owner strin
 	return SessionAnswer{Session: session.Ref().ID, Trust: session.Trust(), RenewEvery: session.TTL() / renewals, OpenDigest: Digest(nil)}, nil
 }
 
-// Renew prolongs a session, and tells what is open under it as this node knows it, and which attempts somebody wants
-// cancelled. It changes nothing else: what the caller does not list it may still act on. *effect.LeaseLost: the session has
-// ended.
+// Renew renews a session. It returns this node's view of the attempts open under the session, and the flights for which
+// cancellation was requested. Renew changes nothing else: the caller may still act on attempts that it did not list.
+// *effect.LeaseLost: the session has ended.
 func (s *Service) Renew(ctx context.Context, id flight.SessionID, r Renewal) (SessionAnswer, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -74,9 +72,9 @@ func (s *Service) Renew(ctx context.Context, id flight.SessionID, r Renewal) (Se
 	return a, nil
 }
 
-// renew renews a session, whichever node made it or renewed it last.
+// renew renews a session, whichever node created it or renewed it last.
 func (s *Service) renew(ctx context.Context, id flight.SessionID) (session lease.Session, trust time.Duration, err error) {
-	for range 2 { // this node's trust may end at this moment, while the session lives by renewals through another one
+	for range 2 { // this node's trust may end right now, while renewals through another node keep the session alive
 		if session, err = s.cfg.Leases.Session(ctx, id); err == nil {
 			trust, err = session.Renew(ctx)
 		}
@@ -87,7 +85,7 @@ func (s *Service) renew(ctx context.Context, id flight.SessionID) (session lease
 	return session, trust, err
 }
 
-// openUnder gives the flights with an attempt open under a session, in the order of their ids.
+// openAttempts returns the flights with an attempt open under a session, ordered by id.
 func (s *Service) openUnder(id flight.SessionID) (open []*flight.Flight, err error) {
 	_, n := s.cfg.Sessions.HeldBy(id, flight.ID{}, 0)
 	held, _ := s.cfg.Sessions.HeldBy(id, flight.ID{}, n)
@@ -96,27 +94,25 @@ func (s *Service) openUnder(id flight.SessionID) (open []*flight.Flight, err err
 		if err != nil {
 			return nil, err
 		}
-		if a := f.OpenAttempt(); a != nil && f.State == flight.Running && a.Session.ID == id { // else it looks, or has ended since
+		// Another held flight has a verification, or has ended since.
+		if a := f.OpenAttempt(); a != nil && f.State == flight.Running && a.Session.ID == id {
 			open = append(open, f)
 		}
 	}
 	return open, nil
 }
 
-// Digest is the same for two lists of open attempts that name the same nonces and numbers: the first 16 bytes, in hex, of
-// SHA-256 over the lines "<nonce in hex> <number>\n" in the order of their bytes.
+// Digest is wire.OpenDigest of a list of open attempts.
 func Digest(open []OpenAttempt) string {
-	lines := make([]string, len(open))
+	listed := make([]wire.OpenAttempt, len(open))
 	for i, o := range open {
-		lines[i] = fmt.Sprintf("%x %d\n", o.Nonce, o.Number)
+		listed[i] = wire.OpenAttempt{Nonce: hex.EncodeToString(o.Nonce[:]), Attempt: o.Number}
 	}
-	slices.Sort(lines)
-	sum := sha256.Sum256([]byte(strings.Join(lines, "")))
-	return hex.EncodeToString(sum[:16])
+	return wire.OpenDigest(listed)
 }
 
-// CloseSession ends a session, with its claims. *effect.SessionInUse: attempts or look-ups under it were neither reported nor
-// abandoned, as far as this node knows. nil also where there is no such session.
+// CloseSession ends a session and its claims; nil also if there is no such session. *effect.SessionInUse: in this
+// node's view the session holds attempts or verifications that were neither reported nor abandoned.
 func (s *Service) CloseSession(ctx context.Context, id flight.SessionID) error {
 	if _, n := s.cfg.Sessions.HeldBy(id, flight.ID{}, 0); n > 0 {
 		return &effect.SessionInUse{Session: id, Open: n}
@@ -126,7 +122,7 @@ func (s *Service) CloseSession(ctx context.Context, id flight.SessionID) error {
 	return leaseError(flight.Key{}, s.cfg.Leases.EndSession(ctx, id))
 }
 
-// bounded bounds what is asked of etcd, so that its absence is said and not waited for.
+// withRequestTimeout bounds requests to etcd, so that the caller gets an error if etcd does not answer.
 func (s *Service) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.cfg.TTL/2)
 }

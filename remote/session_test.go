@@ -24,8 +24,8 @@ func TestDigest(t *testing.T) {
 	require.NotEqual(t, remote.Digest(nil), remote.Digest(open))
 }
 
-// A renewal tells what is open under the session where its caller believes something else, and changes nothing, however
-// often and late it comes.
+// A renewal lists the open attempts of the session if the caller's digest differs. Repeated and late renewals change
+// nothing.
 func TestRenewTellsAndChangesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		s := session(t, fd)
@@ -48,8 +48,8 @@ func TestRenewTellsAndChangesNothing(t *testing.T) {
 			answers[a.Flight.ID] = a
 		}
 		proceed(t, fd, openOf("somebody-elses", `{}`, flight.Policy{}, 9))
-		require.Empty(t, renewal(remote.Renewal{}).Open, "a caller that does not say what it believes gets no list")
-		for range 4 { // of a caller that knows of none: it may not have heard yet
+		require.Empty(t, renewal(remote.Renewal{}).Open, "a request without a digest gets no list")
+		for range 4 { // the caller's digest is of no attempts: it may not have received the answer yet
 			a := renewal(remote.Renewal{OpenDigest: remote.Digest(nil)})
 			require.Len(t, a.Open, 3)
 			require.False(t, a.More)
@@ -98,7 +98,7 @@ func TestRenewListsInPages(t *testing.T) {
 	})
 }
 
-// A look-up holds its session, and is no open attempt.
+// A verification holds its session, but is not an open attempt.
 func TestRenewDoesNotListLookUps(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		_, req, _ := sentToLook(t, fd)
@@ -137,7 +137,8 @@ func TestSessionsEnd(t *testing.T) {
 	})
 }
 
-// An opener that meets the attempt of a session that has ended has it checked, and need not wait for the sweeper's next round.
+// An opener that is blocked by an ended session has the session checked, and does not wait for the sweeper's next
+// round.
 func TestHazard19_AnOpenerHasTheHolderChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fd := flightdtest.Open(t, flightdtest.Options{NoSweeper: true, ConfigureRemote: func(cfg *remote.Config) {
@@ -164,7 +165,7 @@ func TestHazard19_AnOpenerHasTheHolderChecked(t *testing.T) {
 		req.Session = ""
 		_, err = other.Remote().Open(t.Context(), req)
 		requireAs[*effect.LeaseLost](t, err)
-		require.Equal(t, []flight.Session{holder}, checked, "so has the caller whose session is gone")
+		require.Equal(t, []flight.Session{holder}, checked, "the caller of an ended session has it checked, too")
 		asleep(t, time.Second)
 		require.NoError(t, fd.Sweeper.Sweep(t.Context()))
 		proceed(t, other, next)
@@ -175,7 +176,7 @@ type checker func(flight.Session)
 
 func (c checker) Check(s flight.Session) { c(s) }
 
-// Trust is computed from the node's own last renewal, and little of it is renewed first.
+// Trust is computed from the node's own last renewal; a session with little trust is renewed first.
 func TestTrust(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		s := session(t, fd)
@@ -192,8 +193,8 @@ func TestTrust(t *testing.T) {
 	})
 }
 
-// A caller that was kept waiting counts its trust from when it sent the request: the time that it waited is not lost to it,
-// or every long wait would end in trust that is over.
+// A caller counts its trust from when it sent the request. The node adds the waiting time to the trust, otherwise each
+// long wait would end with expired trust.
 func TestTrustOfCallersThatWaited(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		first := proceed(t, fd, openOf("1", `{}`, flight.Policy{}, 1))
@@ -209,11 +210,11 @@ func TestTrustOfCallersThatWaited(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(sent), held)
 		left := time.Until(sent.Add(a.Trust))
 		require.LessOrEqual(t, left, 12*time.Second, "never longer than the session's own trust")
-		require.Greater(t, left, 6*time.Second, "less than half of it would have been renewed")
+		require.Greater(t, left, 6*time.Second, "a session with less than half of its trust is renewed")
 	})
 }
 
-// The node restarts in the middle of everything: the token reports, the session is found again, and what is open under it.
+// The node restarts during an attempt: the token still reports, and the session and its open attempts are found again.
 func TestRestart(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		s := session(t, fd)
@@ -235,7 +236,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// Whether a session lives is etcd's to say, not what a node remembers that has not seen its renewals.
+// etcd decides whether a session lives, not the memory of a node that has not seen the session's renewals.
 func TestASessionThatIsRenewedElsewhere(t *testing.T) {
 	for name, ask := range map[string]func(t *testing.T, fd *flightdtest.Flightd, req remote.OpenRequest) error{
 		"renew": func(t *testing.T, fd *flightdtest.Flightd, req remote.OpenRequest) error {
@@ -271,7 +272,8 @@ func TestASessionThatIsRenewedElsewhere(t *testing.T) {
 	}
 }
 
-// A session ends in etcd while this node trusts it. Whoever opens under it is not let act: its claim finds no marker.
+// A session ends in etcd while this node still trusts it. An open under it does not proceed: the claim finds no session
+// key.
 func TestASessionThatEndsUnseen(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		req := openOf("1", `{}`, flight.Policy{}, 1)
@@ -280,13 +282,13 @@ func TestASessionThatEndsUnseen(t *testing.T) {
 		_, err := fd.Remote().Open(t.Context(), req)
 		requireAs[*effect.LeaseLost](t, err)
 		asleep(t, 3*time.Second)
-		require.Equal(t, flight.InDoubt, fd.Flight(req.Key).State, "its attempt has ended")
+		require.Equal(t, flight.InDoubt, fd.Flight(req.Key).State, "the attempt has ended")
 		require.NoError(t, fd.Remote().Abandon(t.Context(), abandonOf(fd, req)))
 		require.Equal(t, flight.Queued, fd.Flight(req.Key).State)
 	})
 }
 
-// A caller waits at one node for somebody else's attempt and renews its session through the other one meanwhile.
+// A caller waits at one node for another holder's attempt, and meanwhile renews its session through another node.
 func TestASessionThatIsRenewedElsewhereWhileItsCallerWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, here *flightdtest.Flightd) {
 		there := here.Restart(t, flightdtest.Options{})
@@ -310,7 +312,7 @@ func TestASessionThatIsRenewedElsewhereWhileItsCallerWaits(t *testing.T) {
 	})
 }
 
-// A session for one open alone ends with its report, also where the node that made it has lost sight of it.
+// A one-shot session ends with its report, even if the node that created it no longer tracks it.
 func TestAOneShotSessionThatIsRenewedElsewhere(t *testing.T) {
 	bubble(t, func(t *testing.T, here *flightdtest.Flightd) {
 		there := here.Restart(t, flightdtest.Options{})
@@ -322,7 +324,7 @@ func TestAOneShotSessionThatIsRenewedElsewhere(t *testing.T) {
 	})
 }
 
-// A caller that brought no session has none to lose: where etcd is away, it may ask again.
+// A caller without a session never gets lease_lost: if etcd is down, the caller may retry.
 func TestAOneShotSessionIsLostOnItsWay(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		short := func(id string) remote.OpenRequest {
@@ -330,7 +332,7 @@ func TestAOneShotSessionIsLostOnItsWay(t *testing.T) {
 			req.TTL, req.Wait = 6*time.Second, time.Minute
 			return req
 		}
-		proceed(t, fd, short("1")) // from now on sessions are made ahead
+		proceed(t, fd, short("1")) // from now on the pool has sessions
 		synctest.Wait()
 		fd.Leases.Freeze()
 		const callers = 8

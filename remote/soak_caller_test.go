@@ -17,29 +17,29 @@ type soakCaller struct {
 	key        flight.Key
 	submission flight.Submission
 	p          *provider
-	kept       bool // it has a session of its own; else nodes make one for each open
+	kept       bool // it has its own session; otherwise nodes create one for each open
 	made       uint32
 
-	// The rest is used by one goroutine at a time: the caller is at work, or renews.
+	// The other fields are used by one goroutine at a time: the caller works or renews.
 	session   flight.SessionID
-	trusts    time.Time // until when
+	trusts    time.Time // the end of the trust
 	nonces    map[flight.Nonce]*nonceState
-	number    uint32    // of the attempt for which it was answered proceed, until it has decided to start or not to; 0: none
-	renewNext time.Time // when it renews
+	number    uint32    // of the attempt that was answered proceed, until its effect starts or is abandoned; 0: none
+	renewNext time.Time // the time of the next renewal
 }
 
-// nonceState is what a caller remembers of a nonce until its session ends.
+// nonceState is a caller's record of a nonce until its session ends.
 type nonceState struct {
-	gaveUp   bool                  // before its effect started
+	gaveUp   bool                  // abandoned before its effect started
 	report   *remote.ReportRequest // of the effect that was started
-	first    time.Time             // when its open was sent first
+	first    time.Time             // when the open was first sent
 	notAfter flight.Time
 	requests int
 }
 
 func (c *soakCaller) timed() bool { return c.submission.Policy.AttemptTimeout > 0 }
 
-// live is the caller's life: some calls, one after another, unless it dies.
+// run makes some calls in sequence, unless the caller dies.
 func (c *soakCaller) live() {
 	defer c.noteMayNotAct(c)
 	for range 4 {
@@ -49,10 +49,10 @@ func (c *soakCaller) live() {
 			return
 		}
 	}
-	c.pause(20 * time.Second) // it keeps its session for a while, and says what its renewals ask
+	c.pause(20 * time.Second) // it renews its session for a while, and handles the attempts that renewals list
 }
 
-// pause lets time pass, and renews meanwhile.
+// pause sleeps and renews meanwhile.
 func (c *soakCaller) pause(d time.Duration) {
 	for end := time.Now().Add(d); ; {
 		left := time.Until(end)
@@ -68,7 +68,7 @@ func (c *soakCaller) pause(d time.Duration) {
 	}
 }
 
-// frozen lets time pass without any renewal, as SIGSTOP does.
+// sleepFrozen sleeps without renewals, as after SIGSTOP.
 func (c *soakCaller) frozen(d time.Duration) { time.Sleep(d) }
 
 func (c *soakCaller) renew() {
@@ -105,12 +105,12 @@ func (c *soakCaller) trust(sent time.Time, d time.Duration) {
 	}
 }
 
-// handleListed is rule 8 of the protocol: what the owner of a session does about an attempt that a renewal lists.
+// handleListed is rule 8 of the protocol: the owner of a session reports or abandons an attempt that a renewal lists.
 func (c *soakCaller) handleListed(o remote.OpenAttempt) {
 	state := c.nonces[o.Nonce]
 	switch {
-	case state == nil: // of an earlier life
-		c.t.Errorf("%s: a renewal lists a nonce that nobody made", c.key)
+	case state == nil: // of an earlier incarnation
+		c.t.Errorf("%s: a renewal lists a nonce that no caller has created", c.key)
 	case state.report != nil:
 		c.count("reported again")
 		c.tell(func(ctx context.Context) error { _, err := c.any().Report(ctx, *state.report); return err })
@@ -120,7 +120,7 @@ func (c *soakCaller) handleListed(o remote.OpenAttempt) {
 	}
 }
 
-// tell says something once. true: it was answered, or refused for good.
+// try sends one request. It returns true if the answer is final.
 func (c *soakCaller) tell(f func(ctx context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Second+c.nap(5*time.Second))
 	defer cancel()
@@ -133,7 +133,7 @@ func (c *soakCaller) abandonment(n flight.Nonce) remote.AbandonRequest {
 	return remote.AbandonRequest{Key: c.key, Nonce: n, NotAfter: c.nonces[n].notAfter}
 }
 
-// giveUp is the word that nothing was sent, nor will be, until it is answered.
+// abandon abandons a nonce, until it is answered.
 func (c *soakCaller) giveUp(n flight.Nonce) {
 	c.number = 0
 	c.noteMayNotAct(c)
@@ -144,7 +144,7 @@ func (c *soakCaller) giveUp(n flight.Nonce) {
 	c.count("abandoned")
 }
 
-// newNonce makes a nonce, with its not_after.
+// newNonce creates a nonce with its not_after.
 func (c *soakCaller) newNonce() (n flight.Nonce) {
 	c.made++
 	copy(n[:], c.key.String()[len("billing/charge/"):])
@@ -166,7 +166,7 @@ func (c *soakCaller) request(n flight.Nonce) remote.OpenRequest {
 	return req
 }
 
-// call opens until there is a final answer, and does what that says; false: the caller has died.
+// call opens until there is a final answer, and follows it; false: the caller has died.
 func (c *soakCaller) call() bool {
 	if c.kept && c.session == "" {
 		ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Second)
@@ -186,7 +186,7 @@ func (c *soakCaller) call() bool {
 	return c.open(c.newNonce(), nil)
 }
 
-// open sends one open, or the verdict before it, until there is a final answer.
+// open sends one open, or the finding before it, until there is a final answer.
 func (c *soakCaller) open(n flight.Nonce, verdict *remote.VerdictRequest) bool {
 	state := c.nonces[n]
 	for end := time.Now().Add(5*time.Second + c.nap(time.Minute)); ; c.pause(c.nap(time.Second)) {
@@ -199,7 +199,7 @@ func (c *soakCaller) open(n flight.Nonce, verdict *remote.VerdictRequest) bool {
 		}
 		a, sent, err, answered := c.send(n, verdict)
 		switch {
-		case !answered: // or nobody heard it
+		case !answered: // the request or its answer was lost
 		case err == nil && a.Decision == flight.Replay:
 			if r := a.Flight.Receipt; r == nil || r.ExternalID != "ch_1" {
 				c.t.Errorf("%s: receipt %+v", c.key, r)
@@ -230,7 +230,7 @@ func (c *soakCaller) send(n flight.Nonce, verdict *remote.VerdictRequest) (a rem
 			return at.Open(ctx, req)
 		}
 	}
-	if c.n(5) == 0 { // a copy: its answer goes nowhere
+	if c.n(5) == 0 { // a copy whose answer is ignored
 		copied := ask(c.any(), c.request(n))
 		go func() { _, _, _ = asked(ctx, copied) }()
 	}
@@ -255,7 +255,7 @@ func (c *soakCaller) send(n flight.Nonce, verdict *remote.VerdictRequest) (a rem
 	return a, sent, err, answered && c.n(8) > 0
 }
 
-// final reports whether an error is the last word on a nonce: nothing was opened under it, and nothing will be.
+// isFinal reports whether an error is final for a nonce: nothing was opened under it, and nothing will be.
 func (c *soakCaller) final(err error, state *nonceState) bool {
 	var (
 		conflict *effect.Conflict
@@ -279,8 +279,8 @@ func (c *soakCaller) final(err error, state *nonceState) bool {
 	return false
 }
 
-// checkStillOpen holds the ledger to what the caller trusts: while it may start, its attempt is open, and nobody has ended it.
-// Rule 3 (d) may end one that has declared a time-out.
+// checkStillOpen checks in the ledger that the caller's attempt is open while the caller may start. Rule 3 (d) may end
+// an attempt with a time-out.
 func (c *soakCaller) checkStillOpen() {
 	if c.number == 0 || c.timed() || !time.Now().Before(c.trusts) {
 		return
@@ -291,7 +291,7 @@ func (c *soakCaller) checkStillOpen() {
 	}
 }
 
-// adopt lets the caller trust and renew the session that an answer names (rule 6).
+// useSession makes the caller trust and renew the session of an answer (rule 6).
 func (c *soakCaller) adopt(a remote.OpenAnswer, sent time.Time) {
 	if c.session != a.Session {
 		c.session, c.trusts = a.Session, time.Time{}
@@ -299,7 +299,7 @@ func (c *soakCaller) adopt(a remote.OpenAnswer, sent time.Time) {
 	c.trust(sent, a.Trust)
 }
 
-// act performs the effect, or does not, and reports it, until somebody has heard it; false: the caller dies instead.
+// act performs the effect, or not, and reports it until the report is answered; false: the caller has died.
 func (c *soakCaller) act(n flight.Nonce, a remote.OpenAnswer, sent time.Time) bool {
 	state := c.nonces[n]
 	c.adopt(a, sent)
@@ -316,24 +316,24 @@ func (c *soakCaller) act(n flight.Nonce, a remote.OpenAnswer, sent time.Time) bo
 	word := reportOf(a, flight.Succeeded, "ch_1")
 	switch {
 	case fate == 0:
-		return false // before it acted
+		return false // died before the effect
 	case !starts || fate < 6:
 		c.giveUp(n)
 		return true
 	case fate < 12:
-		word = reportOf(a, flight.NotDone, "") // the provider was out of reach
+		word = reportOf(a, flight.NotDone, "") // the provider was unreachable
 		c.count("not done")
 	default:
 		c.p.act(a.IdempotencyKey)
 		c.count("acted")
 	}
 	state.report = &word
-	c.number = 0 // it starts nothing any more
+	c.number = 0 // nothing more starts
 	c.noteMayNotAct(c)
 	c.pause(c.nap(15 * time.Second))
 	switch fate {
 	case 12:
-		return false // after its effect
+		return false // died after the effect
 	case 13:
 		word = reportOf(a, flight.Unknown, "")
 	}
@@ -343,7 +343,7 @@ func (c *soakCaller) act(n flight.Nonce, a remote.OpenAnswer, sent time.Time) bo
 	return true
 }
 
-// look asks the provider, and brings the verdict with a nonce of its own.
+// lookUp asks the provider and sends the finding with a new nonce.
 func (c *soakCaller) look(n flight.Nonce, a remote.OpenAnswer, sent time.Time) bool {
 	c.count("look")
 	c.adopt(a, sent)

@@ -23,9 +23,9 @@ var (
 	soakSeed  = flag.Uint64("soak.seed", 0, "the first seed; 0: by chance")
 )
 
-// soak is a cluster in which everything goes wrong by chance. Two nodes serve callers that follow the protocol: they repeat
-// what was not answered, at any node, twice at once, or abandon it; they die, freeze, and look where they are sent to. Nodes
-// are killed and replaced; each loses its own way to the ledger, reads it late, and loses etcd; claims are deleted.
+// soak is a cluster with random faults. Two nodes serve callers that follow the protocol: callers repeat unanswered
+// requests at any node, also twice at once, or abandon them; they die, freeze, and look up outcomes. Nodes are killed
+// and replaced, lose the ledger, read it late, and lose etcd; claims are deleted.
 type soak struct {
 	*cluster
 	over chan struct{}
@@ -34,12 +34,13 @@ type soak struct {
 	rnd     *rand.Rand
 	nodes   []*node
 	killed  int
-	mayAct  map[flight.Key]map[*soakCaller]time.Time // until when a caller that was answered proceed trusts its session
+	mayAct  map[flight.Key]map[*soakCaller]time.Time // the end of the trust of each caller that was answered proceed
 	effects map[flight.Key]*provider
 	stats   map[string]int
 }
 
-// TestSoak lets the provider's own count of effects judge, and looks at every answer proceed whether somebody else may act.
+// TestSoak compares the results with the provider's own count of effects, and checks at every answer proceed that no
+// other caller may act.
 func TestSoak(t *testing.T) {
 	seeds, base := *soakSeeds, *soakSeed
 	if testing.Short() {
@@ -89,7 +90,7 @@ func soakOnce(t *testing.T, seed uint64) {
 	t.Logf("%d nodes killed; %v", s.killed, s.stats)
 }
 
-// judge holds one key against the promises, and makes sure that nothing blocks it.
+// judge checks the guarantees for one key, and that nothing blocks the key.
 func (s *soak) judge(key flight.Key, p *provider) {
 	s.t.Helper()
 	f, err := s.ledger.Flight(key.FlightID())
@@ -104,7 +105,7 @@ func (s *soak) judge(key flight.Key, p *provider) {
 	last := uint32(0)
 	for _, e := range s.ledger.History(key) {
 		if e.Kind == flight.EventOpened {
-			require.Greater(s.t, e.Attempt, last, "%s: numbers rise", key)
+			require.Greater(s.t, e.Attempt, last, "%s: attempt numbers increase", key)
 			last = e.Attempt
 		}
 	}
@@ -113,8 +114,8 @@ func (s *soak) judge(key flight.Key, p *provider) {
 		require.Equal(s.t, 1, p.effects(), "%s succeeded", key)
 	case flight.StateFailed, flight.StateCancelled:
 		require.Zero(s.t, p.effects(), "%s ended without an effect", key)
-	default: // queued, looking or in doubt: it says so
-		require.True(s.t, p.effects() == 0 || f.Tainted(), "%s: %v, an effect that nobody knows of", key, f.State)
+	default: // ready, verifying or in doubt: the state says so
+		require.True(s.t, p.effects() == 0 || f.Tainted(), "%s: %v, an effect that the ledger excludes", key, f.State)
 		a, err := s.nodes[1].Open(s.t.Context(), remote.OpenRequest{Key: key, Submission: flight.Submission{Fingerprint: f.Fingerprint, Input: f.Input, Policy: f.Policy},
 			Nonce: flight.Nonce{99}, Wait: 40 * time.Second})
 		doubt := new(effect.InDoubt)
@@ -139,7 +140,7 @@ func (s *soak) count(what string) {
 	s.stats[what]++
 }
 
-// any gives any node.
+// randomNode returns a random node.
 func (s *soak) any() *node {
 	i := s.n(2)
 	s.mu.Lock()
@@ -147,7 +148,7 @@ func (s *soak) any() *node {
 	return s.nodes[i]
 }
 
-// until calls f every so often until the soak is over.
+// every calls f at random intervals until the soak ends.
 func (s *soak) until(most time.Duration, f func()) {
 	for {
 		select {
@@ -188,7 +189,7 @@ func (s *soak) troubleEtcd() {
 	})
 }
 
-// troubleLedger loses, delays and doubles what one node proposes, and makes it read late.
+// troubleLedger loses, delays and duplicates the commands of one node, and delays its reads.
 func (s *soak) troubleLedger() {
 	s.until(8*time.Second, func() {
 		n := s.any()
@@ -215,7 +216,7 @@ func (s *soak) troubleLedger() {
 	})
 }
 
-// kill kills a node, and starts another one in its place.
+// kill kills a node and starts another in its place.
 func (s *soak) kill() {
 	s.until(2*time.Minute, func() {
 		i := s.n(2)
@@ -230,14 +231,14 @@ func (s *soak) kill() {
 		s.mu.Unlock()
 		go old.die("killed")
 		copies := old.access.copies()
-		if s.n(2) == 0 { // what it had on its way arrives after its end
+		if s.n(2) == 0 { // its held commands arrive after its death
 			time.Sleep(s.nap(20 * time.Second))
 			old.access.deliverAgain(s.t.Context(), copies)
 		}
 	})
 }
 
-// removeClaims deletes all claims, whoever acts under them: that harms nothing.
+// removeClaims deletes all claims, also of running effects, which harms nothing.
 func (s *soak) removeClaims() {
 	s.until(40*time.Second, func() {
 		n := s.any()
@@ -249,7 +250,7 @@ func (s *soak) removeClaims() {
 	})
 }
 
-// asked runs a call that may never be answered, because its node dies. It gives false then, or when ctx ends.
+// callNode runs a call that may block for good, because its node dies. It returns false then, and when ctx ends.
 func asked[T any](ctx context.Context, f func(ctx context.Context) (T, error)) (answer T, err error, answered bool) {
 	type back struct {
 		answer T
@@ -268,7 +269,7 @@ func asked[T any](ctx context.Context, f func(ctx context.Context) (T, error)) (
 	}
 }
 
-// noteMayAct holds an answer proceed against everybody else who was answered so.
+// recordMayAct checks that no other caller of the key may act, and records that c may.
 func (s *soak) noteMayAct(c *soakCaller, number uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

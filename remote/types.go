@@ -6,43 +6,44 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// OpenRequest asks for permission to perform an effect.
+// OpenRequest asks for the right to perform an effect.
 type OpenRequest struct {
 	Key        flight.Key
 	Submission flight.Submission
-	// Nonce is one per open that is wanted. Key and nonce identify the open, through whichever node and session it comes:
-	// a repeat gets the same answer while its attempt is open.
+	// Nonce is new for each open, and the same for each repeat. Key and nonce identify the open at every node and under
+	// every session: a repeat gets the same answer while the attempt is open.
 	Nonce flight.Nonce
-	// NotAfter is the ledger time after which the open opens nothing, at most flight.MaxOpenLife ahead. A caller sets it
-	// once per nonce. 0: this node sets it.
+	// NotAfter is the ledger time after which the open opens nothing, at most flight.MaxOpenLife ahead. The caller sets
+	// it once per nonce. 0: this node sets it.
 	NotAfter flight.Time
-	// Session holds the attempt; empty: one is made for this open alone, and ends with its report.
+	// Session holds the attempt; empty: a session is created for this open alone, and ends with its report.
 	Session flight.SessionID
 	Owner   string
-	TTL     time.Duration // of a session that is made; 0: the default
-	Wait    time.Duration // how long to wait for somebody else's attempt; 0: not at all
-	Unnamed bool          // the caller sent no nonce: it cannot repeat the open, so Nonce was made for it here
+	TTL     time.Duration // of a session that is created; 0: the default
+	Wait    time.Duration // how long to wait for another holder's attempt; 0: not at all
+	Unnamed bool          // the caller sent no nonce and cannot repeat the open; this node creates Nonce
 }
 
-// OpenAnswer is what may be done now: act (Proceed, the only answer that means it), take the receipt (Replay), or
-// look first (Look).
+// OpenAnswer says how the caller continues: act (DecisionProceed, the only answer that means it), use the receipt
+// (DecisionReplay), or look up the outcome first (DecisionVerify).
 type OpenAnswer struct {
 	Decision       flight.Decision
 	Flight         *flight.Flight
-	Joined         bool             // with Replay: somebody else's attempt was waited for
-	Session        flight.SessionID // the attempt's, which need not be the one that the caller sent: renew and trust this one
-	FencingToken   string           // with Proceed
-	IdempotencyKey string           // with Proceed and Look
-	Input          flight.Blob      // with its data, as first submitted, with Proceed and Look
-	Probe          string           // with Look: what a verdict must bring
-	Trust          time.Duration    // counted from before the request was served
+	Joined         bool             // with DecisionReplay: this call has waited for another holder's attempt
+	Session        flight.SessionID // the attempt's session, perhaps not the one in the request: renew and trust this one
+	FencingToken   string           // with DecisionProceed
+	IdempotencyKey string           // with DecisionProceed and DecisionVerify
+	Input          flight.Blob      // as first submitted, with its bytes, with DecisionProceed and DecisionVerify
+	Probe          string           // with DecisionVerify: the token for the VerificationRequest
+	Trust          time.Duration    // counted from when the caller sent the request
 	RenewEvery     time.Duration
-	Resend         *time.Duration  // with Proceed: the effect starts within it, counted like Trust, or not at all; nil: no bound
-	Previous       *flight.Attempt // the attempt before, nil when there is none
-	PolicyDiffers  bool            // the first caller's policy, another one, stands
+	Resend         *time.Duration  // with DecisionProceed: the effect must start within it, counted like Trust; nil: no bound
+	Previous       *flight.Attempt // the attempt before; nil: none
+	PolicyDiffers  bool            // the first caller's policy applies, and differs from the request's
 }
 
-// AbandonRequest is the word of the caller that made the nonce: nothing was sent, and nothing ever will be under it.
+// AbandonRequest is the statement of the caller that created the nonce: nothing was sent under it, and nothing ever
+// will be.
 type AbandonRequest struct {
 	Key      flight.Key
 	Nonce    flight.Nonce
@@ -50,10 +51,10 @@ type AbandonRequest struct {
 	Error    string      // why, for people
 }
 
-// ReportRequest brings the outcome of an attempt.
+// ReportRequest reports the outcome of an attempt.
 type ReportRequest struct {
 	ID           flight.ID
-	Key          flight.Key // zero: this node looks it up
+	Key          flight.Key // zero: this node reads it from the flight
 	FencingToken string
 	Outcome      flight.Outcome
 	ExternalID   string
@@ -61,35 +62,35 @@ type ReportRequest struct {
 	Error        string
 }
 
-// VerdictRequest brings the result of a look-up.
+// VerificationRequest reports the finding of a look-up.
 type VerdictRequest struct {
 	ID         flight.ID
 	Probe      string
-	Result     flight.Verb // Happened, DidNotHappen, NoVerb
+	Result     flight.Verb // FindingHappened, FindingNotHappened or FindingNone
 	ExternalID string
 	Body       flight.Blob
-	Open       OpenRequest // what to open when it did not happen, under a nonce of its own; Key and Submission may be left out
+	Open       OpenRequest // follows if the effect did not happen; needs a new nonce; Key and Submission may be zero
 }
 
-// Renewal is what a caller says when it renews its session.
+// RenewRequest renews a session.
 type Renewal struct {
-	// OpenDigest is the Digest of what the caller believes to be open under the session. Where it is right the answer
-	// lists nothing. Empty: it does not say.
+	// OpenDigest is the Digest of the attempts that the caller believes to be open under the session. If it matches, or
+	// is empty, the answer lists no attempts.
 	OpenDigest string
-	After      flight.ID // list what comes behind this flight; zero: from the first one on
+	After      flight.ID // list the flights after this one; zero: from the first
 }
 
-// SessionAnswer says how long a session's owner may trust it, and what is open under it.
+// SessionAnswer says how long the owner of a session may trust it, and which attempts are open under it.
 type SessionAnswer struct {
 	Session         flight.SessionID
-	Trust           time.Duration // counted from before the request was served
+	Trust           time.Duration // counted from when the caller sent the request
 	RenewEvery      time.Duration
-	CancelRequested []flight.ID // flights of the session that somebody wants cancelled
+	CancelRequested []flight.ID // flights of the session for which cancellation was requested
 	OpenDigest      string      // Digest of all attempts open under the session
-	// Open lists the attempts open under the session, in the order of their flights' ids, at most MaxListed, where the
-	// digests differ.
+	// Open lists the attempts open under the session, ordered by the flights' ids, at most MaxListed. It is empty if
+	// the digests match.
 	Open []OpenAttempt
-	More bool // there are more: renew again with After
+	More bool // the list is incomplete: renew again with After
 }
 
 // OpenAttempt is one attempt that is open under a session.

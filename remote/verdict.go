@@ -10,21 +10,21 @@ import (
 	"github.com/flightd/flightd/internal/answer"
 )
 
-// Verdict brings the result of a look-up, and answers like Open what may be done now. What it opens it opens under a nonce
-// of its own. A repeat with the same nonce gets the same attempt. *effect.Fenced: somebody else was sent to look since, or
-// something else was decided.
+// Verify records the finding of a look-up, then answers like Open. The open that follows has a new nonce; a repeat with
+// that nonce gets the same attempt. *effect.Fenced: the verification was assigned to another caller, or the flight was
+// decided otherwise.
 //
-// If the process dies before the verdict is committed, nothing is known of it. If it dies after that, a repeat goes on with
-// the open.
+// If the process dies before the finding is committed, nothing is recorded. If it dies after that, a repeat continues
+// with the open.
 func (s *Service) Verdict(ctx context.Context, req VerdictRequest) (OpenAnswer, error) {
 	if req.Result != flight.Happened && req.Result != flight.DidNotHappen && req.Result != flight.NoVerb {
-		return OpenAnswer{}, &flight.InvalidError{Field: "result", Detail: "a look-up says happened, not_happened or unknown"}
+		return OpenAnswer{}, &flight.InvalidError{Field: "result", Detail: "unknown result; allowed: happened, not_happened, unknown"}
 	}
 	start := time.Now()
 	header := s.cfg.Memory.Header()
 	token, generation, err := flight.OpenSeal(req.Probe, header.Secret, req.ID)
 	if err != nil || token.Number&probeBit == 0 {
-		return OpenAnswer{}, &flight.InvalidError{Field: "probe", Detail: "this is not the probe of a look-up of this flight"}
+		return OpenAnswer{}, &flight.InvalidError{Field: "verification", Detail: "this is not a verification token of this flight"}
 	}
 	number := token.Number &^ probeBit
 	f, err := s.cfg.Ledger.Flight(req.ID)
@@ -34,7 +34,7 @@ func (s *Service) Verdict(ctx context.Context, req VerdictRequest) (OpenAnswer, 
 	case token.StoreEpoch != header.StoreEpoch, f != nil && f.Key.IsZero():
 		return OpenAnswer{}, &effect.Fenced{}
 	case f == nil:
-		return OpenAnswer{}, &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("flight %s is not known here yet", req.ID)}
+		return OpenAnswer{}, &effect.Unavailable{Code: "no_leader", Cause: fmt.Errorf("flight %s is not known at this node yet", req.ID)}
 	}
 	o := req.Open
 	o.Unnamed = o.Unnamed || o.Nonce == (flight.Nonce{})
@@ -44,7 +44,7 @@ func (s *Service) Verdict(ctx context.Context, req VerdictRequest) (OpenAnswer, 
 	}
 	looks := f.Looking() && f.Probe.Number == number
 	if looks && f.Probe.Nonce == o.Nonce {
-		return OpenAnswer{}, &flight.InvalidError{Field: "nonce", Detail: "a verdict brings a nonce of its own, not that of the open that was answered verify"}
+		return OpenAnswer{}, &flight.InvalidError{Field: "nonce", Detail: "a verification needs a new nonce, not the nonce of the open that was answered verify"}
 	}
 	reply, err := s.propose(s.asking.Context(), &flight.Verdict{
 		Key: f.Key, Generation: generation, Probe: number, Result: req.Result, ExternalID: req.ExternalID, Body: req.Body,
@@ -53,21 +53,22 @@ func (s *Service) Verdict(ctx context.Context, req VerdictRequest) (OpenAnswer, 
 		return OpenAnswer{}, answer.Unavailable(f.Key, err)
 	}
 	if holder := f.Holder(); looks && holder != nil && holder.OneShot && holder.ID != o.Session {
-		s.background(func(ctx context.Context) { s.withdraw(ctx, f.Key, holder.ID) }) // it was made for the look-up alone
+		// The session was created for the look-up alone.
+		s.background(func(ctx context.Context) { s.withdraw(ctx, f.Key, holder.ID) })
 	}
 	now := reply.Flight
 	switch {
 	case reply.Decision == flight.Missing, reply.Decision == flight.Fenced && (now.Looking() || now.Generation != generation):
-		return OpenAnswer{}, &effect.Fenced{Key: f.Key} // somebody else was sent to look, or the key was freed
+		return OpenAnswer{}, &effect.Fenced{Key: f.Key} // another caller has the verification, or the key was freed
 	case req.Result == flight.Happened && !answer.IsFinal(now):
-		return OpenAnswer{}, &effect.Fenced{Key: f.Key} // another word counted, but who has seen the effect must not act
+		return OpenAnswer{}, &effect.Fenced{Key: f.Key} // decided otherwise, but a caller that has seen the effect must not act
 	}
 	s.settle.Forget(f.ID)
 	o.Submission = flight.Submission{Fingerprint: now.Fingerprint, Input: now.Input, Policy: now.Policy}
 	return s.serve(ctx, &openCall{Service: s, req: o, start: start, newer: now})
 }
 
-// probeBit marks the sealed number of a look-up: no key has so many attempts.
+// verificationBit marks the sealed number of a verification token: no key has so many attempts.
 const probeBit = 1 << 31
 
 func (s *Service) sealProbe(f *flight.Flight) string {

@@ -14,7 +14,8 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// sentToLook is a first attempt of unknown outcome, and an open under another session whose caller is sent to look for it.
+// openedForVerification returns a first attempt of unknown outcome, and an open under another session that was answered
+// verify.
 func sentToLook(t *testing.T, fd *flightdtest.Flightd) (a remote.OpenAnswer, req remote.OpenRequest, looks remote.OpenAnswer) {
 	t.Helper()
 	p := flight.Policy{Recovery: flight.Verify, SettleDelay: time.Second}
@@ -25,7 +26,7 @@ func sentToLook(t *testing.T, fd *flightdtest.Flightd) (a remote.OpenAnswer, req
 	return a, req, look(t, fd, req)
 }
 
-// look opens, and expects to be sent to look.
+// openForVerification opens and requires the answer verify.
 func look(t *testing.T, fd *flightdtest.Flightd, req remote.OpenRequest) remote.OpenAnswer {
 	t.Helper()
 	a, err := fd.Remote().Open(t.Context(), req)
@@ -36,7 +37,7 @@ func look(t *testing.T, fd *flightdtest.Flightd, req remote.OpenRequest) remote.
 	return a
 }
 
-// verdictOf is what the caller that was sent to look says; what follows is opened under that nonce.
+// verificationOf returns the request with the finding; the open that follows has the given nonce.
 func verdictOf(looks remote.OpenAnswer, result flight.Verb, nonce byte) remote.VerdictRequest {
 	v := remote.VerdictRequest{ID: looks.Flight.ID, Probe: looks.Probe, Result: result}
 	v.Open.Nonce, v.Open.Session, v.Open.Wait = flight.Nonce{nonce}, looks.Session, time.Minute
@@ -88,7 +89,7 @@ func lookAndVerdict(t *testing.T, fd *flightdtest.Flightd, ofSession, restart bo
 	require.Equal(t, flight.Look, more.Decision)
 	require.NotEqual(t, looks.Probe, more.Probe)
 	_, err = fd.Remote().Verdict(t.Context(), unsure)
-	requireAs[*effect.Fenced](t, err) // an old probe
+	requireAs[*effect.Fenced](t, err) // an old verification token
 
 	sure := verdictOf(more, flight.DidNotHappen, 4)
 	last, err := fd.Remote().Verdict(t.Context(), sure)
@@ -108,7 +109,7 @@ func lookAndVerdict(t *testing.T, fd *flightdtest.Flightd, ofSession, restart bo
 	require.Equal(t, ofSession, contains(fd.Leases.World.Sessions(), looks.Session), "a session for one open has ended")
 }
 
-// The session that was made for a look-up alone ends with its verdict, unless what follows is opened under it.
+// A one-shot session of a look-up ends with its finding, unless the next attempt is opened under it.
 func TestTheSessionOfALookUpAlone(t *testing.T) {
 	for _, result := range []flight.Verb{flight.Happened, flight.DidNotHappen} {
 		t.Run(result.String(), func(t *testing.T) {
@@ -135,7 +136,7 @@ func TestTheSessionOfALookUpAlone(t *testing.T) {
 	}
 }
 
-// A caller that was sent to look and gives up lets the next one look.
+// A caller that abandons its verification lets the next caller verify.
 func TestALookUpThatIsAbandoned(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		_, req, looks := sentToLook(t, fd)
@@ -152,11 +153,11 @@ func TestALookUpThatIsAbandoned(t *testing.T) {
 		requireAs[*effect.Fenced](t, err)
 		require.NoError(t, fd.Remote().Abandon(t.Context(), abandonOf(fd, other)))
 		released(t)
-		require.NotContains(t, fd.Leases.World.Sessions(), next.Session, "it was made for the look-up alone")
+		require.NotContains(t, fd.Leases.World.Sessions(), next.Session, "the session was created for the look-up alone")
 	})
 }
 
-// The session of a caller that was sent to look ends: another one is sent, and the first one's verdict counts until then.
+// The session of a verification ends: another caller is answered verify. Until then the first caller's finding counts.
 func TestALookUpWhoseSessionEnds(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
@@ -181,7 +182,8 @@ func TestALookUpWhoseSessionEnds(t *testing.T) {
 	}
 }
 
-// Tokens and probes are worth nothing for another flight, nor one for the other; nothing changes by them.
+// A fencing token or a verification token is rejected for another flight, and in place of the other kind; nothing
+// changes.
 func TestTokensOfAnotherFlight(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		p := flight.Policy{Recovery: flight.Verify, SettleDelay: time.Second}
@@ -206,7 +208,7 @@ func TestTokensOfAnotherFlight(t *testing.T) {
 				report(b.Flight.ID, looks.Probe, flight.Succeeded), report(a.Flight.ID, "", flight.Succeeded), report(a.Flight.ID, "x.y", flight.Succeeded),
 			},
 			"outcome": {report(a.Flight.ID, a.FencingToken, flight.NoOutcome), report(a.Flight.ID, a.FencingToken, 9)},
-			"probe": {
+			"verification": {
 				verdict(a.Flight.ID, looks.Probe, flight.Happened), verdict(b.Flight.ID, b.FencingToken, flight.Happened), verdict(b.Flight.ID, "", flight.Happened),
 			},
 			"result": {verdict(b.Flight.ID, looks.Probe, flight.Fail)},
@@ -220,8 +222,8 @@ func TestTokensOfAnotherFlight(t *testing.T) {
 	})
 }
 
-// A caller that has seen the effect at the provider is not let act, whatever was decided meanwhile by other words: not where
-// the attempt itself said late that it had done nothing, and not where a person gave the key away.
+// A caller that has found the effect at the provider is never answered proceed, even if the flight was decided
+// otherwise: by a late report not_done of the attempt, or by a person who freed the key.
 func TestVerdict_HappenedNeverActs(t *testing.T) {
 	for name, decide := range map[string]func(t *testing.T, fd *flightdtest.Flightd, a remote.OpenAnswer){
 		"not done after all": func(t *testing.T, fd *flightdtest.Flightd, a remote.OpenAnswer) {
@@ -242,7 +244,7 @@ func TestVerdict_HappenedNeverActs(t *testing.T) {
 						verdict.Open.Session = ""
 					}
 					answer, err := fd.Remote().Verdict(t.Context(), verdict)
-					require.Error(t, err, "%v after it happened", answer.Decision)
+					require.Error(t, err, "%v after the finding happened", answer.Decision)
 					requireAs[*effect.Fenced](t, err)
 				})
 			})
@@ -257,8 +259,8 @@ func free(t *testing.T, fd *flightdtest.Flightd, key flight.Key) {
 	require.Equal(t, flight.Absent, fd.Flight(key).State)
 }
 
-// Nor is one that has not seen it, where the key was freed meanwhile: its verdict is about what was before, and says nothing
-// of what the next caller wants.
+// A caller that found nothing opens nothing if the key was freed meanwhile: its finding is about the earlier
+// generation.
 func TestVerdict_OpensNoFreedKey(t *testing.T) {
 	for _, said := range []flight.Verb{flight.DidNotHappen, flight.NoVerb} {
 		t.Run(said.String(), func(t *testing.T) {
@@ -275,7 +277,8 @@ func TestVerdict_OpensNoFreedKey(t *testing.T) {
 	}
 }
 
-// The repeat of a verdict leaves alone what the first one opened, and a late one leaves alone who acts.
+// A repeated finding does not change the attempt that the first one opened, and a late finding does not change a
+// running attempt.
 func TestVerdict_RepeatedAndLate(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		a, _, looks := sentToLook(t, fd)
@@ -299,7 +302,7 @@ func TestVerdict_RepeatedAndLate(t *testing.T) {
 	})
 }
 
-// A node that does not know the flight yet cannot say what a verdict is about.
+// A node that does not know the flight yet rejects a finding as unavailable.
 func TestVerdict_AtANodeThatKnowsNothing(t *testing.T) {
 	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
 		a.stopReading()
@@ -313,7 +316,8 @@ func TestVerdict_AtANodeThatKnowsNothing(t *testing.T) {
 	})
 }
 
-// A node that reads late takes the ledger's answer to a verdict for what follows, not its own view of a look-up that is over.
+// A node with stale reads continues from the ledger's reply to the finding, not from its own view of an ended
+// verification.
 func TestVerdict_AtANodeThatLagsBehind(t *testing.T) {
 	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
 		_, _, looks := sentToLook(t, there)
@@ -328,7 +332,7 @@ func TestVerdict_AtANodeThatLagsBehind(t *testing.T) {
 	})
 }
 
-// A caller that was kept waiting for the next look counts its trust from when it sent its verdict, as after an open.
+// A caller that waits for the next verification counts its trust from when it sent its finding, as after an open.
 func TestVerdict_TrustOfCallersThatWaited(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		_, _, looks := sentToLook(t, fd)
@@ -339,13 +343,13 @@ func TestVerdict_TrustOfCallersThatWaited(t *testing.T) {
 			require.Equal(t, flight.Look, more.Decision)
 			left := time.Until(sent.Add(more.Trust))
 			require.LessOrEqual(t, left, 48*time.Second, "never longer than the session's own trust")
-			require.Greater(t, left, 28*time.Second, "after %v: less would have been renewed", time.Since(sent))
+			require.Greater(t, left, 28*time.Second, "after %v: a session with less trust is renewed", time.Since(sent))
 			looks = more
 		}
 	})
 }
 
-// A caller without a session waits for the settle delay without one, too: it is sent to look under a session that is fresh.
+// A caller without a session waits for the settle delay without one, and then gets a fresh session.
 func TestLook_WaitsForTheSettleDelayWithoutASession(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		p := flight.Policy{Recovery: flight.Verify, SettleDelay: 40 * time.Second}
@@ -363,11 +367,11 @@ func TestLook_WaitsForTheSettleDelayWithoutASession(t *testing.T) {
 	})
 }
 
-// The ledger's clock was ahead: its settle delay is over at once, and this node waits by its own clock. The session of the caller
-// that was sent to look already lives meanwhile.
+// The ledger's clock was ahead, so its settle delay is over at once; this node waits by its own clock. The session of
+// the verification lives meanwhile.
 func TestHazard25_TheSettleDelayByThisNodesClock(t *testing.T) {
 	twoNodes(t, func(t *testing.T, a *access, here, there *flightdtest.Flightd) {
-		a.stopReading() // this node learns of the look-up by its own Open
+		a.stopReading() // this node learns of the verification from the reply to its own Open
 		p := flight.Policy{Recovery: flight.Verify, SettleDelay: 40 * time.Second}
 		first := proceed(t, there, openOf("1", `{}`, p, 1))
 		report(t, there, first, flight.Unknown, "")
@@ -385,7 +389,7 @@ func TestHazard25_TheSettleDelayByThisNodesClock(t *testing.T) {
 	})
 }
 
-// A caller that waits while somebody else looks is answered just that.
+// A caller that waits for another caller's verification is answered with the state verifying.
 func TestLook_WaitsForALooker(t *testing.T) {
 	bubble(t, func(t *testing.T, fd *flightdtest.Flightd) {
 		_, req, _ := sentToLook(t, fd)

@@ -1,5 +1,5 @@
-// Package executortest is the test suite of the ports through which executor and remote see the ledger. The store's adapter
-// and the double of flightdtest both pass it, so that what a test proves with the one holds for the other.
+// Package executortest is the conformance suite of the ledger ports of executor and remote. The adapter of clusterstore
+// and the fake of flightdtest both pass it, so a test with the fake is valid for the real ledger, too.
 package executortest
 
 import (
@@ -15,30 +15,29 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Store is all ports of one ledger.
+// Store has all ports of one ledger.
 type Store interface {
 	executor.Ledger
 	executor.Memory
 	executor.Sessions
 }
 
-// Run examines a ledger. open makes an empty one, with its Bootstrap done, that can be written to; it is closed by the
-// test's own cleanup.
+// Run runs the suite. open returns an empty, writable ledger after its Bootstrap, and closes it in t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	for name, test := range map[string]func(*testing.T, Store){
-		"an open is answered, and a repeat alike":    testOpen,
-		"reads see what was answered":                testReads,
-		"bodies are kept to the byte":                testBodies,
+		"an open and its repeat get the same answer": testOpen,
+		"reads return the version of the last reply": testReads,
+		"bodies are stored exactly":                  testBodies,
 		"bodies of later generations":                testGenerations,
-		"an empty body is no error":                  testEmptyBodies,
+		"empty bodies":                               testEmptyBodies,
 		"Wait is woken by changes of its own flight": testWait,
 		"Wait ends with its context":                 testWaitEnds,
-		"Live gives every living flight, by pages":   testLive,
+		"Live yields every live flight, by pages":    testLive,
 		"reports are idempotent, late ones evidence": testReports,
 		"time and epochs":                            testHeader,
-		"sessions hold flights, and end":             testSessions,
-		"a context that is over":                     testOverContext,
-		"many at once":                               testMany,
+		"sessions that hold flights end":             testSessions,
+		"an ended context":                           testOverContext,
+		"concurrent flights":                         testMany,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
@@ -101,9 +100,9 @@ func testReads(t *testing.T, b Store) {
 	require.Nil(t, read(t, b, "1"), "a key that was never used")
 	opened := propose(t, b, openOf(b, "1", 10, "42 EUR"))
 	f := read(t, b, "1")
-	require.Equal(t, opened.Flight.Version, f.Version, "what was answered is read")
+	require.Equal(t, opened.Flight.Version, f.Version, "a read returns the version of the reply")
 	require.Equal(t, flight.Running, f.State)
-	require.Nil(t, f.Input.Data, "records hold no bodies")
+	require.Nil(t, f.Input.Data, "a flight is read without bodies")
 	require.Equal(t, 6, f.Input.Kept)
 	closed := report(t, b, opened, flight.Succeeded, "paid")
 	require.Equal(t, flight.Accepted, closed.Decision)
@@ -125,7 +124,7 @@ func testBodies(t *testing.T, b Store) {
 		got, err = b.ReceiptBody(closed.Flight)
 		require.NoError(t, err)
 		require.Equal(t, body, string(got))
-		clear(got) // a reader's bytes are its own
+		clear(got) // each reader has its own copy
 	}
 }
 
@@ -152,7 +151,7 @@ func testGenerations(t *testing.T, b Store) {
 	opened = propose(t, b, openOf(b, "2", 21, "stays"))
 	require.EqualValues(t, 2, opened.Flight.Generation)
 	input, err = b.Input(opened.Flight)
-	require.NoError(t, err, "a retried generation goes on with the first input")
+	require.NoError(t, err, "a new generation after a retry has the first input")
 	require.Equal(t, "stays", string(input))
 }
 
@@ -181,10 +180,10 @@ func testWait(t *testing.T, b Store) {
 		woken <- f
 	}
 	go wait(flight.Version{})
-	propose(t, b, openOf(b, "2", 10, "")) // not its flight
+	propose(t, b, openOf(b, "2", 10, "")) // another flight
 	opened := propose(t, b, openOf(b, "1", 11, ""))
 	require.Equal(t, opened.Flight.Version, (<-woken).Version)
-	go wait(flight.Version{}) // changed before it came
+	go wait(flight.Version{}) // the flight has changed before the wait
 	require.Equal(t, opened.Flight.Version, (<-woken).Version)
 	go wait(opened.Flight.Version)
 	closed := report(t, b, opened, flight.Succeeded, "paid")
@@ -217,13 +216,13 @@ func testLive(t *testing.T, b Store) {
 	for f, err := range b.Live() {
 		require.NoError(t, err)
 		require.False(t, got[f.Key.BusinessID()], "given once")
-		if !f.State.Terminal() { // one that ended while it was read may be among them
+		if !f.State.Terminal() { // a flight that ends during the iteration may be yielded
 			got[f.Key.BusinessID()] = true
 		}
 	}
 	require.Equal(t, want, got)
 	for range b.Live() {
-		break // whoever has seen enough may go
+		break // the caller may stop early
 	}
 }
 
@@ -241,7 +240,7 @@ func testReports(t *testing.T, b Store) {
 	lost, err := b.Report(t.Context(), &flight.Report{Key: key("2"), Generation: 1, Token: first.Token, Outcome: flight.Succeeded})
 	require.NoError(t, err)
 	require.Equal(t, flight.Fenced, lost.Decision)
-	require.Len(t, read(t, b, "2").Evidence, 1, "of an attempt that this ledger never saw")
+	require.Len(t, read(t, b, "2").Evidence, 1, "evidence of an attempt that this ledger never had")
 }
 
 func kinds(events []flight.Event) (kinds []flight.EventKind) {
@@ -280,16 +279,16 @@ func testSessions(t *testing.T, b Store) {
 	require.Len(t, held, 100)
 	require.Equal(t, flights, all)
 	next, _ := b.HeldBy(ended.Session.ID, held[99], flights)
-	require.Len(t, next, flights-100, "behind the given one")
+	require.Len(t, next, flights-100, "flights after the given one")
 	require.Equal(t, flights, b.HeldCount())
 	require.Equal(t, []flight.Session{ended.Session}, b.Holders())
 
 	stale := *ended
 	stale.ReadRevision = 9
-	require.Equal(t, flight.Fenced, propose(t, b, &stale).Decision, "read before the session was made")
+	require.Equal(t, flight.Fenced, propose(t, b, &stale).Decision, "etcd was read before the session was created")
 	require.Equal(t, flights, b.HeldCount())
 	propose(t, b, &flight.RecordGuard{Epoch: h.LeaseEpoch, Counter: 3})
-	require.Equal(t, flight.Fenced, propose(t, b, ended).Decision, "read from an etcd that has lost its past")
+	require.Equal(t, flight.Fenced, propose(t, b, ended).Decision, "etcd was restored from a backup")
 	ended.Counter = 3
 	require.True(t, propose(t, b, ended).More)
 	require.Equal(t, 10, b.HeldCount())
@@ -310,10 +309,10 @@ func testOverContext(t *testing.T, b Store) {
 	cancel()
 	_, err := b.Propose(ctx, openOf(b, "1", 10, ""))
 	if err == nil {
-		return // it was quicker
+		return // the reply came first
 	}
 	again := propose(t, b, openOf(b, "1", 10, ""))
-	require.Equal(t, flight.Proceed, again.Decision, "whatever became of the first")
+	require.Equal(t, flight.Proceed, again.Decision, "the second try proceeds, whether or not the first was applied")
 	require.EqualValues(t, 1, again.Flight.AttemptCount)
 }
 
@@ -332,7 +331,7 @@ func testMany(t *testing.T, b Store) {
 	}
 }
 
-// flyOne opens and reports one flight, and reads back what it wrote.
+// openAndReport opens and reports one flight, and reads the result.
 func flyOne(ctx context.Context, b Store, id string, revision int64) error {
 	opened, err := b.Propose(ctx, openOf(b, id, revision, id))
 	if err != nil {

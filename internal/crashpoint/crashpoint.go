@@ -1,6 +1,6 @@
-// Package crashpoint names the moments of a flight at which a process may be made to die, so that anybody can see
-// what flightd promises about each of them. A Set is handed to whoever passes such a moment; there is no global one,
-// and the nil Set, everybody's but that of `flightd dev` and `flightd drill`, does nothing.
+// Package crashpoint names the points of a flight at which a test or a drill can kill the process, to show the
+// guarantee at each point. A Set is passed to the packages that have such points. There is no global Set; the nil Set
+// does nothing, and only `flightd dev` and `flightd drill` have another one.
 package crashpoint
 
 import (
@@ -13,18 +13,19 @@ import (
 	"syscall"
 )
 
-// Env is the environment variable that names the points, such as "after-open", or "before-report@3" for the third
-// time that it is passed. Several are separated by commas.
+// Env is the environment variable with the crash points, separated by commas: "after-open", or "before-report@3" for
+// the third pass of the point.
 const Env = "FLIGHTD_CRASH_AT"
 
-// Point is one moment. It is an alias, so that the configurations of packages executor and remote take any func(string).
+// Point is the name of one crash point. It is an alias, so that the configurations of packages executor and remote take
+// any func(string).
 type Point = string
 
-// The points, in the order in which a flight passes them. BeforeSend and AfterEffect are passed only where the effect
-// is performed.
+// The points, in the order in which a flight passes them. Only the process that performs the effect passes BeforeSend
+// and AfterEffect.
 const (
 	BeforeOpen    Point = "before-open"
-	DuringOpen    Point = "during-open" // the claim is on its way, and the ledger is not asked yet
+	DuringOpen    Point = "during-open" // the claim is sent, and the Open is not proposed yet
 	AfterOpen     Point = "after-open"
 	BeforeSend    Point = "before-send"
 	AfterEffect   Point = "after-effect"
@@ -33,20 +34,20 @@ const (
 	BeforeRelease Point = "before-release"
 )
 
-// All gives the points in the order in which a flight passes them.
+// All returns the points in the order in which a flight passes them.
 func All() []Point {
 	return []Point{BeforeOpen, DuringOpen, AfterOpen, BeforeSend, AfterEffect, BeforeReport, AfterReport, BeforeRelease}
 }
 
-// Set is the points at which this process dies. The nil Set never kills.
+// Set has the points at which this process dies. The nil Set never kills.
 type Set struct {
 	kill func() // does not return
 
-	mu   sync.Mutex
-	left map[Point]int // how many passes until the one that kills
+	mu   sync.Mutex    // guards left
+	left map[Point]int // passes until the one that kills, inclusive
 }
 
-// Parse reads what Env holds; nil for "". Errors name the word that is no point.
+// Parse parses the value of Env; nil for "". Errors quote the invalid entry.
 func Parse(s string) (*Set, error) {
 	if s == "" {
 		return nil, nil
@@ -58,18 +59,18 @@ func Parse(s string) (*Set, error) {
 		if counted {
 			var err error
 			if n, err = strconv.Atoi(times); err != nil || n < 1 {
-				return nil, fmt.Errorf("%s: %q: behind the @ stands which pass kills, from 1 on", Env, word)
+				return nil, fmt.Errorf("%s: %q: after the @ must be the number of the pass that kills, from 1", Env, word)
 			}
 		}
 		if !slices.Contains(All(), Point(name)) {
-			return nil, fmt.Errorf("%s: %q is none of %v", Env, name, All())
+			return nil, fmt.Errorf("%s: %q is not a crash point; allowed: %v", Env, name, All())
 		}
 		left[Point(name)] = n
 	}
 	return &Set{kill: killSelf, left: left}, nil
 }
 
-// At is called at the moment itself. It kills this process, with SIGKILL, if that was asked for.
+// At is called at the point p. It kills this process with SIGKILL if the Set says so.
 func (s *Set) At(p Point) {
 	if s == nil {
 		return
@@ -85,8 +86,8 @@ func (s *Set) At(p Point) {
 	}
 }
 
-// killSelf dies as by kill -9: nothing is flushed, no deferred call runs.
+// killSelf is kill -9: nothing is flushed, no deferred call runs.
 func killSelf() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // the signal is on its way
+	select {} // until the signal arrives
 }

@@ -1,17 +1,17 @@
-// Package gate lets somebody who closes a thing wait for those who use it, and keeps others out afterwards.
+// Package gate counts work in flight: Close rejects new work and waits until the counted work has ended.
 package gate
 
 import "sync"
 
-// Gate is open until Close or Shut. The zero value is an open gate. Its methods may be called concurrently.
+// Gate is open until Close or BeginClose. The zero value is an open gate. Its methods may be called concurrently.
 type Gate struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards all fields
 	closed bool
 	inside int
-	empty  chan struct{} // made by Shut, closed when nobody is inside any more
+	empty  chan struct{} // created by BeginClose, closed when the count is zero
 }
 
-// Enter answers false when the gate is closed; else Leave must follow.
+// Enter counts one user, and returns false if the gate is closed. After true, Leave must follow.
 func (g *Gate) Enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -21,7 +21,7 @@ func (g *Gate) Enter() bool {
 	return !g.closed
 }
 
-// Leave ends what Enter began.
+// Leave ends an Enter or an EnterNested.
 func (g *Gate) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -30,8 +30,8 @@ func (g *Gate) Leave() {
 	}
 }
 
-// Join lets in what belongs to somebody inside, also when the gate is closed, and answers false where nobody is inside; else
-// Leave must follow.
+// EnterNested counts work that belongs to a counted user, even if the gate is closed. It returns false if the gate is
+// closed and the count is zero. After true, Leave must follow.
 func (g *Gate) Join() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -42,7 +42,7 @@ func (g *Gate) Join() bool {
 	return true
 }
 
-// Go is Join for f, which it runs on a goroutine of its own.
+// Go is EnterNested for f, which runs on a new goroutine. Close waits for it.
 func (g *Gate) Go(f func()) bool {
 	if !g.Join() {
 		return false
@@ -54,7 +54,7 @@ func (g *Gate) Go(f func()) bool {
 	return true
 }
 
-// Shut lets nobody in any more. The channel is closed when all have left.
+// BeginClose rejects new users. The returned channel is closed when the count is zero.
 func (g *Gate) Shut() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -68,7 +68,7 @@ func (g *Gate) Shut() <-chan struct{} {
 	return g.empty
 }
 
-// Close lets nobody in any more and waits until all have left. It answers whether it was the first.
+// Close rejects new users and waits until the count is zero. It reports whether this call was the first Close.
 func (g *Gate) Close() (first bool) {
 	g.mu.Lock()
 	first = !g.closed

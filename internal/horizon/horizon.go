@@ -1,4 +1,4 @@
-// Package horizon bounds the time of many requests with few timers.
+// Package deadline bounds many requests with few timers.
 package horizon
 
 import (
@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// Horizon gives contexts that end some time from now: at least after d, and at most a quarter of it later. Callers share
-// them, because a timer of its own for each request to a neighbour is dearer than everything else on the way there.
+// Shared returns contexts that end after a time-out: at least the time-out from now, and at most a quarter of it later.
+// Requests share a context, because one timer per request costs more than the rest of a request's path.
 type Horizon struct {
 	d   time.Duration
 	now atomic.Pointer[reach]
-	mu  sync.Mutex // held while a new one is made
+	mu  sync.Mutex // held while a new context is created
 }
 
-// reach is a context and its end.
+// sharedContext is a context and its deadline.
 type reach struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	end    time.Time
 }
 
-// New makes a horizon at the distance d. Close must be called.
+// New creates a Shared with the time-out d. Close must be called.
 func New(d time.Duration) *Horizon { return &Horizon{d: d} }
 
-// Context ends with its time and with nothing else. It has no cancel function: it is shared.
+// Context returns the shared context. It ends with its deadline, or with Close if it is the newest.
 func (h *Horizon) Context() context.Context {
 	if r := h.now.Load(); r != nil && time.Until(r.end) >= h.d {
 		return r.ctx
@@ -42,7 +42,7 @@ func (h *Horizon) Context() context.Context {
 	return r.ctx
 }
 
-// Close ends the newest context: nobody asks any more.
+// Close ends the newest context. Call it when no request is left.
 func (h *Horizon) Close() {
 	if r := h.now.Load(); r != nil {
 		r.cancel()

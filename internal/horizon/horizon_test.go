@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whoever asks gets at least the whole distance, and at most a quarter more; those who ask together share one timer.
+// A context has at least the whole time-out left, and at most a quarter more. Requests that start together share one
+// timer.
 func TestContextsEndBehindTheHorizon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const d = 200 * time.Millisecond
@@ -24,7 +25,7 @@ func TestContextsEndBehindTheHorizon(t *testing.T) {
 			require.LessOrEqual(t, end.Sub(asked), d+d/4)
 			time.Sleep(d / 7)
 		}
-		require.False(t, first == h.Context(), "a new one") // compared deeply it would be read while its timer writes
+		require.False(t, first == h.Context(), "a new context") // == because require would read the fields while the timer writes them
 		<-first.Done()
 		last := h.Context()
 		h.Close()

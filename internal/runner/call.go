@@ -13,31 +13,31 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// call is one call on its way, shared by all its callers in this process.
+// call is one call that has not ended, shared by all its callers in this process.
 type call struct {
 	in         effect.Call
 	values     context.Context // the values of the first caller's context, without its end
-	interest   context.Context // ends when the last caller has gone, or when Close begins
+	interest   context.Context // ends when the last caller has left, or when Close begins
 	drop       context.CancelCauseFunc
-	abort      context.CancelCauseFunc // ends the context of its handler; guarded by the owner's mutex
+	abort      context.CancelCauseFunc // ends the context of its handler; guarded by the group's mutex
 	owner      *calls
-	callers    int           // guarded by the owner's mutex
-	joined     bool          // guarded by the owner's mutex until the call is off the map
-	generation atomic.Uint32 // of the flight, as the transport has last returned it; 0: not known
+	callers    int           // guarded by the group's mutex
+	joined     bool          // guarded by the group's mutex until the call has left the group
+	generation atomic.Uint32 // of the flight, as last returned by the transport; 0: not known
 	done       chan struct{}
 	result     effect.Result
 	err        error
 }
 
-// calls are the calls of a Runner that have not ended.
+// callGroup has the calls of a Runner that have not ended.
 type calls struct {
-	mu    sync.Mutex
-	byKey map[flight.Key]*call // what a caller of the key may join
+	mu    sync.Mutex           // guards both maps, and the fields of a call that say so
+	byKey map[flight.Key]*call // the call that a new caller of the key may join
 	all   map[*call]struct{}
 }
 
-// join gives the call of the key, and whether the caller is the first, who must run it. A call that is known to be of an earlier
-// generation than seen is not joined.
+// join returns the call of the key. first reports that the call is new, and that this caller must run it. A call that
+// is known to be of an earlier generation than minGeneration is not joined.
 func (cs *calls) join(ctx context.Context, in effect.Call, seen uint32) (c *call, first bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -46,7 +46,8 @@ func (cs *calls) join(ctx context.Context, in effect.Call, seen uint32) (c *call
 		c.joined = true
 		return c, false
 	}
-	in.Submission.Input.Data = bytes.Clone(in.Submission.Input.Data) // the bytes are the caller's, and the call may outlive it
+	// The caller may change its bytes, and the call may outlive the caller.
+	in.Submission.Input.Data = bytes.Clone(in.Submission.Input.Data)
 	c = &call{in: in, owner: cs, callers: 1, done: make(chan struct{})}
 	c.values = context.WithValue(context.WithoutCancel(ctx), insideKey{}, c)
 	c.interest, c.drop = context.WithCancelCause(c.values)
@@ -57,7 +58,7 @@ func (cs *calls) join(ctx context.Context, in effect.Call, seen uint32) (c *call
 	return c, true
 }
 
-// drop ends the wait of all calls, and the contexts of their handlers where abort says so.
+// cancelAll ends the waits of all calls and, if handlersToo is set, the contexts of their handlers.
 func (cs *calls) drop(cause error, abort bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -69,13 +70,14 @@ func (cs *calls) drop(cause error, abort bool) {
 	}
 }
 
-// isBefore reports whether the call is known to be of an earlier generation.
+// isBefore reports whether the call is known to be of a generation before the given one.
 func (c *call) isBefore(generation uint32) bool {
 	known := c.generation.Load()
 	return known > 0 && known < generation
 }
 
-// end gives the result to all who wait, and lets later callers start afresh.
+// end removes the call from the group, so that later callers start a new call, and gives the result to all waiting
+// callers.
 func (c *call) end(result effect.Result, err error) {
 	c.owner.mu.Lock()
 	if c.owner.byKey[c.in.Key] == c {
@@ -98,8 +100,8 @@ func (c *call) ended() bool {
 	}
 }
 
-// await waits for the end of the call. The caller's own context and patience (0: without end) end only its wait; when the last
-// one goes, the call loses its interest in waiting, while an effect in the air goes on.
+// wait waits for the end of the call. The caller's own context and time-out (0: none) end only this caller's wait. When
+// the last caller leaves, the call stops to wait for other holders; an effect that has started continues.
 func (c *call) await(ctx context.Context, wait time.Duration, as effect.Source) (effect.Result, error) {
 	var over <-chan time.Time
 	if wait > 0 {
@@ -119,7 +121,8 @@ func (c *call) await(ctx context.Context, wait time.Duration, as effect.Source) 
 	}
 }
 
-// leave takes one caller off the call. The interest ends under the lock, so that nobody joins a call that has lost it.
+// removeCaller removes one caller. The last one ends waitCtx under the lock, so that no caller joins a call that is
+// ending.
 func (c *call) leave(cause error) {
 	c.owner.mu.Lock()
 	defer c.owner.mu.Unlock()
@@ -128,9 +131,9 @@ func (c *call) leave(cause error) {
 	}
 }
 
-// leavesUndecided reports whether a caller that joined the call has to begin again, because the call's end decides nothing for it:
-// the call has waited for others until its own patience was over; or the call brought no look-up, and the caller does; or the
-// call was of an earlier generation; or one of the two declared no input, so that the flight's input need not be the call's.
+// joinerMustRetry reports whether a joined caller cannot use the result of the shared call: the call has timed out
+// waiting for other holders; or the call has no look-up, and the joiner has one; or the call was of an earlier
+// generation; or only one of the two declared an input, so that the flight's input may differ from the joiner's.
 func (c *call) leavesUndecided(in effect.Call, seen uint32, err error) bool {
 	var busy *effect.Busy
 	var doubt *effect.InDoubt
@@ -145,8 +148,8 @@ func (c *call) leavesUndecided(in effect.Call, seen uint32, err error) bool {
 		(err == nil || errors.As(err, &declined) || errors.As(err, &failed) || errors.As(err, &conflict))
 }
 
-// causeOf gives the call's error, or instead the cause of which the error is a mere consequence: the last caller has gone, or
-// Close has begun. *effect.Unrecorded stays: its effect is over.
+// causeOf replaces a cancellation error by its cause: the last caller has left, or Close has begun. *effect.Unrecorded
+// is returned as it is, because its effect has ended.
 func (c *call) causeOf(err error) error {
 	cause := context.Cause(c.interest)
 	if err == nil || cause == nil {
@@ -159,8 +162,8 @@ func (c *call) causeOf(err error) error {
 	return err
 }
 
-// resultAs gives the result for one of its callers: Executed for the first one, Joined for the others. Each caller gets a body of
-// its own.
+// resultFor returns the result for one caller: with the source Executed for the first caller, Joined for the others.
+// Each caller gets its own copy of the body.
 func (c *call) resultAs(as effect.Source) (effect.Result, error) {
 	if !c.joined {
 		return c.result, c.err
@@ -185,15 +188,15 @@ func copyAs(result effect.Result, as effect.Source) effect.Result {
 	return result
 }
 
-// insideKey finds the call whose handler, or look-up, a context is given to.
+// reentryKey is the context key of the call whose handler, or look-up, has the context.
 type insideKey struct{}
 
-// checkInside rejects a call that the handler, or the look-up, of this very key makes: it would wait for itself.
+// checkReentry rejects a call by the handler, or the look-up, of the same key: the call would wait for itself.
 func (cs *calls) checkInside(ctx context.Context, key flight.Key) error {
 	c, _ := ctx.Value(insideKey{}).(*call)
 	if c == nil || c.owner != cs || c.in.Key != key || c.ended() {
 		return nil
 	}
 	return &flight.InvalidError{Field: "key", Detail: fmt.Sprintf(
-		"the handler of %s asks for the same key and would wait for itself; another effect needs a key of its own", key)}
+		"the handler of %s called Do for the same key and would wait for itself; use another key for another effect", key)}
 }

@@ -12,32 +12,35 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// End is how an attempt ended.
+// Completion is how an attempt ended.
 type End struct {
 	Outcome    flight.Outcome
-	Answer     effect.Answer // the receipt; nothing where Outcome leaves none. The bytes belong to the runner
+	Answer     effect.Answer // the receipt; zero if Outcome has no receipt. The runner owns the bytes
 	Err        error
 	NotStarted bool // the handler was not called: nothing was sent, nor will be
-	Late       bool // of a handler that was taken for hung before
+	Late       bool // the handler returned after it was reported as hung
 }
 
 var (
 	errHung = errors.New("the handler did not return after its time-out")
-	errGone = errors.New("the handler ended its goroutine instead of returning")
+	errGone = errors.New("the handler ended its goroutine (runtime.Goexit) instead of returning")
 )
 
-// perform runs the handler under the attempt's own context, on a goroutine of its own. A handler that hangs beyond its time-out
-// is taken to be of unknown outcome; late then gives its end, which counts as long as nothing newer was opened.
+// runHandler runs the handler on its own goroutine under the attempt's own context. If the handler hangs beyond its
+// time-out, runHandler returns an unknown outcome; late then receives the handler's end, which counts unless a newer
+// attempt was opened.
+//
+// Close waits for the goroutine, which counts as Work.
 func (r *Runner) perform(c *call, a *Answer, h effect.Handler) (end End, late <-chan End) {
 	ctx, cancel := context.WithCancelCause(c.values)
 	r.calls.mu.Lock()
 	c.abort = cancel
 	r.calls.mu.Unlock()
-	if r.Life.Err() != nil { // Close may have ended all handlers before this one was among them
+	if r.Life.Err() != nil { // Close may have cancelled all handlers before this one was registered
 		cancel(effect.ErrClosed)
 	}
 	stopLease, stopTime := func() bool { return true }, func() {}
-	if a.Policy.Recovery == flight.Verify { // its look-up needs a bound on when the effect may still happen
+	if a.Policy.Recovery == flight.Verify { // a look-up needs a bound on when the effect may still happen
 		stopLease = context.AfterFunc(a.Attempt.Context(), func() { cancel(effect.ErrLeaseLost) })
 	}
 	if d := a.Policy.AttemptTimeout; d > 0 {
@@ -45,13 +48,13 @@ func (r *Runner) perform(c *call, a *Answer, h effect.Handler) (end End, late <-
 	}
 	a.Spec.Context = ctx
 	a.Spec.LeaseLost = func() <-chan struct{} { return a.Attempt.Context().Done() }
-	if w := a.Policy.ProviderWindow; w > 0 && a.Policy.Recovery == flight.Resend { // with the care of flight.ResendUntil
+	if w := a.Policy.ProviderWindow; w > 0 && a.Policy.Recovery == flight.Resend { // with the margins of flight.ResendUntil
 		a.Spec.Window = max(1, w-w/20-a.Policy.AttemptTimeout)
 	}
 	a.Spec.MayStart = func() error { return mayStart(a.Spec.Context, a) }
 	unwatch := a.Attempt.Watch(ctx, cancel)
 	done := make(chan End, 1)
-	r.Work.Join() // the call is inside, so this is let in
+	r.Work.Join() // never false: the call is counted
 	r.spawn(func() {
 		var end End
 		defer func() { // also when the handler ends this goroutine
@@ -78,8 +81,8 @@ func (r *Runner) perform(c *call, a *Answer, h effect.Handler) (end End, late <-
 	return End{Outcome: flight.Unknown, Err: errHung}, done
 }
 
-// handle calls the handler and notes how it ended. A panic in it is an error like any other: the effect may have happened. So is
-// the end of the goroutine, after which handle does not return.
+// callHandler calls the handler and stores in end how the handler ended. A panic, or the end of the goroutine, is an
+// error like any other: the effect may have happened. After the end of the goroutine callHandler does not return.
 func handle(spec *effect.Spec, h effect.Handler, end *End) {
 	at := effect.NewAttempt(*spec)
 	end.Err = errGone
@@ -94,22 +97,23 @@ func handle(spec *effect.Spec, h effect.Handler, end *End) {
 		case end.Outcome == flight.Refused && len(end.Answer.Body) == 0 && end.Err != nil:
 			end.Answer.ContentType, end.Answer.Body = "text/plain; charset=utf-8", []byte(end.Err.Error())
 		default:
-			end.Answer.Body = bytes.Clone(end.Answer.Body) // the bytes are the handler's, which may change them
+			end.Answer.Body = bytes.Clone(end.Answer.Body) // the handler may change its bytes
 		}
 	}()
 	answer, err := h(spec.Context, at)
-	if err != nil { // an error whose methods panic, such as a nil pointer, panics here and not later
+	if err != nil { // an error whose methods panic, such as a nil pointer, must panic here and not later
 		var nothing interface{ isNothing() }
 		_, _, _ = err.Error(), errors.Is(err, errGone), errors.As(err, &nothing)
 	}
 	end.Answer, end.Err = answer, err
 }
 
-// lookTimeout bounds a look-up whose flight declares no attempt time-out.
+// defaultLookUpTimeout bounds a look-up if the flight's policy has no attempt time-out.
 const lookTimeout = 30 * time.Second
 
-// ask calls the look-up, on a goroutine of its own. An error, a panic, an unknown verb, or that it does not return mean NoVerb: it
-// could not find out.
+// runLookUp calls the look-up on its own goroutine. It returns FindingNone (the look-up could not find out) after an
+// error, a panic, an unknown finding, or when the look-up does not return. Close waits for the goroutine, which counts
+// as Work.
 func (r *Runner) ask(c *call, a *Answer) (flight.Verb, effect.Answer) {
 	type finding struct {
 		verb   flight.Verb
@@ -134,7 +138,7 @@ func (r *Runner) ask(c *call, a *Answer) (flight.Verb, effect.Answer) {
 		}()
 		switch verb, answer, err := c.in.LookUp(spec.Context, at); {
 		case err == nil && verb == flight.Happened:
-			answer.Body = bytes.Clone(answer.Body) // the bytes are the look-up's, and the verdict may be sent again
+			answer.Body = bytes.Clone(answer.Body) // the look-up may change its bytes, and the finding may be sent again
 			it = finding{verb, answer}
 		case err == nil && verb == flight.DidNotHappen:
 			it = finding{verb: verb}

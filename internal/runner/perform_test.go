@@ -16,23 +16,23 @@ import (
 
 var key = flight.MustKey("default/charge/order-42")
 
-// odd is an error that cannot even be looked at: as a nil pointer, or because it panics when it is unwrapped.
+// brokenError is an error whose Error panics for a nil pointer, and whose Unwrap always panics.
 type odd struct{ text string }
 
 func (e *odd) Error() string { return e.text }
-func (e *odd) Unwrap() error { panic("nobody looks in here") }
+func (e *odd) Unwrap() error { panic("Unwrap panicked") }
 
-// marks are what a handler may do before it ends.
+// effectMarks are the calls that a handler may make before it ends.
 var marks = map[string]func(*effect.Attempt){
 	"nothing noted": func(*effect.Attempt) {},
 	"watched":       (*effect.Attempt).Watch,
 	"sent":          func(at *effect.Attempt) { _ = at.Sending() },
 }
 
-// How a handler ends, and which outcome that is, by what was noted before.
+// handlerEndings lists how a handler can end, and the outcome by the marks before.
 var endings = map[string]struct {
 	end  func() error
-	want map[string]flight.Outcome // by mark; those that are not there are all
+	want map[string]flight.Outcome // by mark; a missing mark has the outcome
 	all  flight.Outcome
 	said string
 }{
@@ -48,12 +48,12 @@ var endings = map[string]struct {
 	"a panic with nil":    {end: func() error { panic(nil) }, want: watchedIsNotDone, all: flight.Unknown, said: "the handler panicked: panic called with nil argument"},
 	"its goroutine ended": {end: func() error { runtime.Goexit(); return nil }, want: watchedIsNotDone, all: flight.Unknown, said: errGone.Error()},
 	"a nil pointer":       {end: func() error { return (*odd)(nil) }, want: watchedIsNotDone, all: flight.Unknown, said: "the handler panicked: runtime error: invalid memory address or nil pointer dereference"},
-	"a panic inside":      {end: func() error { return &odd{"cut"} }, want: watchedIsNotDone, all: flight.Unknown, said: "the handler panicked: nobody looks in here"},
+	"a panic inside":      {end: func() error { return &odd{"cut"} }, want: watchedIsNotDone, all: flight.Unknown, said: "the handler panicked: Unwrap panicked"},
 	"refused over a panic": {end: func() error { return effect.Refused(&odd{"cut"}) }, want: watchedIsNotDone, all: flight.Unknown,
-		said: "the handler panicked: nobody looks in here"},
+		said: "the handler panicked: Unwrap panicked"},
 }
 
-// watchedIsNotDone: where something would have noted the effect's start, silence means that nothing left.
+// watchedOutcome: a watched attempt without a recorded start has sent nothing.
 var watchedIsNotDone = map[string]flight.Outcome{"watched": flight.NotDone}
 
 func TestHandle(t *testing.T) {
@@ -62,7 +62,7 @@ func TestHandle(t *testing.T) {
 			t.Run(how+", "+marked, func(t *testing.T) {
 				var at *effect.Attempt
 				end, returned, done := End{Outcome: 99}, false, make(chan struct{})
-				go func() { // which the handler may end
+				go func() { // the handler may end this goroutine
 					defer close(done)
 					handle(&effect.Spec{Key: key, Context: t.Context()}, func(_ context.Context, its *effect.Attempt) (effect.Answer, error) {
 						at = its
@@ -86,14 +86,14 @@ func TestHandle(t *testing.T) {
 				if want == flight.Refused {
 					require.Equal(t, row.said, string(end.Answer.Body), "a refusal without a body has its error as one")
 				}
-				require.Equal(t, !errors.Is(end.Err, errGone), returned, "it does not return where there is no goroutine")
-				require.Error(t, at.Sending(), "nothing leaves any more")
+				require.Equal(t, !errors.Is(end.Err, errGone), returned, "callHandler does not return after Goexit")
+				require.Error(t, at.Sending(), "nothing more may be sent")
 			})
 		}
 	}
 }
 
-// A send that was kept back says nothing of the sends before it.
+// A rejected send says nothing about earlier sends.
 func TestHandleOfWhatWasKeptBack(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		mayStart := error(nil)

@@ -13,47 +13,48 @@ import (
 	"github.com/flightd/flightd/internal/gate"
 )
 
-// Transport asks for the right to act.
+// Transport opens attempts.
 type Transport interface {
-	// Open asks for an attempt under a nonce of its own. It waits for the attempts of others until the given time (zero:
-	// without end), and as long as ctx lives. When ctx ends before an attempt was opened, or it is not known whether one
-	// was, Open has the attempt abandoned. Errors are final for the call. If the process dies, an attempt that was opened
-	// ends with its session.
+	// Open opens an attempt under a new nonce. It waits for the attempts of other holders until the given time (zero:
+	// without end), or until ctx ends. If ctx ends first, or if Open does not know whether an attempt was opened, it
+	// abandons the attempt. Errors are final for the call. If the process dies, an attempt that was opened ends with
+	// its session.
 	Open(ctx context.Context, call *effect.Call, until time.Time) (Answer, error)
-	// Renew makes sure that the next Open is under a session that can be trusted, or finds out why not.
+	// Renew renews the session for the next Open, or replaces it if it has ended. It returns an error if neither is
+	// possible.
 	Renew(ctx context.Context) error
 }
 
-// Attempt is the result of an Open: an open attempt, or the right to look up what the attempt before it has done.
+// Attempt is the result of an Open: an open attempt, or the verification of the attempt before it.
 type Attempt interface {
-	// Report sends the end of the attempt to the ledger, and returns what follows from the ledger's answer. Where
-	// End.NotStarted is set, the handler was not called and never will be. *effect.Unrecorded: the report is not in the
-	// ledger yet, and is sent again.
+	// Report sends the end of the attempt to the ledger, and returns the answer that follows. If Completion.NotStarted
+	// is set, the handler was not called and never will be. *effect.Unrecorded: the report is not in the ledger yet,
+	// and is sent again.
 	Report(ctx context.Context, end End) (Answer, error)
-	// Verify sends what a look-up found out. It is answered like Open.
+	// Verify sends the finding of a look-up. It is answered like Open.
 	Verify(ctx context.Context, verb flight.Verb, found effect.Answer) (Answer, error)
-	// Trust is what is left of the time in which the session allows an effect to start.
+	// Trust returns how much longer the session allows an effect to start.
 	Trust() time.Duration
-	// Context ends when trust does.
+	// Context returns a context that ends with the trust.
 	Context() context.Context
-	// Watch is called right before the handler. When somebody asks for the flight's cancellation, it calls cancel, until stop
-	// is called.
+	// Watch is called right before the handler. Until stop is called, it calls cancel when the flight's cancellation is
+	// requested.
 	Watch(ctx context.Context, cancel context.CancelCauseFunc) (stop func())
 }
 
-// Decision says what is to be done about a call.
+// Decision says how a call continues.
 type Decision uint8
 
 const (
-	// Done: the Result, or the error beside it, is what the callers get.
+	// DecisionDone: the callers get the Result, or the error that is returned with it.
 	Done Decision = iota
-	// Again: nothing is decided, and another Open may help.
+	// DecisionRetry: the call is undecided, and another Open may decide it.
 	Again
-	// Proceed: act, then report.
+	// DecisionProceed: act, then report.
 	Proceed
-	// Look: ask the provider what happened, then verify.
+	// DecisionVerify: look up the outcome at the provider, then send the finding.
 	Look
-	// Unsettled: the attempt has ended, the flight has not, and nothing is to be tried again unasked.
+	// DecisionUnsettled: the attempt has ended and the flight has not; its policy declares no retry.
 	Unsettled
 )
 
@@ -61,32 +62,32 @@ const (
 type Answer struct {
 	Decision   Decision
 	Result     effect.Result // with Done
-	Setback    error         // with Again: why the Open gave nothing to do. nil: an attempt has ended, and the next may begin
+	Setback    error         // with DecisionRetry: why the Open has failed. nil: an attempt has ended, and the next may begin
 	Generation uint32        // of the flight; 0: not known
-	// With Proceed and Look.
+	// With DecisionProceed and DecisionVerify.
 	Attempt Attempt
 	Spec    effect.Spec   // without its contexts and MayStart
-	Policy  flight.Policy // of the flight, which is the first caller's
-	Sent    clock.Moment  // when the Open was first sent: the attempt's time-out counts from here
-	Resend  clock.Moment  // the end of the time in which the provider surely knows the key; zero: there is no such bound
+	Policy  flight.Policy // of the flight, as the first caller declared it
+	Sent    clock.Moment  // when the Open was first sent: the attempt's time-out starts here
+	Resend  clock.Moment  // until then the provider knows the idempotency key; zero: no bound
 }
 
-// Runner runs effects once. Its methods may be called at once from many goroutines.
+// Runner runs each effect once. Its methods may be called concurrently.
 type Runner struct {
 	transport Transport
 	hungAfter time.Duration
 	calls     calls
-	// Work counts calls, handlers and what transports do in the background. Close waits for it.
+	// Work counts calls, handlers and the background work of transports. Close waits for it.
 	Work gate.Gate
-	// Life ends when Close has lost its patience, Draining when Close begins.
+	// BaseContext ends when Close has timed out or CancelBase was called, DrainContext when Close begins.
 	Life, Draining context.Context
 	kill, drain    context.CancelCauseFunc
-	idle           chan func() // unbuffered: taken by a goroutine that waits for work, or by none
+	idle           chan func() // unbuffered: only an idle goroutine receives from it
 	waiting        atomic.Int32
 }
 
-// New makes a runner. A handler that has not returned hungAfter after the end of its time-out is taken to hang, and its outcome
-// to be unknown.
+// New creates a runner. A handler that has not returned hungAfter after the end of its time-out counts as hung, and its
+// outcome as unknown.
 func New(t Transport, hungAfter time.Duration) *Runner {
 	r := &Runner{transport: t, hungAfter: hungAfter, idle: make(chan func())}
 	r.Life, r.kill = context.WithCancelCause(context.Background())
@@ -94,14 +95,15 @@ func New(t Transport, hungAfter time.Duration) *Runner {
 	return r
 }
 
-// maxSetbacks is how many Opens in a row may give nothing to do before the call ends with an error.
+// maxFailedOpens is how many consecutive Opens may fail before the call ends with an error.
 const maxSetbacks = 6
 
-// firstPause is how long to wait after the first setback; it doubles with each further one.
+// minRetryPause is the pause after the first failed Open, before it is doubled for each further one.
 const firstPause = 20 * time.Millisecond
 
-// Do runs h once for the call's key, or gives the result of whoever did. seen is the generation of the flight that the caller
-// has read, 0 for none: no caller gets the result of a call that is known to be of an earlier generation.
+// Do runs h once for the call's key, or returns the result of the call that did. minGeneration is the generation of the
+// flight that the caller has read, or 0: no caller gets the result of a call that is known to be of an earlier
+// generation.
 func (r *Runner) Do(ctx context.Context, in effect.Call, h effect.Handler, seen uint32) (effect.Result, error) {
 	if err := r.calls.checkInside(ctx, in.Key); err != nil {
 		return effect.Result{}, err
@@ -135,11 +137,12 @@ func (r *Runner) Do(ctx context.Context, in effect.Call, h effect.Handler, seen 
 	}
 }
 
-// maxIdle bounds how many goroutines wait for work.
+// maxIdleWorkers bounds how many idle goroutines wait for work.
 const maxIdle = 256
 
-// spawn runs f on a goroutine of its own, if possible on one that waits for work: a new goroutine begins with a small stack and
-// grows it several times in the course of a call, which costs more than the call.
+// spawn runs f on an idle goroutine, or on a new one: a new goroutine starts with a small stack and grows it several
+// times during a call, which costs more than the call. Idle goroutines end when Close begins. f must be counted in
+// Work.
 func (r *Runner) spawn(f func()) {
 	select {
 	case r.idle <- f:
@@ -163,17 +166,17 @@ func (r *Runner) spawn(f func()) {
 	}(f)
 }
 
-// run tells everybody who waits for the call how it ended.
+// run runs a call and gives its result to all its callers.
 func (r *Runner) run(c *call, h effect.Handler) {
 	defer r.Work.Leave()
-	if r.Draining.Err() != nil { // Close may have told all calls before this one was among them
+	if r.Draining.Err() != nil { // Close may have cancelled all calls before this one was registered
 		c.drop(effect.ErrClosed)
 	}
 	c.end(r.runAttempts(c, h))
 }
 
-// runAttempts is the story of one call: open, act, report, as often as the answers say. c.interest ends when nobody waits any
-// more; an effect that has started goes on.
+// runAttempts runs one call: open, act, report, as often as the answers say. c.waitCtx ends when no caller waits any
+// more; an effect that has started continues.
 func (r *Runner) runAttempts(c *call, h effect.Handler) (effect.Result, error) {
 	var until time.Time
 	if c.in.Wait > 0 {
@@ -188,7 +191,7 @@ func (r *Runner) runAttempts(c *call, h effect.Handler) (effect.Result, error) {
 			a, err = r.lookUp(c, a)
 		}
 		if err == nil && a.Decision == Proceed {
-			opened := a // its handler may ask it for longer than this round lasts
+			opened := a // its handler may use it after this iteration
 			a, err = r.act(c, &opened, h)
 		}
 		switch {
@@ -206,7 +209,7 @@ func (r *Runner) runAttempts(c *call, h effect.Handler) (effect.Result, error) {
 			return effect.Result{}, &effect.Unavailable{Code: "lease_unavailable", Cause: fmt.Errorf("%s: %w", c.in.Key, a.Setback)}
 		}
 		if errors.Is(a.Setback, effect.ErrLeaseLost) {
-			_ = r.transport.Renew(c.interest) // where it fails, so does the next Open, which says why
+			_ = r.transport.Renew(c.interest) // if it fails, so does the next Open, which returns the reason
 		}
 		if !clock.Sleep(c.interest, clock.Jitter(firstPause<<setbacks)) {
 			return effect.Result{}, context.Cause(c.interest)
@@ -214,8 +217,8 @@ func (r *Runner) runAttempts(c *call, h effect.Handler) (effect.Result, error) {
 	}
 }
 
-// act performs the effect of an open attempt, and reports it. An attempt that may not start any more is reported as not
-// started, and so leaves no doubt.
+// executeAttempt performs the effect of an open attempt and reports it. An attempt that may no longer start is reported
+// as not started, which leaves no doubt.
 func (r *Runner) act(c *call, a *Answer, h effect.Handler) (Answer, error) {
 	if err := mayStart(r.Draining, a); err != nil {
 		answer, failed := a.Attempt.Report(c.values, End{Outcome: flight.NotDone, NotStarted: true, Err: err})
@@ -224,8 +227,8 @@ func (r *Runner) act(c *call, a *Answer, h effect.Handler) (Answer, error) {
 		}
 		return answer, failed
 	}
-	// From here on the effect may have happened. If the process dies before the report is recorded, the recovery policy decides
-	// what becomes of that.
+	// Point of no return: from here on the effect may have happened. If the process dies before the report is recorded,
+	// the recovery policy decides.
 	end, late := r.perform(c, a, h)
 	if late != nil {
 		r.Work.Go(func() {
@@ -251,8 +254,8 @@ func (r *Runner) act(c *call, a *Answer, h effect.Handler) (Answer, error) {
 	return answer, err
 }
 
-// mayStart is called right before each send. An attempt that is over may send nothing, whatever its handler still does:
-// another attempt may be open.
+// mayStart is called right before each send. It returns an error if the attempt has ended: another attempt may be open,
+// so nothing more may be sent.
 func mayStart(ctx context.Context, a *Answer) error {
 	switch {
 	case ctx.Err() != nil:
@@ -265,29 +268,29 @@ func mayStart(ctx context.Context, a *Answer) error {
 	return nil
 }
 
-// errTooLate keeps back an effect whose attempt is too old: its time-out is over, or the time in which the provider surely
-// knows the key.
+// errTooLate prevents an effect whose attempt is too old: the attempt has timed out, or the provider may have forgotten
+// the idempotency key.
 var errTooLate = fmt.Errorf("the attempt is too old, the effect must not be started: %w", context.DeadlineExceeded)
 
-// NoLookUp is the cause of the doubt of a caller that was sent to look and brings no look-up.
-const NoLookUp = "an effect of unknown outcome must be looked up at the provider, and this caller brings no look-up"
+// NoLookUpCause is the cause of the doubt if the caller must verify and has no look-up.
+const NoLookUp = "an effect of unknown outcome must be looked up at the provider, and this caller has no look-up"
 
-// lookUp asks the provider what happened, and sends the verdict.
+// lookUp runs the caller's look-up and sends its finding.
 func (r *Runner) lookUp(c *call, a Answer) (Answer, error) {
 	if c.in.LookUp == nil {
-		_, err := a.Attempt.Report(c.values, End{Outcome: flight.NotDone, NotStarted: true, Err: errors.New("its caller brings no look-up")})
+		_, err := a.Attempt.Report(c.values, End{Outcome: flight.NotDone, NotStarted: true, Err: errors.New("the caller has no look-up")})
 		return Answer{}, errors.Join(&effect.InDoubt{Key: c.in.Key, Cause: NoLookUp}, err)
 	}
 	verb, found := r.ask(c, &a)
 	return a.Attempt.Verify(c.interest, verb, found)
 }
 
-// Close lets running effects finish and report, as long as ctx lives. Calls that wait for others, and new calls, get
-// effect.ErrClosed. When ctx ends, the contexts of handlers end with that cause, and they are waited for no longer than
-// hungAfter. ErrHung: one has not returned even then.
+// Close waits until running effects have finished and reported. Calls that wait for other holders, and new calls, get
+// effect.ErrClosed. When ctx ends, Close cancels the contexts of the handlers with that cause and waits at most
+// hungAfter more. ErrHung: a handler has not returned even then.
 func (r *Runner) Close(ctx context.Context) error {
 	r.drain(effect.ErrClosed)
-	empty := r.Work.Shut() // from here on there are no new calls
+	empty := r.Work.Shut() // from here on no call starts
 	r.calls.drop(effect.ErrClosed, false)
 	select {
 	case <-empty:
@@ -306,19 +309,19 @@ func (r *Runner) Close(ctx context.Context) error {
 	}
 }
 
-// End ends Life: nothing is under way any more, or nobody waits for it.
+// CancelBase ends BaseContext. Call it after Close.
 func (r *Runner) End() { r.kill(effect.ErrClosed) }
 
-// ErrHung says that a handler has not returned after its context had ended.
+// ErrHung is the error of Close if a handler has not returned after the end of its context.
 var ErrHung = errors.New("a handler did not return after its context had ended")
 
-// Check says what is wrong with a call, whoever runs it. Errors are *flight.InvalidError.
+// CheckCall validates a call, for every transport. Errors are *flight.InvalidError.
 func Check(call *effect.Call, h effect.Handler) error {
 	switch p := &call.Submission.Policy; {
 	case call.Key.IsZero():
-		return &flight.InvalidError{Field: "key", Detail: "the call names no key"}
+		return &flight.InvalidError{Field: "key", Detail: "the call has no key"}
 	case h == nil:
-		return &flight.InvalidError{Field: "handler", Detail: "the call brings no handler"}
+		return &flight.InvalidError{Field: "handler", Detail: "the call has no handler"}
 	case p.CanLookUp() && call.LookUp == nil:
 		return &flight.InvalidError{Field: "look_up", Detail: "recovery verify needs a look-up"}
 	case call.Submission.Input.Size > flight.MaxInput:

@@ -15,10 +15,10 @@ import (
 	"github.com/flightd/flightd/internal/clock"
 )
 
-// script is a transport that answers as it was told to, and notes what it was asked. It is an Attempt, too.
+// fakeTransport is a Transport and an Attempt with scripted answers. It records its calls.
 type script struct {
 	t      *testing.T
-	opens  []func() (Answer, error) // in turn; the last one for all that follow
+	opens  []func() (Answer, error) // in turn; the last one is repeated
 	after  func(End) (Answer, error)
 	verify func(flight.Verb, effect.Answer) (Answer, error)
 	trust  context.Context
@@ -63,7 +63,7 @@ func (s *script) Trust() time.Duration {
 func (s *script) Context() context.Context                                     { return s.trust }
 func (s *script) Watch(context.Context, context.CancelCauseFunc) (stop func()) { return func() {} }
 
-// opened is the answer to an Open that opened an attempt just now, changed by with.
+// opened returns the answer to an Open that has opened an attempt; with changes the answer.
 func (s *script) opened(d Decision, with ...func(*Answer)) func() (Answer, error) {
 	return func() (Answer, error) {
 		a := Answer{Decision: d, Attempt: s, Spec: effect.Spec{Key: key, Number: 1}, Sent: clock.Now()}
@@ -85,7 +85,7 @@ func never(t *testing.T) effect.Handler {
 	}
 }
 
-// in runs a test with a runner over a script, in virtual time, and closes the runner.
+// withRunner runs a test with a runner over a fakeTransport in virtual time, and closes the runner.
 func in(t *testing.T, test func(t *testing.T, s *script, r *Runner)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -99,7 +99,7 @@ func in(t *testing.T, test func(t *testing.T, s *script, r *Runner)) {
 	})
 }
 
-// An attempt is opened, acted in, and reported.
+// An attempt is opened, executed and reported.
 func TestDo(t *testing.T) {
 	in(t, func(t *testing.T, s *script, r *Runner) {
 		s.opens = append(s.opens, s.opened(Proceed))
@@ -111,7 +111,8 @@ func TestDo(t *testing.T) {
 	})
 }
 
-// A handler that must not start is not called, and its attempt is reported as not started. Each row is one reason.
+// If an effect must not start, its handler is not called and its attempt is reported as not started. Each row is one
+// reason.
 func TestMayStart(t *testing.T) {
 	for name, row := range map[string]struct {
 		with func(s *script, r *Runner, a *Answer)
@@ -141,7 +142,7 @@ func TestMayStart(t *testing.T) {
 	}
 }
 
-// The same is asked right before each send, and the window of the provider is part of it.
+// The same rules, and the provider's window, are checked right before each send.
 func TestMayStartRightBeforeTheSend(t *testing.T) {
 	for name, row := range map[string]struct {
 		with func(*Answer)
@@ -165,7 +166,7 @@ func TestMayStartRightBeforeTheSend(t *testing.T) {
 	}
 }
 
-// Opens that come to nothing are repeated, more slowly each time, until somebody is told. Where the lease is lost it is renewed.
+// A failed Open is retried with growing pauses until the call ends with an error. A lost lease is renewed.
 func TestSetbacks(t *testing.T) {
 	for _, why := range []error{effect.ErrLeaseLost, errors.New("refused")} {
 		in(t, func(t *testing.T, s *script, r *Runner) {
@@ -182,7 +183,7 @@ func TestSetbacks(t *testing.T) {
 	}
 }
 
-// Others' turns are no setbacks, and after one setbacks are counted anew.
+// A wait for another holder is not a failed Open, and resets the count of failed Opens.
 func TestTurnsOfOthersAreNoSetbacks(t *testing.T) {
 	in(t, func(t *testing.T, s *script, r *Runner) {
 		for i := range 3 * maxSetbacks {
@@ -198,7 +199,7 @@ func TestTurnsOfOthersAreNoSetbacks(t *testing.T) {
 	})
 }
 
-// A handler that hangs is of unknown outcome, and what it says after all is reported, too.
+// A hung handler is reported with an unknown outcome, and its late end is reported, too.
 func TestHungHandler(t *testing.T) {
 	in(t, func(t *testing.T, s *script, r *Runner) {
 		s.opens = append(s.opens, s.opened(Proceed, func(a *Answer) { a.Policy.AttemptTimeout = time.Minute }))
@@ -221,7 +222,7 @@ func TestHungHandler(t *testing.T) {
 	})
 }
 
-// A handler that hangs although Close has ended its context keeps Close waiting no longer than that.
+// Close waits at most hungAfter for a handler that ignores the end of its context.
 func TestCloseWithAHungHandler(t *testing.T) {
 	in(t, func(t *testing.T, s *script, r *Runner) {
 		s.opens = append(s.opens, s.opened(Proceed))
@@ -246,7 +247,7 @@ func TestCloseWithAHungHandler(t *testing.T) {
 	})
 }
 
-// A caller that is sent to look and cannot gives the look-up back. One that joined it and can, looks.
+// A caller without a look-up abandons its verification. A joiner with a look-up runs it.
 func TestLookUpByWhoCan(t *testing.T) {
 	in(t, func(t *testing.T, s *script, r *Runner) {
 		turn := make(chan struct{})
@@ -280,7 +281,7 @@ func says(v flight.Verb, a effect.Answer, err error) effect.LookUp {
 	return func(context.Context, *effect.Attempt) (flight.Verb, effect.Answer, error) { return v, a, err }
 }
 
-// A look-up that goes wrong could not find out, and one that hangs is waited for no longer than its time-out and a while.
+// A failed look-up returns FindingNone, and a hung one is waited for until its time-out and hungAfter are over.
 func TestAsk(t *testing.T) {
 	hangs := func(ctx context.Context, _ *effect.Attempt) (flight.Verb, effect.Answer, error) {
 		<-ctx.Done()
@@ -320,7 +321,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// The handler of a key that asks for the same key would wait for itself.
+// A handler that calls Do for its own key would wait for itself.
 func TestDoInside(t *testing.T) {
 	in(t, func(t *testing.T, s *script, r *Runner) {
 		s.opens = append(s.opens, s.opened(Proceed))
@@ -336,11 +337,11 @@ func TestDoInside(t *testing.T) {
 		}, 0)
 		require.NoError(t, err)
 		_, err = r.Do(after, effect.Call{Key: key}, paid, 0)
-		require.NoError(t, err, "nobody is inside any more")
+		require.NoError(t, err, "the handler has ended")
 	})
 }
 
-// Each caller gets what is its own: the source by which it came to it, and the bytes.
+// Each caller gets its own source and its own copy of the bytes.
 func TestShare(t *testing.T) {
 	own := effect.Result{Key: key, Source: effect.Executed, Answer: effect.Answer{Body: []byte("paid")}}
 	failed := &effect.Failed{Key: key}
