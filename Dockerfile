@@ -1,8 +1,8 @@
 # flightd from source: docker build --build-arg VERSION=v1.2.3 -t flightd .
 #
-# The image holds one static binary, the certificates of public authorities and an empty data directory, and runs as
-# nobody in particular. The server answers on the loopback address alone: a published port (-p) would lead nowhere, so share
-# the network of whoever calls it:
+# The image contains a static binary, the public CA certificates and an empty data directory, and runs as an unprivileged
+# user. The server listens on the loopback address only, so a published port (-p) would not reach it. Share the network of
+# the caller instead:
 #
 #   docker run --network host -v flightd:/var/lib/flightd flightd
 #   docker run --network container:app -v flightd:/var/lib/flightd flightd

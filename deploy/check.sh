@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks with promtool what flightd shows and what watches it: the rules and their tests, the expressions of the
-# dashboard, and the metrics of a node that lives for this. It expects bin/flightd.
+# Checks with promtool: the alert rules and their tests, the expressions of the dashboard, and the metrics of a node, which
+# this script starts and stops. Requires bin/flightd.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 promtool=$(deploy/promtool.sh)
@@ -26,7 +26,7 @@ echo "== dashboard"
 } >"$work/dashboard.yml"
 "$promtool" check rules "$work/dashboard.yml"
 
-echo "== metrics of a node"
+echo "== node metrics"
 bin/flightd dev --data "$work/data" --listen 127.0.0.1:0 >"$work/url" 2>"$work/log" &
 node=$!
 for _ in $(seq 100); do

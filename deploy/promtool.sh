@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints where promtool is: $PROMTOOL, the one on the path, or the one in Debian's package of Prometheus, which is taken
-# out of it into bin/tools without being installed.
+# Prints the path of promtool: $PROMTOOL, or promtool in PATH, or promtool from Debian's Prometheus package, which is
+# extracted into bin/tools without being installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -11,7 +11,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// Whatever is refused has its code, the place, and a hint, and has changed nothing.
+// A rejected request gets a code, the invalid place and a hint, and changes nothing.
 func TestBadInput(t *testing.T) {
 	d := newDoor(t)
 	open := d.proceed(`{"action":"charge","id":"running"}`)
@@ -33,7 +33,7 @@ func TestBadInput(t *testing.T) {
 		path   string
 		body   string
 		code   wire.Code
-		at     string // a pointer, or the name of a header
+		at     string // a JSON pointer, or the name of a header
 		header header
 	}{
 		{"no key", opens, `{}`, wire.KeyRequired, "/action", nil},
@@ -96,7 +96,7 @@ func TestBadInput(t *testing.T) {
 		{"integer beyond a double", opens, `{"action":"a","id":"1","input":{"order":9007199254740993}}`, wire.InputInvalid, "/input", nil},
 		{"large body", opens, `{"action":"a","id":"1","input":"` + strings.Repeat("x", 400<<10) + `"}`, wire.PayloadTooLarge, "", nil},
 		{"large input", opens, `{"action":"a","id":"1","input":"` + strings.Repeat("x", 256<<10) + `"}`, wire.PayloadTooLarge, "/input", nil},
-		{"content type", opens, `{"action":"a","id":"1"}`, wire.InputInvalid, "Content-Type", header{"Content-Type", "text/plain"}},
+		{"content type", opens, `{"action":"a","id":"1"}`, wire.UnsupportedMediaType, "Content-Type", header{"Content-Type", "text/plain"}},
 
 		{"no token", report, `{"outcome":"succeeded"}`, wire.InputInvalid, "/fencing_token", nil},
 		{"not a token", report, `{"fencing_token":"x","outcome":"succeeded"}`, wire.InputInvalid, "/fencing_token", nil},
@@ -118,7 +118,7 @@ func TestBadInput(t *testing.T) {
 		{"no such flight", "/v1/flights/fl_zzz/report", `{` + token + `,"outcome":"succeeded"}`, wire.NotFound, "", nil},
 
 		{"no probe", verdict, `{"result":"happened"}`, wire.InputInvalid, "/probe", nil},
-		{"not a probe", verdict, `{"probe":"x","result":"happened"}`, wire.InputInvalid, "/probe", nil},
+		{"not a probe", verdict, `{"probe":"x","result":"happened"}`, wire.InputInvalid, "/verification", nil},
 		{"verdict", verdict, `{"probe":"x","result":"maybe"}`, wire.InputInvalid, "/result", nil},
 		{"effect that did not happen", verdict, `{"probe":"x","result":"not_happened","external_id":"ch_1"}`, wire.InputInvalid, "/result", nil},
 		{"effect that nobody knows of", verdict, `{"probe":"x","result":"unknown","body":{"id":"ch_1"}}`, wire.InputInvalid, "/result", nil},
@@ -157,7 +157,7 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 
-	// A token that was good and is over: evidence, and otherwise nothing.
+	// A late report with a valid token is stored as evidence and changes nothing else.
 	r := d.report(queued, `"outcome":"succeeded","external_id":"late"`)
 	require.Equal(t, http.StatusOK, r.status, "still the newest attempt: invariant I8")
 	r = d.report(queued, `"outcome":"succeeded","external_id":"other"`)
@@ -174,7 +174,7 @@ func (d *door) flightID(key string) string {
 	return f.ID
 }
 
-// forge changes the attempt's number and leaves the rest.
+// forge returns the token with another attempt number.
 func forge(token string) string {
 	b := []byte(token)
 	b[31] ^= 1

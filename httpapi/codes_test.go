@@ -18,10 +18,10 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// Codes for which this door has no cause yet: it knows neither credentials nor quotas.
+// unreachableCodes are the codes that this API never returns, because it has neither credentials nor rate limits.
 var notYet = map[wire.Code]bool{wire.Unauthenticated: true, wire.RateLimited: true}
 
-// Every code of the table, reached over HTTP, with its status and what goes with it.
+// Each code of the table is reached over HTTP and has its status and headers.
 func TestEveryCode(t *testing.T) {
 	d := newDoor(t, func(c *httpapi.Config) { c.Dev = true })
 	failWith := func(err error) {
@@ -80,6 +80,9 @@ func TestEveryCode(t *testing.T) {
 		wire.PayloadTooLarge: func() reply {
 			return d.post("/v1/flights:open", `{"action":"charge","id":"1","input":"`+strings.Repeat("x", 256<<10)+`"}`)
 		},
+		wire.UnsupportedMediaType: func() reply {
+			return d.post("/v1/flights:open", `{"action":"charge","id":"1"}`, "Content-Type", "text/plain")
+		},
 		wire.WrongDeployment: func() reply {
 			return d.post("/v1/flights:open", `{"action":"charge","id":"1"}`, "Flightd-Deployment", "another")
 		},
@@ -107,7 +110,7 @@ func TestEveryCode(t *testing.T) {
 	for _, class := range wire.Classes() {
 		t.Run(string(class.Code), func(t *testing.T) {
 			reach, ok := cases[class.Code]
-			require.NotEqual(t, notYet[class.Code], ok, "each code is reached, or has no cause yet")
+			require.NotEqual(t, notYet[class.Code], ok, "each code is reached, or is in notYet")
 			if !ok {
 				return
 			}
@@ -133,12 +136,12 @@ func TestEveryCode(t *testing.T) {
 	require.Equal(t, `"`+p.Version+`"`, etag, "for If-Match")
 	require.Equal(t, "default/charge/doubt", p.Key)
 	p = into[wire.Problem](t, cases[wire.Conflict]())
-	require.Equal(t, []wire.FieldError{{Pointer: "/input/amount", Detail: "it differs from the first input"}}, p.Errors)
+	require.Equal(t, []wire.FieldError{{Pointer: "/input/amount", Detail: "differs from the first input"}}, p.Errors)
 	require.Equal(t, running.FlightID, p.FlightID)
 	require.Equal(t, "running", p.State, "422 wins over 409, also while the first is running")
 }
 
-// A request that the node cuts off because it stops says so.
+// A request that is interrupted because the node stops is answered with draining.
 func TestStopEndsWaits(t *testing.T) {
 	d := newDoor(t)
 	d.proceed(`{"action":"charge","id":"1"}`)

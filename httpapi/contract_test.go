@@ -14,8 +14,8 @@ import (
 	"github.com/flightd/flightd/httpapi/openapi/openapitest"
 )
 
-// The world of these tests, which clients are tested with, too, passes the exam that a real node passes (TestContract of
-// package node), but for the end of retentions, which comes there only when a test says so.
+// The fake passes the same scripts as a real node (TestContract of package node), so client tests can rely on it. It
+// skips the script on retention, which needs a clock that advances by itself.
 func TestContract(t *testing.T) {
 	d := newDoor(t, func(c *httpapi.Config) { c.Dev = true })
 	files, err := filepath.Glob("testdata/contract/*.http")

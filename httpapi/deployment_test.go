@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// A caller whose list of addresses leads to two deployments would act once at each of them.
+// A caller whose addresses lead to two deployments would perform the effect once in each of them.
 func TestAnotherDeploymentAnswersNothing(t *testing.T) {
 	d := newDoor(t, func(c *httpapi.Config) {
 		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("# none")) })
@@ -40,9 +40,9 @@ func TestAnotherDeploymentAnswersNothing(t *testing.T) {
 		r := d.send(ask.method, ask.path, ask.body, "Flightd-Deployment", "another")
 		p := requireProblem(t, r, http.StatusMisdirectedRequest, wire.WrongDeployment)
 		require.False(t, p.Retryable)
-		require.Equal(t, `the request is for deployment "another", and this server is of "`+ours+`"`, p.Detail)
+		require.Equal(t, `the request names deployment "another", but this server belongs to "`+ours+`"`, p.Detail)
 		require.Contains(t, p.Hint, "use the address of one deployment only, or start a new client")
-		require.Empty(t, p.State, "it knows nothing of that flight")
+		require.Empty(t, p.State, "this ledger does not have the flight")
 		if strings.HasPrefix(ask.path, path) {
 			require.Equal(t, a.FlightID, p.FlightID)
 		}
@@ -52,11 +52,10 @@ func TestAnotherDeploymentAnswersNothing(t *testing.T) {
 		require.Equal(t, http.StatusOK, d.get(open, "Flightd-Deployment", "another").status, open)
 	}
 	require.Equal(t, http.StatusOK, d.get(path, "Flightd-Deployment", ours).status)
-	require.Equal(t, http.StatusOK, d.get(path).status, "a caller that names none is served")
+	require.Equal(t, http.StatusOK, d.get(path).status, "the header is optional")
 }
 
-// Whatever is wrong with an open, an abandon or a report, the answer says which flight it is about: a client takes no other answer
-// for one to its request.
+// Each problem of an open, an abandon or a report names its flight. A client ignores answers that do not.
 func TestProblemsOfRequestsNameTheirFlight(t *testing.T) {
 	d := newDoor(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
@@ -81,7 +80,8 @@ func TestProblemsOfRequestsNameTheirFlight(t *testing.T) {
 	post("/v1/flights/"+a.FlightID+"/verdict", `{}`)
 }
 
-// A report of which only a part came was not refused: the whole one may be taken. It must not look like one that never will be.
+// An incomplete report is retryable: it must not look like a final rejection, because the complete report may be
+// accepted.
 func TestAPartOfAReportIsNotRefused(t *testing.T) {
 	d := newDoor(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
@@ -90,7 +90,7 @@ func TestAPartOfAReportIsNotRefused(t *testing.T) {
 	require.Equal(t, a.FlightID, p.FlightID)
 }
 
-// postPart sends the beginning of a request, and says that there is no more.
+// postPart sends the beginning of a request and closes the sending side of the connection.
 func (d *door) postPart(path, body string) reply {
 	d.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))

@@ -15,63 +15,65 @@ func filters() []openapi.Parameter {
 	from, to := int64(1), int64(maxPage)
 	limit.Minimum, limit.Maximum, limit.Default = &from, &to, defaultPage
 	return []openapi.Parameter{
-		{Name: "key", Schema: word("string"), About: "the full key: the answer is that one flight, and no other filter may stand beside it"},
-		{Name: "state", Schema: word("string"), About: "states, separated by commas"},
-		{Name: "action", Schema: word("string"), About: "the name part of the key"},
-		{Name: "key_prefix", Schema: word("string"), About: "how the full key begins"},
-		{Name: "since", Schema: word("string"), About: "created then or later: a moment, or how long ago it is: `1h`, `30d`, `2026-01-31T12:00:00Z`"},
-		{Name: "limit", Schema: limit, About: "flights on a page"},
-		{Name: "cursor", Schema: word("string"), About: "go on behind an earlier page: its `next`, as it was"},
+		{Name: "key", Schema: word("string"), About: "the full key: the answer is this one flight; not allowed together with other filters"},
+		{Name: "state", Schema: word("string"), About: "only flights in these states, separated by commas"},
+		{Name: "action", Schema: word("string"), About: "only flights with this action"},
+		{Name: "key_prefix", Schema: word("string"), About: "only flights whose full key starts with this prefix"},
+		{Name: "since", Schema: word("string"), About: "only flights created at this time or later; a time or a duration before now: `1h`, `30d`, `2026-01-31T12:00:00Z`"},
+		{Name: "limit", Schema: limit, About: "the largest number of flights on the page"},
+		{Name: "cursor", Schema: word("string"), About: "continue after an earlier page: its `next`, unchanged"},
 	}
 }
 
 var (
 	conditional = []string{"If-None-Match", wire.HeaderPrefer}
-	unchanged   = openapi.Answer{Status: http.StatusNotModified, About: "the flight still has that version", Headers: ofFlight,
+	unchanged   = openapi.Answer{Status: http.StatusNotModified, About: "the flight's version has not changed", Headers: ofFlight,
 		Maybe: []string{wire.HeaderExpires, wire.HeaderApplied}}
 )
 
 func lookOperations() []openapi.Operation {
 	one := aFlight("the flight")
 	one.Maybe = append([]string{wire.HeaderApplied}, ofEnd...)
-	list := openapi.Answer{Status: http.StatusOK, About: "a page; with `key`, the one flight", Content: []openapi.Content{{Type: wire.TypeJSON, Of: wire.FlightPage{}, Or: []any{wire.Flight{}}}},
+	list := openapi.Answer{Status: http.StatusOK, About: "a page of flights; with `key`, one flight", Content: []openapi.Content{{Type: wire.TypeJSON, Of: wire.FlightPage{}, Or: []any{wire.Flight{}}}},
 		Maybe: append([]string{"Link", wire.HeaderApplied, wire.HeaderExpires}, ofFlight...)}
-	receipt := openapi.Answer{Status: http.StatusOK, About: "the bytes that are kept of the receipt's body, with their own content type",
+	receipt := openapi.Answer{Status: http.StatusOK, About: "the stored bytes of the receipt's body, with the body's content type",
 		Headers: append([]string{wire.HeaderReceiptOutcome, wire.HeaderReceiptDigest, wire.HeaderReceiptSize, wire.HeaderExpires,
 			"X-Content-Type-Options", "Content-Security-Policy"}, ofFlight...),
 		Maybe: []string{wire.HeaderExternalID, wire.HeaderDigest}, Content: []openapi.Content{text("*/*")}}
-	input := openapi.Answer{Status: http.StatusOK, About: "the bytes of the input, with their own content type",
+	input := openapi.Answer{Status: http.StatusOK, About: "the bytes of the input, with the input's content type",
 		Headers: append([]string{wire.HeaderReceiptDigest, wire.HeaderReceiptSize, wire.HeaderDigest, "X-Content-Type-Options", "Content-Security-Policy"}, ofFlight...),
 		Maybe:   ofEnd, Content: []openapi.Content{text("*/*")}}
 	return []openapi.Operation{{
 		Pattern: "GET /v1/flights", ID: "listFlights", Tag: tagFlights, Summary: "List flights, newest first, or find one by its key",
-		About:      "A page may be short, or empty, and not be the last: `next` says whether there is more. Receipts come without their bodies.",
+		About:      "A page can be short or empty without being the last one: there are more flights if `next` is set. Receipts have no bodies here.",
 		Parameters: append([]string{wire.HeaderNamespace}, conditional...), Query: filters(),
 		Answers:  []openapi.Answer{list, unchanged},
 		Problems: codes(anyRead, wire.KeyInvalid, wire.NotFound),
 	}, {
-		Pattern: "GET /v1/flights/{id}", ID: "getFlight", Tag: tagFlights, Summary: "Look at one flight",
-		About:      "With If-None-Match and `Prefer: wait=N` it is a long poll: it answers as soon as the flight has another version.",
+		Pattern: "GET /v1/flights/{id}", ID: "getFlight", Tag: tagFlights, Summary: "Get one flight",
+		About:      "With If-None-Match and `Prefer: wait=N` the request is a long poll: it is answered as soon as the flight has another version.",
 		Parameters: conditional, Answers: []openapi.Answer{one, unchanged}, Problems: codes(anyRead, wire.NotFound),
 	}, {
-		Pattern: "GET /v1/flights/{id}/input", ID: "getInput", Tag: tagFlights, Summary: "The exact bytes of the input",
-		About:   "As the first caller of the key submitted it: what every attempt sends.",
+		Pattern: "GET /v1/flights/{id}/input", ID: "getInput", Tag: tagFlights, Summary: "Get the exact bytes of the input",
+		About:   "The input is stored as the first caller of the key sent it. Every attempt must send these bytes.",
 		Answers: []openapi.Answer{input}, Problems: codes(anyRead, wire.NotFound, wire.Expired),
 	}, {
-		Pattern: "GET /v1/flights/{id}/receipt", ID: "getReceipt", Tag: tagFlights, Summary: "The exact bytes of the receipt",
-		About:   "Flightd-Digest is over the whole body, Digest over these bytes.",
+		Pattern: "GET /v1/flights/{id}/receipt", ID: "getReceipt", Tag: tagFlights, Summary: "Get the exact bytes of the receipt",
+		About:   "Flightd-Digest is the digest of the whole body, Digest the digest of these bytes.",
 		Answers: []openapi.Answer{receipt}, Problems: codes(anyRead, wire.NotFound, wire.Expired, wire.FlightFailed),
 	}, {
-		Pattern: "GET /v1/flights/{id}/events", ID: "getHistory", Tag: tagFlights, Summary: "The history of a flight",
-		About:      "As a stream of server-sent events, where Accept asks for one, it goes on with what happens to the flight from now on.",
+		Pattern: "GET /v1/flights/{id}/events", ID: "getHistory", Tag: tagFlights, Summary: "Get the events of a flight",
+		About:      "With `Accept: text/event-stream` the answer is a stream of server-sent events. It starts with the stored events and continues with new ones.",
 		Parameters: streamed, Query: []openapi.Parameter{behind()},
-		Answers: []openapi.Answer{{Status: http.StatusOK, About: "every line, oldest first", Maybe: slices.Concat([]string{wire.HeaderApplied, "X-Accel-Buffering"}, ofEnd, ofFlight),
+		Answers: []openapi.Answer{{Status: http.StatusOK, About: "all events, oldest first", Maybe: slices.Concat([]string{wire.HeaderApplied, "X-Accel-Buffering"}, ofEnd, ofFlight),
 			Content: []openapi.Content{{Type: wire.TypeJSON, Of: wire.History{}}, asStream()}}},
 		Problems: codes(anyRead, wire.NotFound, wire.Expired, wire.RateLimited),
 	}, {
-		Pattern: "GET /v1/events", ID: "listEvents", Tag: tagFlights, Summary: "What happens to flights, as it happens",
-		About: "Each event has an id, its place in the ledger's log: go on behind it with `after`, or as a stream with Last-Event-ID, also after a restart, and nothing is missing. " +
-			"A place that the log no longer reaches is answered with `expired`; a stream that goes on by Last-Event-ID has a message `gap` there. With `Prefer: wait=N` a page that would be empty waits.",
+		Pattern: "GET /v1/events", ID: "listEvents", Tag: tagFlights, Summary: "Get the events of all flights",
+		About: "The id of an event is its position in the ledger's log. Continue after it with `after`, or in a stream with Last-Event-ID, also after a restart: no event is skipped. " +
+			"If the log no longer has the events after a position, the answer is `expired`; a stream that resumes by Last-Event-ID has a message `gap` instead. With `Prefer: wait=N` an empty page waits for an event.\n\n" +
+			"Events are in the order of the log, and so in the order of `at`. Duplicates are counted in memory first: the `at` of a `duplicates` event is the time at which their count was logged, " +
+			"usually a quarter of a second after the calls. The events of the flight have the exact times, as `first_at` and `last_at`.",
 		Parameters: append([]string{wire.HeaderNamespace}, streamed...), Query: append([]openapi.Parameter{behind()}, eventFilters()...),
 		Answers: []openapi.Answer{{Status: http.StatusOK, About: "a page, or a stream", Maybe: []string{"Link", wire.HeaderApplied, "X-Accel-Buffering"},
 			Content: []openapi.Content{{Type: wire.TypeJSON, Of: wire.EventPage{}}, asStream()}}},
@@ -79,10 +81,11 @@ func lookOperations() []openapi.Operation {
 	}}
 }
 
-// streamed are the headers of a request whose answer may be a stream.
+// streamHeaders are the request headers of routes that can stream.
 var streamed = []string{wire.HeaderLastEvent, wire.HeaderPrefer}
 
-// asStream is the answer as server-sent events. A message without a name is an event; `gap` and `duplicates` have names.
+// streamContent is an answer of server-sent events. Messages named `gap` and `duplicates` differ from events, which
+// have no name.
 func asStream() openapi.Content {
 	return openapi.Content{Type: wire.TypeEvents, Of: wire.Event{}, Or: []any{wire.Gap{}, wire.Duplicates{}}}
 }
@@ -90,7 +93,7 @@ func asStream() openapi.Content {
 func behind() openapi.Parameter {
 	place := word("string")
 	place.Pattern = `^[0-9]+\.[0-9]+$`
-	return openapi.Parameter{Name: "after", Schema: place, About: "only what happened behind this place: the id of an event, or `next` of an earlier page"}
+	return openapi.Parameter{Name: "after", Schema: place, About: "only events after this position: the id of an event, or the `next` of an earlier page"}
 }
 
 func eventFilters() []openapi.Parameter {
@@ -100,21 +103,21 @@ func eventFilters() []openapi.Parameter {
 		return s
 	}
 	return []openapi.Parameter{
-		{Name: "last", Schema: count(0, nil), About: "of a stream that begins nowhere in particular: with how many events of the past it begins; what one command did stays together"},
-		{Name: "limit", Schema: count(1, defaultEvents), About: "events on a page; what one command did stays together"},
-		{Name: "since", Schema: word("string"), About: "what happened then or later: a moment, or how long ago it is; of a stream only how far back it begins"},
-		{Name: "action", Schema: word("string"), About: "the name part of the key"},
-		{Name: "key_prefix", Schema: word("string"), About: "how the full key begins"},
-		{Name: "kind", Schema: word("string"), About: "kinds of events, separated by commas"},
+		{Name: "last", Schema: count(0, nil), About: "the number of past events at the start of a stream without a position; the events of one command are not split"},
+		{Name: "limit", Schema: count(1, defaultEvents), About: "the number of events on a page; the events of one command are not split"},
+		{Name: "since", Schema: word("string"), About: "only events of this time or later; a time or a duration before now; a stream filters only its past events"},
+		{Name: "action", Schema: word("string"), About: "only events of flights with this action"},
+		{Name: "key_prefix", Schema: word("string"), About: "only events of flights whose full key starts with this prefix"},
+		{Name: "kind", Schema: word("string"), About: "only events of these kinds, separated by commas"},
 	}
 }
 
-// decide describes a verb of an operator.
+// operatorOperation describes the route of an operator's decision.
 func decide(verb, id, summary, about string, request any, example string) openapi.Operation {
 	return openapi.Operation{
 		Pattern: "POST /v1/flights/{id}/" + verb, ID: id, Tag: tagOperator, Summary: summary, About: about,
 		Parameters: []string{"If-Match", wire.HeaderActor}, Request: request, Example: example,
-		Answers:  []openapi.Answer{aFlight("the flight as it stands now")},
+		Answers:  []openapi.Answer{aFlight("the flight after the decision")},
 		Problems: codes(anyBody, wire.NotFound, wire.KeyRequired, wire.KeyInvalid, wire.PreconditionFailed, wire.PreconditionRequired),
 	}
 }
@@ -122,26 +125,26 @@ func decide(verb, id, summary, about string, request any, example string) openap
 func operatorOperations() []openapi.Operation {
 	const why = `{"reason":"the order was withdrawn","as":"maria"}`
 	return []openapi.Operation{
-		decide("resolve", "resolveFlight", "Settle a doubt",
-			`Look at the provider first. The same decision sent again gets the same answer, another one is refused.`,
+		decide("resolve", "resolveFlight", "Resolve a flight in doubt",
+			`Check the provider first. A repeat of the same decision gets the same answer; a different decision is rejected.`,
 			wire.ResolveRequest{}, `{"result":"happened","external_id":"ch_1","body":{"id":"ch_1"},"reason":"found in the provider's log","as":"maria"}`),
-		decide("cancel", "cancelFlight", "Want a flight cancelled",
-			"A flight that is not running is cancelled at once. One that is running is marked: its caller reads that with its next renewal, and what it reports stands.",
+		decide("cancel", "cancelFlight", "Cancel a flight",
+			"A flight that is not running is cancelled at once. If it is running, the cancellation is requested: the caller sees the request in its next renewal, and its report decides the outcome.",
 			wire.OperatorRequest{}, why),
-		decide("retry", "retryFlight", "Let a flight run again that ended without a receipt",
-			"It starts the next generation of the key.", wire.OperatorRequest{}, why),
-		decide("free", "freeKey", "Let the effect run again",
-			"The receipt goes into the past, and the key is as if it had never been used. A tombstone does not know its key: name it.", wire.OperatorRequest{}, why),
-		decide("redact", "redactFlight", "Erase what a finished flight holds",
-			"The bytes of its input and receipt are erased; key, outcome, digests and history stay, and the effect is not run again.", wire.OperatorRequest{}, why),
+		decide("retry", "retryFlight", "Retry a flight that ended without a receipt",
+			"The retry starts the next generation of the key.", wire.OperatorRequest{}, why),
+		decide("free", "freeKey", "Free a key, so that its effect can happen again",
+			"The receipt becomes part of the history, and the next open of the key may act. A tombstone does not store its key, so send `key`.", wire.OperatorRequest{}, why),
+		decide("redact", "redactFlight", "Erase the input and the receipt of a finished flight",
+			"The bytes of the input and of the receipt's body are erased. Key, outcome, digests and history are kept, and the effect does not run again.", wire.OperatorRequest{}, why),
 		{
-			Pattern: "POST /v1/flights:import", ID: "importReceipts", Tag: tagOperator, Summary: "Bring receipts of effects that happened before",
-			About: "One object a line, at most 2,000 lines and 4 MiB. A line that cannot be what it should be refuses the whole request; a key that is known is left alone and counted. " +
-				"The same request, sent again, changes nothing more.",
+			Pattern: "POST /v1/flights:import", ID: "importReceipts", Tag: tagOperator, Summary: "Import receipts of effects that happened before",
+			About: "Send one object per line, at most 2,000 lines and 4 MiB. An invalid line rejects the whole request. A key that is already in use is not changed, only counted. " +
+				"Repeating the request is safe.",
 			Parameters: []string{wire.HeaderNamespace, wire.HeaderActor}, Request: wire.ImportLine{}, Lines: wire.TypeNDJSON,
-			Query:    []openapi.Parameter{{Name: "dry_run", Schema: openapi.Schema{Type: "string", Enum: []string{"true", "false"}}, About: "say what would be done, and do nothing"}},
+			Query:    []openapi.Parameter{{Name: "dry_run", Schema: openapi.Schema{Type: "string", Enum: []string{"true", "false"}}, About: "`true`: report the result of the import, and change nothing"}},
 			Example:  `{"key":"default/charge/order-41","outcome":"succeeded","external_id":"ch_0","body":{"id":"ch_0"},"finished_at":"2026-01-31T12:00:00Z"}`,
-			Answers:  []openapi.Answer{{Status: http.StatusOK, About: "what became of the lines", Content: asJSON(wire.ImportAnswer{})}},
+			Answers:  []openapi.Answer{{Status: http.StatusOK, About: "the result of the import", Content: asJSON(wire.ImportAnswer{})}},
 			Problems: codes(anyBody, wire.KeyRequired, wire.KeyInvalid),
 		},
 	}
@@ -151,25 +154,25 @@ func serverOperations() []openapi.Operation {
 	page := []openapi.Content{text(typeMarkdown), text(typeHTML), {Type: wire.TypeJSON, Of: wire.ProblemPage{}}}
 	readiness := asJSON(wire.Ready{})
 	return []openapi.Operation{{
-		Pattern: "GET /livez", ID: "live", Tag: tagServer, Summary: "The process answers",
-		Answers: []openapi.Answer{{Status: http.StatusOK, About: "it lives", Content: []openapi.Content{text(typePlain)}}}, Problems: anyRoute,
+		Pattern: "GET /livez", ID: "live", Tag: tagServer, Summary: "Check that the process is running",
+		Answers: []openapi.Answer{{Status: http.StatusOK, About: "the process is running", Content: []openapi.Content{text(typePlain)}}}, Problems: anyRoute,
 	}, {
-		Pattern: "GET /readyz", ID: "ready", Tag: tagServer, Summary: "The node can do its share",
-		Query: []openapi.Parameter{{Name: "verbose", Schema: word("string"), About: "show what was looked at, also when all is well"}},
-		Answers: []openapi.Answer{{Status: http.StatusOK, About: "it can", Content: readiness},
-			{Status: http.StatusServiceUnavailable, About: "it cannot, or is starting", Headers: []string{wire.HeaderRetryAfter}, Content: readiness}},
+		Pattern: "GET /readyz", ID: "ready", Tag: tagServer, Summary: "Check that the node can serve callers",
+		Query: []openapi.Parameter{{Name: "verbose", Schema: word("string"), About: "show all checks and a description of the node"}},
+		Answers: []openapi.Answer{{Status: http.StatusOK, About: "the node is ready", Content: readiness},
+			{Status: http.StatusServiceUnavailable, About: "the node is not ready, or is starting", Headers: []string{wire.HeaderRetryAfter}, Content: readiness}},
 		Problems: codes(anyRoute, wire.NoLeader),
 	}, {
-		Pattern: "GET /version", ID: "version", Tag: tagServer, Summary: "What answers here",
-		Answers: []openapi.Answer{{Status: http.StatusOK, About: "the program", Content: asJSON(wire.Version{})}}, Problems: anyRoute,
+		Pattern: "GET /version", ID: "version", Tag: tagServer, Summary: "Get the version of the server",
+		Answers: []openapi.Answer{{Status: http.StatusOK, About: "the version", Content: asJSON(wire.Version{})}}, Problems: anyRoute,
 	}, {
-		Pattern: "GET " + documentPath, ID: "openapi", Tag: tagServer, Summary: "This document",
-		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "OpenAPI 3.1", Content: asJSON(struct{}{})}},
+		Pattern: "GET " + documentPath, ID: "openapi", Tag: tagServer, Summary: "Get this document",
+		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "the document, as OpenAPI 3.1", Content: asJSON(struct{}{})}},
 		Problems: codes(ownRoute, wire.Internal),
 	}, {
-		Pattern: "GET " + problemPath + "{code}", ID: "problemPage", Tag: tagServer, Summary: "What a problem's code means",
-		About:    "The `type` of every problem leads here. Accept chooses between Markdown, HTML and JSON.",
-		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "the page", Headers: []string{"Vary"}, Maybe: []string{"Content-Security-Policy"}, Content: page}},
+		Pattern: "GET " + problemPath + "{code}", ID: "problemPage", Tag: tagServer, Summary: "Read about a problem code",
+		About:    "The `type` of every problem is the path of its page. Accept selects Markdown, HTML or JSON.",
+		Answers:  []openapi.Answer{{Status: http.StatusOK, About: "the page of the code", Headers: []string{"Vary"}, Maybe: []string{"Content-Security-Policy"}, Content: page}},
 		Problems: codes(ownRoute, wire.NotFound),
 	}}
 }

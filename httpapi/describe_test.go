@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A route cannot be added without saying what it does.
+// Each registered route is described, and each described route is registered.
 func TestEveryRouteIsDescribed(t *testing.T) {
 	described, ids := map[string]bool{}, map[string]bool{}
 	for _, o := range operations() {
@@ -22,14 +22,14 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 	routes := (&api{}).routes()
 	for pattern := range routes {
 		require.True(t, described[pattern], "the route %q is registered in routes() but not described: add it to one of the tables behind operations(), "+
-			"in httpapi/describe.go or describe_look.go, and run make docs", pattern)
+			"in httpapi/operations.go or operations_flights.go, and run make docs", pattern)
 	}
 	for pattern := range described {
 		require.Contains(t, routes, pattern, "the route %q is described in operations() but not registered in routes()", pattern)
 	}
 }
 
-// Routes are registered in one place: what is registered elsewhere would go undescribed.
+// All routes are registered in routes(). A route that is registered elsewhere would be undocumented.
 func TestRoutesAreRegisteredInOnePlace(t *testing.T) {
 	for _, file := range goFiles(t, ".") {
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -49,7 +49,7 @@ func TestRoutesAreRegisteredInOnePlace(t *testing.T) {
 	}
 }
 
-// goFiles reads the code of a folder, without its tests.
+// goFiles parses the Go files of a folder, without tests.
 func goFiles(t *testing.T, folder string) (files []*ast.File) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(folder, "*.go"))

@@ -1,11 +1,11 @@
-// Package httpapi is the HTTP interface of a node. It turns requests into calls of package remote and of the ledger, and
-// their answers into JSON, or into problem documents (RFC 9457) with stable codes. It decides nothing.
+// Package httpapi is the HTTP API of a node. It turns requests into calls of package remote and of the ledger. It turns
+// their results into JSON, or into problem documents (RFC 9457) with stable codes. It makes no decision about a flight.
 //
-// The shapes on the wire are those of package wire, which the Go client shares. A request is read whole and strictly
-// before anything else is done, so a request that is rejected has changed nothing.
+// The types on the wire are in package wire, which the Go client shares. A handler reads and validates the whole
+// request before it calls anything, so a rejected request has changed nothing.
 //
-// Every answer carries the ledger's time in a header, because callers set not_after by it.
+// Every answer carries the ledger's time in a header, because callers compute not_after from it.
 //
-// Nothing durable lives here. If the process dies inside a handler, the caller has no answer and asks again: an open or
-// an abandon under its nonce, a report under its token, a decision under the version on which it was made.
+// This package stores nothing. If the process dies inside a handler, the caller receives no answer and repeats the
+// request: an open or an abandon with the same nonce, a report with the same token, a decision with the same If-Match.
 package httpapi

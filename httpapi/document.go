@@ -13,7 +13,7 @@ import (
 
 const documentPath = "/openapi.json"
 
-// Document gives the OpenAPI document of this door, as it is served. An error means that the tables do not fit the code.
+// Document returns the OpenAPI document, as it is served. An error means that the tables do not match the code.
 func Document() ([]byte, error) {
 	doc, err := book()
 	if err != nil {
@@ -22,7 +22,7 @@ func Document() ([]byte, error) {
 	return doc.JSON()
 }
 
-// Reference gives the page of this door for people, in Markdown: the document once more.
+// Reference returns the same document as a Markdown page for people.
 func Reference() ([]byte, error) {
 	doc, err := book()
 	if err != nil {
@@ -40,13 +40,13 @@ func book() (*openapi.Document, error) {
 	return openapi.Build(b)
 }
 
-const preface = `flightd performs each business intent once. Any number of callers, retries and restarts may present the same key; one attempt at a time may act on it, the first outcome is stored as a receipt, and everybody gets that receipt.
+const preface = `flightd performs each business intent once. Callers, retries and restarts present the same key. At most one attempt at a time may perform the effect. The first outcome is stored as a receipt, and every caller gets that receipt.
 
-Requests are read strictly: an unknown field, a duplicate field, a wrong type or trailing data is rejected, and nothing has been changed then. A field that is null counts as missing, except ` + "`body`" + `. Answers may get more fields, and problems more codes, in later versions of v1: read them leniently.
+flightd reads requests strictly: it rejects unknown fields, duplicate fields, wrong types and trailing data, and a rejected request has changed nothing. A null field counts as missing, except ` + "`body`" + `. Later versions of v1 may add fields to answers and codes to problems, so your client must ignore what it does not know.
 
-Times are RFC 3339 in UTC with milliseconds, durations are integers with ` + "`_ms`" + `. The ledger has a time of its own, which never goes back: ` + "`not_after`" + ` is set by it, as an integer, in milliseconds since 1970. Every answer carries the ledger's time in the header ` + "`Flightd-Ledger-Time`" + `; ask ` + "`GET /version`" + ` for it once, count on by your own monotonic clock, and correct it by later answers. Every error is a problem document (RFC 9457) with a stable ` + "`code`" + `; its ` + "`type`" + ` leads to a page of this server.`
+Times are RFC 3339 in UTC with milliseconds. Durations are integers, in fields that end in ` + "`_ms`" + `. The ledger has its own time, which never goes back. You set ` + "`not_after`" + ` in ledger time, as an integer, in milliseconds since 1970. Every answer carries the ledger's time in the header ` + "`Flightd-Ledger-Time`" + `: get it once with ` + "`GET /version`" + `, advance it by your own monotonic clock, and correct it by later answers. Every error is a problem document (RFC 9457) with a stable ` + "`code`" + `; its ` + "`type`" + ` is the path of a page on this server.`
 
-// openapi serves GET /openapi.json. The document is made when it is first asked for.
+// openapi serves GET /openapi.json. The document is built by the first request.
 func (a *api) openapi() http.HandlerFunc {
 	document := sync.OnceValues(Document)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +59,7 @@ func (a *api) openapi() http.HandlerFunc {
 	}
 }
 
-// indented writes JSON for people.
+// indentJSON formats JSON for people.
 func indented(data []byte) string {
 	var out bytes.Buffer
 	if err := json.Indent(&out, data, "", "  "); err != nil {

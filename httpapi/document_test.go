@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/httpapi/openapi/openapitest"
 )
 
-var update = flag.Bool("update", false, "write docs/openapi.json and docs/http.md anew")
+var update = flag.Bool("update", false, "update docs/openapi.json and docs/http.md")
 
 // What stands in docs is what the code says.
 func TestDocsAreCurrent(t *testing.T) {
@@ -28,11 +28,11 @@ func TestDocsAreCurrent(t *testing.T) {
 		}
 		have, err := os.ReadFile(path)
 		require.NoError(t, err, "run make docs")
-		require.Empty(t, firstDifference(string(want), string(have)), "docs/%s is not what the code says: run make docs", name)
+		require.Empty(t, firstDifference(string(want), string(have)), "docs/%s is outdated: run make docs", name)
 	}
 }
 
-// firstDifference shows where two texts part; "" when they do not.
+// firstDifference describes the first difference of two texts; "" if they are equal.
 func firstDifference(want, have string) string {
 	lines := strings.Split(have, "\n")
 	for i, w := range strings.Split(want, "\n") {
@@ -41,12 +41,12 @@ func firstDifference(want, have string) string {
 		}
 	}
 	if want != have {
-		return "there is more than there should be"
+		return "unexpected text at the end"
 	}
 	return ""
 }
 
-// checker holds exchanges against the document of this door; it is made once.
+// checker returns a checker for the document. All tests share it.
 func checker(t *testing.T) *openapitest.Checker {
 	t.Helper()
 	c, err := theChecker()
@@ -62,7 +62,7 @@ var theChecker = sync.OnceValues(func() (*openapitest.Checker, error) {
 	return openapitest.New(document)
 })
 
-// The document is served as it is.
+// The server serves the same document as the repository has.
 func TestOpenAPI(t *testing.T) {
 	d := newDoor(t)
 	r := d.get("/openapi.json")

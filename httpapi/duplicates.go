@@ -10,8 +10,17 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// suppressed reports whether an open was a duplicate: it came to a flight that somebody else performs, has performed or
-// may have performed, and was answered without another effect. A conflict is none: it meant something else.
+// DuplicateCounter counts duplicates: calls that were answered without another effect. Both methods must be fast: they
+// run while the caller waits.
+type Tallies interface {
+	// CountDuplicate counts one call of a key by the named caller.
+	Duplicate(key flight.Key, who string)
+	// DuplicateStats returns the statistics of a flight; the zero value if it had no duplicates.
+	Tally(id flight.ID) (flight.Tally, error)
+}
+
+// isDuplicate reports whether an open was a duplicate: another caller performs, has performed or may have performed the
+// effect, and this open was answered without a second one. A conflict is no duplicate, because its input differs.
 func suppressed(answer remote.OpenAnswer, err error) bool {
 	if err == nil {
 		return answer.Decision == flight.Replay
@@ -24,7 +33,7 @@ func suppressed(answer remote.OpenAnswer, err error) bool {
 	return errors.As(err, &busy) || errors.As(err, &doubt) || errors.As(err, &unapproved)
 }
 
-// caller is who sent a request: in its own words, else by its address.
+// callerName returns the owner that a request names, else the address it came from.
 func caller(r *http.Request, owner string) string {
 	if owner != "" {
 		return owner
@@ -36,7 +45,7 @@ func caller(r *http.Request, owner string) string {
 	return host
 }
 
-// untold counts nothing.
+// noDuplicates is the DuplicateCounter that counts nothing.
 type untold struct{}
 
 func (untold) Duplicate(flight.Key, string)          {}

@@ -14,7 +14,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// events serves GET /v1/flights/{id}/events: the history of one flight, and as a stream what happens to it from now on.
+// flightEvents serves GET /v1/flights/{id}/events: the history of one flight, once or as a stream that continues.
 func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	id, bad := flightID(r)
 	if bad != nil {
@@ -63,8 +63,8 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	a.sendValue(w, r, http.StatusOK, out)
 }
 
-// historyBehind reads a flight and what happened to it behind the place that the query names. Where there is nothing
-// yet it waits as long as the caller prefers.
+// waitHistory returns a flight and its events after the query's position. If there are none yet, it waits as long as
+// the caller prefers.
 func (a *api) historyBehind(ctx context.Context, f *flight.Flight, q *eventQuery) (*flight.Flight, []Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.wait)
 	defer cancel()
@@ -85,10 +85,10 @@ func (a *api) historyBehind(ctx context.Context, f *flight.Flight, q *eventQuery
 	}
 }
 
-// allEvents serves GET /v1/events: what happens to all flights.
+// allEvents serves GET /v1/events: the events of all flights.
 func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
 	if a.cfg.Feed == nil {
-		a.refuse(w, r, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no feed of events"}})
+		a.refuse(w, r, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "this server has no event feed"}})
 		return
 	}
 	q, bad := eventsQuery(r, "after", "last", "since", "limit", "action", "key_prefix", "kind")
@@ -119,7 +119,7 @@ func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
 	params := r.URL.Query()
 	params.Del("last")
 	params.Set("after", out.Next)
-	if q.since > 0 { // as it was meant on this page: what is an hour ago is not the same on the next one
+	if q.since > 0 { // as an absolute time: "an hour ago" would move from page to page
 		params.Set("since", q.since.At().Format(wire.TimeFormat))
 	}
 	w.Header().Set("Link", "<"+r.URL.Path+"?"+params.Encode()+`>; rel="next"`)
@@ -127,8 +127,8 @@ func (a *api) allEvents(w http.ResponseWriter, r *http.Request) {
 	a.sendValue(w, r, http.StatusOK, out)
 }
 
-// pageOfFeed gives what is behind the place that the query names, or the last events where it names none. Where there
-// is nothing yet it waits as long as the caller prefers.
+// feedPage returns the events after the query's position, or the last ones if the query has no position. If there are
+// none yet, it waits as long as the caller prefers.
 func (a *api) pageOfFeed(ctx context.Context, q *eventQuery) ([]FeedEvent, flight.Version, error) {
 	if q.after == nil {
 		page, err := a.cfg.Feed.Last(q.limit, q.fits, q.enough())
@@ -144,16 +144,16 @@ func (a *api) pageOfFeed(ctx context.Context, q *eventQuery) ([]FeedEvent, fligh
 		}
 		after = next
 		if a.cfg.Feed.Await(wait, after) != nil {
-			return nil, after, nil // the time is over, or everything is
+			return nil, after, nil // the wait has ended, or the request or the ledger has
 		}
 	}
 }
 
-// collectPages is how many pages of the feed are read for one answer at most, so that a filter that nothing passes
-// does not hold the caller up: it gets a place to go on behind.
+// maxCollectPages limits the pages of the feed that are read for one answer. If few events match the filter, the caller
+// gets a short page and the position to continue after.
 const collectPages = 40
 
-// collect reads events that fit. more says that there is more behind next.
+// collectMatching reads events that match the query. more reports that events after next exist already.
 func (a *api) collect(ctx context.Context, q *eventQuery, after flight.Version) (events []FeedEvent, next flight.Version, more bool, err error) {
 	for range collectPages {
 		page, err := a.readFeed(ctx, after, max(q.limit, streamChunk))
@@ -175,7 +175,7 @@ func (a *api) collect(ctx context.Context, q *eventQuery, after flight.Version) 
 	}
 	cut := q.limit
 	for cut < len(events) && events[cut].Version == events[cut-1].Version {
-		cut++ // what one command did stays together: there is no place in the middle of it
+		cut++ // a position cannot lie between the events of one command
 	}
 	if cut == len(events) {
 		return events, after, more, nil
@@ -183,10 +183,10 @@ func (a *api) collect(ctx context.Context, q *eventQuery, after flight.Version) 
 	return events[:cut], events[cut-1].Version, true, nil
 }
 
-// catchUp is how long a reader is kept waiting who has seen more, at another node, than this one has applied.
+// maxCatchUp is how long a reader waits whose position, read from another node, is ahead of this node.
 const catchUp = 2 * time.Second
 
-// readFeed reads the feed, and lets this node catch up first where a reader is ahead of it.
+// readFeed reads the feed. If the reader is ahead of this node, it waits for the node to catch up and reads again.
 func (a *api) readFeed(ctx context.Context, after flight.Version, limit int) (FeedPage, error) {
 	page, err := a.cfg.Feed.Read(after, limit)
 	var ahead *AheadError
@@ -199,8 +199,8 @@ func (a *api) readFeed(ctx context.Context, after flight.Version, limit int) (Fe
 	return a.cfg.Feed.Read(after, limit)
 }
 
-// reached waits a moment for this node to come as far as a reader's place. *AheadError: it has not, so that nothing that
-// happens would be behind that place.
+// waitApplied waits up to maxCatchUp until this node has applied a reader's position. It returns *FuturePositionError
+// if the node has not: new events would get positions before the reader's, and the reader would miss them.
 func (a *api) reached(ctx context.Context, place flight.Version) error {
 	if place.Index == 0 {
 		return nil
@@ -214,7 +214,7 @@ func (a *api) reached(ctx context.Context, place flight.Version) error {
 	return err
 }
 
-// failFeed answers with what is wrong with a place in the feed.
+// writeFeedError answers with the error of a read of the feed.
 func (a *api) failFeed(w http.ResponseWriter, r *http.Request, err error) {
 	var cut *CutError
 	var ahead *AheadError
@@ -222,11 +222,11 @@ func (a *api) failFeed(w http.ResponseWriter, r *http.Request, err error) {
 	p.Title = "The event position is no longer available"
 	switch {
 	case errors.As(err, &cut):
-		p.Detail = "what happened before " + cut.First.String() + " is no longer in the feed"
-		p.Hint = "begin again without Last-Event-ID and after; what was missed stands in the flights themselves: GET /v1/flights?since=…, GET /v1/flights/{id}/events"
+		p.Detail = "events before " + cut.First.String() + " are no longer in the feed"
+		p.Hint = "start again without Last-Event-ID and after; find the events you missed in the flights: GET /v1/flights?since=…, GET /v1/flights/{id}/events"
 	case errors.As(err, &ahead):
-		p.Detail = "this ledger has never come as far as " + ahead.Place.String() + ": it is another one, or was restored from a backup"
-		p.Hint = "begin again without Last-Event-ID and after"
+		p.Detail = "this ledger has not reached " + ahead.Place.String() + ": the position is from another ledger, or this one was restored from a backup"
+		p.Hint = "start again without Last-Event-ID and after"
 	default:
 		a.fail(w, r, flight.Key{}, err)
 		return
@@ -234,19 +234,19 @@ func (a *api) failFeed(w http.ResponseWriter, r *http.Request, err error) {
 	a.answer(w, r, p, err)
 }
 
-// feedEvent shows one event of any flight.
+// wireFeedEvent converts an event of the feed.
 func feedEvent(e *FeedEvent) wire.Event {
 	shown := wire.EventOf(e.Version, &e.Event.Event)
 	shown.Key, shown.FlightID, shown.Count = e.Key.String(), e.Key.FlightID().String(), e.Count
 	return shown
 }
 
-// eventQuery says which events are wanted, from where on and in which form.
+// eventQuery is the parsed request for events.
 type eventQuery struct {
 	stream    bool
-	after     *flight.Version // nil: no place was named
-	resumed   bool            // the place is that of a stream that was open before
-	last      int             // of a stream that begins nowhere in particular: how much of the past it begins with
+	after     *flight.Version // nil: the request has no position
+	resumed   bool            // the position is a Last-Event-ID
+	last      int             // number of past events at the start of a stream without a position
 	limit     int
 	since     flight.Time
 	namespace string
@@ -256,13 +256,13 @@ type eventQuery struct {
 	wait      time.Duration
 }
 
-// The numbers of events that may be asked for.
+// Default and limit of the number of events in one answer.
 const (
 	defaultEvents = 100
 	maxEvents     = 1000
 )
 
-// eventsQuery reads the parameters that a route takes, and the headers that go with events.
+// parseEventQuery parses the allowed query parameters, and the headers Last-Event-ID, Accept and Prefer.
 func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.Invalid) {
 	q.limit = defaultEvents
 	params, bad := parameters(r)
@@ -281,16 +281,16 @@ func eventsQuery(r *http.Request, allowed ...string) (q eventQuery, bad *wire.In
 	if bad != nil {
 		return q, bad
 	}
-	if id != "" { // a stream that goes on: it knows better than its first URL
+	if id != "" { // a resumed stream: this header is newer than the parameters in its URL
 		v, err := flight.ParseVersion(id)
 		if err != nil {
-			return q, wire.BadHeader(wire.HeaderLastEvent, "it must be the id of an event as it was sent, like 8123.4, not %.100q", id)
+			return q, wire.BadHeader(wire.HeaderLastEvent, "it must be the id of an event, like 8123.4, not %.100q", id)
 		}
 		q.after, q.resumed = &v, true
 	}
 	q.stream = r.Method != http.MethodHead && wantsStream(r.Header["Accept"])
 	if q.stream && q.resumed {
-		q.since = 0 // it was about where the stream began; whoever was away for longer misses nothing
+		q.since = 0 // since selects where a stream starts; a resumed stream must not skip events
 	}
 	q.wait = preferredWait(r)
 	return q, nil
@@ -305,13 +305,13 @@ func (q *eventQuery) parameter(name string, values []string) (bad *wire.Invalid)
 	case "after":
 		v, err := flight.ParseVersion(value)
 		if err != nil {
-			return wire.BadParameter(name, "it must be the id of an event, or next of an earlier page, like 8123.4")
+			return wire.BadParameter(name, "it must be the id of an event or the next of an earlier page, like 8123.4")
 		}
 		q.after = &v
 	case "last", "limit":
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 0 || n > maxEvents || n == 0 && name == "limit" {
-			return wire.BadParameter(name, "it is a number of events up to %d", maxEvents)
+			return wire.BadParameter(name, "it must be a number of events, at most %d", maxEvents)
 		}
 		if name == "last" {
 			q.last = n
@@ -330,7 +330,7 @@ func (q *eventQuery) parameter(name string, values []string) (bad *wire.Invalid)
 	return bad
 }
 
-// eventKinds reads the names of kinds.
+// parseEventKinds parses a comma-separated list of event kinds.
 func eventKinds(list string) (kinds []flight.EventKind, bad *wire.Invalid) {
 	for word := range strings.SplitSeq(list, ",") {
 		var names []string
@@ -342,7 +342,7 @@ func eventKinds(list string) (kinds []flight.EventKind, bad *wire.Invalid) {
 			}
 		}
 		if !found {
-			return nil, wire.BadParameter("kind", "%.50q is no kind of event; there are %s", word, strings.Join(names, ", "))
+			return nil, wire.BadParameter("kind", "unknown event kind %.50q; allowed: %s", word, strings.Join(names, ", "))
 		}
 	}
 	return kinds, nil
@@ -360,7 +360,7 @@ func wantsStream(accept []string) bool {
 	return false
 }
 
-// start is the place behind which a stream begins.
+// startPosition returns the position after which a stream starts.
 func (q *eventQuery) start() flight.Version {
 	if q.after == nil {
 		return flight.Version{}
@@ -368,22 +368,22 @@ func (q *eventQuery) start() flight.Version {
 	return *q.after
 }
 
-// fits reports whether an event is wanted.
+// matches reports whether an event passes the filters.
 func (q *eventQuery) fits(e *FeedEvent) bool {
 	return (q.namespace == "" || e.Key.Namespace() == q.namespace) && (q.action == "" || e.Key.Name() == q.action) &&
 		strings.HasPrefix(e.Key.String(), q.prefix) && e.At >= q.since && (len(q.kinds) == 0 || slices.Contains(q.kinds, e.Kind))
 }
 
-// enough says how far it is worth looking back: the log is in the order of its time, but for counts of duplicates, which
-// say when the last of them came.
+// stopBefore returns the function that ends a backward scan at the start of the query's time range; nil if the query
+// has none. The feed is in the order of time, so no earlier event can match.
 func (q *eventQuery) enough() func(*FeedEvent) bool {
 	if q.since == 0 {
 		return nil
 	}
-	return func(e *FeedEvent) bool { return e.At < q.since && e.Kind != flight.EventDuplicates }
+	return func(e *FeedEvent) bool { return e.At < q.since }
 }
 
-// applied tells the caller that its wait was heeded.
+// setPreferenceApplied tells the caller that its preferred wait was applied.
 func (q *eventQuery) applied(h http.Header) {
 	if q.wait > 0 {
 		h.Set(wire.HeaderApplied, "wait="+strconv.Itoa(int(q.wait/time.Second)))

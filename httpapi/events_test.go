@@ -21,7 +21,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// message is one of a stream, as it came over the wire.
+// message is a message of an event stream.
 type message struct{ name, id, data, comment string }
 
 func (m message) event(t *testing.T) (e wire.Event) {
@@ -30,7 +30,7 @@ func (m message) event(t *testing.T) (e wire.Event) {
 	return e
 }
 
-// tail is a stream that is open.
+// eventStream is an open event stream.
 type tail struct {
 	t     *testing.T
 	lines *bufio.Scanner
@@ -57,7 +57,7 @@ func (d *door) stream(path string, header ...string) *tail {
 	return s
 }
 
-// next reads one message, whatever it is.
+// next reads the next message or comment.
 func (s *tail) next() (m message) {
 	s.t.Helper()
 	for s.lines.Scan() && s.lines.Text() != "" {
@@ -77,7 +77,7 @@ func (s *tail) next() (m message) {
 	return m
 }
 
-// data reads the next message that carries something.
+// data reads the next message with data.
 func (s *tail) data() message {
 	s.t.Helper()
 	for {
@@ -87,7 +87,7 @@ func (s *tail) data() message {
 	}
 }
 
-// kinds reads n events and gives their kinds.
+// kinds reads n events and returns their kinds.
 func (s *tail) kinds(n int) (kinds []string) {
 	s.t.Helper()
 	for range n {
@@ -116,16 +116,16 @@ func TestFeedAsPages(t *testing.T) {
 		if len(page.Events) == 0 {
 			break
 		}
-		require.LessOrEqual(t, len(page.Events), 3, "two, and what belongs to the same command")
+		require.LessOrEqual(t, len(page.Events), 3, "two, and the other events of the same command")
 		walked = append(walked, page.Events...)
 		path, _, _ = strings.Cut(strings.TrimPrefix(r.header.Get("Link"), "<"), ">")
 	}
 	require.Equal(t, all.Events, walked)
 
 	last := into[wire.EventPage](t, d.get("/v1/events?limit=2"))
-	require.Equal(t, all.Events[11:], last.Events, "without a place: the last ones")
+	require.Equal(t, all.Events[11:], last.Events, "without a position: the last ones")
 	require.Equal(t, all.Next, last.Next)
-	for limit, want := range map[string]int{"1": 2, "3": 4, "4": 4, "5": 5} { // what one command did stays together, at the beginning, too
+	for limit, want := range map[string]int{"1": 2, "3": 4, "4": 4, "5": 5} { // the events of one command are not split, at the start either
 		whole := all.Events[len(all.Events)-want:]
 		require.Equal(t, whole, into[wire.EventPage](t, d.get("/v1/events?limit="+limit)).Events, "limit=%s", limit)
 		require.Equal(t, whole[0], d.stream("/v1/events?last="+limit).data().event(t), "last=%s", limit)
@@ -134,7 +134,7 @@ func TestFeedAsPages(t *testing.T) {
 	require.Len(t, doubts.Events, 1)
 	require.Empty(t, into[wire.EventPage](t, d.get("/v1/events?action=mail")).Events)
 	require.Empty(t, into[wire.EventPage](t, d.get("/v1/events", "Flightd-Namespace", "other")).Events)
-	require.Equal(t, all.Events[1:], into[wire.EventPage](t, d.get("/v1/events?after=9.0", "Last-Event-ID", "0.0")).Events[1:], "the header knows better")
+	require.Equal(t, all.Events[1:], into[wire.EventPage](t, d.get("/v1/events?after=9.0", "Last-Event-ID", "0.0")).Events[1:], "the header takes precedence over the parameter")
 
 	link, err := url.Parse(strings.Trim(strings.TrimSuffix(d.get("/v1/events?after=0.0&limit=2&since=1h").header.Get("Link"), `>; rel="next"`), "<"))
 	require.NoError(t, err)
@@ -156,7 +156,7 @@ func TestFeedAsPages(t *testing.T) {
 	requireProblem(t, d.get("/v1/flights/"+all.Events[0].FlightID+"/events?kind=opened"), http.StatusBadRequest, wire.InputInvalid)
 }
 
-// TestFeedByKind: what an event may be is what may be asked for.
+// TestFeedByKind: each kind of event can be selected.
 func TestFeedByKind(t *testing.T) {
 	d := newDoor(t)
 	for k := flight.EventSubmitted; k.String() != "invalid"; k++ {
@@ -171,7 +171,7 @@ func TestFeedByKind(t *testing.T) {
 	require.Contains(t, p.Errors[0].Detail, "duplicates, redacted, imported")
 }
 
-// TestEventsByAccept: a stream is for whoever wants one.
+// TestEventsByAccept: the answer is a stream only if Accept asks for one.
 func TestEventsByAccept(t *testing.T) {
 	d := newDoor(t)
 	kind := func(accept string) string {
@@ -180,7 +180,7 @@ func TestEventsByAccept(t *testing.T) {
 		req.Header.Set("Accept", accept)
 		resp, err := http.DefaultClient.Do(req)
 		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close(), "a stream would not end by itself")
+		require.NoError(t, resp.Body.Close(), "Close must not wait for the end of a stream")
 		return resp.Header.Get("Content-Type")
 	}
 	for _, accept := range []string{"*/*", "application/json", "text/event-stream;q=0", "text/event-stream; q=0.0",
@@ -192,12 +192,12 @@ func TestEventsByAccept(t *testing.T) {
 	}
 }
 
-// TestFeedAsStream: events come as they happen; whoever comes back with the last id gets what came after it.
+// TestFeedAsStream: a stream delivers new events, and a reader that resumes with its last id gets the events after it.
 func TestFeedAsStream(t *testing.T) {
 	d := newDoor(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
 	s := d.stream("/v1/events?last=1")
-	require.Equal(t, []string{"submitted", "opened"}, s.kinds(2), "what one command did stays together")
+	require.Equal(t, []string{"submitted", "opened"}, s.kinds(2), "the events of one command are not split")
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","external_id":"T-9"`).status)
 	m := s.data()
 	e := m.event(t)
@@ -209,7 +209,7 @@ func TestFeedAsStream(t *testing.T) {
 	submitted, opened := s.data(), s.data()
 	require.Equal(t, []string{"submitted", "opened"}, []string{submitted.event(t).Kind, opened.event(t).Kind})
 	require.Equal(t, submitted.event(t).ID, opened.event(t).ID)
-	require.Empty(t, submitted.id, "one that is cut off between events of one command gets them all again")
+	require.Empty(t, submitted.id, "a reader that disconnects between the events of one command receives all of them again")
 	require.NotEmpty(t, opened.id)
 	s.close()
 
@@ -223,8 +223,9 @@ func TestFeedAsStream(t *testing.T) {
 	}
 }
 
-// TestSinceBoundsThePastOfAStream: "since" is by this machine's clock and events are by the ledger's, which may be far behind
-// it after a sleep. What happens from now on is told whatever they say, and so is what is behind a reader's place.
+// TestStream_SinceLimitsOnlyTheStart: since is in the time of the machine's clock, events are in ledger time, which may
+// be far behind after the machine has slept. So since filters only the past events of a new stream: neither new events
+// nor the events after a reader's position.
 func TestSinceBoundsThePastOfAStream(t *testing.T) {
 	d := newDoor(t)
 	d.proceed(`{"action":"charge","id":"1"}`)
@@ -233,10 +234,10 @@ func TestSinceBoundsThePastOfAStream(t *testing.T) {
 	d.proceed(`{"action":"charge","id":"2"}`)
 	require.Equal(t, "default/charge/2", live.data().event(t).Key)
 	again := d.stream(path, "Last-Event-ID", "0.0")
-	require.Equal(t, "default/charge/1", again.data().event(t).Key, "a reader that comes back misses nothing, however long it was away")
+	require.Equal(t, "default/charge/1", again.data().event(t).Key, "a reader that resumes misses no event")
 }
 
-// TestStreamKeepsItsPlace: heartbeats are comments, and move the place of a reader for whom nothing came.
+// TestStreamKeepsItsPlace: a heartbeat is a comment and advances the position of a reader whose filter matches nothing.
 func TestStreamKeepsItsPlace(t *testing.T) {
 	d := newDoor(t, func(c *httpapi.Config) { c.Heartbeat = 5 * time.Millisecond })
 	s := d.stream("/v1/events?kind=overlap")
@@ -259,7 +260,8 @@ func TestStreamKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// TestFeedThatWasCut: a place that is gone is told at once, and in the middle of a stream as a gap.
+// TestFeed_CompactedPosition: a position that the log no longer has is a problem, and in an open or resumed stream a
+// gap.
 func TestFeedThatWasCut(t *testing.T) {
 	d := newDoor(t)
 	d.proceed(`{"action":"charge","id":"1"}`)
@@ -272,7 +274,7 @@ func TestFeedThatWasCut(t *testing.T) {
 		require.False(t, p.Retryable)
 	}
 	m := d.stream("/v1/events?after=7.7", "Last-Event-ID", "2.0").data()
-	require.Equal(t, "gap", m.name, "a reader that comes back to where it was is told in its stream")
+	require.Equal(t, "gap", m.name, "a resumed stream has a gap message")
 	require.JSONEq(t, `{"after":"2.0","until":"100.0"}`, m.data)
 	d.proceed(`{"action":"charge","id":"2"}`)
 	m = s.data()
@@ -281,7 +283,8 @@ func TestFeedThatWasCut(t *testing.T) {
 	require.Regexp(t, `^{"after":"[0-9]+\.0","until":"100\.0"}$`, m.data)
 }
 
-// TestFlightAsStream: its history, what happens from now on, and its duplicates; the end of its retention ends it.
+// TestFlightAsStream: the stream of a flight has its history, new events and duplicates, and ends when the flight
+// expires.
 func TestFlightAsStream(t *testing.T) {
 	d := newDoor(t, func(c *httpapi.Config) { c.Heartbeat = 5 * time.Millisecond })
 	a := d.proceed(`{"action":"charge","id":"1","retention":"1s"}`)
@@ -316,38 +319,38 @@ func TestFlightAsStream(t *testing.T) {
 		m = s.data()
 	}
 	require.Equal(t, "expired", m.event(t).Kind)
-	require.Equal(t, message{}, s.next(), "it is over")
+	require.Equal(t, message{}, s.next(), "the stream has ended")
 	requireProblem(t, d.get(path, "Accept", "text/event-stream"), http.StatusGone, wire.Expired)
 	requireProblem(t, d.get("/v1/flights/"+flight.MustKey("a/b/c").FlightID().String()+"/events", "Accept", "text/event-stream"), http.StatusNotFound, wire.NotFound)
 }
 
-// TestDuplicatesAreCounted: of those who come to a flight that is not theirs, and of nobody else.
+// TestDuplicatesAreCounted: only callers that meet another caller's flight count as duplicates.
 func TestDuplicatesAreCounted(t *testing.T) {
 	d := newDoor(t)
 	count := func(id flight.ID) uint64 { return d.world.Tally(id).Count }
 	id := flight.MustKey("default/charge/1").FlightID()
 	a := d.proceed(`{"action":"charge","id":"1","nonce":"n"}`)
 	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"1","wait_ms":0}`), http.StatusConflict, wire.InFlight)
-	require.Equal(t, uint64(1), count(id), "one that did not want to wait")
+	require.Equal(t, uint64(1), count(id), "a caller that did not wait")
 	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"1","input":1}`), http.StatusUnprocessableEntity, wire.Conflict)
-	require.Equal(t, uint64(1), count(id), "one that meant something else")
+	require.Equal(t, uint64(1), count(id), "a conflict is no duplicate")
 	d.proceed(`{"action":"charge","id":"1","nonce":"n","session":"` + a.Session + `"}`)
-	require.Equal(t, uint64(1), count(id), "the repeat of the same open")
+	require.Equal(t, uint64(1), count(id), "a repeat of the same open is no duplicate")
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
 	require.Equal(t, http.StatusOK, d.post("/v1/flights:open", `{"action":"charge","id":"1"}`).status)
-	require.Equal(t, uint64(2), count(id), "one that got the receipt")
+	require.Equal(t, uint64(2), count(id), "a caller that got the receipt")
 	d.doubtful("2")
 	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"2"}`), http.StatusConflict, wire.InDoubt)
-	require.Equal(t, uint64(1), count(flight.MustKey("default/charge/2").FlightID()), "one that was told of the doubt")
-	require.Equal(t, "127.0.0.1", d.world.Tally(id).Callers[1].Who, "who says nothing of itself has an address")
+	require.Equal(t, uint64(1), count(flight.MustKey("default/charge/2").FlightID()), "a caller that got in_doubt")
+	require.Equal(t, "127.0.0.1", d.world.Tally(id).Callers[1].Who, "a caller without an owner is named by its address")
 }
 
-// slowReader is an answer that nobody reads: a write to it lasts until its deadline.
+// slowReader is a response writer whose reader does not read: a write blocks until its deadline.
 type slowReader struct {
 	*httptest.ResponseRecorder
 	deadline time.Time
 	stuck    chan struct{} // closed by the first write
-	cutOff   chan struct{} // the deadline has come
+	cutOff   chan struct{} // closed when the deadline has passed
 }
 
 func (s *slowReader) SetReadDeadline(time.Time) error { return nil }
@@ -356,14 +359,14 @@ func (s *slowReader) SetWriteDeadline(t time.Time) error { s.deadline = t; retur
 
 func (s *slowReader) Write(b []byte) (int, error) {
 	if s.deadline.IsZero() {
-		return 0, fmt.Errorf("a write without a deadline would last for ever")
+		return 0, fmt.Errorf("a write without a deadline would block forever")
 	}
 	close(s.stuck)
 	<-s.cutOff
 	return 0, os.ErrDeadlineExceeded
 }
 
-// TestSlowReader: it holds up nobody, and is cut off.
+// TestSlowReader: a slow reader blocks neither the ledger nor other readers, and is disconnected.
 func TestSlowReader(t *testing.T) {
 	world := httpapitest.New(t)
 	api := httpapi.New(world.Config())
@@ -376,12 +379,12 @@ func TestSlowReader(t *testing.T) {
 		api.ServeHTTP(s, r)
 	}()
 	<-s.stuck
-	for n := range 1000 { // the ledger goes on
+	for n := range 1000 { // the ledger is not blocked
 		require.True(t, world.Apply(t, &flight.Submit{Key: flight.MustKey(fmt.Sprintf("a/b/%d", n))}).Changed)
 	}
 	page, err := world.Config().Feed.Read(flight.Version{}, 1)
 	require.NoError(t, err)
-	require.NotEmpty(t, page.Events, "and so do other readers")
+	require.NotEmpty(t, page.Events, "other readers are not blocked")
 	close(s.cutOff)
 	<-over
 }
@@ -393,13 +396,13 @@ func TestIfNoneMatch(t *testing.T) {
 	for _, same := range []string{etag, "W/" + etag, `"1.7", ` + etag, "*"} {
 		require.Equal(t, http.StatusNotModified, d.get(path, "If-None-Match", same).status, same)
 	}
-	require.Equal(t, http.StatusOK, d.get(path, "If-None-Match", `"1.7"`, "Prefer", "wait=50").status, "it is another one already")
+	require.Equal(t, http.StatusOK, d.get(path, "If-None-Match", `"1.7"`, "Prefer", "wait=50").status, "the version differs already")
 	for _, bad := range []string{"8123.4", `"1.2`} {
 		requireProblem(t, d.get(path, "If-None-Match", bad), http.StatusBadRequest, wire.InputInvalid)
 	}
 }
 
-// TestEveryKindOfEventCanBeAskedFor: also those that came last.
+// TestEveryKindOfEventCanBeAskedFor includes the kinds that were added last.
 func TestEveryKindOfEventCanBeAskedFor(t *testing.T) {
 	d := newDoor(t)
 	asked := 0

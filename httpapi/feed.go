@@ -7,15 +7,17 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Feed is everything that happens, in the order of the ledger's log, as this node has it.
+// Feed returns the events of all flights, in log order, as far as this node has applied the log.
 type Feed interface {
-	// Read gives what happened behind a place: about limit events, never a part of what one command did. It may be
-	// empty though there is more. Errors: *CutError, *AheadError, or that of the read.
+	// Read returns about limit events after a position. It never splits the events of one command. A page may be empty
+	// although More is set. Errors: *CompactedError, *FuturePositionError, or the read error.
 	Read(after flight.Version, limit int) (FeedPage, error)
-	// Last gives the last n events that fit, and the place behind all events; it gives more where it would begin in the
-	// middle of what one command did. It looks back no further than enough says; nil: as far as is worth it.
-	Last(n int, fits, enough func(*FeedEvent) bool) (FeedPage, error)
-	// Await returns when there may be something behind the place. Errors: that of ctx, or the ledger is closed.
+	// Last returns the last n events that match, and the position after all events. It returns more than n rather than
+	// split the events of one command. It scans backwards until stop returns true; with a nil stop, the implementation
+	// chooses how far.
+	Last(n int, match, stop func(*FeedEvent) bool) (FeedPage, error)
+	// Await returns when there may be events after the position. Errors: the error of ctx, or that the ledger is
+	// closed.
 	Await(ctx context.Context, after flight.Version) error
 }
 
@@ -23,37 +25,29 @@ type Feed interface {
 type FeedEvent struct {
 	Key flight.Key
 	Event
-	Count uint64 // with flight.EventDuplicates: how many
+	Count uint64 // number of duplicates, with flight.EventDuplicates
 }
 
-// FeedPage is a part of the feed. Next is the place to go on behind; More says that there is more already.
+// FeedPage is a part of the feed. Next is the position to continue after; More reports that events after it exist
+// already.
 type FeedPage struct {
 	Events []FeedEvent
 	Next   flight.Version
 	More   bool
 }
 
-// CutError says that the feed does not reach back to the place that was asked for.
+// CompactedError reports that the events directly after the requested position were deleted with old log entries.
 type CutError struct {
-	First flight.Version // behind this place nothing is missing
+	First flight.Version // the feed is complete after this position
 }
 
 func (e *CutError) Error() string {
 	return fmt.Sprintf("httpapi: events before %s are no longer in the feed", e.First)
 }
 
-// AheadError says that a place lies behind everything that the ledger has applied.
+// FuturePositionError reports a position that this node's ledger has not reached.
 type AheadError struct{ Place flight.Version }
 
 func (e *AheadError) Error() string {
-	return fmt.Sprintf("httpapi: the ledger has not come as far as %s", e.Place)
-}
-
-// Tallies count duplicates: calls that were answered without another effect. They must be cheap: every duplicate is
-// counted while its caller waits.
-type Tallies interface {
-	// Duplicate counts one call of a key by somebody.
-	Duplicate(key flight.Key, who string)
-	// Tally is what was counted so far for a flight; the zero Tally when nothing was.
-	Tally(id flight.ID) (flight.Tally, error)
+	return fmt.Sprintf("httpapi: the ledger has not reached %s", e.Place)
 }

@@ -10,9 +10,16 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// LoopbackOnly refuses whatever a web page could make a browser send to a server that asks for no credential: requests
-// for another Host than this machine (a name that was rebound to it), from a foreign Origin, and writes without a JSON
-// or YAML content type, which a form or a script could send without being asked first.
+// LoopbackOnly protects a server without credentials from web pages. A page of a foreign origin can make the user's
+// browser send requests to this machine, so LoopbackOnly rejects:
+//
+//   - requests whose Host is not this machine, because DNS rebinding lets a foreign name resolve to it (403);
+//   - requests with a foreign Origin, or that Sec-Fetch-Site marks as cross-site or same-site (403);
+//   - requests other than GET, HEAD and OPTIONS without a JSON or YAML content type (415). A browser sends forms,
+//     text/plain and bodies without a type to other origins without a CORS preflight. JSON and YAML need a preflight,
+//     which this server rejects.
+//
+// The content type is checked last, so a request that browsers mark as foreign is always a 403.
 func LoopbackOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if bad := foreign(r); bad != nil {
@@ -23,30 +30,31 @@ func LoopbackOnly(next http.Handler) http.Handler {
 	})
 }
 
+// checkSameOrigin returns the reason to reject a request that a web page could have sent; nil if there is none.
 func foreign(r *http.Request) *wire.Invalid {
 	forbidden := func(header, hint, format string, args ...any) *wire.Invalid {
 		return &wire.Invalid{Code: wire.Forbidden, Hint: hint,
 			FieldError: wire.FieldError{Header: header, Detail: fmt.Sprintf(format, args...)}}
 	}
 	if !isLoopback(r.Host) {
-		return forbidden("Host", "address this server as localhost, 127.0.0.1 or [::1]", "%.100q is not this machine", r.Host)
+		return forbidden("Host", "use localhost, 127.0.0.1 or [::1] as the host", "%.100q is not a loopback host", r.Host)
 	}
 	for _, origin := range r.Header["Origin"] {
 		if origin != "http://"+r.Host && origin != "https://"+r.Host {
-			return forbidden("Origin", "a development server takes no requests from web pages of other origins", "%.100q is another origin", origin)
+			return forbidden("Origin", "send the request from a page of this server or from a program; other web origins are rejected", "%.100q is a foreign origin", origin)
 		}
 	}
 	switch site := r.Header.Get("Sec-Fetch-Site"); site {
 	case "", "same-origin", "none":
 	default:
-		return forbidden("Sec-Fetch-Site", "a development server takes no requests from web pages of other origins", "the request comes from another site")
+		return forbidden("Sec-Fetch-Site", "send the request from a page of this server or from a program; other web origins are rejected", "%.100q is not allowed", site)
 	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
 		return nil
 	}
 	if kind := r.Header.Get("Content-Type"); !wire.IsJSONType(kind) && !wire.IsNDJSONType(kind) && !isYAML(kind) {
-		return forbidden("Content-Type", "send Content-Type: application/json", "a write needs a JSON or YAML content type, not %.100q", kind)
+		return unsupportedType(kind)
 	}
 	return nil
 }
@@ -60,7 +68,7 @@ func isYAML(contentType string) bool {
 	return false
 }
 
-// isLoopback reports whether a Host header names this machine.
+// isLoopback reports whether a Host header names the loopback interface.
 func isLoopback(hostport string) bool {
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {

@@ -9,13 +9,13 @@ import (
 
 var typeText = []string{typePlain}
 
-// live serves GET /livez: the process answers.
+// live serves GET /livez: the process is running.
 func (a *api) live(w http.ResponseWriter, r *http.Request) {
 	send(w, r, http.StatusOK, typeText, func(b []byte) []byte { return append(b, "ok\n"...) })
 }
 
-// ready serves GET /readyz: the node can do its share; with ?verbose what it looked at, and
-// what the node tells about itself.
+// ready serves GET /readyz: whether the node can serve callers. With ?verbose the answer has all checks and a
+// description of the node.
 func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 	ready := a.cfg.Ready(r.Context())
 	status := http.StatusOK

@@ -13,7 +13,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// TestReady_TellsAboutTheNodeOnlyWhenAsked: probes come every second and must stay cheap.
+// TestReady_TellsAboutTheNodeOnlyWhenAsked: health checks come every second, so they must not compute the description.
 func TestReady_TellsAboutTheNodeOnlyWhenAsked(t *testing.T) {
 	asked := 0
 	door := httpapi.New(httpapi.Config{

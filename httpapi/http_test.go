@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// door is a server over flightd in memory, and a caller that speaks plain HTTP.
+// testServer is a server over an in-memory flightd, with a plain HTTP client.
 type door struct {
 	t     *testing.T
 	world *httpapitest.World
@@ -46,7 +46,7 @@ func newDoor(t *testing.T, change ...func(*httpapi.Config)) *door {
 	return &door{t: t, world: world, url: server.URL}
 }
 
-// reply is an answer that was read whole.
+// reply is a complete answer.
 type reply struct {
 	status int
 	header http.Header
@@ -72,7 +72,7 @@ func (d *door) send(method, path, body string, header ...string) reply {
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	require.NoError(d.t, err)
-	if !strings.HasPrefix(path, "/metrics") { // which is no part of the API
+	if !strings.HasPrefix(path, "/metrics") { // metrics are not part of the API
 		requireLedgerTime(d.t, resp.Header)
 	}
 	return reply{status: resp.StatusCode, header: resp.Header, body: data}
@@ -103,7 +103,7 @@ func into[T any](t *testing.T, r reply) T {
 	return v
 }
 
-// proceed opens a new flight and expects to be told to act.
+// proceed sends an open and requires the answer proceed.
 func (d *door) proceed(body string) wire.OpenAnswer {
 	d.t.Helper()
 	r := d.post("/v1/flights:open", body)
@@ -118,7 +118,7 @@ func (d *door) report(a wire.OpenAnswer, rest string) reply {
 	return d.post("/v1/flights/"+a.FlightID+"/report", `{"fencing_token":"`+a.FencingToken+`","key":"`+a.Key+`",`+rest+`}`)
 }
 
-// doubtful brings a flight into doubt and gives its ETag.
+// openInDoubt opens a flight, reports unknown and returns the ETag of the flight in doubt.
 func (d *door) doubtful(id string) (a wire.OpenAnswer, etag string) {
 	d.t.Helper()
 	a = d.proceed(`{"action":"charge","id":"` + id + `"}`)

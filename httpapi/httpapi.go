@@ -1,18 +1,15 @@
 package httpapi
 
 import (
-	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// New makes the handler of all routes.
+// New returns the handler of all routes.
 func New(cfg Config) http.Handler {
 	a := &api{cfg: cfg, log: cfg.Logger, ids: newRequestIDs()}
 	if a.log == nil {
@@ -39,8 +36,8 @@ func New(cfg Config) http.Handler {
 	return h
 }
 
-// Apart is a door to a few routes and nothing else, for this machine. What it refuses it refuses as New's does. A nil
-// logger is slog.Default.
+// NewMonitoring returns a handler that serves only the given routes, and only to this machine. It rejects other
+// requests with the same problems as New. A nil logger means slog.Default.
 func Apart(routes map[string]http.Handler, logger *slog.Logger) http.Handler {
 	a := &api{log: logger, ids: newRequestIDs()}
 	if a.log == nil {
@@ -54,7 +51,7 @@ func Apart(routes map[string]http.Handler, logger *slog.Logger) http.Handler {
 	return a.first(LoopbackOnly(mux))
 }
 
-// routes are all that this door has. Each is described in operations: a test says which one is not.
+// routes returns every route of the API. operations describes each of them; a test compares the two.
 func (a *api) routes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"POST /v1/flights:open":         a.bare(a.open),
@@ -84,59 +81,12 @@ func (a *api) routes() map[string]http.HandlerFunc {
 	}
 }
 
-// anybodys are the routes that tell of the server alone.
-var anybodys = []string{"GET /livez", "GET /readyz", "GET /version"}
-
-// own lets no request through to a route that names another deployment: this one knows nothing of what was done there, and
-// would let the caller do it once more.
-func (a *api) own(pattern string, route http.HandlerFunc) http.HandlerFunc {
-	if slices.Contains(anybodys, pattern) {
-		return route
-	}
-	return func(w http.ResponseWriter, r *http.Request) {
-		named, bad := single(r, wire.HeaderDeployment)
-		switch {
-		case bad != nil:
-			a.refuse(w, r, bad)
-		case named != "" && named != a.cfg.Version.Deployment:
-			p := newProblem(wire.WrongDeployment)
-			p.Detail = fmt.Sprintf("the request is for deployment %.100q, and this server is of %q", named, a.cfg.Version.Deployment)
-			if id, bad := flightID(r); bad == nil {
-				p.FlightID = id.String()
-			}
-			writeProblem(w, r, p)
-			a.note(r, p, nil)
-		default:
-			route(w, r)
-		}
-	}
-}
-
 // api holds what the handlers share.
 type api struct {
 	cfg   Config
 	log   *slog.Logger
 	ids   *requestIDs
-	tails atomic.Int64 // streams that are open
-}
-
-// first does for every request what comes before its route: an id, headers of the answer, and no paths that ServeMux
-// would clean into others. Where there is a ledger, the answer carries its time.
-func (a *api) first(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h[wire.HeaderRequestID] = []string{a.ids.of(r)}
-		h["Cache-Control"] = noStore
-		if a.cfg.Ledger != nil {
-			w = &timedWriter{ResponseWriter: w, now: a.cfg.Ledger.Now}
-		}
-		if !cleanPath(r) {
-			a.refuse(w, r, &wire.Invalid{Code: wire.NotFound,
-				FieldError: wire.FieldError{Detail: `a path with an empty, "." or ".." segment names nothing`}})
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+	tails atomic.Int64 // number of open event streams
 }
 
 var (
@@ -147,52 +97,15 @@ var (
 	no          = []string{"false"}
 )
 
-// cleanPath reports whether ServeMux will take the path as it is. It redirects others, and so would carry a request to
-// another key than the one that was written.
-func cleanPath(r *http.Request) bool {
-	path := r.URL.Path
-	if path == "" || path[0] != '/' {
-		return false
-	}
-	return path == "/" || !strings.Contains(path, "//") && !strings.HasSuffix(path, "/") && !hasDots(path)
-}
-
-func hasDots(path string) bool {
-	if !strings.Contains(path, "/.") {
-		return false
-	}
-	return slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." })
-}
-
-// lost answers requests that no route takes: for another method, or for no path of ours.
-func (a *api) lost(mux *http.ServeMux) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		var allowed []string
-		for _, method := range [...]string{http.MethodGet, http.MethodHead, http.MethodPost} {
-			other := &http.Request{Method: method, URL: r.URL, Host: r.Host}
-			if _, pattern := mux.Handler(other); pattern != "/" && pattern != "" {
-				allowed = append(allowed, method)
-			}
-		}
-		bad := &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "there is nothing at this path"},
-			Hint: "/openapi.json describes every path; flightd --help tells of the commands that use them"}
-		if len(allowed) > 0 {
-			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			bad = &wire.Invalid{Code: wire.MethodNotAllowed, FieldError: wire.FieldError{Detail: "this path does not take " + r.Method}}
-		}
-		a.refuse(w, r, bad)
-	}
-}
-
-// Server is an http.Server for the door, with time-outs that are compatible with the longest wait: a caller that sends
-// slowly is cut off, one that waits is not.
+// Server returns an http.Server whose timeouts are longer than the longest wait: a caller that sends slowly is
+// disconnected, a caller that waits for a result is not.
 func Server(addr string, h http.Handler) *http.Server {
 	const longest = wire.MaxWaitMS * time.Millisecond
 	return &http.Server{
 		Addr: addr, Handler: h,
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       longest + 20*time.Second, // it also bounds how long a request may wait: it must be the longer one
-		WriteTimeout:      longest + 40*time.Second, // whoever does not read the answer; streams have deadlines of their own
+		ReadTimeout:       longest + 20*time.Second, // also limits how long a request may wait, so it must exceed longest
+		WriteTimeout:      longest + 40*time.Second, // for callers that do not read the answer; streams set their own deadlines
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
 	}

@@ -39,10 +39,10 @@ func TestInputBytes(t *testing.T) {
 	require.Equal(t, []string{"<b>\x00", "text/html"}, []string{string(r.body), r.header.Get("Content-Type")})
 
 	done := d.report(a, `"outcome":"succeeded"`)
-	require.Equal(t, input, string(d.get(path+"/input").body), "also when it is over")
+	require.Equal(t, input, string(d.get(path+"/input").body), "also after the flight has ended")
 	require.Equal(t, http.StatusOK, d.post(path+"/redact", `{"reason":"asked for"}`, "If-Match", done.header.Get("ETag")).status)
 	p := requireProblem(t, d.get(path+"/input"), http.StatusGone, wire.Expired)
-	require.Regexp(t, `^its input was erased on \S+; what happened is known as before$`, p.Detail)
+	require.Regexp(t, `^the input was erased on \S+; the outcome and the history are kept$`, p.Detail)
 	require.Equal(t, []string{a.FlightID, "succeeded"}, []string{p.FlightID, p.State})
 	d.world.Ledger.Advance(5 * time.Second)
 	require.Equal(t, http.StatusGone, d.post("/v1/flights:open", `{"action":"charge","id":"1","input":`+input+`}`).status)
@@ -62,7 +62,7 @@ func TestNoInput(t *testing.T) {
 	requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/input?as=text"), http.StatusBadRequest, wire.InputInvalid)
 }
 
-// noInputs is a ledger in which a flight's input is erased between the look at the flight and the look at its bytes.
+// noInputs is a ledger that erases a flight's input after the flight was read and before its bytes are.
 type noInputs struct {
 	httpapi.Ledger
 	erase func()

@@ -13,13 +13,13 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// Bounds of a page of flights.
+// Default and limit of the flights on a page.
 const (
 	defaultPage = 50
 	maxPage     = 500
 )
 
-// list serves GET /v1/flights: with key the one flight of it, else a page.
+// list serves GET /v1/flights: the flight of a key, or a page of flights.
 func (a *api) list(w http.ResponseWriter, r *http.Request) {
 	params, bad := parameters(r)
 	if bad != nil {
@@ -54,7 +54,7 @@ func (a *api) list(w http.ResponseWriter, r *http.Request) {
 
 func (a *api) byKey(w http.ResponseWriter, r *http.Request, params url.Values) {
 	if len(params) > 1 || len(params["key"]) > 1 {
-		a.refuse(w, r, wire.BadParameter("key", "a key names one flight; other parameters have no meaning beside it"))
+		a.refuse(w, r, wire.BadParameter("key", "not allowed together with other parameters: a key selects one flight"))
 		return
 	}
 	key, bad := wire.ParseKey(params.Get("key"), wire.BadParameter("key", ""))
@@ -65,7 +65,7 @@ func (a *api) byKey(w http.ResponseWriter, r *http.Request, params url.Values) {
 	a.one(w, r, key.FlightID())
 }
 
-// query reads the filters.
+// parseListQuery parses the filters.
 func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 	q.Limit = defaultPage
 	var begun flight.Time
@@ -79,10 +79,10 @@ func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 			for word := range strings.SplitSeq(strings.Join(values, ","), ",") {
 				s, err := flight.ParseState(word)
 				if err != nil {
-					return q, wire.BadParameter(name, "%.50q is no state; states are scheduled, queued, awaiting_approval, running, waiting, in_doubt, succeeded, failed and cancelled", word)
+					return q, wire.BadParameter(name, "unknown state %.50q; allowed: scheduled, ready, awaiting_approval, running, waiting, in_doubt, succeeded, failed, cancelled", word)
 				}
 				if s == flight.Expired {
-					return q, wire.BadParameter(name, "what has expired stands in no list: its tombstone does not know its key; ask for it by key or id")
+					return q, wire.BadParameter(name, "expired flights are not listed, because a tombstone does not store its key; get the flight by its key or id")
 				}
 				q.States = append(q.States, s)
 			}
@@ -97,7 +97,7 @@ func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 		case "limit":
 			n, err := strconv.Atoi(value)
 			if err != nil || n < 1 || n > maxPage {
-				return q, wire.BadParameter(name, "a page has from 1 to %d flights", maxPage)
+				return q, wire.BadParameter(name, "must be from 1 to %d", maxPage)
 			}
 			q.Limit = n
 		case "cursor":
@@ -118,23 +118,23 @@ func query(r *http.Request, params url.Values) (q Query, bad *wire.Invalid) {
 	return q, bad
 }
 
-// standsTwice refuses a parameter of which nobody can say which one was meant.
+// duplicateParameter is the error for a parameter that occurs more than once.
 func standsTwice(name string) *wire.Invalid { return wire.BadParameter(name, "duplicate parameter") }
 
-// since reads a moment, or how long ago it is.
+// parseSince parses a time, or a duration before now.
 func since(value string, now time.Time) (flight.Time, *wire.Invalid) {
 	if t, err := time.Parse(time.RFC3339, value); err == nil {
 		return flight.Time(t.UnixMilli()), nil
 	}
 	d, err := wire.ParseRetention(value)
 	if err != nil {
-		return 0, wire.BadParameter("since", `it reads like "1h", "30d" or "2026-01-31T12:00:00Z"`)
+		return 0, wire.BadParameter("since", `must be a duration or a time, like "1h", "30d" or "2026-01-31T12:00:00Z"`)
 	}
 	return flight.Time(now.Add(-d).UnixMilli()), nil
 }
 
-// encodeCursor writes a place for the wire; it is nothing that callers should look into. It remembers since when the
-// list is, so that "since=1h" means the same hour on every page.
+// encodeCursor encodes a position as an opaque string. It includes the absolute start of the list, so that since=1h
+// means the same hour on every page.
 func encodeCursor(c Cursor, since flight.Time) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(c.Created))
 	b = append(b, c.ID[:]...)
@@ -144,7 +144,7 @@ func encodeCursor(c Cursor, since flight.Time) string {
 func decodeCursor(s string) (c Cursor, since flight.Time, bad *wire.Invalid) {
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil || len(b) != 8+len(c.ID)+8 {
-		return c, 0, wire.BadParameter("cursor", "send the cursor of an earlier page as it was")
+		return c, 0, wire.BadParameter("cursor", "must be the next of an earlier page, unchanged")
 	}
 	c.Created = flight.Time(binary.BigEndian.Uint64(b))
 	copy(c.ID[:], b[8:])

@@ -21,7 +21,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// nonce gives the fields nonce and not_after. Of one nonce not_after is always the same.
+// nonce returns the fields nonce and not_after. The same nonce always has the same not_after.
 func (d *door) nonce(nonce string) string {
 	if d.notAfter == nil {
 		d.notAfter = map[string]flight.Time{}
@@ -37,7 +37,7 @@ func (d *door) abandon(id, nonce string) reply {
 	return d.post("/v1/flights:abandon", `{"action":"charge","id":"`+id+`",`+d.nonce(nonce)+`,"reason":"given up"}`)
 }
 
-// TestRepeatNamesTheSessionOfTheAttempt: whichever session a repeat brings, or none.
+// TestRepeatNamesTheSessionOfTheAttempt: a repeat with another session, or none, gets the session of the attempt.
 func TestRepeatNamesTheSessionOfTheAttempt(t *testing.T) {
 	d := newDoor(t)
 	first, _ := d.newSession()
@@ -51,7 +51,7 @@ func TestRepeatNamesTheSessionOfTheAttempt(t *testing.T) {
 	}
 }
 
-// TestAbandon: an abandon ends what its nonce has opened, and keeps the nonce from opening anything later.
+// TestAbandon: an abandon ends the attempt of its nonce, and the nonce cannot open another one.
 func TestAbandon(t *testing.T) {
 	d := newDoor(t)
 	open := `{"action":"charge","id":"1",` + d.nonce("n") + `}`
@@ -65,7 +65,7 @@ func TestAbandon(t *testing.T) {
 	requireProblem(t, d.post("/v1/flights:open", open), http.StatusConflict, wire.Fenced)
 	require.EqualValues(t, 2, d.proceed(`{"action":"charge","id":"1"}`).Attempt)
 
-	require.Equal(t, http.StatusOK, d.abandon("2", "early").status, "of an open that has not arrived")
+	require.Equal(t, http.StatusOK, d.abandon("2", "early").status, "the open has not arrived yet")
 	p := requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"2",`+d.nonce("early")+`}`), http.StatusConflict, wire.Fenced)
 	require.Contains(t, p.Hint, "new nonce")
 	require.Equal(t, http.StatusOK, d.post("/v1/flights:abandon", `{"action":"charge","id":"1",`+d.nonce("n")+`}`, "Flightd-Namespace", "billing").status,
@@ -73,7 +73,7 @@ func TestAbandon(t *testing.T) {
 	require.NotNil(t, d.world.Flight(flight.MustKey("billing/charge/1")))
 }
 
-// TestOpenExpired: neither past not_after nor far ahead of the ledger's time an open opens anything.
+// TestOpenExpired: an open is rejected after its not_after, and if not_after is too far ahead of the ledger's time.
 func TestOpenExpired(t *testing.T) {
 	d := newDoor(t)
 	now := d.world.Ledger.Now()
@@ -91,7 +91,8 @@ func TestOpenExpired(t *testing.T) {
 	requireProblem(t, d.post("/v1/flights:abandon", far), http.StatusConflict, wire.OpenExpired)
 }
 
-// TestNotAfterDoesNotBarRepeats: an attempt that is open is answered to its caller as long as it is open.
+// TestNotAfterDoesNotBarRepeats: while an attempt is open, a repeat of its open gets the same answer, also after
+// not_after.
 func TestNotAfterDoesNotBarRepeats(t *testing.T) {
 	d := newDoor(t)
 	open := `{"action":"charge","id":"1",` + d.nonce("n") + `}`
@@ -100,7 +101,7 @@ func TestNotAfterDoesNotBarRepeats(t *testing.T) {
 	require.Equal(t, a.FencingToken, d.proceed(open).FencingToken)
 }
 
-// TestProposed: a caller that leaves must know whether its open may still open an attempt.
+// TestProposed: a caller that gives up must know whether its open may still open an attempt.
 func TestProposed(t *testing.T) {
 	d := newDoor(t)
 	d.proceed(`{"action":"charge","id":"busy"}`)
@@ -112,7 +113,7 @@ func TestProposed(t *testing.T) {
 		p := ask(id)
 		require.Equal(t, code, p.Code)
 		require.NotNil(t, p.Proposed, id)
-		require.False(t, *p.Proposed, "this node's view was enough: %s", id)
+		require.False(t, *p.Proposed, "answered from this node's view: %s", id)
 	}
 	for _, err := range []error{&effect.Busy{Key: flight.MustKey("default/charge/1"), State: flight.Running, Proposed: true},
 		&effect.InDoubt{Key: flight.MustKey("default/charge/1"), Proposed: true}} {
@@ -127,7 +128,8 @@ func TestProposed(t *testing.T) {
 	require.Nil(t, ask("1").Proposed)
 }
 
-// TestOnlyUnnamedOpensAreAbandonedByTheNode: a caller that leaves while its open is decided may repeat it, if it has a nonce.
+// TestOnlyUnnamedOpensAreAbandonedByTheNode: a caller that disconnects can repeat its open only if the open has a
+// nonce. The node abandons the others.
 func TestOnlyUnnamedOpensAreAbandonedByTheNode(t *testing.T) {
 	world := httpapitest.New(t)
 	api := httpapi.New(world.Config())
@@ -155,7 +157,8 @@ func TestOnlyUnnamedOpensAreAbandonedByTheNode(t *testing.T) {
 	require.Equal(t, flight.Running, world.Flight(flight.MustKey("default/charge/named")).State)
 }
 
-// TestReportOfAFlightThatIsNotKnown: with its key a report reaches a ledger that has lost the attempt, and is kept there.
+// TestReport_UnknownFlightWithKeyIsStoredAsEvidence: a report with a key is stored as evidence by a ledger that was
+// restored without the attempt.
 func TestReportOfAFlightThatIsNotKnown(t *testing.T) {
 	before, restored := newDoor(t), newDoor(t)
 	a := before.proceed(`{"action":"charge","id":"1"}`)
@@ -168,12 +171,12 @@ func TestReportOfAFlightThatIsNotKnown(t *testing.T) {
 	require.Len(t, f.Evidence, 1)
 	require.Equal(t, "ch_1", f.Evidence[0].ExternalID)
 	p = requireProblem(t, restored.get("/v1/flights/"+a.FlightID), http.StatusNotFound, wire.NotFound)
-	require.Contains(t, p.Detail, "kept as evidence")
+	require.Contains(t, p.Detail, "stored as evidence")
 	require.Equal(t, "report_fenced", into[wire.History](t, restored.get("/v1/flights/"+a.FlightID+"/events")).Events[0].Kind)
-	require.EqualValues(t, 2, restored.proceed(`{"action":"charge","id":"1"}`).Attempt, "the number of the lost attempt is not given again")
+	require.EqualValues(t, 2, restored.proceed(`{"action":"charge","id":"1"}`).Attempt, "the number of the lost attempt is not reused")
 }
 
-// TestLedgerTimeIsThatOfTheAnswer: a caller that waited must not get the time at which it asked.
+// TestLedgerTimeIsThatOfTheAnswer: the answer to a caller that waited has the time of the answer, not of the request.
 func TestLedgerTimeIsThatOfTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := httpapitest.New(t)

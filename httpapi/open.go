@@ -30,17 +30,17 @@ func (a *api) open(w http.ResponseWriter, r *http.Request) {
 		a.cfg.Tallies.Duplicate(req.Key, caller(r, req.Owner))
 	}
 	var fenced *effect.Fenced
-	if errors.As(err, &fenced) { // nothing was started: the caller may open again
+	if errors.As(err, &fenced) { // nothing was opened by this request, so a new nonce may open
 		p := problemOf(err)
-		p.Detail = "this open has had its attempt, and that is over"
-		p.Hint = "do not act for it; open again with a new nonce, and do what the answer says"
+		p.Detail = "the attempt that this nonce opened has ended"
+		p.Hint = "do not act; open again with a new nonce and follow that answer"
 		a.answer(w, r, p, nil)
 		return
 	}
 	a.answerOpen(w, r, req.Key, nonce, answer, err)
 }
 
-// openRequest reads an open, and gives its nonce as the caller wrote it.
+// openRequest parses an open. It also returns the nonce as the caller wrote it.
 func openRequest(r *http.Request, body []byte) (req remote.OpenRequest, nonce string, bad *wire.Invalid) {
 	open, bad := wire.DecodeOpen(body)
 	if bad != nil {
@@ -62,7 +62,7 @@ func openRequest(r *http.Request, body []byte) (req remote.OpenRequest, nonce st
 	return req, open.Nonce, name(&req, open.Nonce, open.NotAfter)
 }
 
-// keyFrom is the key of a request that names action and id in its body, and the namespace in a header.
+// keyFrom returns the key of a request with action and id in its body and the namespace in a header.
 func keyFrom(r *http.Request, action, id string) (flight.Key, *wire.Invalid) {
 	ns, bad := namespace(r)
 	if bad != nil {
@@ -71,15 +71,15 @@ func keyFrom(r *http.Request, action, id string) (flight.Key, *wire.Invalid) {
 	return wire.Key(ns, action, id)
 }
 
-// name sets the nonce of an open, and until when it may open an attempt. A caller without a nonce cannot repeat the open,
-// so its copies need no common bound.
+// setNonce sets the nonce of an open and the time after which it cannot open an attempt. A caller without a nonce
+// cannot repeat the open, so the node draws a nonce and sets its own limit.
 func name(req *remote.OpenRequest, nonce string, notAfter int64) *wire.Invalid {
 	if nonce == "" {
-		_, _ = rand.Read(req.Nonce[:]) // it never fails: it ends the program first
+		_, _ = rand.Read(req.Nonce[:]) // never fails: crypto/rand crashes the program instead
 		req.Unnamed = true
 		if notAfter != 0 {
-			bad := wire.BadField("/not_after", "an open without a nonce has no not_after")
-			bad.Hint = "send a nonce, drawn at random for this open, or leave not_after out"
+			bad := wire.BadField("/not_after", "not_after is allowed only with a nonce")
+			bad.Hint = "send a random nonce, new for each open, or remove not_after"
 			return bad
 		}
 		return nil
@@ -88,14 +88,15 @@ func name(req *remote.OpenRequest, nonce string, notAfter int64) *wire.Invalid {
 	return nil
 }
 
-// sameKey refuses an Idempotency-Key that is not the flight's. Whoever sends another one counts on it, and the key of a
-// flight comes from the body alone. It may be bare, or quoted as a string of RFC 8941.
+// checkIdempotencyKey rejects an Idempotency-Key header that differs from the flight's key. The key is made from the
+// body alone, so a caller that relies on another key in the header would not be protected. The header may be a bare
+// word or a quoted string (RFC 8941).
 func sameKey(given []string, key flight.Key) *wire.Invalid {
 	for _, g := range given {
 		ours := func(word string) bool { return g == word || g == `"`+quoting.Replace(word)+`"` }
 		if !ours(key.BusinessID()) && !ours(key.String()) {
-			return &wire.Invalid{Code: wire.KeyInvalid, Hint: "action and id name the business intent, and no other key counts: leave the header out, or send the id in it",
-				FieldError: wire.FieldError{Header: effect.HeaderIdempotencyKey, Detail: fmt.Sprintf("it is neither the id nor the key of this flight, %s", key)}}
+			return &wire.Invalid{Code: wire.KeyInvalid, Hint: "remove the Idempotency-Key header, or set it to the id; flightd identifies an intent by action and id only",
+				FieldError: wire.FieldError{Header: effect.HeaderIdempotencyKey, Detail: fmt.Sprintf("differs from the id and from the full key of this flight, %s", key)}}
 		}
 	}
 	return nil
@@ -103,7 +104,8 @@ func sameKey(given []string, key flight.Key) *wire.Invalid {
 
 var quoting = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// answerOpen writes what an open or a verdict was answered. Only proceed means act, and only it is a 201.
+// writeOpenAnswer writes the answer to an open or a verification. Only proceed permits the effect, and only it is a
+// 201.
 func (a *api) answerOpen(w http.ResponseWriter, r *http.Request, key flight.Key, nonce string, answer remote.OpenAnswer, err error) {
 	switch {
 	case err != nil:
@@ -119,7 +121,7 @@ func (a *api) answerOpen(w http.ResponseWriter, r *http.Request, key flight.Key,
 	}
 }
 
-// clear lets the caller act, or look.
+// writeProceed writes the decision proceed or verify.
 func (a *api) clear(w http.ResponseWriter, r *http.Request, status int, decision, nonce string, o remote.OpenAnswer) {
 	f := o.Flight
 	out := wire.OpenAnswer{
@@ -150,7 +152,7 @@ func (a *api) clear(w http.ResponseWriter, r *http.Request, status int, decision
 	send(w, r, status, typeJSON, out.AppendJSON)
 }
 
-// standing is the policy of a flight, where that is not its caller's.
+// policyIfDifferent returns the policy of a flight if it differs from the caller's; else nil.
 func standing(f *flight.Flight, differs bool) *wire.Policy {
 	if !differs {
 		return nil
@@ -159,11 +161,11 @@ func standing(f *flight.Flight, differs bool) *wire.Policy {
 	return &policy
 }
 
-// replay gives the stored outcome. One that is no success is a 424, so that no client takes it for one.
+// writeReplay answers with the stored outcome. A failure is a 424, so that no client mistakes it for a success.
 func (a *api) replay(w http.ResponseWriter, r *http.Request, o remote.OpenAnswer) {
 	f, body, err := a.whole(o.Flight)
-	if f.State == flight.Absent { // freed since the answer was given: the next open is the key's first one
-		err = &effect.Busy{Key: o.Flight.Key, State: f.State, Proposed: true} // it may have been; see effect.InDoubt
+	if f.State == flight.Absent { // freed after the ledger's reply: the next open starts a new generation
+		err = &effect.Busy{Key: o.Flight.Key, State: f.State, Proposed: true} // the open may have been proposed; see effect.InDoubt
 	}
 	if err != nil {
 		a.fail(w, r, f.Key, err)
@@ -171,7 +173,7 @@ func (a *api) replay(w http.ResponseWriter, r *http.Request, o remote.OpenAnswer
 	}
 	h := w.Header()
 	describe(h, f)
-	if f.State == flight.Expired { // since the answer was given
+	if f.State == flight.Expired { // expired after the ledger's reply
 		a.answer(w, r, noReceipt(f), nil)
 		return
 	}
@@ -190,28 +192,28 @@ func (a *api) replay(w http.ResponseWriter, r *http.Request, o remote.OpenAnswer
 	a.answer(w, r, p, nil)
 }
 
-// failed is the problem that a flight is which ended, and is no success.
+// failedProblem is the problem for a flight that ended without success.
 func failed(f *flight.Flight, shown *wire.Flight) *wire.Problem {
 	p := about(wire.FlightFailed, f.Key, 0)
 	p.State, p.Detail, p.Flight = f.State.String(), failure(f), shown
 	if !f.Reopenable() {
-		p.Hint = "the answer is final and every repeat gets it; another try is a new intent with an id of its own"
+		p.Hint = "the answer is final, and every repeat gets it; to try again, use a new id"
 	}
 	return p
 }
 
-// failure says in a few words why a flight is no success.
+// failureCause describes why a flight ended without success.
 func failure(f *flight.Flight) string {
 	switch {
 	case f.Receipt != nil:
-		return "the provider refused"
+		return "the provider refused the request"
 	case f.Cause != "":
 		return f.Cause
 	}
-	return "it is " + f.State.String()
+	return "the flight is " + f.State.String()
 }
 
-// verdict serves POST /v1/flights/{id}/verdict.
+// verification serves POST /v1/flights/{id}/verification.
 func (a *api) verdict(w http.ResponseWriter, r *http.Request) {
 	req, nonce, bad := a.verdictRequest(w, r)
 	if bad != nil {
@@ -235,7 +237,7 @@ func (a *api) verdictRequest(w http.ResponseWriter, r *http.Request) (req remote
 		return req, "", bad
 	}
 	if req.Probe = v.Probe; req.Probe == "" {
-		return req, "", wire.BadField("/probe", "it is missing")
+		return req, "", wire.BadField("/probe", "missing; send the verification from the answer verify")
 	}
 	if req.Result, bad = wire.ParseVerdict(v.Result); bad != nil {
 		return req, "", bad
@@ -282,17 +284,17 @@ func abandonRequest(w http.ResponseWriter, r *http.Request) (req remote.AbandonR
 	}
 	switch {
 	case abandon.Nonce == "":
-		return req, wire.BadField("/nonce", "it is missing; send the nonce of the open")
+		return req, wire.BadField("/nonce", "missing; send the nonce of the open")
 	case abandon.NotAfter == 0:
-		return req, wire.BadField("/not_after", "it is missing; send the not_after of the open")
+		return req, wire.BadField("/not_after", "missing; send the not_after of the open")
 	}
 	req.Nonce, req.NotAfter, req.Error = wire.NonceOf(abandon.Nonce), flight.Time(abandon.NotAfter), abandon.Reason
 	return req, nil
 }
 
-// onlyWhatHappened refuses a receipt of what did not happen, or of what nobody knows: one of the two words is wrong.
+// receiptWithoutEffect is the error for a receipt together with a result other than happened: one of the two is wrong.
 func onlyWhatHappened() *wire.Invalid {
-	bad := wire.BadField("/result", "only an effect that happened has a receipt")
-	bad.Hint = "say happened, or leave external_id and body out"
+	bad := wire.BadField("/result", "external_id and body are allowed only with the result happened")
+	bad.Hint = "set result to happened, or remove external_id and body"
 	return bad
 }

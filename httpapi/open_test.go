@@ -14,7 +14,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// One flight from its open to its replay, with the headers that API.md promises.
+// One flight from its open to its replay, with the documented headers.
 func TestOneFlight(t *testing.T) {
 	d := newDoor(t)
 	r := d.post("/v1/flights:open", `{"action":"charge","id":"order-42","input":{"amount": 1},"nonce":"n1","owner":"me:1"}`)
@@ -51,10 +51,10 @@ func TestOneFlight(t *testing.T) {
 	require.Equal(t, "replayed", replay.Flight.Source)
 	require.Equal(t, `{"id": "ch_1",  "paid":true}`, string(replay.Flight.Receipt.Body))
 	second := d.post("/v1/flights:open", `{"id":"order-42","action":"charge","input":{"amount":1.0}}`)
-	require.Equal(t, string(first.body), string(second.body), "byte for byte for every duplicate")
+	require.Equal(t, string(first.body), string(second.body), "every duplicate gets the same bytes")
 }
 
-// Only proceed is a 201, and a flight that failed is a 424 for everybody alike.
+// A failed flight is a 424 for every caller.
 func TestAFailedFlightIsNoSuccess(t *testing.T) {
 	d := newDoor(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
@@ -71,11 +71,11 @@ func TestAFailedFlightIsNoSuccess(t *testing.T) {
 	}
 }
 
-// The connection is cut after the commit: the same nonce gets the same answer, and no second attempt is opened.
+// The connection breaks after the commit: the same nonce gets the same answer, and no second attempt is opened.
 func TestLostAnswerOfAnOpen(t *testing.T) {
 	world := newDoor(t)
 	real := httpapi.New(world.world.Config())
-	var cut atomic.Bool // the first answer
+	var cut atomic.Bool // the first answer was dropped
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/flights:open" && cut.CompareAndSwap(false, true) {
 			real.ServeHTTP(httptest.NewRecorder(), r)
@@ -96,7 +96,7 @@ func TestLostAnswerOfAnOpen(t *testing.T) {
 	require.Equal(t, "idempotency_in_flight", string(into[wire.Problem](t, d.post("/v1/flights:open", `{"action":"charge","id":"1","nonce":"another","wait_ms":0}`)).Code))
 }
 
-// Somebody else's result is waited for.
+// A second caller waits for the result of the first.
 func TestJoin(t *testing.T) {
 	d := newDoor(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
@@ -108,7 +108,7 @@ func TestJoin(t *testing.T) {
 	require.Contains(t, []string{"joined", "replayed"}, into[wire.OpenAnswer](t, r).Flight.Source)
 }
 
-// TestVerify: the provider is asked first, then the verdict is answered like an open, under a nonce of its own.
+// TestVerify: the caller looks up the effect first. The verification is answered like an open and has its own nonce.
 func TestVerify(t *testing.T) {
 	d := newDoor(t)
 	const open = `{"action":"charge","id":"1","input":{"a":1},"recovery":"verify","settle_ms":1,"wait_ms":20000}`
@@ -142,7 +142,7 @@ func TestVerify(t *testing.T) {
 	require.Equal(t, "ch_9", f.Receipt.ExternalID)
 }
 
-// The first caller's policy stands, and later ones are told so.
+// The first caller's policy applies, and later callers are informed.
 func TestPolicyDiffers(t *testing.T) {
 	d := newDoor(t)
 	a := d.proceed(`{"action":"charge","id":"1","recovery":"resend","provider_window_ms":86400000,"retention":"90d"}`)
@@ -154,7 +154,7 @@ func TestPolicyDiffers(t *testing.T) {
 	require.Equal(t, "not_done", a.Previous.Outcome)
 }
 
-// A receipt over the size limit is never a failed attempt: it is kept shortened, with digest and full length.
+// A receipt over the size limit does not fail the attempt: it is truncated, with the digest and length of the whole.
 func TestLongReceipt(t *testing.T) {
 	d := newDoor(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
@@ -169,7 +169,7 @@ func TestLongReceipt(t *testing.T) {
 	full := flight.NewBlob("", []byte(long), 0)
 	require.Equal(t, full.Digest.String(), rec.Digest)
 
-	// A caller may shorten it by itself: then the report stays small.
+	// A caller can truncate the body itself, to keep the report small.
 	a = d.proceed(`{"action":"charge","id":"2"}`)
 	r = d.report(a, `"outcome":"succeeded","body_base64":"eHh4","content_type":"text/plain","truncated":true,"size":1000000,"digest":"`+full.Digest.String()+`"`)
 	require.Equal(t, http.StatusOK, r.status, "%s", r.body)
@@ -179,7 +179,7 @@ func TestLongReceipt(t *testing.T) {
 	require.Equal(t, full.Digest.String(), rec.Digest)
 }
 
-// An open whose nonce has had its attempt is not told to stop: it is told how to go on.
+// The hint for an open with a used nonce says how to continue.
 func TestOpenOfANonceThatIsSpent(t *testing.T) {
 	d := newDoor(t)
 	const open = `{"action":"charge","id":"1","nonce":"n"}`
@@ -191,8 +191,8 @@ func TestOpenOfANonceThatIsSpent(t *testing.T) {
 	require.EqualValues(t, 2, d.proceed(`{"action":"charge","id":"1","nonce":"another"}`).Attempt)
 }
 
-// TestIdempotencyKeyOfAnOpen: action and id name the intent. A header that names another one is a caller's mistake: passed
-// over, it would believe itself to be protected by a key that nobody looks at.
+// TestIdempotencyKeyOfAnOpen: action and id identify the intent. A header with another key is rejected: if it were
+// ignored, the caller would rely on a key that has no effect.
 func TestIdempotencyKeyOfAnOpen(t *testing.T) {
 	d := newDoor(t)
 	const body = `{"action":"charge","id":"order-42","nonce":"n"}`
@@ -208,7 +208,7 @@ func TestIdempotencyKeyOfAnOpen(t *testing.T) {
 		r := d.post("/v1/flights:open", body, "Idempotency-Key", other)
 		p := requireProblem(t, r, http.StatusBadRequest, wire.KeyInvalid)
 		require.Equal(t, "Idempotency-Key", p.Errors[0].Header, other)
-		require.Contains(t, p.Hint, "leave the header out")
+		require.Contains(t, p.Hint, "remove the Idempotency-Key header")
 		require.Equal(t, before, d.world.Snapshot())
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// decision is what a person decided about a flight, as it was looked at.
+// decision is a person's request about a flight, bound to the version that the person saw.
 type decision struct {
 	flight *flight.Flight
 	key    flight.Key
@@ -21,7 +21,7 @@ type decision struct {
 	why    string
 }
 
-// unknownActor is who decides where nobody says so.
+// unknownActor is recorded if a request names no actor.
 const unknownActor = "unknown"
 
 // cancel serves POST /v1/flights/{id}/cancel.
@@ -47,9 +47,17 @@ func (a *api) free(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// endedLast reports whether this very decision, made on a version that is gone, ended the generation before: then the
-// request is a repeat. The same words on a later version are another decision, so the history must show that they came
-// behind the version that was looked at.
+// redact serves POST /v1/flights/{id}/redact.
+func (a *api) redact(w http.ResponseWriter, r *http.Request) {
+	a.operate(w, r, func(d *decision) (flight.Command, bool) {
+		m := d.flight.Redacted
+		return &flight.Redact{Key: d.key, Generation: d.flight.Generation, Who: d.who, Why: d.why},
+			m != nil && m.Who == d.who && m.Why == d.why
+	})
+}
+
+// endedPreviousGeneration reports whether d is a repeat: the same actor and reason ended the previous generation, after
+// the version that d was made on. The same words about a later version are a new decision, so the history is checked.
 func (a *api) endedLast(d *decision) bool {
 	past := d.flight.Past
 	if d.seen == d.flight.Version || len(past) == 0 {
@@ -64,8 +72,8 @@ func (a *api) endedLast(d *decision) bool {
 	})
 }
 
-// operate carries out a decision that is bound to a generation. command also says whether the flight shows that just
-// this was decided already; then a repeat whose ETag is the old one gets the same answer.
+// runDecision applies a decision to the flight's generation. command also reports whether the flight shows that the
+// same decision was applied already; then a repeat with the old ETag gets the same answer.
 func (a *api) operate(w http.ResponseWriter, r *http.Request, command func(*decision) (c flight.Command, decided bool)) {
 	d, ok := a.decision(w, r)
 	if !ok {
@@ -80,10 +88,11 @@ func (a *api) operate(w http.ResponseWriter, r *http.Request, command func(*deci
 		a.stale(w, r, d.flight)
 		return
 	}
-	a.propose(w, r, d.key, c)
+	reply, err := a.cfg.Operator.Propose(r.Context(), c)
+	a.decided(w, r, d.key, reply, err)
 }
 
-// decision reads what cancel, retry and free have in common.
+// loadDecision parses a cancel, retry, free or redact, and reads its flight.
 func (a *api) decision(w http.ResponseWriter, r *http.Request) (*decision, bool) {
 	d, id, bad := readDecision(r)
 	var body []byte
@@ -114,10 +123,10 @@ func (a *api) decision(w http.ResponseWriter, r *http.Request) (*decision, bool)
 		return nil, false
 	}
 	d.flight, d.key = f, f.Key
-	if d.key.IsZero() { // a tombstone does not know its key
+	if d.key.IsZero() { // a tombstone does not store its key
 		if d.key = named; named.IsZero() {
-			a.refuse(w, r, &wire.Invalid{Code: wire.KeyRequired, Hint: "send the full key in the field key",
-				FieldError: wire.FieldError{Pointer: "/key", Detail: "this flight's record is a tombstone, which does not know its key"}})
+			a.refuse(w, r, &wire.Invalid{Code: wire.KeyRequired, Hint: "send the full key in the field key of the request",
+				FieldError: wire.FieldError{Pointer: "/key", Detail: "missing; this flight's record is a tombstone, which does not store its key"}})
 			return nil, false
 		}
 	}
@@ -130,13 +139,13 @@ func namedKey(text string, id flight.ID) (flight.Key, *wire.Invalid) {
 		return key, bad
 	}
 	if key.FlightID() != id {
-		return key, wire.BadField("/key", "this key is that of another flight, %s", key.FlightID())
+		return key, wire.BadField("/key", "this is the key of another flight, %s", key.FlightID())
 	}
 	return key, nil
 }
 
-// readDecision reads the path and If-Match. A decision names the version that it was made on: one that names any would, delivered
-// late, decide about what nobody has seen.
+// readDecision parses the path and If-Match. A decision must name the version that it was made on. With If-Match: *, a
+// delayed request would apply to a version that nobody has seen.
 func readDecision(r *http.Request) (*decision, flight.ID, *wire.Invalid) {
 	id, bad := flightID(r)
 	if bad != nil {
@@ -147,19 +156,19 @@ func readDecision(r *http.Request) (*decision, flight.ID, *wire.Invalid) {
 	switch {
 	case bad != nil:
 	case tag == "":
-		bad = &wire.Invalid{Code: wire.PreconditionRequired, FieldError: wire.FieldError{Header: "If-Match", Detail: "it is missing"}}
+		bad = &wire.Invalid{Code: wire.PreconditionRequired, FieldError: wire.FieldError{Header: "If-Match", Detail: "missing"}}
 	default:
 		if d.seen, bad = parseETag("If-Match", tag); bad != nil {
-			bad.Hint = "GET the flight first, decide by what you see, and send its ETag"
+			bad.Hint = "GET the flight first, decide by its state, and send its ETag in If-Match"
 		}
 	}
 	return d, id, bad
 }
 
-// by notes who decides and why.
+// setAttribution sets the actor and the reason.
 func (d *decision) by(r *http.Request, as, reason string) *wire.Invalid {
 	if d.why = flight.Text(strings.TrimSpace(reason)); d.why == "" {
-		return wire.BadField("/reason", "say why: the reason stands in the flight's history")
+		return wire.BadField("/reason", "missing; state why: the reason is stored in the flight's history")
 	}
 	if d.who = flight.Text(as); d.who != "" {
 		return nil
@@ -171,14 +180,14 @@ func (d *decision) by(r *http.Request, as, reason string) *wire.Invalid {
 	return bad
 }
 
-// actor is who asks, by the header.
+// actor returns the actor in the request's header; "" if there is none.
 func actor(r *http.Request) (string, *wire.Invalid) {
 	who, bad := single(r, wire.HeaderActor)
 	if bad != nil {
 		return "", bad
 	}
 	if !utf8.ValidString(who) {
-		return "", wire.BadHeader(wire.HeaderActor, "the name is not UTF-8")
+		return "", wire.BadHeader(wire.HeaderActor, "must be UTF-8")
 	}
 	return flight.Text(who), nil
 }
@@ -208,15 +217,15 @@ func (a *api) resolve(w http.ResponseWriter, r *http.Request) {
 	a.decided(w, r, f.Key, reply, err)
 }
 
-// settled answers that a doubt was settled as it was looked at, but by another decision.
+// writeAlreadyResolved answers that the doubt, at the version that the person saw, was resolved by another decision.
 func (a *api) settled(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
 	p := precluded(f)
-	p.Detail = fmt.Sprintf("the doubt was settled otherwise already: %s, by %s (%s)", wire.VerbWord(f.Settled.Verb), f.Settled.Mark.Who, f.Settled.Mark.Why)
-	p.Hint = "what was decided first stands; the flight tells what it is"
+	p.Detail = fmt.Sprintf("the doubt was already resolved differently: %s, by %s (%s)", wire.VerbWord(f.Settled.Verb), f.Settled.Mark.Who, f.Settled.Mark.Why)
+	p.Hint = "read the flight to see the first decision; it cannot be replaced"
 	a.answer(w, r, p, nil)
 }
 
-// resolution reads a resolve but for its key and generation.
+// resolveCommand parses a resolve; its key and generation are set later.
 func resolution(w http.ResponseWriter, r *http.Request) (*flight.Resolve, *wire.Invalid) {
 	d, _, bad := readDecision(r)
 	if bad != nil {
@@ -246,13 +255,7 @@ func resolution(w http.ResponseWriter, r *http.Request) (*flight.Resolve, *wire.
 	return c, nil
 }
 
-// propose brings a decision into the ledger and answers with the flight as it stands then.
-func (a *api) propose(w http.ResponseWriter, r *http.Request, key flight.Key, c flight.Command) {
-	reply, err := a.cfg.Operator.Propose(r.Context(), c)
-	a.decided(w, r, key, reply, err)
-}
-
-// decided answers with what the ledger made of a decision.
+// writeDecision answers with the ledger's reply to a decision.
 func (a *api) decided(w http.ResponseWriter, r *http.Request, key flight.Key, reply flight.Reply, err error) {
 	if err != nil {
 		a.fail(w, r, key, err)
@@ -270,19 +273,19 @@ func (a *api) decided(w http.ResponseWriter, r *http.Request, key flight.Key, re
 	}
 }
 
-// stale answers that a flight is not, or not any more, as a decision needs it.
+// writePreconditionFailed answers that the flight's state or version does not allow the decision.
 func (a *api) stale(w http.ResponseWriter, r *http.Request, f *flight.Flight) {
 	p := precluded(f)
 	if f.Redacted != nil {
-		p.Detail += ", and its input is erased"
+		p.Detail += ", and its input was erased"
 	}
-	if r.Header.Get("If-Match") == `"`+p.Version+`"` { // no other ETag would do
-		p.Hint = "this cannot be done to a flight in this state; the flight's history says how it came to it"
+	if r.Header.Get("If-Match") == `"`+p.Version+`"` { // another ETag would not help
+		p.Hint = "the flight's state does not allow this; read its history: GET /v1/flights/{id}/events"
 	}
 	a.answer(w, r, p, nil)
 }
 
-// precluded is the problem that a flight is not as a decision needs it.
+// preconditionProblem is the problem for a flight whose state or version does not allow a decision.
 func precluded(f *flight.Flight) *wire.Problem {
 	p := about(wire.PreconditionFailed, f.Key, 0)
 	p.FlightID, p.State, p.Version = f.ID.String(), f.State.String(), version(f.Version)

@@ -37,10 +37,10 @@ func TestResolve(t *testing.T) {
 	for _, other := range []string{`{"result":"fail","reason":"no"}`, `{"result":"happened","reason":"no","external_id":"ch_2","body":{"id":"ch_1"}}`,
 		`{"result":"happened","reason":"no","external_id":"ch_1","body":{"id":"ch_2"}}`, `{"result":"happened","reason":"no"}`} {
 		p = requireProblem(t, d.post(path, other, "If-Match", etag), http.StatusPreconditionFailed, wire.PreconditionFailed)
-		require.Equal(t, "the doubt was settled otherwise already: happened, by eve (seen at the provider)", p.Detail)
+		require.Equal(t, "the doubt was already resolved differently: happened, by eve (seen at the provider)", p.Detail)
 	}
 	again := d.post(path, `{"result":"happened","reason":"me too","external_id":"ch_1","body":{"id":"ch_1"}}`, "If-Match", etag)
-	require.Equal(t, "eve", into[wire.Flight](t, again).Settled.Who, "the same decision of somebody else: the first one stands")
+	require.Equal(t, "eve", into[wire.Flight](t, again).Settled.Who, "the same decision by another person: the first one is kept")
 }
 
 func TestResolveNotHappened(t *testing.T) {
@@ -68,7 +68,7 @@ func TestCancelRetryFree(t *testing.T) {
 		require.Equal(t, "/reason", p.Errors[0].Pointer)
 	}
 	p := requireProblem(t, d.post(path+"/retry", `{"reason":"x"}`, "If-Match", etag), http.StatusPreconditionFailed, wire.PreconditionFailed)
-	require.NotContains(t, p.Hint, "ETag", "it was the newest: another look gives the same one, and the same answer")
+	require.NotContains(t, p.Hint, "ETag", "the ETag was current: reading the flight again would not help")
 	require.Contains(t, requireProblem(t, d.post(path+"/retry", `{"reason":"x"}`, "If-Match", `"1.0"`), http.StatusPreconditionFailed,
 		wire.PreconditionFailed).Hint, "send its new ETag")
 
@@ -89,21 +89,21 @@ func TestCancelRetryFree(t *testing.T) {
 	require.Equal(t, retried.body, d.post(path+"/retry", `{"reason":"wanted after all","as":"eve"}`, "If-Match", etag).body)
 
 	b := d.proceed(`{"action":"charge","id":"1"}`)
-	require.EqualValues(t, 2, b.Attempt, "numbers go on")
+	require.EqualValues(t, 2, b.Attempt, "attempt numbers continue")
 	require.NotEqual(t, a.IdempotencyKey, b.IdempotencyKey)
 	done := d.report(b, `"outcome":"succeeded"`)
 	freed := d.post(path+"/free", `{"reason":"again"}`, "If-Match", done.header.Get("ETag"))
 	require.Equal(t, http.StatusOK, freed.status, "%s", freed.body)
 	p = requireProblem(t, d.get(path), http.StatusNotFound, wire.NotFound)
 	require.Equal(t, []string{"default/charge/1", "absent", freed.header.Get("ETag")}, []string{p.Key, p.State, `"` + p.Version + `"`})
-	require.Regexp(t, `^the key was freed on \S+ by unknown: again; its flight was succeeded, and the next open acts$`, p.Detail)
+	require.Regexp(t, `^the key was freed on \S+ by unknown: again; its state was succeeded, and the next open may act$`, p.Detail)
 	require.Contains(t, p.Hint, path+"/events")
 	require.Equal(t, http.StatusOK, d.get(path+"/events").status, "as the hint says")
 	require.EqualValues(t, 3, d.proceed(`{"action":"charge","id":"1"}`).Attempt)
 }
 
-// A decision is made on a version. One that is made on whatever there is would, delivered once more after the key ran again, let it
-// run a third time.
+// A decision must name a version. Without this rule a free that is delivered again, after the key ran a second time,
+// would let it run a third time.
 func TestDecisionsNameAVersion(t *testing.T) {
 	d := newDoor(t)
 	land := func() string {
@@ -123,12 +123,12 @@ func TestDecisionsNameAVersion(t *testing.T) {
 		requireProblem(t, d.post(path+"/"+verb, body), http.StatusPreconditionRequired, wire.PreconditionRequired)
 		etag := d.get(path).header.Get("ETag")
 		p := requireProblem(t, d.post(path+"/"+verb, strings.Replace(body, "x", " ", 1), "If-Match", etag), http.StatusBadRequest, wire.InputInvalid)
-		require.Equal(t, "/reason", p.Errors[0].Pointer, "each of them demands a reason")
+		require.Equal(t, "/reason", p.Errors[0].Pointer, "each decision requires a reason")
 	}
 	require.Equal(t, before, d.world.Snapshot())
 }
 
-// A tombstone does not know its key, so that whoever frees it must say it.
+// A tombstone does not store its key, so the request to free it must name the key.
 func TestFreeATombstone(t *testing.T) {
 	d := newDoor(t)
 	a := d.proceed(`{"action":"charge","id":"1","retention":"1s"}`)
@@ -140,7 +140,7 @@ func TestFreeATombstone(t *testing.T) {
 	require.NotEmpty(t, p.Digest)
 	r := d.get("/v1/flights/" + a.FlightID)
 	require.JSONEq(t, `{"id":"`+a.FlightID+`","state":"expired","version":"`+strings.Trim(r.header.Get("ETag"), `"`)+`","generation":1,"fingerprint":"`+
-		into[wire.Flight](t, r).Fingerprint+`","receipt":{"outcome":"succeeded","digest":"`+p.Digest+`"}}`, string(r.body), "what it does not know it does not say")
+		into[wire.Flight](t, r).Fingerprint+`","receipt":{"outcome":"succeeded","digest":"`+p.Digest+`"}}`, string(r.body), "fields that a tombstone does not store are absent")
 	requireProblem(t, d.get("/v1/flights/"+a.FlightID+"/receipt"), http.StatusGone, wire.Expired)
 
 	path := "/v1/flights/" + a.FlightID + "/free"
@@ -152,8 +152,9 @@ func TestFreeATombstone(t *testing.T) {
 	d.proceed(`{"action":"charge","id":"1"}`)
 }
 
-// TestAnOldDecisionIsNotARepeat: who freed a key and gave the same reason once before has decided about another
-// generation. What was decided on a version that is gone is not done, and must not look as if it were.
+// TestDecision_SameWordsOnLaterVersion: the same person frees a key twice, for the same reason. The second decision is
+// about a later generation. If its version is outdated, it must be rejected, and not be answered like a repeat of the
+// first.
 func TestAnOldDecisionIsNotARepeat(t *testing.T) {
 	d := newDoor(t)
 	land := func() (path, etag string) {
@@ -176,8 +177,8 @@ func TestAnOldDecisionIsNotARepeat(t *testing.T) {
 	require.Equal(t, "succeeded", into[wire.Flight](t, d.get(path)).State)
 }
 
-// TestProblemsNameTheFlightOfThePath: whatever is wrong with a request about a flight, the answer says which one it is
-// and where it stands, also when its record does not know its key any more.
+// TestProblemsNameTheFlightOfThePath: each problem of a request about a flight names the flight and its state, also if
+// its record is a tombstone, which does not store the key.
 func TestProblemsNameTheFlightOfThePath(t *testing.T) {
 	j, log := logged(slog.LevelDebug)
 	d := newDoor(t, log)
@@ -193,15 +194,15 @@ func TestProblemsNameTheFlightOfThePath(t *testing.T) {
 	about(d.post(path+"/report", `{}`), http.StatusBadRequest, wire.InputInvalid, "running")
 	about(d.post(path+"/cancel", `{}`), http.StatusPreconditionRequired, wire.PreconditionRequired, "running")
 	p := about(d.get(path+"/receipt"), http.StatusNotFound, wire.NotFound, "running")
-	require.NotContains(t, p.Hint, "check the path", "the path is right")
+	require.NotContains(t, p.Hint, "check the path", "the path is correct")
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded","external_id":"ch_1"`).status)
 	d.world.Ledger.Advance(3 * time.Second)
 
 	p = about(d.report(a, `"outcome":"succeeded","external_id":"ch_2"`), http.StatusConflict, wire.Fenced, "expired")
 	require.Equal(t, "succeeded", p.Outcome)
-	require.Contains(t, p.Detail, "is kept nowhere but in the server's log", "a tombstone keeps no evidence")
+	require.Contains(t, p.Detail, "is stored only in the server's log", "a tombstone stores no evidence")
 	told := j.lines(t)
-	require.Contains(t, fmt.Sprint(told), "external_id:ch_2", "what is kept nowhere else")
+	require.Contains(t, fmt.Sprint(told), "external_id:ch_2", "the report is stored only there")
 	about(d.post(path+"/free", `{"reason":"x"}`, "If-Match", d.get(path).header.Get("ETag")), http.StatusBadRequest, wire.KeyRequired, "expired")
 	j.lines(t)
 	about(d.get(path+"/events", "Accept", "text/event-stream"), http.StatusGone, wire.Expired, "expired")
@@ -214,7 +215,7 @@ func TestProblemsNameTheFlightOfThePath(t *testing.T) {
 	require.Empty(t, d.post("/v1/sessions/ses_1/renew", `[]`).header.Get("Flight-Id"))
 }
 
-// A name in a header may be bytes of any kind; what is kept of it is text.
+// A name in a header can have any bytes; only valid UTF-8 is accepted.
 func TestActorMustBeText(t *testing.T) {
 	d := newDoor(t)
 	a, etag := d.doubtful("1")
@@ -231,7 +232,7 @@ func TestActorMustBeText(t *testing.T) {
 	require.Equal(t, "José", into[wire.Flight](t, r).Settled.Who)
 }
 
-// A name that is longer than what is kept of it repeats its decision like any other.
+// A name that is truncated when it is stored does not prevent a decision from being recognised as a repeat.
 func TestLongNameIsRepeated(t *testing.T) {
 	d := newDoor(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)

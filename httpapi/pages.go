@@ -14,19 +14,19 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// The types of text that this door writes.
+// Content types of the text that this package writes.
 const (
 	typePlain    = "text/plain; charset=utf-8"
 	typeMarkdown = "text/markdown; charset=utf-8"
 	typeHTML     = "text/html; charset=utf-8"
 )
 
-// problemPage serves GET /problems/{code}: what the type of a problem leads to. A browser gets HTML, a program that asks
-// for JSON gets that, and everybody else a text that reads well in a terminal.
+// problemPage serves GET /problems/{code}, the URL in the type of a problem: as HTML for browsers, as JSON on request,
+// else as Markdown, which reads well in a terminal.
 func (a *api) problemPage(w http.ResponseWriter, r *http.Request) {
 	class, known := wire.Code(r.PathValue("code")).Class()
 	if !known {
-		a.refuse(w, r, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "there is no such code"}})
+		a.refuse(w, r, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "unknown problem code"}})
 		return
 	}
 	page := pageOf(class)
@@ -42,7 +42,7 @@ func (a *api) problemPage(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// page is what is to be known about a code, with an answer that has it.
+// page is the documentation of a code, with an example.
 type page struct{ wire.ProblemPage }
 
 func pageOf(c wire.Class) page {
@@ -50,14 +50,14 @@ func pageOf(c wire.Class) page {
 		Example: written(sample(c.Code))}}
 }
 
-// written is a problem as a caller gets it.
+// renderProblem returns a problem as a caller receives it.
 func written(p *wire.Problem) []byte {
 	out := &paper{header: http.Header{wire.HeaderRequestID: {"req_4f9a21c07b-1"}}}
 	writeProblem(out, &http.Request{Method: http.MethodGet}, p)
 	return out.Bytes()
 }
 
-// paper is an answer that nobody waits for.
+// recorder is an http.ResponseWriter that keeps the body.
 type paper struct {
 	bytes.Buffer
 	header http.Header
@@ -66,15 +66,15 @@ type paper struct {
 func (p *paper) Header() http.Header { return p.header }
 func (p *paper) WriteHeader(int)     {}
 
-// Again says whether the same request is worth sending again.
+// RetryAdvice states whether the same request may be sent again.
 func (p page) Again() string {
 	if p.Retryable {
-		return "The same request may be sent again."
+		return "You may send the same request again."
 	}
-	return "Sending the same request again changes nothing."
+	return "Repeating the same request does not help."
 }
 
-// Sample is the example, one field on a line.
+// Sample returns the example, one field per line.
 func (p page) Sample() string { return indented(p.Example) }
 
 func (p page) markdown(b []byte) []byte {
@@ -102,11 +102,11 @@ var htmlPage = template.Must(template.New("problem").Parse(`<!doctype html>
 
 func (p page) html(b []byte) []byte {
 	out := &strings.Builder{}
-	_ = htmlPage.Execute(out, p) // the template is ours and the builder takes everything
+	_ = htmlPage.Execute(out, p) // neither the fixed template nor a strings.Builder can fail
 	return append(b, out.String()...)
 }
 
-// sample is a problem with the code. It is made as every problem is, so that the example of a page is one.
+// sample returns an example problem. It is built like real problems, so that the pages show real answers.
 func sample(code wire.Code) *wire.Problem {
 	if at, found := sampleFields()[code]; found {
 		return problemOfInvalid(&wire.Invalid{Code: code, FieldError: at})
@@ -124,7 +124,7 @@ func sample(code wire.Code) *wire.Problem {
 	case wire.SessionInUse:
 		return problemOf(&effect.SessionInUse{Session: "ses_1", Open: 2})
 	case wire.TooManyOpen:
-		return problemOf(&effect.TooMany{Key: key, What: "the key remembers 256 used nonces", RetryAfter: time.Minute})
+		return problemOf(&effect.TooMany{Key: key, What: "the key has 256 used nonces", RetryAfter: time.Minute})
 	case wire.ApprovalPending:
 		return problemOf(&effect.Unapproved{Key: key})
 	case wire.LeaseLost:
@@ -153,22 +153,23 @@ func sampleVersion() flight.Version {
 	return v
 }
 
-// sampleFields are the places that requests may be wrong at, one for each code that names a place.
+// sampleFields returns an example field error for each code that names a field.
 func sampleFields() map[wire.Code]wire.FieldError {
 	return map[wire.Code]wire.FieldError{
-		wire.KeyRequired:          {Pointer: "/id", Detail: "it is missing"},
+		wire.KeyRequired:          {Pointer: "/id", Detail: "missing"},
 		wire.KeyInvalid:           {Pointer: "/id", Detail: "byte 6 is a space"},
-		wire.InputInvalid:         {Pointer: "/recovery", Detail: "a recovery is hold, resend or verify"},
-		wire.Unauthenticated:      {Header: "Authorization", Detail: "it is missing"},
-		wire.Forbidden:            {Header: "Origin", Detail: `"https://elsewhere.example" is another origin`},
-		wire.MethodNotAllowed:     {Detail: "this path does not take PUT"},
-		wire.PayloadTooLarge:      {Pointer: "/input", Detail: "it is longer than 256 KiB"},
-		wire.PreconditionRequired: {Header: "If-Match", Detail: "it is missing"},
+		wire.InputInvalid:         {Pointer: "/recovery", Detail: "must be hold, resend or verify"},
+		wire.Unauthenticated:      {Header: "Authorization", Detail: "missing"},
+		wire.Forbidden:            {Header: "Origin", Detail: `"https://elsewhere.example" is a foreign origin`},
+		wire.MethodNotAllowed:     {Detail: "this path does not support PUT"},
+		wire.UnsupportedMediaType: {Header: "Content-Type", Detail: `"text/plain" is not supported here`},
+		wire.PayloadTooLarge:      {Pointer: "/input", Detail: "longer than 256 KiB"},
+		wire.PreconditionRequired: {Header: "If-Match", Detail: "missing"},
 	}
 }
 
-// accepted is the type that the caller wants most, of those offered; the first one where it does not care, or wants
-// something else altogether: an answer that is not as wished is better than none.
+// negotiate returns the offer that Accept prefers. It returns the first offer if Accept has no preference or matches no
+// offer: an answer in another type is better than none.
 func accepted(accept []string, offers ...string) string {
 	best, most := offers[0], 0.0
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
@@ -181,7 +182,7 @@ func accepted(accept []string, offers ...string) string {
 	return best
 }
 
-// mediaRange reads one part of Accept: a type, and how much it is wanted.
+// mediaRange parses one element of Accept: a type and its weight.
 func mediaRange(s string) (kind string, weight float64) {
 	kind, parameters, _ := strings.Cut(s, ";")
 	kind, weight = strings.ToLower(strings.TrimSpace(kind)), 1

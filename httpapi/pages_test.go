@@ -28,8 +28,8 @@ func getPage(t *testing.T, path, accept string) *httptest.ResponseRecorder {
 	return w
 }
 
-// Every code of the table has its page in three forms, each of which says all that the table does and shows a problem
-// whose type leads back to the page. Nothing on it is fetched from anywhere.
+// Each code has a page in three formats. Each page has the whole row of the table and an example, whose type is the
+// path of the page. The HTML loads no other resource.
 func TestProblemPages(t *testing.T) {
 	for _, c := range wire.Classes() {
 		path := problemPath + string(c.Code)
@@ -52,12 +52,12 @@ func TestProblemPages(t *testing.T) {
 		require.Equal(t, path, example.Type)
 		require.Equal(t, c.Status, example.Status)
 		require.Equal(t, c.Retryable, example.Retryable)
-		require.NotContains(t, c.About, "changes nothing", "the page says that of itself")
+		require.NotContains(t, c.About, "changes nothing", "RetryAdvice states that already")
 		require.Equal(t, c.Retryable || c.Status == http.StatusConflict, example.RetryAfterMS > 0)
 	}
 }
 
-// What is to be typed stands there as it is typed, and what is to be left out says how.
+// Hints contain the commands to run, with the key filled in.
 func TestHintsCanBeFollowed(t *testing.T) {
 	p := problemOf(&effect.InDoubt{Key: flight.MustKey("default/charge/order-42"), Cause: "why"})
 	require.Contains(t, p.Hint, "flightd doubt resolve default/charge/order-42 --reason WHY --happened")
@@ -66,7 +66,7 @@ func TestHintsCanBeFollowed(t *testing.T) {
 	require.Contains(t, p.Hint, "fingerprint none")
 }
 
-// Whoever opens the server's address without knowing a path is told where the paths are.
+// The answer for an unknown path says where the paths are listed.
 func TestNothingAtThisPath(t *testing.T) {
 	w := httptest.NewRecorder()
 	New(Config{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
@@ -74,7 +74,7 @@ func TestNothingAtThisPath(t *testing.T) {
 	require.Contains(t, w.Body.String(), `"hint":"/openapi.json describes every path`)
 }
 
-// Every code that there is a name for is in the table, and so has its page, and the other way round.
+// Each constant of type Code is in the table, and each code of the table has a constant.
 func TestEveryCodeIsInTheTable(t *testing.T) {
 	named := map[string]bool{}
 	for _, file := range goFiles(t, "../internal/wire") {
@@ -95,10 +95,10 @@ func TestEveryCodeIsInTheTable(t *testing.T) {
 		require.True(t, named[strconv.Quote(string(c.Code))], "%s has no constant", c.Code)
 		delete(named, strconv.Quote(string(c.Code)))
 	}
-	require.Empty(t, named, "these codes are not in the table of classes, and so have no page")
+	require.Empty(t, named, "these codes are not in the table of classes")
 }
 
-// Other packages name codes as text. This interface knows each of them and passes it on.
+// Other packages name codes as strings. Each of them is known here and returned unchanged.
 func TestCodesOfOtherPackages(t *testing.T) {
 	found := map[string]bool{}
 	for _, folder := range []string{"../executor", "../remote", "../internal/answer", "../clusterstore", "../lease", "../node"} {
@@ -109,11 +109,11 @@ func TestCodesOfOtherPackages(t *testing.T) {
 	require.NotEmpty(t, found)
 	for code := range found {
 		p := problemOf(&effect.Unavailable{Code: code})
-		require.Equal(t, code, string(p.Code), "a code that this interface does not know, or does not pass on")
+		require.Equal(t, code, string(p.Code), "an unknown code, or one that is not returned")
 	}
 }
 
-// codesOf finds Unavailable{Code: "…"}.
+// codesOf collects the codes in Unavailable{Code: "…"}.
 func codesOf(file *ast.File, found map[string]bool) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		literal, ok := n.(*ast.CompositeLit)

@@ -11,17 +11,11 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// redact serves POST /v1/flights/{id}/redact.
-func (a *api) redact(w http.ResponseWriter, r *http.Request) {
-	a.operate(w, r, func(d *decision) (flight.Command, bool) {
-		m := d.flight.Redacted
-		return &flight.Redact{Key: d.key, Generation: d.flight.Generation, Who: d.who, Why: d.why},
-			m != nil && m.Who == d.who && m.Why == d.why
-	})
-}
-
-// bringReceipts serves POST /v1/flights:import: a receipt a line, of effects that happened before flightd was asked. A
-// line that cannot be what it should be refuses the whole request; a key that is known is left alone.
+// importReceipts serves POST /v1/flights:import: one receipt per line, of effects that happened before flightd was
+// used. An invalid line rejects the whole request. A key that is already in use is not changed.
+//
+// Crash safety: a process that dies between proposals has imported a part of the lines. The caller has no answer and
+// repeats the request; lines that were imported count as existing then.
 func (a *api) bringReceipts(w http.ResponseWriter, r *http.Request) {
 	dry, bad := dryRun(r)
 	var body []byte
@@ -59,7 +53,7 @@ func (a *api) bringReceipts(w http.ResponseWriter, r *http.Request) {
 	a.sendValue(w, r, http.StatusOK, &answer)
 }
 
-// dryRun reads the one parameter there is. Another one may be this one mistyped, and then nothing may be changed.
+// parseDryRun parses dry_run. It rejects every other parameter: dry-run mistyped must not import.
 func dryRun(r *http.Request) (dry bool, bad *wire.Invalid) {
 	params, bad := parameters(r)
 	if bad != nil {
@@ -72,31 +66,33 @@ func dryRun(r *http.Request) (dry bool, bad *wire.Invalid) {
 		case len(values) == 1 && values[0] == "true":
 			dry = true
 		case len(values) > 1 || values[0] != "" && values[0] != "false":
-			return false, wire.BadParameter(name, "it is true or false")
+			return false, wire.BadParameter(name, "must be true or false")
 		}
 	}
 	return dry, nil
 }
 
-// readLines reads a body of one JSON object a line.
+// readLines reads a body with one JSON object per line.
 func readLines(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Invalid) {
 	if kind := r.Header.Get("Content-Type"); !wire.IsNDJSONType(kind) {
-		return nil, wire.BadHeader("Content-Type", "the body must be one JSON object a line, as %s, not %.100q", wire.TypeNDJSON, kind)
+		bad := unsupportedType(kind)
+		bad.Hint = "send one JSON object per line, with Content-Type: " + wire.TypeNDJSON
+		return nil, bad
 	}
-	r.Header.Del("Content-Type") // what readBody would refuse
+	r.Header.Del("Content-Type") // readBody accepts only JSON
 	return readBody(w, r, wire.MaxImportBody)
 }
 
-// importsOf reads the lines. Each must hold an object: an empty one may be what is left of something.
+// parseImports parses the lines. An empty line is rejected, because it may be a truncated one.
 func importsOf(body []byte, namespace, who string) (commands []*flight.Import, bad *wire.Invalid) {
 	now, number := time.Now(), 0
 	for line := range bytes.Lines(body) {
 		number++
 		if line = bytes.TrimSpace(line); len(line) == 0 {
-			return nil, lineError(number, wire.BadField("", "it is empty"))
+			return nil, lineError(number, wire.BadField("", "empty line"))
 		}
 		if number > wire.MaxImportLines {
-			bad := wire.BadField("", "there are more than %d lines; send the others in another request", wire.MaxImportLines)
+			bad := wire.BadField("", "more than %d lines; send the rest in another request", wire.MaxImportLines)
 			bad.Code = wire.PayloadTooLarge
 			return nil, bad
 		}
@@ -112,20 +108,20 @@ func importsOf(body []byte, namespace, who string) (commands []*flight.Import, b
 		commands = append(commands, c)
 	}
 	if len(commands) == 0 {
-		return nil, wire.BadField("", "there is no line; one JSON object a line is expected")
+		return nil, wire.BadField("", "the body has no lines; send one JSON object per line")
 	}
 	return commands, nil
 }
 
-// lineError says in which line something is wrong.
+// lineError adds the line number to an error.
 func lineError(number int, bad *wire.Invalid) *wire.Invalid {
 	bad.Pointer = fmt.Sprintf("/%d%s", number, bad.Pointer)
 	bad.Detail = fmt.Sprintf("line %d: %s", number, bad.Detail)
 	return bad
 }
 
-// rehearse says what the lines would do, by the rules that the ledger will apply, and changes nothing. open are those
-// that only the ledger can answer; of the others the key is known here already, and an import changes no such flight.
+// simulateImports applies the lines to copies of the flights, by the ledger's rules, and changes nothing. open lists
+// the lines that must be proposed. The other lines name keys that are in use, which an import does not change.
 func (a *api) rehearse(commands []*flight.Import) (replies []flight.Reply, open []int, err error) {
 	stage := make(map[flight.ID]*flight.Flight, len(commands))
 	replies = make([]flight.Reply, len(commands))
@@ -147,7 +143,7 @@ func (a *api) rehearse(commands []*flight.Import) (replies []flight.Reply, open 
 	return replies, open, nil
 }
 
-// perform brings the open lines into the ledger, and puts its answers in the place of those that were rehearsed.
+// applyImports proposes the open lines and replaces their simulated replies by the ledger's.
 func (a *api) perform(ctx context.Context, commands []*flight.Import, replies []flight.Reply, open []int) error {
 	if len(open) == 0 {
 		return nil
@@ -166,7 +162,7 @@ func (a *api) perform(ctx context.Context, commands []*flight.Import, replies []
 	return nil
 }
 
-// tally counts what became of one line.
+// countLine adds the result of one line to the answer.
 func tally(answer *wire.ImportAnswer, line int, c *flight.Import, reply *flight.Reply) {
 	if reply.Decision == flight.Accepted && reply.Changed {
 		answer.Imported++
@@ -181,15 +177,15 @@ func tally(answer *wire.ImportAnswer, line int, c *flight.Import, reply *flight.
 	trouble := wire.ImportTrouble{Line: line, Key: c.Key.String(), FlightID: c.Key.FlightID().String(), State: f.State.String()}
 	switch {
 	case reply.Decision == flight.Conflict && !f.Fingerprint.Matches(c.Fingerprint):
-		trouble.Detail = "the key was used with another input"
+		trouble.Detail = "the key was first used with another input"
 	case reply.Decision == flight.Conflict && f.Receipt == nil:
 		trouble.Detail = "the flight ended without a receipt"
 	case reply.Decision == flight.Conflict:
 		trouble.Detail = fmt.Sprintf("the flight has another receipt: %s %s", f.Receipt.Outcome, f.Receipt.ExternalID)
 	case reply.Decision == flight.Precluded:
-		trouble.Detail = "a person freed the key so that the effect runs again"
+		trouble.Detail = "a person freed the key so that the effect can run again"
 	default:
-		trouble.Detail = "the flight is " + f.State.String() + " here"
+		trouble.Detail = "the flight is " + f.State.String()
 	}
 	answer.Differing = append(answer.Differing, trouble)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// bring posts lines to be imported.
+// importLines posts an import.
 func (d *door) bring(query string, lines ...string) reply {
 	d.t.Helper()
 	return d.post("/v1/flights:import"+query, strings.Join(lines, "\n"), "Content-Type", "application/x-ndjson", "Flightd-As", "ann")
@@ -46,7 +46,7 @@ func TestRedact(t *testing.T) {
 	require.Equal(t, before.Receipt.Digest, p.Digest)
 	again := d.post("/v1/flights:open", `{"action":"charge","id":"1","input":{"card":"4242"}}`)
 	require.Equal(t, http.StatusOK, again.status, "%s", again.body)
-	require.Equal(t, wire.DecisionReplay, into[wire.OpenAnswer](t, again).Decision, "the key is guarded as before")
+	require.Equal(t, wire.DecisionReplay, into[wire.OpenAnswer](t, again).Decision, "the receipt still guards the key")
 	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"1","input":{"card":"1"}}`), http.StatusUnprocessableEntity, wire.Conflict)
 	require.NotContains(t, string(d.get(path).body)+string(d.get(path+"/events").body)+string(again.body), "Ann")
 }
@@ -77,7 +77,7 @@ func TestImport(t *testing.T) {
 		strings.Replace(lines[0], "ch_1", "ch_9", 1), `{"key":"default/charge/4","outcome":"refused"}`))
 	require.Equal(t, 1, a.Imported)
 	require.Len(t, a.Differing, 3)
-	require.Equal(t, wire.ImportTrouble{Line: 2, Key: "default/charge/3", FlightID: open.FlightID, State: "running", Detail: "the flight is running here"}, a.Differing[0])
+	require.Equal(t, wire.ImportTrouble{Line: 2, Key: "default/charge/3", FlightID: open.FlightID, State: "running", Detail: "the flight is running"}, a.Differing[0])
 	require.Equal(t, 3, a.Differing[1].Line)
 	require.Equal(t, "the flight has another receipt: succeeded ch_1", a.Differing[1].Detail)
 	require.Equal(t, 4, a.Differing[2].Line, "the same key twice in one request")
@@ -120,17 +120,17 @@ func TestImport_BadLinesRefuseAllOfThem(t *testing.T) {
 	requireProblem(t, d.bring("?dry_run=perhaps", good), http.StatusBadRequest, wire.InputInvalid)
 	requireProblem(t, d.bring("", strings.Repeat(good+"\n", wire.MaxImportLines+1)), http.StatusRequestEntityTooLarge, wire.PayloadTooLarge)
 	requireProblem(t, d.bring("", good+strings.Repeat(" ", wire.MaxImportBody)), http.StatusRequestEntityTooLarge, wire.PayloadTooLarge)
-	requireProblem(t, d.post("/v1/flights:import", good), http.StatusBadRequest, wire.InputInvalid)
-	requireProblem(t, d.post("/v1/flights:import", good, "Content-Type", "text/plain"), http.StatusForbidden, wire.Forbidden)
+	requireProblem(t, d.post("/v1/flights:import", good), http.StatusUnsupportedMediaType, wire.UnsupportedMediaType)
+	requireProblem(t, d.post("/v1/flights:import", good, "Content-Type", "text/plain"), http.StatusUnsupportedMediaType, wire.UnsupportedMediaType)
 	require.Equal(t, before, d.world.Snapshot(), "nothing was changed")
 }
 
-// TestAKeyThatIsNoneIsCalledThatOnce: wherever a full key may be said.
+// TestInvalidKeyDetailIsTheSameEverywhere: an invalid key gets the same detail in a body, a parameter and an import.
 func TestAKeyThatIsNoneIsCalledThatOnce(t *testing.T) {
 	d := newDoor(t)
 	_, etag := d.doubtful("1")
 	id := d.flightID("charge/1")
-	for key, want := range map[string]string{"charge/1": "a key reads namespace/name/id", "default/charge/%C3%BC%zz": "id: '%' at byte 7 needs two upper-case hex digits behind it; a percent sign itself is %25"} {
+	for key, want := range map[string]string{"charge/1": "a key reads namespace/name/id", "default/charge/%C3%BC%zz": "id: '%' at byte 7 must be followed by two upper-case hex digits; write a percent sign as %25"} {
 		for _, r := range []reply{
 			d.bring("", `{"key":"`+key+`","outcome":"succeeded"}`),
 			d.get("/v1/flights?key=" + url.QueryEscape(key)),
@@ -142,7 +142,7 @@ func TestAKeyThatIsNoneIsCalledThatOnce(t *testing.T) {
 	}
 }
 
-// TestImport_MistypedParameter: whoever meant a dry run must not have imported.
+// TestImport_MistypedParameter: a mistyped dry_run must not import.
 func TestImport_MistypedParameter(t *testing.T) {
 	d := newDoor(t)
 	before := d.world.Snapshot()
@@ -152,7 +152,8 @@ func TestImport_MistypedParameter(t *testing.T) {
 	require.Equal(t, before, d.world.Snapshot())
 }
 
-// TestAHintOffersNoRetryThatIsRefused: neither where there is a receipt, nor where the input is erased.
+// TestFlightFailed_HintOffersRetryOnlyWhenAllowed: the hint does not offer a retry if the flight has a receipt or its
+// input is erased.
 func TestAHintOffersNoRetryThatIsRefused(t *testing.T) {
 	d := newDoor(t)
 	a, etag := d.doubtful("1")

@@ -16,13 +16,13 @@ import (
 
 const problemPath = "/problems/"
 
-// The times after which it is worth asking again, where nothing better is known.
+// Retry-After where the error has no better value.
 const (
 	soon  = time.Second
-	later = 30 * time.Second // for what a person must do first
+	later = 30 * time.Second // if a person must decide first
 )
 
-// newProblem makes the document of a code.
+// newProblem returns the problem document of a code.
 func newProblem(code wire.Code) *wire.Problem {
 	class, known := code.Class()
 	if !known {
@@ -33,7 +33,7 @@ func newProblem(code wire.Code) *wire.Problem {
 		Retryable: class.Retryable, Hint: class.Hint}
 }
 
-// problemOf is the one table from an error's class to a problem.
+// problemOf maps an error to its problem. No other code does.
 func problemOf(err error) *wire.Problem {
 	var (
 		invalid     *wire.Invalid
@@ -63,12 +63,12 @@ func problemOf(err error) *wire.Problem {
 		p.Detail, p.Version, p.State = doubt.Cause, version(doubt.Version), flight.InDoubt.String()
 		p.Proposed = &doubt.Proposed
 		if p.Key != "" {
-			p.Hint = strings.Replace(p.Hint, "KEY", p.Key, 1) // as it is typed
+			p.Hint = strings.Replace(p.Hint, "KEY", p.Key, 1) // so that the command can be copied
 		}
 		return p
 	case errors.As(err, &busy):
 		p := about(wire.InFlight, busy.Key, max(busy.RetryAfter, time.Millisecond))
-		p.Detail, p.State = "another caller's attempt is open and the wait is over", busy.State.String()
+		p.Detail, p.State = "another caller's attempt is still open, and the wait has ended", busy.State.String()
 		p.Proposed = &busy.Proposed
 		return p
 	case errors.As(err, &unapproved):
@@ -88,7 +88,7 @@ func problemOf(err error) *wire.Problem {
 		return about(wire.LeaseLost, leaseLost.Key, 0)
 	case errors.As(err, &missing):
 		p := about(wire.NotFound, flight.Key{}, 0)
-		p.FlightID, p.Detail = missing.ID.String(), "no flight was ever made for this key, or it was freed"
+		p.FlightID, p.Detail = missing.ID.String(), "this key was never used, or it was freed"
 		return p
 	case errors.As(err, &openExpired):
 		p := about(wire.OpenExpired, openExpired.Key, 0)
@@ -100,7 +100,7 @@ func problemOf(err error) *wire.Problem {
 		return p
 	case errors.As(err, &inUse):
 		p := newProblem(wire.SessionInUse)
-		p.Detail = fmt.Sprintf("%d attempts are open under this session", inUse.Open)
+		p.Detail = fmt.Sprintf("the session has %d open attempts", inUse.Open)
 		return p
 	case errors.As(err, &unavailable):
 		return problemOfUnavailable(unavailable)
@@ -133,7 +133,7 @@ func problemOfConflict(c *effect.Conflict) *wire.Problem {
 	p := about(wire.Conflict, c.Key, 0)
 	p.Detail = "the key was first used with another input"
 	for _, field := range c.Fields {
-		p.Errors = append(p.Errors, wire.FieldError{Pointer: "/input" + field, Detail: "it differs from the first input"})
+		p.Errors = append(p.Errors, wire.FieldError{Pointer: "/input" + field, Detail: "differs from the first input"})
 	}
 	return p
 }
@@ -152,7 +152,7 @@ func problemOfUnavailable(e *effect.Unavailable) *wire.Problem {
 	return p
 }
 
-// problemOfOther is for errors without a class of ours.
+// problemOfOther maps errors that package effect does not define.
 func problemOfOther(err error) *wire.Problem {
 	switch {
 	case errors.Is(err, effect.ErrClosed):
@@ -163,7 +163,7 @@ func problemOfOther(err error) *wire.Problem {
 		return about(wire.NoLeader, flight.Key{}, soon)
 	}
 	p := about(wire.Internal, flight.Key{}, soon)
-	p.Detail = "see the server's log for the request id"
+	p.Detail = "the server's log has the cause, under this request id"
 	return p
 }
 
@@ -174,10 +174,10 @@ func version(v flight.Version) string {
 	return v.String()
 }
 
-// fail answers with the problem that an error stands for. key is the one that was asked about; zero where there is none.
+// writeError answers with the problem of an error. key is the key of the request; zero if it has none.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, key flight.Key, err error) {
 	if cause := context.Cause(r.Context()); cause != nil && errors.Is(err, context.Canceled) {
-		err = cause // why the request was ended: a node that stops says so
+		err = cause // why the request was canceled: a stopping node sets effect.Unavailable
 	}
 	p := problemOf(err)
 	if p.FlightID == "" && !key.IsZero() {
@@ -186,8 +186,8 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, key flight.Key, err e
 	a.answer(w, r, p, err)
 }
 
-// answer writes a problem and says so in the log; why is what made it one, where that is more than the problem tells.
-// A problem that does not say which flight it is about is about the one that the path names.
+// writeAndLogProblem answers with a problem and logs it; cause may be nil. A problem without a flight id gets the one
+// in the request's path.
 func (a *api) answer(w http.ResponseWriter, r *http.Request, p *wire.Problem, why error) {
 	if id, bad := flightID(r); bad == nil && p.FlightID == "" {
 		p.FlightID = id.String()
@@ -199,7 +199,7 @@ func (a *api) answer(w http.ResponseWriter, r *http.Request, p *wire.Problem, wh
 	a.note(r, p, why)
 }
 
-// stateOf is the state of the flight that a problem is about, as this node knows it.
+// stateOf returns the state of a flight on this node; "" if id is not a flight id or the ledger cannot be read.
 func (a *api) stateOf(id string) string {
 	parsed, err := flight.ParseID(id)
 	if err != nil {
@@ -211,7 +211,7 @@ func (a *api) stateOf(id string) string {
 	return flight.Absent.String()
 }
 
-// refuse answers a request that cannot be what it claims to be.
+// writeInvalid answers an invalid request.
 func (a *api) refuse(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
 	a.answer(w, r, problemOfInvalid(bad), nil)
 }
@@ -220,7 +220,7 @@ func writeInvalid(w http.ResponseWriter, r *http.Request, bad *wire.Invalid) {
 	writeProblem(w, r, problemOfInvalid(bad))
 }
 
-// writeProblem writes the document and the headers that go with its code.
+// writeProblem writes a problem document and the headers that belong to its code.
 func writeProblem(w http.ResponseWriter, r *http.Request, p *wire.Problem) {
 	h := w.Header()
 	p.RequestID, p.TraceID = h.Get(wire.HeaderRequestID), traceID(r)

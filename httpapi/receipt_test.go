@@ -35,8 +35,8 @@ func TestReceiptBytes(t *testing.T) {
 	require.Equal(t, "%C3%A9%201", r.header.Get("Flightd-External-Id"))
 }
 
-// vanishing is a ledger in which something happens to a flight between the look at it and the look at its bytes, which
-// are gone then.
+// bodyHookLedger is a ledger that calls happens after a flight was read and before its bytes are, which are deleted
+// then.
 type vanishing struct {
 	httpapi.Ledger
 	happens func() // once
@@ -51,8 +51,8 @@ func (v *vanishing) ReceiptBody(f *flight.Flight) ([]byte, error) {
 	return nil, errors.New("no such body")
 }
 
-// A flight that ends its retention, is erased or is freed while it is read is shown as it was or as it is, never as an
-// error of the server.
+// A flight that expires, is redacted or is freed during a read is shown in its old or new state, never as an internal
+// error.
 func TestReceiptGoesWhileItIsRead(t *testing.T) {
 	key := flight.MustKey("default/charge/1")
 	for name, end := range map[string]struct {
@@ -95,7 +95,7 @@ func TestReceiptGoesWhileItIsRead(t *testing.T) {
 				require.Equal(t, want, r.status, "by %s: %s", way, r.body)
 				require.Nil(t, ledger.happens)
 				if name == "freed" && way == "open" {
-					require.True(t, *into[wire.Problem](t, r).Proposed, "the open may have been proposed: its caller stays responsible")
+					require.True(t, *into[wire.Problem](t, r).Proposed, "the open may have been proposed, so its caller must follow it up")
 				}
 				if name == "expired" {
 					require.Equal(t, "expired", r.header.Get("Flightd-State"), way)
@@ -105,7 +105,7 @@ func TestReceiptGoesWhileItIsRead(t *testing.T) {
 	}
 }
 
-// Bytes that are gone while nothing happened to their flight are an error, as they were.
+// Bytes that are missing although the flight has not changed are an internal error.
 func TestReceiptGoneForNoReason(t *testing.T) {
 	var ledger vanishing
 	d := newDoor(t, func(cfg *httpapi.Config) {

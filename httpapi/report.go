@@ -12,8 +12,8 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// reportTime bounds a report. A report does not end with its request: an outcome that has arrived is stored also when the
-// caller's connection breaks meanwhile.
+// reportTimeout limits a report. A report is not canceled with its request: once the outcome has arrived, it is stored
+// even if the caller disconnects.
 const reportTime = 30 * time.Second
 
 // report serves POST /v1/flights/{id}/report.
@@ -42,23 +42,23 @@ func (a *api) report(w http.ResponseWriter, r *http.Request) {
 		a.show(w, r, f)
 		return
 	}
-	shown := wire.FlightOf(f, req.Body.Data, true) // the body is this report's and at hand; it need not be read again
+	shown := wire.FlightOf(f, req.Body.Data, true) // the stored body equals this report's, so it need not be read from the ledger
 	shown.Source = effect.Executed.String()
 	describe(w.Header(), f)
 	send(w, r, http.StatusOK, typeJSON, shown.AppendJSON)
 }
 
-// unkept answers a report of a flight of which only a tombstone is left. A tombstone keeps no evidence, so the report is
-// written to the log, and the answer says how the flight had ended, for the caller to compare.
+// writeExpiredReport answers a report for a flight whose retention has ended. A tombstone stores no evidence, so the
+// report is only logged. The answer has the stored outcome, for the caller to compare.
 func (a *api) unkept(w http.ResponseWriter, r *http.Request, req *remote.ReportRequest, f *flight.Flight) {
 	p := about(wire.Fenced, req.Key, soon)
 	p.FlightID, p.State, p.Outcome = f.ID.String(), f.State.String(), f.Was.String()
 	if f.Receipt != nil && !f.Receipt.Body.Digest.IsZero() {
 		p.Digest = f.Receipt.Body.Digest.String()
 	}
-	p.Detail = "the flight was " + p.Outcome + " and its retention is over: this report changes nothing, and is kept nowhere but in the server's log"
-	p.Hint = "do not act and do not report again; where this says something else than how the flight ended, look at the provider: there may be a second effect"
-	a.log.Warn("httpapi: a report came after its flight's retention, and is not kept", "flight_id", p.FlightID, "ended", p.Outcome,
+	p.Detail = "the flight ended as " + p.Outcome + " and its retention is over: this report changed nothing and is stored only in the server's log"
+	p.Hint = "do not act and do not report again; if your outcome differs from the stored one, check the provider for a second effect"
+	a.log.Warn("httpapi: report after the end of retention, not stored", "flight_id", p.FlightID, "ended", p.Outcome,
 		"outcome", req.Outcome.String(), "external_id", req.ExternalID, "digest", req.Body.Digest.String(), "error", req.Error, "request_id", w.Header().Get(wire.HeaderRequestID))
 	a.answer(w, r, p, nil)
 }
@@ -76,7 +76,7 @@ func reportRequest(w http.ResponseWriter, r *http.Request) (req remote.ReportReq
 		return req, bad
 	}
 	if req.FencingToken = report.FencingToken; req.FencingToken == "" {
-		return req, wire.BadField("/fencing_token", "it is missing; send the one that the open was answered with")
+		return req, wire.BadField("/fencing_token", "missing; send the fencing_token from the answer to the open")
 	}
 	if report.Key != "" {
 		if req.Key, bad = namedKey(report.Key, req.ID); bad != nil {
@@ -93,7 +93,7 @@ func reportRequest(w http.ResponseWriter, r *http.Request) (req remote.ReportReq
 	return req, nil
 }
 
-// keyOf is the key of a flight that this node knows; else the zero key.
+// keyOf returns the key of a flight; the zero key if this node does not know it.
 func (a *api) keyOf(id flight.ID) flight.Key {
 	if f, err := a.cfg.Ledger.Flight(id); err == nil && f != nil {
 		return f.Key

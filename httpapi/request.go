@@ -1,66 +1,21 @@
 package httpapi
 
 import (
-	"crypto/rand"
-	"encoding/hex"
-	"log/slog"
+	"context"
+	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
-	"sync/atomic"
 
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// requestIDs names requests, so that a person finds in the log what a caller was told.
-type requestIDs struct {
-	boot  string        // of this process
-	count atomic.Uint64 // of requests
-}
-
-func newRequestIDs() *requestIDs {
-	var b [5]byte
-	_, _ = rand.Read(b[:]) // it never fails: it ends the program first
-	return &requestIDs{boot: "req_" + hex.EncodeToString(b[:]) + "-"}
-}
-
-// of is the caller's, where it sent one that is harmless to repeat, else a new one.
-func (ids *requestIDs) of(r *http.Request) string {
-	if given := r.Header[wire.HeaderRequestID]; len(given) == 1 && harmless(given[0]) {
-		return given[0]
-	}
-	return ids.boot + strconv.FormatUint(ids.count.Add(1), 36)
-}
-
-func harmless(s string) bool {
-	if s == "" || len(s) > 64 {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.' {
-			continue
-		}
-		return false
-	}
-	return true
-}
-
-// traceID is that of the request's traceparent; "" where it has none, or more than one. It is asked for where something
-// is worth telling, so that other requests do not pay for it.
-func traceID(r *http.Request) string {
-	if given := r.Header[effect.HeaderTraceparent]; len(given) == 1 {
-		return effect.TraceID(given[0])
-	}
-	return ""
-}
-
-// bare is a route without parameters. One that is there may be what its caller counts on: passed over, an open with
-// dry_run would act.
+// noQuery wraps a route that has no query parameters. It rejects every parameter: if dry_run were ignored on an open,
+// the caller would act although it asked for a dry run.
 func (a *api) bare(route http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if bad := noParameters(r); bad != nil {
@@ -80,20 +35,21 @@ func noParameters(r *http.Request) *wire.Invalid {
 		return bad
 	}
 	bad = wire.BadParameter(slices.Min(slices.Collect(maps.Keys(params))), "this route takes no parameters")
-	bad.Hint = "what a request says stands in its path, its headers and its body"
+	bad.Hint = "remove the parameter; this route reads only the path, the headers and the body"
 	return bad
 }
 
-// parameters reads the query of a request.
+// queryParameters parses the query of a request.
 func parameters(r *http.Request) (url.Values, *wire.Invalid) {
 	params, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, wire.BadParameter("query", "the query cannot be read: %v", err)
+		return nil, wire.BadParameter("query", "invalid query: %v", err)
 	}
 	return params, nil
 }
 
-// single is a header that may stand once; "" where there is none. Of two nobody can say which one was meant.
+// singleHeader returns a header that may occur at most once; "" if it is absent. Duplicates are rejected because
+// flightd cannot know which value was meant.
 func single(r *http.Request, name string) (string, *wire.Invalid) {
 	switch given := r.Header[name]; len(given) {
 	case 0:
@@ -104,54 +60,76 @@ func single(r *http.Request, name string) (string, *wire.Invalid) {
 	return "", wire.BadHeader(name, "duplicate header")
 }
 
-// note writes down that a request ended in a problem: what flightd is to blame for as an error, the rest for those who
-// want to see it.
-func (a *api) note(r *http.Request, p *wire.Problem, why error) {
-	level, what := slog.LevelDebug, "httpapi: a request was refused"
-	if p.Code == wire.Internal {
-		level, what = slog.LevelError, "httpapi: a request failed"
+// readBody reads a request's body of at most limit bytes into a buffer that only this request uses.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *wire.Invalid) {
+	if r.ContentLength > limit {
+		return nil, tooLarge(limit)
 	}
-	if !a.log.Enabled(r.Context(), level) {
-		return
+	if kind := r.Header.Get("Content-Type"); kind != "" && !wire.IsJSONType(kind) {
+		return nil, unsupportedType(kind)
 	}
-	attrs := []any{"request_id", p.RequestID, "method", r.Method, "path", r.URL.Path, "status", p.Status, "code", string(p.Code)}
-	if p.TraceID != "" {
-		attrs = append(attrs, "trace_id", p.TraceID)
+	if n := r.ContentLength; n >= 0 && n <= keepBuffer { // a longer body is buffered as it arrives: its announced length is not trusted
+		body := make([]byte, n)
+		if _, err := io.ReadFull(r.Body, body); err != nil {
+			return nil, unread(r, err)
+		}
+		return body, nil
 	}
-	if key := a.keyFor(r, p); key != "" {
-		attrs = append(attrs, "key", key)
+	if timed, ok := w.(*timedWriter); ok {
+		w = timed.ResponseWriter // MaxBytesReader must see the server's own writer to close the connection
 	}
-	if why != nil {
-		attrs = append(attrs, "error", why)
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, tooLarge(limit)
+	case err != nil:
+		return nil, unread(r, err)
 	}
-	a.log.Log(r.Context(), level, what, attrs...)
+	return body, nil
 }
 
-// keyFor is the key that a problem is about: that of the problem, or of the flight that the path names.
-func (a *api) keyFor(r *http.Request, p *wire.Problem) string {
-	if p.Key != "" {
-		return p.Key
+// incompleteBody is the error for a body that did not arrive completely. It does not judge the request: the same
+// request may succeed when it is sent again. If the body was interrupted because this node stops, the code is draining.
+func unread(r *http.Request, err error) *wire.Invalid {
+	var stops *effect.Unavailable
+	if errors.As(context.Cause(r.Context()), &stops) {
+		return &wire.Invalid{Code: wire.Draining, FieldError: wire.FieldError{Detail: "this node is stopping, and the request body had not arrived completely"}}
 	}
+	bad := wire.BadField("", "the request body did not arrive completely: %v", err)
+	bad.Code = wire.Incomplete
+	return bad
+}
+
+// unsupportedType is the error for a request whose content type is missing, or is not one that the route accepts.
+func unsupportedType(kind string) *wire.Invalid {
+	bad := wire.BadHeader("Content-Type", "missing")
+	if kind != "" {
+		bad = wire.BadHeader("Content-Type", "%.100q is not supported here", kind)
+	}
+	bad.Code = wire.UnsupportedMediaType
+	return bad
+}
+
+func tooLarge(limit int64) *wire.Invalid {
+	bad := wire.BadField("", "the body is longer than %d bytes, the limit of this route", limit)
+	bad.Code = wire.PayloadTooLarge
+	return bad
+}
+
+// namespace returns the namespace in the request's header, or the default.
+func namespace(r *http.Request) (string, *wire.Invalid) {
+	if len(r.Header[wire.HeaderNamespace]) == 0 {
+		return wire.DefaultNamespace, nil
+	}
+	return single(r, wire.HeaderNamespace)
+}
+
+// flightID returns the flight id in the path.
+func flightID(r *http.Request) (flight.ID, *wire.Invalid) {
 	id, err := flight.ParseID(r.PathValue("id"))
 	if err != nil {
-		return ""
+		return id, &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "invalid flight id: it is fl_ followed by 26 characters of a-z and 2-7"}}
 	}
-	if key := a.keyOf(id); !key.IsZero() {
-		return key.String()
-	}
-	return ""
-}
-
-// Starting answers every request with a problem that says that the node is not ready yet. It is for the time before
-// there is anything that New could be given.
-func Starting() http.Handler {
-	ids := newRequestIDs()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h[wire.HeaderRequestID] = []string{ids.of(r)}
-		h["Cache-Control"] = noStore
-		p := newProblem(wire.NoLeader)
-		p.Detail = "this node is starting"
-		writeProblem(w, r, p)
-	})
+	return id, nil
 }

@@ -24,9 +24,9 @@ const (
 	parent = "00-" + trace + "-b7ad6b7169203331-01"
 )
 
-// journal is a log that a test reads.
+// logBuffer is a log that tests read.
 type journal struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards text
 	text bytes.Buffer
 }
 
@@ -36,7 +36,7 @@ func (j *journal) Write(b []byte) (int, error) {
 	return j.text.Write(b)
 }
 
-// lines are what was written down since the last call.
+// lines returns the log entries since the last call.
 func (j *journal) lines(t *testing.T) (all []map[string]any) {
 	t.Helper()
 	j.mu.Lock()
@@ -71,12 +71,13 @@ func TestProblemsSayWhichRequestAndTrace(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreLoggedWithKey: every line about a flight carries its key, wherever the request names it.
+// TestRefusalsAreLoggedWithKey: each log entry about a flight has its key, whether the path or the body names the
+// flight.
 func TestRefusalsAreLoggedWithKey(t *testing.T) {
 	j, log := logged(slog.LevelDebug)
 	d := newDoor(t, log)
 	opened := d.proceed(`{"action":"charge","id":"1","input":{"a":1}}`)
-	require.Empty(t, j.lines(t), "what goes well is not worth a line")
+	require.Empty(t, j.lines(t), "successful requests are not logged")
 	flightPath := "/v1/flights/" + opened.FlightID
 	for name, send := range map[string]func() reply{
 		"the body names it": func() reply {
@@ -107,14 +108,14 @@ func TestRefusalsAreLoggedWithKey(t *testing.T) {
 	}
 }
 
-// TestFailuresAreLoggedAsErrors: and nothing else is, unless somebody asks for it.
+// TestFailuresAreLoggedAsErrors: at level info only internal errors are logged.
 func TestFailuresAreLoggedAsErrors(t *testing.T) {
 	j, log := logged(slog.LevelInfo)
 	d := newDoor(t, log)
 	d.post("/v1/flights:open", `{"action":1}`)
 	require.Empty(t, j.lines(t))
 	d.world.Pull(func(l *httpapitest.Levers) {
-		l.Before = func(context.Context, string) error { return errors.New("the roof fell in") }
+		l.Before = func(context.Context, string) error { return errors.New("disk failure") }
 	})
 	r := d.post("/v1/flights:open", `{"action":"charge","id":"1"}`, "X-Request-Id", "mine-2")
 	requireProblem(t, r, http.StatusInternalServerError, wire.Internal)
@@ -123,11 +124,11 @@ func TestFailuresAreLoggedAsErrors(t *testing.T) {
 	require.Equal(t, "default/charge/1", lines[0]["key"])
 	require.Equal(t, "mine-2", lines[0]["request_id"])
 	require.Equal(t, "ERROR", lines[0]["level"])
-	require.Equal(t, "the roof fell in", lines[0]["error"])
-	require.NotContains(t, string(r.body), "roof", "what went wrong inside is for the log")
+	require.Equal(t, "disk failure", lines[0]["error"])
+	require.NotContains(t, string(r.body), "disk failure", "the cause is only in the log")
 }
 
-// TestStartingIsAProblem: before there is a ledger, too, every answer says what to do and which request it was.
+// TestStartingIsAProblem: a starting node answers with a complete problem, too.
 func TestStartingIsAProblem(t *testing.T) {
 	d := newDoor(t)
 	w, req := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/flights", nil)
@@ -142,7 +143,7 @@ func TestStartingIsAProblem(t *testing.T) {
 	require.Equal(t, trace, p.TraceID)
 	require.True(t, p.Retryable)
 	require.Equal(t, "1", w.Header().Get("Retry-After"))
-	require.Equal(t, http.StatusNotFound, d.get("/metrics").status, "where nobody serves them there is nothing")
+	require.Equal(t, http.StatusNotFound, d.get("/metrics").status, "without Config.Metrics the path does not exist")
 }
 
 func TestMetricsAreServedWhereThereAreAny(t *testing.T) {

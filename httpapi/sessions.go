@@ -44,7 +44,7 @@ func (a *api) renewSession(w http.ResponseWriter, r *http.Request) {
 	}
 	what := remote.Renewal{OpenDigest: req.OpenDigest}
 	if req.After != "" {
-		what.After, _ = flight.ParseID(req.After) // DecodeRenew has checked it
+		what.After, _ = flight.ParseID(req.After) // DecodeRenew has validated it
 	}
 	answer, err := a.cfg.Remote.Renew(r.Context(), flight.SessionID(r.PathValue("id")), what)
 	a.answerSession(w, r, http.StatusOK, answer, err)
@@ -58,7 +58,7 @@ func (a *api) answerSession(w http.ResponseWriter, r *http.Request, status int, 
 	out := wire.SessionAnswer{Session: string(s.Session), TrustMS: s.Trust.Milliseconds(), RenewEveryMS: s.RenewEvery.Milliseconds(),
 		OpenDigest: s.OpenDigest, More: s.More}
 	if out.OpenDigest == "" {
-		out.OpenDigest = wire.OpenDigest(nil) // a new session
+		out.OpenDigest = wire.OpenDigest(nil) // a new session has no open attempts
 	}
 	for _, id := range s.CancelRequested {
 		out.CancelRequested = append(out.CancelRequested, id.String())
@@ -88,7 +88,7 @@ func (a *api) closeSession(w http.ResponseWriter, r *http.Request) {
 	sendEmpty(w, r)
 }
 
-// sendEmpty answers that what was asked for is done, where there is nothing else to say.
+// writeEmpty answers 200 with an empty object.
 func sendEmpty(w http.ResponseWriter, r *http.Request) {
 	send(w, r, http.StatusOK, typeJSON, func(b []byte) []byte { return append(b, '{', '}') })
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// newSession makes a session and gives its answer and its path.
+// newSession creates a session and returns the answer and the session's path.
 func (d *door) newSession() (s wire.SessionAnswer, path string) {
 	d.t.Helper()
 	r := d.post("/v1/sessions", `{"ttl_ms":15000,"owner":"me"}`)
@@ -22,7 +22,7 @@ func listed(a wire.OpenAnswer) wire.OpenAttempt {
 	return wire.OpenAttempt{Key: a.Key, FlightID: a.FlightID, Nonce: wire.NonceHex(a.Nonce), Attempt: a.Attempt, FencingToken: a.FencingToken}
 }
 
-// TestRenewalListsOpenAttempts: a renewal tells what is open under the session, and changes nothing of it.
+// TestRenewalListsOpenAttempts: a renewal lists the open attempts of the session, and does not change them.
 func TestRenewalListsOpenAttempts(t *testing.T) {
 	d := newDoor(t)
 	s, path := d.newSession()
@@ -43,13 +43,13 @@ func TestRenewalListsOpenAttempts(t *testing.T) {
 	b := d.proceed(`{"action":"charge","id":"2","session":"` + s.Session + `",` + d.nonce("n2") + `}`)
 	require.Equal(t, s.Session, a.Session)
 	open := []wire.OpenAttempt{listed(a), listed(b)}
-	require.Empty(t, renew(`{}`).Open, "the caller does not say what it knows")
+	require.Empty(t, renew(`{}`).Open, "the request has no digest")
 	renewed := renew(`{"open_digest":"` + s.OpenDigest + `"}`)
 	require.ElementsMatch(t, open, renewed.Open)
 	require.False(t, renewed.More)
-	require.Equal(t, wire.OpenDigest(open), renewed.OpenDigest, "as a client computes it")
+	require.Equal(t, wire.OpenDigest(open), renewed.OpenDigest, "the digest that a client computes")
 	require.Equal(t, renewed.Open, renew(`{"open_digest":"`+wire.OpenDigest(open[:1])+`"}`).Open)
-	require.Empty(t, renew(`{"open_digest":"`+renewed.OpenDigest+`"}`).Open, "the caller knows")
+	require.Empty(t, renew(`{"open_digest":"`+renewed.OpenDigest+`"}`).Open, "the digest is right")
 	require.Equal(t, renewed.Open[1:], renew(`{"open_digest":"`+s.OpenDigest+`","after":"`+renewed.Open[0].FlightID+`"}`).Open)
 	require.Equal(t, "running", d.get("/v1/flights/"+b.FlightID).header.Get("Flightd-State"))
 
@@ -58,19 +58,19 @@ func TestRenewalListsOpenAttempts(t *testing.T) {
 	require.Equal(t, []string{a.FlightID}, renew(`{"open_digest":"`+renewed.OpenDigest+`"}`).CancelRequested)
 }
 
-// TestSessionInUse: a session is not closed while an attempt under it was neither reported nor abandoned.
+// TestSessionInUse: a session is not closed until each of its attempts was reported or abandoned.
 func TestSessionInUse(t *testing.T) {
 	d := newDoor(t)
 	s, path := d.newSession()
 	a := d.proceed(`{"action":"charge","id":"1","session":"` + s.Session + `",` + d.nonce("n1") + `}`)
 	d.proceed(`{"action":"charge","id":"2","session":"` + s.Session + `",` + d.nonce("n2") + `}`)
 	p := requireProblem(t, d.post(path+"/close", ``), http.StatusConflict, wire.SessionInUse)
-	require.Equal(t, "2 attempts are open under this session", p.Detail)
+	require.Equal(t, "the session has 2 open attempts", p.Detail)
 	require.Equal(t, http.StatusOK, d.report(a, `"outcome":"succeeded"`).status)
 	requireProblem(t, d.post(path+"/close", ``), http.StatusConflict, wire.SessionInUse)
 	require.Equal(t, http.StatusOK, d.abandon("2", "n2").status)
 	require.Equal(t, http.StatusOK, d.post(path+"/close", ``).status)
-	require.Equal(t, http.StatusOK, d.post(path+"/close", `{}`).status, "of a session that is gone")
+	require.Equal(t, http.StatusOK, d.post(path+"/close", `{}`).status, "the session was closed before")
 	requireProblem(t, d.post(path+"/renew", `{}`), http.StatusGone, wire.LeaseLost)
 	requireProblem(t, d.post("/v1/flights:open", `{"action":"charge","id":"3","session":"`+s.Session+`"}`), http.StatusGone, wire.LeaseLost)
 }

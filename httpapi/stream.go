@@ -13,18 +13,19 @@ import (
 
 const (
 	defaultHeartbeat = 15 * time.Second
-	// streamPatience is how long a reader may leave what was written to it unread; then it is cut off. It comes back
-	// with the id of the last event that it saw, and has lost nothing but time.
+	// streamWriteTimeout is how long a write may block on a reader that does not read; then the stream ends. The reader
+	// reconnects with the id of its last event and misses nothing.
 	streamPatience = 20 * time.Second
-	// reconnectMS is after how many milliseconds a reader whose stream ended should come back.
+	// reconnectMS tells readers how many milliseconds to wait before they reconnect.
 	reconnectMS = "1000"
-	// streamChunk is about how many events are read at once.
+	// streamBatch is about how many events are read from the feed at once.
 	streamChunk = 256
-	// mostStreams is how many streams may be open at once.
+	// maxStreams limits the open streams of a node.
 	mostStreams = 1000
 )
 
-// stream is one answer that does not end: server-sent events. Its methods keep the first error.
+// stream is an open response of server-sent events. The append methods fill buf, flush writes it. The first error is
+// kept.
 type stream struct {
 	w    http.ResponseWriter
 	ctrl *http.ResponseController
@@ -32,20 +33,21 @@ type stream struct {
 	err  error
 }
 
-// openStream begins an answer that does not end; nil when there are too many. The caller closes it.
+// openStream starts a stream. If too many are open, it has answered the request and returns nil. The caller must call
+// closeStream.
 func (a *api) openStream(w http.ResponseWriter, r *http.Request) *stream {
 	if a.tails.Add(1) > mostStreams {
 		a.tails.Add(-1)
 		p := newProblem(wire.RateLimited)
-		p.Detail = "too many streams are open at this node"
+		p.Detail = "this node has too many open event streams"
 		a.answer(w, r, p, nil)
 		return nil
 	}
 	s := &stream{w: w, ctrl: http.NewResponseController(w)}
-	_ = s.ctrl.SetReadDeadline(time.Time{}) // a server's bound for requests is none for this answer
+	_ = s.ctrl.SetReadDeadline(time.Time{}) // the read deadline of the server is for ordinary requests
 	h := w.Header()
 	h.Set("Content-Type", wire.TypeEvents)
-	h.Set("X-Accel-Buffering", "no") // or a proxy may keep what happens now for later
+	h.Set("X-Accel-Buffering", "no") // otherwise a proxy may buffer events
 	w.WriteHeader(http.StatusOK)
 	s.buf = append(s.buf, "retry: "+reconnectMS+"\n\n"...)
 	return s
@@ -56,7 +58,7 @@ func (a *api) closeStream(s *stream) {
 	a.tails.Add(-1)
 }
 
-// message adds one message. With an id the reader may come back behind it.
+// appendMessage appends one message. A reader can resume after a message with an id.
 func (s *stream) message(name, id string, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -76,15 +78,15 @@ func (s *stream) id(id string) {
 	}
 }
 
-// beat says that the stream is alive, and how far it is: a message of an id without data is none, but moves the place
-// behind which the reader comes back, also when nothing that happened was for it.
+// appendHeartbeat appends a comment and the stream's position. An id without data is not delivered as a message, but
+// the reader resumes after it, even if no event matched its filter.
 func (s *stream) beat(id string) {
 	s.buf = append(s.buf, ": still here\n"...)
 	s.id(id)
 	s.buf = append(s.buf, '\n')
 }
 
-// flush writes what was added. A reader that does not take it is cut off; nobody else waits for it.
+// flush writes buf. If the reader does not read within streamWriteTimeout, the write fails and the stream ends.
 func (s *stream) flush() error {
 	if s.err != nil || len(s.buf) == 0 {
 		return s.err
@@ -106,7 +108,8 @@ func (a *api) heartbeat() time.Duration {
 	return defaultHeartbeat
 }
 
-// streamFeed tells of all flights, from the place on that the query names, else from now on.
+// streamFeed streams the events of all flights, from the query's position or from now on. It returns when the reader
+// disconnects, the node stops or the feed fails.
 func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) {
 	page, err := a.firstPage(r.Context(), q)
 	var cut *CutError
@@ -120,30 +123,30 @@ func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) 
 	}
 	defer a.closeStream(s)
 	after := q.start()
-	if cut != nil { // the reader was away for longer than the log is long
+	if cut != nil { // the reader was disconnected for longer than the log is kept
 		after, page = s.gap(after, cut)
 	} else {
 		after = s.tell(page, q, after)
 	}
-	s.beat(after.String()) // whoever is cut off before the first event comes back to here
+	s.beat(after.String()) // a reader that disconnects before the first event resumes here
 	told := time.Now()
 	for r.Context().Err() == nil && s.flush() == nil {
 		if !page.More {
-			q.since = 0 // it said how much of the past is wanted, by another clock than the events have; now is always wanted
+			q.since = 0 // since limits only past events; it is by this machine's clock, so it must not filter new ones
 			if err := a.rest(r.Context(), s, after); err != nil {
 				return
 			}
 		}
 		page, err = a.cfg.Feed.Read(after, streamChunk)
 		switch {
-		case errors.As(err, &cut): // the reader was slower than the log is long
+		case errors.As(err, &cut): // the log was truncated before the reader had read it
 			after, page = s.gap(after, cut)
 		case err != nil:
-			return // the reader comes back, and is told what is wrong
+			return // the reader reconnects and gets the error as a problem
 		default:
 			after = s.tell(page, q, after)
 		}
-		if len(s.buf) == 0 && time.Since(told) >= a.heartbeat() { // a long past with nothing in it for this reader
+		if len(s.buf) == 0 && time.Since(told) >= a.heartbeat() { // many old events, none of which matched
 			s.beat(after.String())
 		}
 		if len(s.buf) > 0 {
@@ -152,7 +155,7 @@ func (a *api) streamFeed(w http.ResponseWriter, r *http.Request, q *eventQuery) 
 	}
 }
 
-// gap adds that the events behind a place are gone, and gives the place behind which there are some.
+// appendGap tells the reader that events after its position were deleted. It returns the position to continue after.
 func (s *stream) gap(after flight.Version, cut *CutError) (flight.Version, FeedPage) {
 	s.message(wire.MessageGap, cut.First.String(), wire.Gap{After: after.String(), Until: cut.First.String()})
 	return cut.First, FeedPage{More: true}
@@ -165,8 +168,8 @@ func (a *api) firstPage(ctx context.Context, q *eventQuery) (FeedPage, error) {
 	return a.cfg.Feed.Last(q.last, q.fits, q.enough())
 }
 
-// tell adds the events of a page that are wanted, and gives the place behind the page. Of the events of one command
-// only the last one carries the id: a reader that is cut off between them gets them all again.
+// appendPage appends the matching events of a page and returns the position after the page. Of the events of one
+// command only the last carries an id, so a reader that disconnects between them receives all of them again.
 func (s *stream) tell(page FeedPage, q *eventQuery, after flight.Version) flight.Version {
 	var wanted []FeedEvent
 	for i := range page.Events {
@@ -188,8 +191,8 @@ func (s *stream) tell(page FeedPage, q *eventQuery, after flight.Version) flight
 	return after
 }
 
-// rest waits until there may be more behind a place, and says meanwhile that the stream is alive. It returns an error
-// when the stream is over.
+// waitForEvents waits until there may be events after a position, and writes heartbeats meanwhile. It returns an error
+// when the reader has disconnected or the ledger is closed.
 func (a *api) rest(ctx context.Context, s *stream, after flight.Version) error {
 	for {
 		beat, cancel := context.WithTimeout(ctx, a.heartbeat())
@@ -205,15 +208,15 @@ func (a *api) rest(ctx context.Context, s *stream, after flight.Version) error {
 	}
 }
 
-// tallyPause is how often the stream of one flight looks whether its duplicates have become more.
+// duplicatesInterval is how often the stream of one flight checks for new duplicates.
 const tallyPause = time.Second
 
-// streamFlight tells what happened to one flight behind a place, and what happens from now on. Its place in the stream
-// is good for ever: the history is read from the flight itself.
+// streamFlight streams the events of one flight after a position. The position never expires while the flight is
+// stored: events are read from the flight's history, not from the feed.
 func (a *api) streamFlight(w http.ResponseWriter, r *http.Request, f *flight.Flight, after flight.Version) {
 	if f.State == flight.Expired {
 		p := noReceipt(f)
-		p.Title, p.Detail = "The history is no longer kept", "the flight's retention is over, and its history ended with it"
+		p.Title, p.Detail = "The history is no longer stored", "the flight's retention has ended, and its history was deleted"
 		describe(w.Header(), f)
 		a.answer(w, r, p, nil)
 		return
@@ -226,7 +229,7 @@ func (a *api) streamFlight(w http.ResponseWriter, r *http.Request, f *flight.Fli
 	a.followFlight(r.Context(), s, f, after)
 }
 
-// followFlight tells of a flight until its reader has gone, or its history has.
+// followFlight writes a flight's events until the reader disconnects, the flight expires or the node stops.
 func (a *api) followFlight(ctx context.Context, s *stream, f *flight.Flight, after flight.Version) {
 	told, counted := time.Now(), uint64(0)
 	for read := (flight.Version{}); ; {
@@ -260,7 +263,7 @@ func (a *api) followFlight(ctx context.Context, s *stream, f *flight.Flight, aft
 	}
 }
 
-// tellFlight adds what happened to a flight behind a place, and gives the place behind that.
+// appendHistory appends a flight's events after a position and returns the position of the last one.
 func (a *api) tellFlight(s *stream, f *flight.Flight, after flight.Version) (flight.Version, error) {
 	history, err := a.cfg.Ledger.History(f.ID)
 	if err != nil {
@@ -280,7 +283,7 @@ func (a *api) tellFlight(s *stream, f *flight.Flight, after flight.Version) (fli
 	if n := len(history); n > 0 && history[n-1].Version.Later(after) {
 		after = history[n-1].Version
 	}
-	if f.State == flight.Expired && f.Version.Later(after) { // it took its history along
+	if f.State == flight.Expired && f.Version.Later(after) { // the history was deleted with the flight
 		after = f.Version
 		s.message("", after.String(), flightEvent(f, &Event{Version: after, Event: flight.Event{Kind: flight.EventExpired,
 			Generation: f.Generation, At: flight.Time(time.Now().UnixMilli())}}))
@@ -288,7 +291,8 @@ func (a *api) tellFlight(s *stream, f *flight.Flight, after flight.Version) (fli
 	return after, nil
 }
 
-// tellDuplicates adds the duplicates of a flight where there are others than were told.
+// appendDuplicates appends the statistics of duplicates if their count has changed. It returns the count that the
+// reader has.
 func (a *api) tellDuplicates(s *stream, f *flight.Flight, counted uint64) uint64 {
 	tally, err := a.cfg.Tallies.Tally(f.ID)
 	if err != nil || tally.Count == counted || tally.Count == 0 {

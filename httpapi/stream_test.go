@@ -19,7 +19,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// longFeed is a feed in which nothing is for the reader, for a long time: each page takes a second.
+// longFeed is a feed with many pages, without a matching event. Reading a page takes a second.
 type longFeed struct {
 	httpapi.Feed
 	pages atomic.Int64
@@ -37,7 +37,7 @@ func (f *longFeed) Await(ctx context.Context, _ flight.Version) error {
 	return context.Cause(ctx)
 }
 
-// keptAnswer is an answer that is looked at while it is written.
+// timedRecorder records the times of the writes.
 type keptAnswer struct {
 	*httptest.ResponseRecorder
 	writes []time.Time
@@ -51,7 +51,7 @@ func (k *keptAnswer) Write(b []byte) (int, error) {
 	return k.ResponseRecorder.Write(b)
 }
 
-// followLong streams a long feed for a time and gives what was written, and how many pages were read.
+// followLong streams a long feed for a duration. It returns the response and the number of pages read.
 func followLong(t *testing.T, d time.Duration, pages int64) (*keptAnswer, int64) {
 	cfg := httpapitest.New(t).Config()
 	feed := &longFeed{Feed: cfg.Feed, most: pages}
@@ -66,14 +66,14 @@ func followLong(t *testing.T, d time.Duration, pages int64) (*keptAnswer, int64)
 	return w, feed.pages.Load()
 }
 
-// TestStream_ReaderOfALongPastHearsOfIt: a reader for whom there is nothing in a long past hears that the stream is
-// alive, and how far it is: one that is cut off meanwhile need not begin again.
+// TestStream_HeartbeatsDuringLongCatchUp: a stream that reads a long log without a match sends heartbeats with its
+// position, so that a reader that disconnects need not start again.
 func TestStream_ReaderOfALongPastHearsOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := followLong(t, 5*time.Minute, 120)
 		last := w.writes[0]
 		for _, at := range w.writes {
-			require.Less(t, at.Sub(last), 30*time.Second, "readers give a silent stream up after 45 s")
+			require.Less(t, at.Sub(last), 30*time.Second, "clients disconnect from a silent stream after 45 s")
 			last = at
 		}
 		ids := strings.Count(w.Body.String(), "\nid: ")
@@ -81,7 +81,7 @@ func TestStream_ReaderOfALongPastHearsOfIt(t *testing.T) {
 	})
 }
 
-// TestStream_EndsWithItsReader: one that is gone is not read for, however long the past is.
+// TestStream_EndsWithItsReader: the feed is not read on after the reader has disconnected.
 func TestStream_EndsWithItsReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -91,44 +91,8 @@ func TestStream_EndsWithItsReader(t *testing.T) {
 	})
 }
 
-// pastFeed looks back over events, newest first, until it is enough.
-type pastFeed struct {
-	httpapi.Feed
-	back []httpapi.FeedEvent
-}
-
-func (f *pastFeed) Last(_ int, fits, enough func(*httpapi.FeedEvent) bool) (page httpapi.FeedPage, err error) {
-	for i := range f.back {
-		if enough != nil && enough(&f.back[i]) {
-			break
-		}
-		if fits(&f.back[i]) {
-			page.Events = append([]httpapi.FeedEvent{f.back[i]}, page.Events...)
-		}
-	}
-	return page, nil
-}
-
-// TestSinceLooksPastDuplicates: their count says when the last of them came, which may be long before it was written.
-func TestSinceLooksPastDuplicates(t *testing.T) {
-	now := flight.Time(time.Now().UnixMilli())
-	event := func(index uint64, kind flight.EventKind, ago time.Duration) httpapi.FeedEvent {
-		return httpapi.FeedEvent{Key: flight.MustKey("default/charge/1"), Event: httpapi.Event{Version: flight.Version{Index: index},
-			Event: flight.Event{Kind: kind, At: now.Add(-ago)}}}
-	}
-	d := newDoor(t, func(c *httpapi.Config) {
-		c.Feed = &pastFeed{Feed: c.Feed, back: []httpapi.FeedEvent{
-			event(9, flight.EventReported, time.Minute), event(8, flight.EventDuplicates, 2*time.Hour),
-			event(7, flight.EventOpened, 2*time.Minute), event(6, flight.EventSubmitted, 3*time.Hour), event(5, flight.EventReported, time.Minute),
-		}}
-	})
-	page := into[wire.EventPage](t, d.get("/v1/events?since=1h"))
-	require.Len(t, page.Events, 2)
-	require.Equal(t, "opened", page.Events[0].Kind)
-}
-
-// TestFlightEventsBehindAPlaceThatNeverWas: a place of another ledger, or of one that was set back, would hide all that
-// happens until the ledger came that far.
+// TestFlightEvents_FuturePositionIsRejected: a position of another ledger, or from before a restore, is rejected. It
+// would hide all events until the ledger reached it.
 func TestFlightEventsBehindAPlaceThatNeverWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := httpapitest.New(t)
@@ -153,12 +117,13 @@ func TestFlightEventsBehindAPlaceThatNeverWas(t *testing.T) {
 	})
 }
 
-// closingFeed is that of a node that stops while a reader waits for it to catch up.
+// closingFeed is the feed of a node that stops while a reader waits for it to catch up.
 type closingFeed struct{ httpapi.Feed }
 
 func (closingFeed) Await(context.Context, flight.Version) error { return effect.ErrClosed }
 
-// TestAheadOfANodeThatStops: it cannot say that its ledger is another one; whoever asks comes again.
+// TestEvents_FuturePositionOnStoppingNode: a stopping node cannot know whether the position is from another ledger, so
+// its answer is retryable.
 func TestAheadOfANodeThatStops(t *testing.T) {
 	d := newDoor(t, func(c *httpapi.Config) { c.Feed = closingFeed{c.Feed} })
 	id := d.proceed(`{"action":"charge","id":"1"}`).FlightID
@@ -168,7 +133,7 @@ func TestAheadOfANodeThatStops(t *testing.T) {
 	}
 }
 
-// TestTooManyStreams: one more than a node has room for is told to come again, as documented.
+// TestTooManyStreams: a stream over the limit is rejected as rate_limited, as documented.
 func TestTooManyStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := checker(t).Watch(httpapi.New(httpapitest.New(t).Config()), func(err error) { t.Errorf("not as documented: %v", err) })
@@ -194,6 +159,6 @@ func TestTooManyStreams(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.Equal(t, http.StatusOK, ask().Code, "there is room again when others have gone")
+		require.Equal(t, http.StatusOK, ask().Code, "closed streams no longer count")
 	})
 }

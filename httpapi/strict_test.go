@@ -11,7 +11,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// A parameter that a route does not take is refused, as a field is: an open with dry_run would act.
+// An unknown parameter is rejected, like an unknown field: if dry_run were ignored, an open would act.
 func TestParametersOfRoutesThatTakeNone(t *testing.T) {
 	d := newDoor(t)
 	a := d.proceed(`{"action":"charge","id":"1","nonce":"n"}`)
@@ -40,10 +40,10 @@ func TestParametersOfRoutesThatTakeNone(t *testing.T) {
 			require.Equal(t, before, d.world.Snapshot(), "nothing has changed")
 		}
 	}
-	require.Equal(t, http.StatusOK, d.get(one+"?").status, "there is none")
+	require.Equal(t, http.StatusOK, d.get(one+"?").status, "an empty query")
 }
 
-// Of a header that stands twice nobody can say which one was meant: whose key it is, on which version a decision was made.
+// A duplicate header is rejected: the namespace or the version that the caller meant is unknown.
 func TestHeadersThatStandTwice(t *testing.T) {
 	d := newDoor(t)
 	a, etag := d.doubtful("1")

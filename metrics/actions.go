@@ -11,27 +11,27 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// OtherAction is the value of the label action for all names beyond the first Config.Actions.
+// OtherAction is the value of the label action for all names after the first Config.Actions.
 const OtherAction = "_other"
 
-// action is the series of one name.
+// actionSeries holds the series of one name.
 type action struct {
 	calls   [results]prometheus.Counter
 	effects [outcomes]prometheus.Counter
 }
 
-// outcomes is one more than the greatest outcome.
+// outcomeCount is the largest outcome plus one.
 const outcomes = int(flight.Unknown) + 1
 
-// actions finds the series of a name. Names are callers' to choose: a caller that puts ids into them must not fill the
-// memory of this process, nor of the Prometheus that scrapes it.
+// actions maps names to series. Callers choose the names, so the number of series is limited: a caller that puts ids
+// into names must exhaust neither the memory of this process nor that of Prometheus.
 type actions struct {
 	make  func(name string) *action
 	most  int
 	other *action
 
-	known atomic.Pointer[map[string]*action] // never written to: replaced
-	mu    sync.Mutex                         // held while it is
+	known atomic.Pointer[map[string]*action] // an immutable map, replaced under mu
+	mu    sync.Mutex                         // serialises replacements of known
 }
 
 func newActions(most int, make func(string) *action) *actions {
@@ -40,19 +40,19 @@ func newActions(most int, make func(string) *action) *actions {
 	return a
 }
 
-// of gives the series of a name; those of OtherAction once there are too many names.
+// series returns the series of a name; if there are too many names, those of OtherAction.
 func (a *actions) of(name string) *action {
 	known := *a.known.Load()
 	if one := known[name]; one != nil {
 		return one
 	}
-	if len(known) > a.most { // one of them is OtherAction
+	if len(known) > a.most { // one entry is OtherAction
 		return a.other
 	}
 	return a.meet(name)
 }
 
-// meet makes the series of a name that was not seen before.
+// register creates the series of a new name.
 func (a *actions) meet(name string) *action {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -63,7 +63,7 @@ func (a *actions) meet(name string) *action {
 	if len(known) > a.most {
 		return a.other
 	}
-	name = strings.Clone(name) // it is a part of a key, which must not stay in memory for it
+	name = strings.Clone(name) // a substring of a key would keep the whole key in memory
 	one := a.make(name)
 	more := maps.Clone(known)
 	more[name] = one

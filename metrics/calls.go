@@ -12,7 +12,7 @@ import (
 // calls are the metrics of calls, attempts and effects.
 type calls struct {
 	actions  *actions
-	duration [results]prometheus.Observer // by result; several share one
+	duration [results]prometheus.Observer // by result; results with the same source share one
 	opened   prometheus.Counter
 	attempt  prometheus.Histogram
 	claim    prometheus.Histogram
@@ -22,10 +22,10 @@ type calls struct {
 	sweeps   prometheus.Counter
 }
 
-// results is how many words executor.Results has, which a test compares.
+// resultCount is the length of executor.Results; a test checks it.
 const results = 12
 
-// resultIndex is the place of a result's word; a word that is not known counts as an error.
+// resultIndex returns the index of a result; an unknown result counts as an error.
 func resultIndex(word string) int {
 	switch word {
 	case executor.ResultExecuted:
@@ -54,10 +54,10 @@ func resultIndex(word string) int {
 	return results - 1
 }
 
-// noSource is the source of a call that ended without a receipt.
+// noSource is the source of a call that returned neither a receipt nor a permission.
 const noSource = "none"
 
-// sourceOf is the value of the label source: where the answer came from.
+// sourceOf returns the value of the label source of a result.
 func sourceOf(result string) string {
 	switch result {
 	case executor.ResultExecuted, executor.ResultJoined, executor.ResultReplayed, executor.ResultProceed, executor.ResultVerify:
@@ -67,9 +67,9 @@ func sourceOf(result string) string {
 }
 
 func newCalls(in factory, most int) calls {
-	byResult := in.counters("calls_total", "Calls and opens that were answered, by how they ended.", "action", "result")
+	byResult := in.counters("calls_total", "Calls and opens that were answered, by result.", "action", "result")
 	byOutcome := in.counters("effects_total",
-		"Attempts that ended, by outcome. One whose holder was lost counts as unknown, and once more if it reports after all.", "action", "outcome")
+		"Attempts that ended, by outcome. An attempt whose holder was lost counts as unknown, and again if it reports later.", "action", "outcome")
 	c := calls{
 		actions: newActions(most, func(name string) *action {
 			one := new(action)
@@ -82,23 +82,23 @@ func newCalls(in factory, most int) calls {
 			return one
 		}),
 		opened:  in.counter("attempts_total", "Attempts that were opened."),
-		attempt: in.histogram("attempt_duration_seconds", "From the opening of an attempt to the end that was reported.", efforts()),
+		attempt: in.histogram("attempt_duration_seconds", "Time from the opening of an attempt to its report.", efforts()),
 		claim: in.histogram("lease_acquire_duration_seconds",
-			"From the moment at which the right to fly was wanted until it was had; the wait for other holders is in it.", claims()),
-		fenced:   in.counter("reports_fenced_total", "Reports that came too late and were kept as evidence."),
-		overlaps: in.counter("overlaps_total", "Evidence of a second effect: a late report of success that names another one than the receipt."),
-		doubts:   in.counter("doubts_total", "Flights that came to wait for a person."),
-		sweeps:   in.counter("sweep_failures_total", "Rounds of the search for dead holders that could not be finished."),
+			"Time to acquire the lease of a key, including the wait for other holders.", claims()),
+		fenced:   in.counter("reports_fenced_total", "Reports that arrived too late and were stored as evidence."),
+		overlaps: in.counter("overlaps_total", "Late reports of success with another effect than the receipt: evidence of a second effect."),
+		doubts:   in.counter("doubts_total", "Flights that became in doubt and wait for a person."),
+		sweeps:   in.counter("sweep_failures_total", "Sweeps for lost holders that failed."),
 	}
 	durations := in.histograms("call_duration_seconds",
-		"How long calls and opens took, by where the answer came from; none: it was no receipt and no permission.", waits(), "source")
+		"Duration of calls and opens, by source of the answer; none: neither a receipt nor a permission.", waits(), "source")
 	for _, word := range executor.Results() {
 		c.duration[resultIndex(word)] = durations.WithLabelValues(sourceOf(word))
 	}
 	return c
 }
 
-// Executor counts what an executor tells, and passes it on to also.
+// Executor returns events that count and then call next.
 func (m *Metrics) Executor(also executor.Events) executor.Events {
 	c := &m.calls
 	return executor.Events{
@@ -155,7 +155,7 @@ func (c *calls) ended(key flight.Key, outcome flight.Outcome) {
 	}
 }
 
-// counted counts the calls of next, which may be nil.
+// countCalls returns a function that increments c and calls next, which may be nil.
 func counted[A any](c prometheus.Counter, next func(A)) func(A) {
 	return func(a A) {
 		c.Inc()

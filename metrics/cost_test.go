@@ -12,7 +12,7 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// flown tells what one flight tells.
+// emitFlightEvents emits the events of one flight.
 func flown(ex *executor.Events, le *lease.Events, st *clusterstore.Events, key flight.Key) {
 	ex.Claimed(key, time.Millisecond)
 	le.Committed(2, time.Millisecond, nil)
@@ -23,18 +23,18 @@ func flown(ex *executor.Events, le *lease.Events, st *clusterstore.Events, key f
 	ex.Called(key, executor.ResultExecuted, 3*time.Millisecond)
 }
 
-// TestEventsAllocateNothing: the way of a flight is hot, and its figures cost it no memory, also when there are too many
-// names.
+// TestEventsAllocateNothing: the events of a flight are on the hot path and must not allocate, also if there are too
+// many names.
 func TestEventsAllocateNothing(t *testing.T) {
 	m := New(Config{Actions: 1})
 	ex, le, st := m.Executor(executor.Events{}), m.Leases(lease.Events{}), m.Store(clusterstore.Events{})
 	for _, key := range []flight.Key{flight.MustKey("n/first/1"), flight.MustKey("n/beyond/1")} {
-		flown(&ex, &le, &st, key) // the first time makes the series
+		flown(&ex, &le, &st, key) // the first call creates the series
 		require.Zero(t, testing.AllocsPerRun(1000, func() { flown(&ex, &le, &st, key) }))
 	}
 }
 
-// BenchmarkFlight is all that one flight costs; a batch is counted for every flight, which is more than it is.
+// BenchmarkFlight measures the events of one flight. It counts a batch per flight, which is an upper bound.
 func BenchmarkFlight(b *testing.B) {
 	m := New(Config{})
 	ex, le, st := m.Executor(executor.Events{}), m.Leases(lease.Events{}), m.Store(clusterstore.Events{})
@@ -47,7 +47,7 @@ func BenchmarkFlight(b *testing.B) {
 	})
 }
 
-// BenchmarkReplay is what a call costs that finds its receipt.
+// BenchmarkReplay measures the events of a call that finds its receipt.
 func BenchmarkReplay(b *testing.B) {
 	m := New(Config{})
 	ex := m.Executor(executor.Events{})
@@ -60,7 +60,7 @@ func BenchmarkReplay(b *testing.B) {
 	})
 }
 
-// TestRaftsOwnAllocateNothing here; what the library itself does for a figure it does for nobody as well.
+// TestRaftLibrarySinkAllocatesNothing measures the sink only; the library allocates even without a sink.
 func TestRaftsOwnAllocateNothing(t *testing.T) {
 	s := newLibrarySink()
 	sample, gauge := []string{"raft", "leader", "dispatchLog"}, []string{"raft", "commitNumLogs"}

@@ -1,23 +1,23 @@
-// Package metrics shows a node to Prometheus. It fills the structs of optional event functions of the rooms below with
-// collectors, and reads what is a state rather than an event when somebody asks for it. Nothing here is global: every
-// node has a registry of its own, and rooms know nothing of this one.
+// Package metrics exports the metrics of a node to Prometheus. It counts events through the event structs of the
+// packages executor, lease and clusterstore, and reads gauges when it is scraped. Nothing here is global: each node has
+// its own registry, and the other packages do not import this one.
 //
 // # Labels
 //
-// A label never holds a key, an id, an owner or anything else that grows with what is stored. The one label whose values
-// callers choose is action, the name in a key: the first Config.Actions names that a process sees get series of their
-// own, all later ones share the value [OtherAction]. Results, outcomes, sources and reasons are closed sets.
+// No label contains a key, an id, an owner or any other value whose number grows with the ledger. Callers choose the
+// values of one label only: action, the name in a key. The first Config.Actions names that a process sees get their own
+// series. All later names share the value [OtherAction]. Results, outcomes, sources and reasons are closed sets.
 //
-// # What it costs
+// # Cost
 //
-// All series of a name are made when the name is first seen, and found again through a map that is never written to,
-// only replaced. So an event costs a look-up and an addition or two, and allocates nothing.
+// All series of a name are created when the name is first seen. The map of names is immutable and is replaced when a
+// name is added. So an event costs a map lookup and one or two atomic additions, and does not allocate.
 //
-// # What is where
+// # Paths
 //
-//	/metrics       ours, with the Go runtime's and the process's
-//	/metrics/etcd  those of the etcd in this process, which its library keeps in the process's default registry
-//	/metrics/raft  those of the raft library, where CollectRaft was called; empty elsewhere
+//	/metrics       the metrics of flightd, the Go runtime and the process
+//	/metrics/etcd  the metrics of the embedded etcd, which its library keeps in the process's default registry
+//	/metrics/raft  the metrics of the raft library, if CollectRaft was called; else empty
 //
-// They are kept apart because the libraries have hundreds of series, with names that are not ours to promise.
+// The libraries have hundreds of series, whose names flightd cannot keep stable, so they have their own paths.
 package metrics

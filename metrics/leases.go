@@ -10,9 +10,9 @@ import (
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
-// leases are the metrics of the right to fly.
+// leases holds the metrics of leases.
 type leases struct {
-	lost     map[string]prometheus.Counter // by reason; never written to
+	lost     map[string]prometheus.Counter // by reason; immutable
 	commit   prometheus.Histogram
 	failed   prometheus.Counter
 	renewals prometheus.Counter
@@ -20,13 +20,13 @@ type leases struct {
 }
 
 func newLeases(in factory) leases {
-	lost := in.counters("leases_lost_total", "Claims that ended because their session did, by why; what is given up is not lost.", "reason")
+	lost := in.counters("leases_lost_total", "Claims that were lost because their session ended, by reason; released claims do not count.", "reason")
 	l := leases{
 		lost:     make(map[string]prometheus.Counter),
-		commit:   in.histogram("lease_commit_duration_seconds", "One transaction of claims and releases with etcd.", writes()),
-		failed:   in.counter("lease_commit_failures_total", "Such transactions that etcd did not carry out, or did not answer."),
+		commit:   in.histogram("lease_commit_duration_seconds", "Duration of an etcd transaction of claims and releases.", writes()),
+		failed:   in.counter("lease_commit_failures_total", "Transactions of claims and releases that etcd rejected or did not answer."),
 		renewals: in.counter("lease_renewal_failures_total", "Renewals of sessions that etcd did not answer."),
-		refused:  in.gauge("leases_refused", "1 while no claims are made because etcd lost its past, or is another deployment's."),
+		refused:  in.gauge("leases_refused", "1 while new claims are disabled because etcd lost data or belongs to another deployment."),
 	}
 	for _, reason := range lease.LostReasons() {
 		l.lost[reason] = lost.WithLabelValues(reason)
@@ -34,7 +34,7 @@ func newLeases(in factory) leases {
 	return l
 }
 
-// Leases counts what the lease side tells, and passes it on to also.
+// Leases returns events that count and then call next.
 func (m *Metrics) Leases(also lease.Events) lease.Events {
 	l, e := &m.leases, also
 	e.SessionEnded = func(id flight.SessionID, cause error, leases int) {
@@ -64,7 +64,7 @@ func (m *Metrics) Leases(also lease.Events) lease.Events {
 	return e
 }
 
-// etcd are the metrics of the embedded etcd, as far as flightd has to do with it.
+// etcd holds the metrics of the embedded etcd that flightd maintains.
 type etcd struct {
 	size, inUse, quota prometheus.Gauge
 	full               prometheus.Gauge
@@ -74,16 +74,16 @@ type etcd struct {
 
 func newEtcd(in factory) etcd {
 	return etcd{
-		size:        in.gauge("etcd_db_size_bytes", "Size of the embedded etcd's file, as of a second ago."),
-		inUse:       in.gauge("etcd_db_in_use_bytes", "How much of that file is not free pages."),
-		quota:       in.gauge("etcd_quota_bytes", "The size at which etcd stops to take claims."),
-		full:        in.gauge("etcd_no_space", "1 while etcd takes no claims because its quota is used up."),
+		size:        in.gauge("etcd_db_size_bytes", "Size of the embedded etcd's database file, at most a second old."),
+		inUse:       in.gauge("etcd_db_in_use_bytes", "Bytes of etcd's database file that are in use."),
+		quota:       in.gauge("etcd_quota_bytes", "Size at which etcd rejects claims."),
+		full:        in.gauge("etcd_no_space", "1 while etcd rejects claims because its quota is exceeded."),
 		compactions: in.counter("etcd_compactions_total", "Compactions of etcd's history by this process."),
-		failures:    in.counter("etcd_maintenance_failures_total", "Rounds of looking after etcd's size that failed."),
+		failures:    in.counter("etcd_maintenance_failures_total", "Runs of etcd maintenance that failed."),
 	}
 }
 
-// Compactor counts what the compactor of the embedded etcd tells, and passes it on to also.
+// Compactor returns events that count and then call next.
 func (m *Metrics) Compactor(also etcdlease.CompactorEvents) etcdlease.CompactorEvents {
 	c, e := &m.etcd, also
 	e.Looked = func(size, inUse, quota int64) {

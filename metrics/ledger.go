@@ -8,7 +8,7 @@ import (
 	"github.com/flightd/flightd/clusterstore"
 )
 
-// raft are the metrics of the ledger's writing side.
+// raft holds the metrics of the raft log and of the report spool.
 type raft struct {
 	append    prometheus.Histogram
 	apply     prometheus.Histogram
@@ -24,23 +24,23 @@ type raft struct {
 }
 
 func newRaft(in factory) raft {
-	snapshots := in.counters("raft_snapshots_total", "Snapshots, by what became of them.", "result")
+	snapshots := in.counters("raft_snapshots_total", "Snapshots, by result.", "result")
 	return raft{
-		append:    in.histogram("raft_append_duration_seconds", "One write of entries to the raft log, its sync included.", writes()),
-		apply:     in.histogram("raft_apply_duration_seconds", "One turn of applying committed entries in memory.", writes()),
+		append:    in.histogram("raft_append_duration_seconds", "Duration of a write of entries to the raft log, including its sync.", writes()),
+		apply:     in.histogram("raft_apply_duration_seconds", "Duration of applying a batch of committed entries in memory.", writes()),
 		entries:   in.counter("raft_entries_appended_total", "Entries written to the raft log."),
-		commands:  in.counter("raft_commands_applied_total", "Commands applied, those that a start applies again included."),
+		commands:  in.counter("raft_commands_applied_total", "Commands applied, including those that are applied again after a start."),
 		taken:     snapshots.WithLabelValues("taken"),
 		failed:    snapshots.WithLabelValues("failed"),
-		changes:   in.counter("raft_leadership_changes_total", "How often this node began or ceased to lead."),
-		expired:   in.counter("flights_expired_total", "Flights whose retention this node ended."),
-		spooled:   in.counter("reports_spooled_total", "Reports that went to this node's disk because the ledger did not take them in time."),
-		unspooled: in.counter("reports_unspooled_total", "Reports from this node's disk that the ledger took at last."),
-		damaged:   in.counter("report_spool_damaged_total", "Files of the spool that could not be read, and were put aside."),
+		changes:   in.counter("raft_leadership_changes_total", "Times that this node gained or lost leadership."),
+		expired:   in.counter("flights_expired_total", "Flights that this node expired at the end of their retention."),
+		spooled:   in.counter("reports_spooled_total", "Reports that were spooled on this node's disk because the ledger did not store them in time."),
+		unspooled: in.counter("reports_unspooled_total", "Reports from this node's spool that the ledger stored later."),
+		damaged:   in.counter("report_spool_damaged_total", "Files of the spool that could not be read and were quarantined."),
 	}
 }
 
-// Store counts what the ledger tells, and passes it on to also.
+// Store returns events that count and then call next.
 func (m *Metrics) Store(also clusterstore.Events) clusterstore.Events {
 	r, e := &m.raft, also
 	e.Appended = func(entries int, d time.Duration) {

@@ -10,33 +10,33 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// namespace is the prefix of all names.
+// namespace is the prefix of all metric names.
 const namespace = "flightd"
 
-// Config is what does not change while a node lives. A zero field means its default.
+// Config configures Metrics. A zero field means its default.
 type Config struct {
-	// Version is the program's own.
+	// Version is the version of the program.
 	Version string
-	// TTL is that of the node's own session, for alerts that are relative to it; 0: not shown.
+	// TTL is the time to live of the node's own session, for alerts that are relative to it; 0: not exported.
 	TTL time.Duration
-	// Actions is how many names of actions get series of their own; 100.
+	// Actions is the number of action names with their own series; default 100.
 	Actions int
 }
 
 // defaultActions keeps a node below 2,000 series for all its actions.
 const defaultActions = 100
 
-// Metrics are the collectors of one node. Its methods may be called concurrently.
+// Metrics holds the collectors of one node. Its methods are safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
 	calls    calls
 	leases   leases
 	raft     raft
 	etcd     etcd
-	library  *librarySink // of raft's own
+	library  *librarySink // the metrics of the raft library
 }
 
-// New makes the collectors. What is a state of the ledger or of the leases is shown from Watch on.
+// New returns the collectors. The gauges of the ledger and of the leases are added by RegisterState.
 func New(cfg Config) *Metrics {
 	if cfg.Actions <= 0 {
 		cfg.Actions = defaultActions
@@ -47,16 +47,16 @@ func New(cfg Config) *Metrics {
 	m.leases = newLeases(in)
 	m.raft = newRaft(in)
 	m.etcd = newEtcd(in)
-	in.gauges("build_info", "Always 1; the labels say what runs here.", "version", "go_version").
+	in.gauges("build_info", "Always 1; the labels have the versions.", "version", "go_version").
 		WithLabelValues(cfg.Version, runtime.Version()).Set(1)
 	if cfg.TTL > 0 {
-		in.gauge("lease_ttl_seconds", "How long the claims of this process outlive it.").Set(cfg.TTL.Seconds())
+		in.gauge("lease_ttl_seconds", "Time to live of the claims of this process after it has died.").Set(cfg.TTL.Seconds())
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-// mostScrapes is how many answers are made at once; who comes when so many are on their way gets a 503.
+// maxConcurrentScrapes limits the scrapes that are served at once; further scrapes get a 503.
 const mostScrapes = 4
 
 // Handler serves /metrics, /metrics/etcd and /metrics/raft.
@@ -68,13 +68,13 @@ func (m *Metrics) Handler() http.Handler {
 		"/metrics": m.registry, "/metrics/etcd": prometheus.DefaultGatherer, "/metrics/raft": rafts,
 	} {
 		mux.Handle("GET "+path, promhttp.HandlerFor(from, promhttp.HandlerOpts{
-			MaxRequestsInFlight: mostScrapes, ErrorHandling: promhttp.ContinueOnError, // what can be shown is worth more than an error
+			MaxRequestsInFlight: mostScrapes, ErrorHandling: promhttp.ContinueOnError, // a partial answer is better than an error
 		}))
 	}
 	return mux
 }
 
-// factory makes collectors in a registry.
+// factory creates and registers collectors.
 type factory struct{ registry *prometheus.Registry }
 
 func (f factory) counter(name, help string) prometheus.Counter {
@@ -113,19 +113,19 @@ func (f factory) histograms(name, help string, buckets []float64, labels ...stri
 	return h
 }
 
-// Bounds of buckets, in seconds.
-func waits() []float64 { // of callers: from a read in memory to the longest wait
+// Upper bounds of buckets, in seconds.
+func waits() []float64 { // calls: from a read in memory to the longest wait
 	return []float64{.0001, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60}
 }
 
-func claims() []float64 { // as waits, and beyond three times the default TTL
+func claims() []float64 { // lease acquisition: up to several TTLs
 	return []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15, 30, 45, 60, 90, 120, 300}
 }
 
-func efforts() []float64 { // of effects: up to an hour
+func efforts() []float64 { // attempts: up to an hour
 	return []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
 }
 
-func writes() []float64 { // of one durable write
+func writes() []float64 { // one durable write
 	return []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
-// stored is a ledger with these flights.
+// fakeLedger is a ledger with fixed flights.
 type stored struct {
 	stats clusterstore.Stats
 	live  []*flight.Flight
@@ -47,7 +47,7 @@ func (s *stored) Live(after clusterstore.LivePlace, limit int) ([]*flight.Flight
 // Held implements Leases.
 func (s *stored) Held() (claims, sessions int) { return 2, 9 }
 
-// scrape is what /metrics answers.
+// scrape returns the answer of GET /metrics.
 func scrape(t *testing.T, m *Metrics) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -56,7 +56,7 @@ func scrape(t *testing.T, m *Metrics) string {
 	return w.Body.String()
 }
 
-// everything tells m every event there is, about one key.
+// emitAllEvents sends every kind of event to m, about one key.
 func everything(m *Metrics, key flight.Key) {
 	ex, le, st, co := m.Executor(executor.Events{}), m.Leases(lease.Events{}), m.Store(clusterstore.Events{}), m.Compactor(etcdlease.CompactorEvents{})
 	for _, word := range executor.Results() {
@@ -88,7 +88,7 @@ func everything(m *Metrics, key flight.Key) {
 	co.Failed(errors.New(key.String()))
 }
 
-// TestNamesAreLinted: base units, suffixes, help texts, and our prefix.
+// TestNamesAreLinted checks units, suffixes, help texts and the prefix.
 func TestNamesAreLinted(t *testing.T) {
 	m := New(Config{Version: "1.2.3", TTL: 15 * time.Second})
 	m.Watch(&stored{}, &stored{})
@@ -104,7 +104,7 @@ func TestNamesAreLinted(t *testing.T) {
 	}
 }
 
-// promised are the metrics that the interface fixes, with their labels.
+// documentedMetrics are the metrics that must stay stable, with their labels.
 var promised = map[string][]string{
 	"flightd_calls_total": {"action", "result"}, "flightd_effects_total": {"action", "outcome"}, "flightd_attempts_total": nil,
 	"flightd_attempt_duration_seconds": nil, "flightd_call_duration_seconds": {"source"},
@@ -128,12 +128,12 @@ func TestPromisedNamesAreThere(t *testing.T) {
 	}
 	for name, labels := range promised {
 		got, there := found[name]
-		require.True(t, there, "%s is there from the start, at zero", name)
+		require.True(t, there, "%s must exist from the start, with the value 0", name)
 		require.Equal(t, labels, got, name)
 	}
 }
 
-// TestLabelsHoldNoKeys: neither what callers choose freely, nor what grows with what is stored.
+// TestLabelsHoldNoKeys: labels contain no namespaces, ids or flight ids.
 func TestLabelsHoldNoKeys(t *testing.T) {
 	m := New(Config{})
 	m.Watch(&stored{}, &stored{})
@@ -146,7 +146,7 @@ func TestLabelsHoldNoKeys(t *testing.T) {
 	require.NotContains(t, text, key.FlightID().String())
 }
 
-// TestActionsAreBounded: a caller that puts ids into names of actions fills nobody's memory, and loses no counts.
+// TestActionsAreBounded: the number of series is limited if a caller puts ids into action names, and no count is lost.
 func TestActionsAreBounded(t *testing.T) {
 	m := New(Config{Actions: 3})
 	events := m.Executor(executor.Events{})
@@ -179,7 +179,7 @@ func TestActionsAreBounded(t *testing.T) {
 	require.Equal(t, 400, total)
 }
 
-// TestEventsArePassedOn: the log listens behind the metrics and misses nothing.
+// TestEventsArePassedOn: each event is passed to the next receiver, which is the log.
 func TestEventsArePassedOn(t *testing.T) {
 	m := New(Config{})
 	passed := 0
@@ -239,7 +239,7 @@ func TestAgeOfTheOldestDoubt(t *testing.T) {
 	m := New(Config{})
 	m.Watch(s, s)
 	require.Contains(t, scrape(t, m), "flightd_in_doubt_oldest_age_seconds 0\n")
-	require.Zero(t, s.asked, "without a doubt nothing is looked for")
+	require.Zero(t, s.asked, "no flights are read if none is in doubt")
 
 	for i := range flight.Time(2500) {
 		s.live = append(s.live, &flight.Flight{State: flight.Running, CreatedAt: i + 1})
@@ -263,10 +263,10 @@ func TestAgeOfTheOldestDoubt(t *testing.T) {
 	s.stats.Flights[flight.InDoubt] = 1
 	text = scrape(t, m)
 	require.Contains(t, text, "flightd_in_doubt 1\n")
-	require.NotContains(t, text, "\nflightd_in_doubt_oldest_age_seconds ", "0 would say that there is no doubt")
+	require.NotContains(t, text, "\nflightd_in_doubt_oldest_age_seconds ", "0 would mean that no flight is in doubt")
 }
 
-// TestReportsPutAside: that there are none is said only where it is known.
+// TestQuarantinedReports: the gauge is absent if the number is unknown.
 func TestReportsPutAside(t *testing.T) {
 	for aside, want := range map[int]bool{0: true, 2: true, -1: false} {
 		m := New(Config{})
@@ -278,17 +278,17 @@ func TestReportsPutAside(t *testing.T) {
 	}
 }
 
-// TestAFullDiskIsNoUnknownOne: the alert on a disk that fills up must not end when nothing is left of it.
+// TestDiskFree_ZeroIsShown: the alert for a full disk must not end when the free space reaches 0.
 func TestAFullDiskIsNoUnknownOne(t *testing.T) {
 	s := &stored{}
 	m := New(Config{})
 	m.Watch(s, s)
-	require.NotContains(t, scrape(t, m), "flightd_disk_free_bytes", "it is not known")
+	require.NotContains(t, scrape(t, m), "flightd_disk_free_bytes", "the free space is unknown")
 	s.stats.FreeKnown = true
 	require.Contains(t, scrape(t, m), "flightd_disk_free_bytes 0\n")
 }
 
-// TestOthersAreKeptApart: etcd's library fills the process's default registry; ours has none of it.
+// TestMetrics_LibrariesAreServedSeparately: the metrics of etcd are not in the registry of flightd.
 func TestOthersAreKeptApart(t *testing.T) {
 	m := New(Config{})
 	for line := range strings.Lines(scrape(t, m)) {

@@ -11,25 +11,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// CollectRaft collects from now on what the raft library tells of itself, for /metrics/raft, until release is called.
-// The library has one place for that in a process: it is for processes that are one node and nothing else.
+// CollectRaft collects the metrics of the raft library, for /metrics/raft, until release is called. The library has one
+// global sink per process, so only a process that runs a single node may call it.
 func (m *Metrics) CollectRaft() (release func()) {
 	cfg := &gometrics.Config{FilterDefault: true, TimerGranularity: timerUnit}
-	_, _ = gometrics.NewGlobal(cfg, m.library) // it fails never
+	_, _ = gometrics.NewGlobal(cfg, m.library) // never fails with this configuration
 	return func() { _, _ = gometrics.NewGlobal(cfg, new(gometrics.BlackholeSink)) }
 }
 
-// timerUnit is in which the raft library's durations come, as its own documents have them: milliseconds.
+// timerUnit sets the unit of durations to milliseconds, as in the documentation of the raft library.
 const timerUnit = 1e6
 
-// librarySink keeps of every name the library's newest value, or count and sum. It is called for each entry of the log,
-// several times, and so does next to nothing: no labels (they are ids of peers), no quantiles.
+// librarySink keeps the newest value, or the count and sum, of each metric of the library. The library calls it several
+// times per log entry, so it must be fast: it drops labels, which are peer ids, and computes no quantiles.
 type librarySink struct {
-	known atomic.Pointer[map[libraryName]*libraryValue] // never written to: replaced
-	mu    sync.Mutex                                    // held while it is
+	known atomic.Pointer[map[libraryName]*libraryValue] // an immutable map, replaced under mu
+	mu    sync.Mutex                                    // serialises replacements of known
 }
 
-// libraryName is a name as the library gives it: up to four words.
+// libraryName is a metric name of the library: up to four parts.
 type libraryName [4]string
 
 func (n libraryName) String() string {
@@ -41,10 +41,10 @@ func (n libraryName) String() string {
 	}, strings.TrimRight(strings.Join(n[:], "_"), "_")))
 }
 
-// libraryValue is what is kept of one name.
+// libraryValue is the state of one metric.
 type libraryValue struct {
 	kind  libraryKind
-	bits  atomic.Uint64 // of the value or the sum, a float64
+	bits  atomic.Uint64 // the float64 bits of the value or sum
 	count atomic.Uint64
 }
 
@@ -127,13 +127,13 @@ func (s *librarySink) AddSampleWithLabels(key []string, x float32, _ []gometrics
 	s.AddSample(key, x)
 }
 
-// Describe implements prometheus.Collector: which names there are is the library's to say, so none is.
+// Describe implements prometheus.Collector. It sends no descriptors, because the library chooses the names at run time.
 func (s *librarySink) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (s *librarySink) Collect(to chan<- prometheus.Metric) {
 	for name, v := range *s.known.Load() {
-		help := "As the raft library tells it; durations are milliseconds."
+		help := "A metric of the raft library; durations are in milliseconds."
 		x := math.Float64frombits(v.bits.Load())
 		switch v.kind {
 		case libraryGauge:

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRaftsOwn: counts, sums and newest values under the library's names; nothing once it was released.
+// TestRaftLibraryMetrics: counts, sums and newest values have the library's names, and nothing is collected after the
+// release.
 func TestRaftsOwn(t *testing.T) {
 	m := New(Config{})
 	read := func() string {

@@ -9,27 +9,27 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Ledger is what is read of the memory of flights when somebody scrapes.
+// Ledger is the part of the ledger that a scrape reads.
 type Ledger interface {
 	Stats() clusterstore.Stats
-	// Live gives flights that are not over, oldest first, behind a place.
+	// Live returns flights that have not ended, oldest first, after a position.
 	Live(after clusterstore.LivePlace, limit int) ([]*flight.Flight, clusterstore.LivePlace, error)
-	// Now is the ledger's time.
+	// Now returns the ledger's time.
 	Now() flight.Time
 }
 
-// Leases is what is read of the lease side.
+// Leases is the part of the lessor that a scrape reads.
 type Leases interface {
 	Held() (claims, sessions int)
 }
 
-// Watch shows from now on how ledger and leases stand. It must be called once.
+// RegisterState adds the gauges of the ledger and of the leases. It must be called once.
 func (m *Metrics) Watch(ledger Ledger, held Leases) {
 	m.registry.MustRegister(&states{ledger: ledger, leases: held, figures: figures(),
-		flights: prometheus.NewDesc(namespace+"_flights", "Flights that the ledger holds, by state; it is the same on every node.", []string{"state"}, nil)})
+		flights: prometheus.NewDesc(namespace+"_flights", "Flights in the ledger, by state; the same on every node.", []string{"state"}, nil)})
 }
 
-// states is the collector of all that is a state and not an event. One reading serves all of it.
+// stateCollector collects all gauges of the ledger and of the leases from one sample.
 type states struct {
 	ledger  Ledger
 	leases  Leases
@@ -37,13 +37,13 @@ type states struct {
 	flights *prometheus.Desc
 }
 
-// figure is one of them.
+// stateGauge is one of these gauges.
 type figure struct {
 	desc *prometheus.Desc
-	of   func(*reading) float64 // no number where it is not known: then there is no series, because 0 would be an answer
+	of   func(*reading) float64 // NaN if the value is unknown: then the series is omitted, because 0 would be a value
 }
 
-// reading is what was read for one scrape.
+// sample holds the values of one scrape.
 type reading struct {
 	clusterstore.Stats
 	claims, sessions int
@@ -55,38 +55,38 @@ func figures() []figure {
 		return figure{prometheus.NewDesc(namespace+"_"+name, help, nil, nil), of}
 	}
 	return []figure{
-		f("in_doubt", "Flights that wait for a person; it is the same on every node.",
+		f("in_doubt", "Flights in doubt, which wait for a person; the same on every node.",
 			func(r *reading) float64 { return float64(r.Flights[flight.InDoubt]) }),
-		f("in_doubt_oldest_age_seconds", "For how long the oldest doubt has been one, counted from the end of its newest attempt; 0: there is no doubt; missing: it was not found.",
+		f("in_doubt_oldest_age_seconds", "Age of the oldest flight in doubt, since the end of its newest attempt; 0: none is in doubt; absent: not found.",
 			func(r *reading) float64 { return r.doubtAge }),
-		f("receipts_stored", "Flights that ended succeeded or failed and are kept and replayed; it is the same on every node.",
+		f("receipts_stored", "Flights that succeeded or failed and whose receipts are replayed; the same on every node.",
 			func(r *reading) float64 {
 				return float64(r.Flights[flight.StateSucceeded] + r.Flights[flight.StateFailed])
 			}),
-		f("leases_held", "Attempts of this process's own calls whose claims are not released yet; those of remote callers are not counted.",
+		f("leases_held", "Attempts of this process's own calls that hold a claim; attempts of remote callers are not counted.",
 			func(r *reading) float64 { return float64(r.claims) }),
-		f("lease_sessions", "Sessions that this process keeps, or renews for remote callers.",
+		f("lease_sessions", "Sessions that this process renews, for itself and for remote callers.",
 			func(r *reading) float64 { return float64(r.sessions) }),
-		f("reports_waiting", "Reports on this node's disk that the ledger has not taken yet.",
+		f("reports_waiting", "Reports on this node's disk that the ledger has not stored yet.",
 			func(r *reading) float64 { return float64(r.Spooled) }),
-		f("reports_put_aside", "Reports on this node's disk that it cannot read, or of flights that the ledger does not know; it is missing where that is not known.",
+		f("reports_put_aside", "Quarantined reports on this node's disk: unreadable, or for flights that the ledger does not have; absent if unknown.",
 			func(r *reading) float64 {
 				if r.Aside < 0 {
 					return math.NaN()
 				}
 				return float64(r.Aside)
 			}),
-		f("raft_leading", "1 while this node leads and takes proposals.", func(r *reading) float64 { return oneIf(r.Leading) }),
-		f("raft_term", "Raft's term, as this node knows it.", func(r *reading) float64 { return float64(r.Term) }),
-		f("raft_commit_index", "Index of the newest entry that this node knows to be committed.",
+		f("raft_leading", "1 while this node is the leader and accepts proposals.", func(r *reading) float64 { return oneIf(r.Leading) }),
+		f("raft_term", "Raft term of this node.", func(r *reading) float64 { return float64(r.Term) }),
+		f("raft_commit_index", "Index of the newest log entry that this node knows to be committed.",
 			func(r *reading) float64 { return float64(r.Commit) }),
-		f("raft_applied_index", "Index of the newest entry that was applied here.",
+		f("raft_applied_index", "Index of the newest log entry that this node has applied.",
 			func(r *reading) float64 { return float64(r.Applied) }),
 		f("raft_first_index", "Index of the oldest entry in this node's log.", func(r *reading) float64 { return float64(r.First) }),
 		f("raft_last_index", "Index of the newest entry in this node's log.", func(r *reading) float64 { return float64(r.Last) }),
-		f("raft_log_bytes", "Disk that the raft log takes.", func(r *reading) float64 { return float64(r.LogBytes) }),
-		f("ledger_bytes", "Disk that the stored flights take.", func(r *reading) float64 { return float64(r.RowBytes) }),
-		f("disk_free_bytes", "Disk that is left where the ledger is; it is missing where that is not known.", func(r *reading) float64 {
+		f("raft_log_bytes", "Disk space used by the raft log.", func(r *reading) float64 { return float64(r.LogBytes) }),
+		f("ledger_bytes", "Disk space used by the stored flights.", func(r *reading) float64 { return float64(r.RowBytes) }),
+		f("disk_free_bytes", "Free disk space for the ledger; absent if unknown.", func(r *reading) float64 {
 			if !r.FreeKnown {
 				return math.NaN()
 			}
@@ -120,13 +120,13 @@ func (s *states) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// A scrape looks at this many living flights at most, in chunks: beyond that its answer is about the oldest of them.
+// A scrape reads at most this many live flights, in batches. If there are more, only the oldest ones are considered.
 const (
 	doubtsLooked = 20_000
 	doubtsChunk  = 1000
 )
 
-// oldestDoubt is the age in seconds of the oldest of so many doubts; no number where none of them was found.
+// oldestDoubtAge returns the age in seconds of the oldest of the given number of doubts; NaN if none was found.
 func (s *states) oldestDoubt(doubts int64) float64 {
 	now, found := s.ledger.Now(), doubts == 0
 	oldest := now
@@ -150,8 +150,8 @@ func (s *states) oldestDoubt(doubts int64) float64 {
 	return now.At().Sub(oldest.At()).Seconds()
 }
 
-// doubtSince is when the newest attempt ended, as in flightd doubt ls: there the flight came to be in doubt, unless look-ups
-// tried to find out first.
+// doubtSince returns when the newest attempt ended, as flightd doubt ls shows it. The flight became in doubt then, or
+// later if look-ups came first.
 func doubtSince(f *flight.Flight) flight.Time {
 	if a := f.Newest(); a != nil && a.ClosedAt > 0 {
 		return a.ClosedAt

@@ -10,7 +10,7 @@ import (
 	"github.com/flightd/flightd/httpapi"
 )
 
-// ledger is the world's ledger as the HTTP interface wants it.
+// ledger implements the ports of the HTTP API on the fake's ledger.
 type ledger struct {
 	*flightdtest.Ledger
 	w *World
@@ -77,7 +77,7 @@ func (l ledger) ProposeAll(ctx context.Context, all []flight.Command) ([]flight.
 	return replies, nil
 }
 
-// smallPage keeps pages of the feed small, so that readers must turn them.
+// maxFeedPage keeps pages of the feed small, so that tests read several.
 const smallPage = 3
 
 // Read implements httpapi.Feed.
@@ -107,17 +107,17 @@ func (l ledger) Read(after flight.Version, limit int) (httpapi.FeedPage, error) 
 }
 
 // Last implements httpapi.Feed.
-func (l ledger) Last(n int, fits, enough func(*httpapi.FeedEvent) bool) (httpapi.FeedPage, error) {
+func (l ledger) Last(n int, match, stop func(*httpapi.FeedEvent) bool) (httpapi.FeedPage, error) {
 	l.w.known()
 	next := l.Header().Version
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	var fit []httpapi.FeedEvent
 	for _, e := range slices.Backward(l.w.feed) {
-		if len(fit) >= n && (n == 0 || fit[0].Version != e.Version) || enough != nil && enough(&e) {
+		if len(fit) >= n && (n == 0 || fit[0].Version != e.Version) || stop != nil && stop(&e) {
 			break
 		}
-		if fits(&e) {
+		if match(&e) {
 			fit = append([]httpapi.FeedEvent{e}, fit...)
 		}
 	}
@@ -150,5 +150,5 @@ func (l ledger) Duplicate(key flight.Key, who string) {
 	l.w.tallies[key.FlightID()] = sum.Plus(flight.Tally{Count: 1, First: now, Last: now, Callers: []flight.Caller{{Who: who, At: now}}})
 }
 
-// Tally implements httpapi.Tallies.
+// DuplicateStats implements httpapi.Tallies.
 func (l ledger) Tally(id flight.ID) (flight.Tally, error) { return l.w.Tally(id), nil }

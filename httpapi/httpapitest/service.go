@@ -9,7 +9,7 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// service is the real service for remote callers, behind the levers.
+// service is the real service for remote callers, with the faults of the fake.
 type service struct{ w *World }
 
 var _ httpapi.Remote = service{}
@@ -35,7 +35,7 @@ func (s service) answer(a remote.OpenAnswer, err error) (remote.OpenAnswer, erro
 	return a, err
 }
 
-// times sets what the levers say.
+// overrideTimes sets the times that the faults configure.
 func (s service) times(trust, renewEvery *time.Duration) {
 	l := s.w.lever()
 	if l.Trust > 0 {

@@ -1,6 +1,6 @@
-// Package httpapitest puts the HTTP interface over a flightd in memory, for tests of that interface and of its clients.
-// Everything that decides is real: the rules of package flight, the executor, and the service for remote callers, over
-// package flightdtest. This package adds what the interface reads beside that: lists, histories and the feed of events.
+// Package httpapitest runs the HTTP API on an in-memory flightd, for tests of the API and of its clients. The rules of
+// package flight, the executor and the service for remote callers are real, on package flightdtest. This package adds
+// lists, histories and the event feed.
 package httpapitest
 
 import (
@@ -20,37 +20,37 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// World is a flightd in memory, and its HTTP interface.
+// Fake is an in-memory flightd and its HTTP API.
 type World struct {
 	*flightdtest.Flightd
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	keys    map[flight.ID]flight.Key
 	history map[flight.ID][]httpapi.Event
-	feed    []httpapi.FeedEvent // by version
+	feed    []httpapi.FeedEvent // sorted by version
 	tallies map[flight.ID]flight.Tally
 	changed chan struct{} // closed and replaced by the next event
 	levers  Levers
 }
 
-// Levers change how the world behaves. Zero values are the usual.
+// Faults change the behaviour of the fake. The zero value changes nothing.
 type Levers struct {
-	Trust      time.Duration // granted to sessions; 0: the service's
-	RenewEvery time.Duration // 0: the service's
-	// Before is called at the start of each call of a remote caller or an operator, by the name of the method. An error of
-	// it is the answer.
+	Trust      time.Duration // validity of sessions; 0: as the service grants
+	RenewEvery time.Duration // 0: as the service asks
+	// Before is called with the name of the method at the start of each call of a remote caller or an operator. If it
+	// returns an error, the call returns that error.
 	Before func(ctx context.Context, method string) error
-	// Renewed is told of every renewal that was answered, with what it said.
+	// OnRenewed is called after each successful renewal.
 	Renewed func(id flight.SessionID, what remote.Renewal)
-	NotOK   string // why the node is not ready
-	// Cut is the place up to which the feed is gone.
+	NotOK   string // the reason why the node is not ready; "": it is ready
+	// CompactedAt is the position up to which the feed has no events.
 	Cut flight.Version
 }
 
-// New makes an empty world that lives as long as the test.
+// New returns an empty fake that is closed at the end of the test.
 func New(tb testing.TB) *World { return Open(tb, flightdtest.Options{}) }
 
-// Open makes a world with options.
+// Open returns a fake with options.
 func Open(tb testing.TB, o flightdtest.Options) *World {
 	tb.Helper()
 	w := &World{keys: make(map[flight.ID]flight.Key), history: make(map[flight.ID][]httpapi.Event),
@@ -72,14 +72,14 @@ func Open(tb testing.TB, o flightdtest.Options) *World {
 	return w
 }
 
-// Config is the configuration of the HTTP interface over this world.
+// Config returns the configuration of the HTTP API on this fake.
 func (w *World) Config() httpapi.Config {
 	l := ledger{w.Ledger, w}
 	return httpapi.Config{Remote: service{w}, Ledger: l, Feed: l, Tallies: l, Operator: l, Ready: w.ready,
 		Version: wire.Version{Version: "test", Deployment: w.Ledger.Header().Deployment}}
 }
 
-// Pull changes the levers.
+// SetFaults changes the faults.
 func (w *World) Pull(change func(*Levers)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +92,7 @@ func (w *World) lever() Levers {
 	return w.levers
 }
 
-// Apply proposes a command as nobody in particular. The test fails when the ledger does not take it.
+// Apply proposes a command. The test fails if the ledger returns an error.
 func (w *World) Apply(tb testing.TB, c flight.Command) flight.Reply {
 	tb.Helper()
 	reply, err := recorder{w.Ledger, w}.Propose(context.Background(), c)
@@ -102,7 +102,7 @@ func (w *World) Apply(tb testing.TB, c flight.Command) flight.Reply {
 	return reply
 }
 
-// Expire ends a session as if its owner had not renewed it, and lets the ledger know.
+// ExpireSession ends a session as if its owner had not renewed it, and runs the sweeper.
 func (w *World) Expire(tb testing.TB, id flight.SessionID) {
 	tb.Helper()
 	if err := w.Leases.EndSession(context.Background(), id); err != nil {
@@ -113,7 +113,7 @@ func (w *World) Expire(tb testing.TB, id flight.SessionID) {
 	}
 }
 
-// Snapshot is a text of everything that the ledger has of flights, to see that nothing has changed.
+// Snapshot describes all flights of the ledger, for tests that require that nothing has changed.
 func (w *World) Snapshot() string {
 	var lines []string
 	for _, key := range w.known() {
@@ -124,7 +124,7 @@ func (w *World) Snapshot() string {
 	return strings.Join(lines, "\n")
 }
 
-// Tally is what was counted of a flight's duplicates.
+// DuplicateStats returns the duplicate statistics of a flight.
 func (w *World) Tally(id flight.ID) flight.Tally {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,7 +143,7 @@ func (w *World) before(ctx context.Context, method string) error {
 	return nil
 }
 
-// recorder is a ledger whose commands the world takes note of.
+// recorder is a ledger that reports each command to the fake.
 type recorder struct {
 	executor.Ledger
 	w *World
@@ -161,8 +161,8 @@ func (r recorder) Report(ctx context.Context, c *flight.Report) (flight.Reply, e
 	return reply, err
 }
 
-// note takes in what happened to a key. The double of the ledger does not say by which command, so events that nobody
-// noted at once get the version that the flight has by then.
+// recordEvents adds the new events of a key to its history and to the feed. The fake ledger does not return the version
+// of each event, so all new events get the flight's current version.
 func (w *World) note(key flight.Key) {
 	if key.IsZero() {
 		return
@@ -198,7 +198,7 @@ func compare(a, b flight.Version) int {
 	return 0
 }
 
-// known are the keys that were ever used, after a note of what the sweeper did to them.
+// usedKeys returns all keys that were ever used. First it records the events that the sweeper has caused.
 func (w *World) known() []flight.Key {
 	w.mu.Lock()
 	keys := make([]flight.Key, 0, len(w.keys))

@@ -12,7 +12,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// Where the parts of a document stand that are referred to.
+// JSON pointers of the components, for references.
 const (
 	schemaPath    = "#/components/schemas/"
 	headerPath    = "#/components/headers/"
@@ -20,31 +20,31 @@ const (
 	responsePath  = "#/components/responses/"
 )
 
-// Tag is a chapter of the document.
+// Tag is a group of operations in the document.
 type Tag struct {
 	Name  string `json:"name"`
 	About string `json:"description"`
 }
 
-// Book is what a document is made of.
+// Spec is the input of Build.
 type Book struct {
 	Title, Version, Summary, About string
 	Tags                           []Tag
 	Operations                     []Operation
-	Problems                       []wire.ProblemPage // every code, with an answer that has it
+	Problems                       []wire.ProblemPage // every code, with an example
 }
 
-// builder makes a document. What it finds missing in the tables it notes, and goes on.
+// builder builds a document. It collects the errors in the tables instead of stopping at the first one.
 type builder struct {
 	doc       *Document
 	schemas   *schemas
 	missing   []string
-	usedIn    map[string]bool // headers of requests
-	usedOut   map[string]bool // headers of answers; with the suffix of those that may be missing
+	usedIn    map[string]bool // request headers
+	usedOut   map[string]bool // response headers, with the suffix of optional ones
 	usedCodes map[wire.Code]bool
 }
 
-// Build makes the document of a book. The error names everything that is not described, or described and not there.
+// Build builds the document. The error lists everything that is undocumented, and every table entry that nothing uses.
 func Build(book *Book) (*Document, error) {
 	b := &builder{doc: newDocument(book), schemas: newSchemas(), usedIn: map[string]bool{}, usedOut: map[string]bool{}, usedCodes: map[wire.Code]bool{}}
 	b.schemas.ref(wire.Problem{}, false)
@@ -64,7 +64,7 @@ func newDocument(book *Book) *Document {
 		OpenAPI: "3.1.0",
 		Info: info{Title: book.Title, Version: book.Version, Summary: book.Summary, Description: book.About,
 			License: license{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
-		Servers:  []server{{URL: "/", Description: "the server that this document comes from"}},
+		Servers:  []server{{URL: "/", Description: "the server that serves this document"}},
 		Security: []struct{}{},
 		Tags:     book.Tags,
 		book:     book,
@@ -78,11 +78,11 @@ func (b *builder) miss(format string, args ...any) {
 func (b *builder) operation(o *Operation) {
 	for _, code := range o.Problems {
 		if _, known := code.Class(); !known {
-			b.miss("%s: %s is no code", o.Pattern, code)
+			b.miss("%s: unknown code %s", o.Pattern, code)
 		}
 	}
 	if o.ID == "" || o.Tag == "" || o.Summary == "" || len(o.Answers) == 0 {
-		b.miss("%s: ID, Tag, Summary and Answers are needed", o.Pattern)
+		b.miss("%s: ID, Tag, Summary and Answers are required", o.Pattern)
 	}
 	d := &described{ID: o.ID, Tags: []string{o.Tag}, Summary: o.Summary, Description: o.About}
 	b.parameters(d, o)
@@ -100,7 +100,7 @@ func (b *builder) operation(o *Operation) {
 func (b *builder) body(o *Operation) *requestBody {
 	r, kind := &requestBody{Required: true}, wire.TypeJSON
 	if o.Lines != "" {
-		r.Description, kind = "One such object a line.", o.Lines
+		r.Description, kind = "One such object per line.", o.Lines
 	}
 	m := media{Schema: b.schemas.ref(o.Request, true)}
 	if o.Example != "" {
@@ -143,7 +143,7 @@ func (b *builder) parameters(d *described, o *Operation) {
 	}
 }
 
-// answer describes one answer that is no problem.
+// addResponse documents an answer that is not a problem.
 func (b *builder) answer(d *described, a *Answer) {
 	r := &response{Description: a.About}
 	always, sometimes := everyAnswer(a.Status)
@@ -165,7 +165,8 @@ func (b *builder) answer(d *described, a *Answer) {
 	d.Responses.put(strconv.Itoa(a.Status), r)
 }
 
-// maybe marks the header of an answer that is not always there: a component cannot say both.
+// optionalSuffix marks the component of an optional response header. A header that is required in one answer and
+// optional in another needs two components.
 const maybe = ".maybe"
 
 func (b *builder) headers(r *response, always, sometimes []string) {
@@ -184,7 +185,7 @@ func (b *builder) headers(r *response, always, sometimes []string) {
 	}
 }
 
-// problems describes the problems of an operation, by their status.
+// addProblemResponses documents the problems of an operation, grouped by status.
 func (b *builder) problems(d *described, o *Operation) {
 	byStatus := map[string][]wire.Code{}
 	for _, class := range wire.Classes() {
@@ -195,19 +196,19 @@ func (b *builder) problems(d *described, o *Operation) {
 	}
 	for _, status := range sortedKeys(byStatus) {
 		name, r := b.problem(byStatus[status])
-		if have, both := d.Responses.Get(status); both { // /readyz answers 503 in two ways
+		if have, both := d.Responses.Get(status); both { // GET /readyz has two kinds of 503
 			have.Description += "; or " + r.Description
 			have.Content = append(have.Content, r.Content...)
 			continue
 		}
-		if _, known := b.doc.Components.Responses.Get(name); !known { // routes share them
+		if _, known := b.doc.Components.Responses.Get(name); !known { // operations with the same codes share the component
 			b.doc.Components.Responses.put(name, r)
 		}
 		d.Responses.put(status, &response{Ref: responsePath + name})
 	}
 }
 
-// problem is the answer that has one of some codes of one status, and its name.
+// problemResponse returns the response for codes that have the same status, and the name of its component.
 func (b *builder) problem(codes []wire.Code) (name string, r *response) {
 	r = &response{}
 	m := media{}
@@ -227,7 +228,7 @@ func (b *builder) problem(codes []wire.Code) (name string, r *response) {
 	return strings.Join(names, "."), r
 }
 
-// problemHeaders are those that go with a code.
+// problemHeaders returns the response headers of a code.
 func problemHeaders(code wire.Code) (always, sometimes []string) {
 	class, _ := code.Class()
 	always, sometimes = everyAnswer(class.Status)
@@ -271,24 +272,24 @@ func (b *builder) components(book *Book) {
 	}
 }
 
-// surplus notes what stands in a table and belongs to nothing.
+// checkUnused reports undocumented fields and unused table entries.
 func (b *builder) surplus() {
 	for _, name := range b.schemas.unknown {
 		b.miss("%s is not in the tables of httpapi/openapi/fields.go", name)
 	}
 	for _, name := range sortedKeys(b.schemas.words) {
 		if !b.schemas.used[name] {
-			b.miss("%s is in the tables of httpapi/openapi/fields.go and no type has it", name)
+			b.miss("%s is in the tables of httpapi/openapi/fields.go, but no type has it", name)
 		}
 	}
 	for _, name := range sortedKeys(answerHeaders()) {
 		if !b.usedOut[name] && !b.usedOut[name+maybe] {
-			b.miss("%s is in the table answerHeaders and no answer has it", name)
+			b.miss("%s is in the table answerHeaders, but no answer has it", name)
 		}
 	}
 	for _, name := range sortedKeys(requestHeaders()) {
 		if !b.usedIn[name] {
-			b.miss("%s is in the table requestHeaders and no route takes it", name)
+			b.miss("%s is in the table requestHeaders, but no route reads it", name)
 		}
 	}
 }

@@ -1,7 +1,8 @@
-// Package openapi writes the HTTP interface down: an OpenAPI 3.1 document and, from that document, a page for people.
+// Package openapi generates the reference of the HTTP API: an OpenAPI 3.1 document and, from it, a Markdown page.
 //
-// The door lists its routes as Operations, in one table of plain values. What travels in the bodies is derived by
-// reflection from the types of package wire, so that a field stands in one place; what a field means, and its bounds, is
-// in the table of fields here. Nothing of this is on the way of a request: the handlers and their encoders are written
-// by hand, and tests hold them against the document.
+// Package httpapi lists its routes as Operations. The schemas of the bodies are derived by reflection from the types of
+// package wire, so a field is defined once. Its meaning and limits are in the tables of fields.go.
+//
+// Requests do not use this package. The handlers and encoders are written by hand, and tests check them against the
+// document.
 package openapi

@@ -46,7 +46,7 @@ type example struct {
 	Value   json.RawMessage `json:"value,omitempty"`
 }
 
-// described is an operation of the document.
+// pathOperation is an operation of the document.
 type described struct {
 	ID          string         `json:"operationId"`
 	Tags        []string       `json:"tags"`

@@ -7,19 +7,19 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// words is what the document says of a field, and how far its values go.
+// fieldDoc is the documentation of a type or field, and the limits of its values.
 type words struct {
 	about   string
 	enum    []string
 	pattern string
-	from    int64 // of numbers; both 0: not bounded
+	from    int64 // the range of a number; both 0: no limit
 	to      int64
-	length  int // of strings, in bytes, at most; 0: not bounded
-	items   int // of arrays, at most; 0: not bounded
-	usual   any // what stands for a field that is not there; nil: nothing does
+	length  int // the longest string, in bytes; 0: no limit
+	items   int // the longest array; 0: no limit
+	usual   any // the value of an absent field; nil: none
 }
 
-// limit writes the words into a schema.
+// applyTo sets the documentation and the limits of a schema.
 func (w *words) limit(s *Schema) {
 	s.Description, s.Enum, s.Pattern, s.MaxLength, s.MaxItems, s.Default = w.about, w.enum, w.pattern, w.length, w.items, w.usual
 	if w.from != w.to {
@@ -27,7 +27,7 @@ func (w *words) limit(s *Schema) {
 	}
 }
 
-// The patterns of what has one spelling.
+// Patterns of values that have one spelling.
 const (
 	flightIDPattern   = `^fl_[a-z2-7]{26}$`
 	versionPattern    = `^[0-9]+\.[0-9]+$`
@@ -35,10 +35,11 @@ const (
 	openDigestPattern = `^[0-9a-f]{32}$`
 )
 
-// yearMS is the longest that a policy's durations may be.
+// maxPolicyMS is the longest duration in a policy.
 const yearMS = int64(wire.MaxDuration / 1e6)
 
-// outcomes and states are the words of package flight; namesOf gives those from one on.
+// outcomeNames and stateNames are the names that package flight defines; enumNames lists the names of an enum from one
+// value on.
 func outcomes() (all []string) { return namesOf(flight.Succeeded) }
 func states() (all []string)   { return namesOf(flight.Absent) }
 
@@ -56,8 +57,8 @@ func decisions() []string {
 	return []string{wire.DecisionProceed, wire.DecisionReplay, wire.DecisionVerify}
 }
 
-// allWords says what each type and each field means: a field by its name, or by its type and name where the name means
-// something else there.
+// allDocs documents each type and each field. The key of a field is its name, or type.name if the name has another
+// meaning in that type.
 func allWords() map[string]words {
 	return joined(
 		typeWords(),
@@ -73,7 +74,7 @@ func allWords() map[string]words {
 	)
 }
 
-// joined puts the parts of a table together.
+// mergeMaps merges the parts of a table.
 func joined[T any](parts ...map[string]T) map[string]T {
 	all := map[string]T{}
 	for _, part := range parts {
@@ -82,237 +83,237 @@ func joined[T any](parts ...map[string]T) map[string]T {
 	return all
 }
 
-// typeWords says what each object is.
+// typeDocs documents the objects.
 func typeWords() map[string]words {
 	return map[string]words{
-		"OpenRequest":     {about: "What a caller wants to do once, and how doubt about it is to be settled. The first caller's policy stands for the life of the key."},
-		"AbandonRequest":  {about: "An open that its caller gives up: nothing was sent under its nonce, and nothing ever will be."},
-		"ReportRequest":   {about: "How an attempt ended. `body` may be any JSON; anything else is `body_base64` with its `content_type`. Of a long body the beginning is enough: `truncated`, with `size` and `digest` of all of it."},
-		"VerdictRequest":  {about: "What the provider said when it was asked. `session`, `nonce`, `not_after`, `owner`, `ttl_ms` and `wait_ms` are those of an open: when the effect did not happen, the answer may be `proceed`."},
-		"SessionRequest":  {about: "A session that its caller keeps, renews and closes, for any number of flights."},
-		"RenewRequest":    {about: "A renewal of a session, and what its owner knows of it."},
-		"OperatorRequest": {about: "What a person decided, and why. It stands in the history of the flight."},
-		"ResolveRequest":  {about: "How a person settles a doubt. With `happened` comes the receipt, if there is one."},
-		"OpenAnswer":      {about: "What the caller is to do. Only `proceed` means act, and only it is answered with 201."},
-		"Policy":          {about: "What the first caller of a key declared."},
-		"Attempt":         {about: "One try at the effect."},
+		"OpenRequest":     {about: "An open: the effect that you want to perform once, and the recovery policy. The first caller's policy applies for the life of the key."},
+		"AbandonRequest":  {about: "The abandon of an open: no effect was started under its nonce, and none will be."},
+		"ReportRequest":   {about: "The outcome of an attempt. Send any JSON as `body`, anything else as `body_base64` with its `content_type`. For a long body you may send only the beginning, with `truncated`, and the `size` and `digest` of the whole."},
+		"VerdictRequest":  {about: "The result of a look-up at the provider. `session`, `nonce`, `not_after`, `owner`, `ttl_ms` and `wait_ms` are as in an open: if the effect did not happen, the answer may be `proceed`."},
+		"SessionRequest":  {about: "A session that you renew and close yourself, for any number of flights."},
+		"RenewRequest":    {about: "A renewal of a session, and the open attempts that its owner knows of."},
+		"OperatorRequest": {about: "A decision of a person, with the reason. It is stored in the flight's history."},
+		"ResolveRequest":  {about: "A person's resolution of a flight in doubt. With `happened` send the receipt, if there is one."},
+		"OpenAnswer":      {about: "The decision for the caller. Only `proceed` permits the effect, and only it has the status 201."},
+		"Policy":          {about: "The policy that the first caller of a key declared."},
+		"Attempt":         {about: "One attempt to perform the effect."},
 		"Flight":          {about: "The record of one key."},
-		"FlightPage":      {about: "A part of the list of flights, newest first. Receipts come without their bodies."},
-		"Mark":            {about: "Who asked for something, why and when."},
-		"Settled":         {about: "What a person decided about a doubt."},
+		"FlightPage":      {about: "A page of the list of flights, newest first. Receipts have no bodies here."},
+		"Mark":            {about: "The person, reason and time of a decision."},
+		"Settled":         {about: "A person's resolution of a flight in doubt."},
 		"Receipt":         {about: "The stored first outcome of a flight. It never changes, and every duplicate gets the same bytes."},
-		"Evidence":        {about: "A report that came too late. It is kept and shown, and overwrites nothing."},
-		"Past":            {about: "What stays of an earlier generation of a key."},
-		"Event":           {about: "One line in the history of a flight."},
-		"History":         {about: "The history of a flight, oldest first."},
-		"SessionAnswer":   {about: "A session that is alive, and the attempts that are open under it."},
+		"Evidence":        {about: "A report that arrived too late. It is stored and shown, but changes nothing."},
+		"Past":            {about: "The record of an earlier generation of a key."},
+		"Event":           {about: "One event of a flight."},
+		"History":         {about: "The events of a flight, oldest first."},
+		"SessionAnswer":   {about: "A session, and the attempts that are open under it."},
 		"OpenAttempt":     {about: "An attempt that is open under a session."},
-		"Ready":           {about: "Whether a node can do its share."},
-		"Check":           {about: "One part of a node."},
-		"Version":         {about: "What answers here."},
-		"Problem":         {about: "An error, as of RFC 9457. Programs branch on `code`; the rest is for people."},
-		"FieldError":      {about: "One place in a request and what is wrong with it. One of `pointer`, `header` and `parameter` is there."},
-		"Duplicates":      {about: "The calls of a key that were answered without another effect. They are counted in memory and written within a second: a crash may lose those of the last one."},
-		"Caller":          {about: "Who called, as it said itself."},
-		"EventPage":       {about: "A part of what happened to all flights, in the order of the ledger's log."},
-		"Gap":             {about: "What a stream says in place of events that it can no longer give."},
-		"ImportLine":      {about: "One receipt of an effect that happened before flightd was asked."},
-		"ImportAnswer":    {about: "What became of the lines of an import."},
-		"ImportTrouble":   {about: "A line whose key was left alone although the ledger says something else."},
-		"Node":            {about: "What a node knows of itself; with `?verbose`."},
-		"Spool":           {about: "Reports on the disk of a node that its ledger has not taken."},
-		"Etcd":            {about: "The state of the etcd that a node claims in."},
-		"ProblemPage":     {about: "What is to be known about a code."},
+		"Ready":           {about: "Whether a node can serve callers."},
+		"Check":           {about: "The state of one part of a node."},
+		"Version":         {about: "The version of the server."},
+		"Problem":         {about: "An error (RFC 9457). Programs branch on `code`; the other fields are for people."},
+		"FieldError":      {about: "One invalid place in a request: exactly one of `pointer`, `header` and `parameter` is set."},
+		"Duplicates":      {about: "The calls of a key that were answered without another effect. They are counted in memory and logged within a second, so a crash can lose the count of the last second."},
+		"Caller":          {about: "A caller, by the name that it gave itself."},
+		"EventPage":       {about: "A page of the events of all flights, in the order of the ledger's log."},
+		"Gap":             {about: "A message in a stream, in place of events that the log no longer has."},
+		"ImportLine":      {about: "One receipt of an effect that happened before flightd was used."},
+		"ImportAnswer":    {about: "The result of an import."},
+		"ImportTrouble":   {about: "A line whose key was not changed, although the ledger has a different record."},
+		"Node":            {about: "The description of a node, with `?verbose`."},
+		"Spool":           {about: "Reports on the disk of a node that the ledger has not stored yet."},
+		"Etcd":            {about: "The state of the etcd in which a node keeps its leases."},
+		"ProblemPage":     {about: "The documentation of a problem code."},
 	}
 }
 
 func requestWords() map[string]words {
 	const text = 64 << 10
 	return map[string]words{
-		"OpenRequest.action":          {about: "what kind of effect it is: the name part of the key; letters, digits, `.`, `_` and `-`", pattern: `^[A-Za-z0-9._-]+$`, length: flight.MaxKeyPart},
-		"OpenRequest.id":              {about: "which one: the id part of the key, made of business identifiers; printable ASCII without space and `#`, other bytes percent-encoded", pattern: `^[!"$-~]+$`, length: flight.MaxKeyPart},
-		"OpenRequest.input":           {about: "what the effect acts on, as JSON of RFC 7493, at most 256 KiB; the same key with another input is refused"},
-		"OpenRequest.fingerprint":     {about: "stands for the input where it is not sent: `sha256:` and 64 hex digits; or `none`: the key alone decides", pattern: `^(none|sha256:[0-9a-fA-F]{64})$`},
-		"nonce":                       {about: "drawn at random, one for each open: a repeat with the same nonce gets the same answer while the attempt is open. An open without a nonce cannot be repeated or abandoned", length: 255},
-		"AbandonRequest.nonce":        {about: "of the open", length: 255},
-		"not_after":                   {about: "ledger time, in milliseconds since 1970, after which this open opens nothing; at most 60 s ahead of the ledger's time, set once per nonce and repeated with it. It does not affect repeats while the attempt is open. Only with a nonce; without `not_after` the node sets it, and the nonce cannot be abandoned", to: wire.MaxLedgerTime},
-		"AbandonRequest.not_after":    {about: "of the open; ledger time, in milliseconds since 1970", from: 1, to: wire.MaxLedgerTime},
+		"OpenRequest.action":          {about: "the kind of effect: the name part of the key; letters, digits, `.`, `_` and `-`", pattern: `^[A-Za-z0-9._-]+$`, length: flight.MaxKeyPart},
+		"OpenRequest.id":              {about: "the id part of the key, made of business identifiers; printable ASCII without space and `#`, other bytes percent-encoded", pattern: `^[!"$-~]+$`, length: flight.MaxKeyPart},
+		"OpenRequest.input":           {about: "the input of the effect, as JSON of RFC 7493, at most 256 KiB; an open of the same key with another input is rejected"},
+		"OpenRequest.fingerprint":     {about: "replaces the input if you do not send it: `sha256:` and 64 hex digits; or `none`, to compare the key only", pattern: `^(none|sha256:[0-9a-fA-F]{64})$`},
+		"nonce":                       {about: "random, new for each open: while the attempt is open, a repeat with the same nonce gets the same answer. You cannot repeat or abandon an open without a nonce", length: 255},
+		"AbandonRequest.nonce":        {about: "the nonce of the open", length: 255},
+		"not_after":                   {about: "the ledger time, in milliseconds since 1970, after which this open cannot open an attempt; at most 60 s ahead of the ledger's time. Set it once per nonce and repeat it with the nonce. It does not affect repeats while the attempt is open. Allowed only with a nonce; without `not_after` the node sets it, and you cannot abandon the nonce", to: wire.MaxLedgerTime},
+		"AbandonRequest.not_after":    {about: "the `not_after` of the open; ledger time, in milliseconds since 1970", from: 1, to: wire.MaxLedgerTime},
 		"AbandonRequest.action":       {about: "the name part of the key, as in the open", pattern: `^[A-Za-z0-9._-]+$`, length: flight.MaxKeyPart},
 		"AbandonRequest.id":           {about: "the id part of the key, as in the open", pattern: `^[!"$-~]+$`, length: flight.MaxKeyPart},
-		"AbandonRequest.reason":       {about: "why, for people", length: text},
-		"session":                     {about: "the caller's session, under which the attempt is opened; without one the node makes a session that ends with the report", length: 512},
-		"OpenAnswer.session":          {about: "the session that holds the attempt: renew this one, also where you sent another one"},
+		"AbandonRequest.reason":       {about: "the reason, for people", length: text},
+		"session":                     {about: "your session, under which the attempt is opened; without it the node creates a session that ends with the report", length: 512},
+		"OpenAnswer.session":          {about: "the session that holds the attempt: renew this one, even if you sent another one"},
 		"SessionAnswer.session":       {about: "the id of the session"},
-		"owner":                       {about: "who the caller is, for people: host and process id", length: 1024},
-		"Attempt.owner":               {about: "who made it"},
-		"ttl_ms":                      {about: "how long the session lives without a renewal, in whole seconds from 2000; 0 stands for 15000", to: int64(wire.MaxTTL / 1e6)},
-		"wait_ms":                     {about: "how long to wait for somebody else's attempt", to: wire.MaxWaitMS, usual: wire.DefaultWaitMS},
-		"ReportRequest.outcome":       {about: "`succeeded`: it happened; `refused`: it did not and never will; `not_done`: it surely did not happen this time; `unknown`: it may have happened", enum: outcomes()},
-		"ReportRequest.error":         {about: "what went wrong, for people", length: text},
-		"VerdictRequest.result":       {about: "what the look-up found", enum: []string{wire.ResultHappened, wire.ResultNotHappened, wire.ResultUnknown}},
-		"ResolveRequest.result":       {about: "`not_happened` lets a new attempt open; `fail` ends the flight without a receipt", enum: []string{wire.ResultHappened, wire.ResultNotHappened, wire.ResultFail}},
-		"VerdictRequest.probe":        {about: "the probe that the answer `verify` gave", length: 512},
-		"ReportRequest.fencing_token": {about: "the token that the answer `proceed` gave", length: 512},
-		"ReportRequest.key":           {about: "the full key, as the answer to the open names it: with it any node can take the report", length: 1024},
-		"RenewRequest.open_digest":    {about: "the digest of the attempts that you believe to be open under the session: the first 16 bytes, in hex, of the SHA-256 of one line `<nonce> <attempt>` with a line feed for each attempt, sorted as text, where `<nonce>` is as in `OpenAttempt`. If it is right, or not there, the answer lists nothing", pattern: openDigestPattern},
-		"after":                       {about: "list only attempts of flights behind this one: the last `flight_id` of an answer with `more`", pattern: flightIDPattern},
-		"OperatorRequest.key":         {about: "the full key; needed to free a tombstone, which does not know its own", length: 1024},
-		"reason":                      {about: "why; it stands in the history", length: text},
-		"as":                          {about: "who decides; the header Flightd-As says the same", length: 1024},
+		"owner":                       {about: "the name of the caller, for people: host and process id", length: 1024},
+		"Attempt.owner":               {about: "the caller that opened it"},
+		"ttl_ms":                      {about: "the time to live of the session without a renewal, in whole seconds from 2000; 0 means 15000", to: int64(wire.MaxTTL / 1e6)},
+		"wait_ms":                     {about: "the longest time to wait for another caller's attempt", to: wire.MaxWaitMS, usual: wire.DefaultWaitMS},
+		"ReportRequest.outcome":       {about: "`succeeded`: the effect happened; `refused`: it did not happen and never will; `not_done`: it certainly did not happen in this attempt; `unknown`: it may have happened", enum: outcomes()},
+		"ReportRequest.error":         {about: "the error, for people", length: text},
+		"VerdictRequest.result":       {about: "the result of the look-up", enum: []string{wire.ResultHappened, wire.ResultNotHappened, wire.ResultUnknown}},
+		"ResolveRequest.result":       {about: "`happened` stores the receipt; `not_happened` allows a new attempt; `fail` ends the flight without a receipt", enum: []string{wire.ResultHappened, wire.ResultNotHappened, wire.ResultFail}},
+		"VerdictRequest.probe":        {about: "the `verification` in the answer `verify`", length: 512},
+		"ReportRequest.fencing_token": {about: "the fencing token in the answer `proceed`", length: 512},
+		"ReportRequest.key":           {about: "the full key, as in the answer to the open; with it every node can accept the report", length: 1024},
+		"RenewRequest.open_digest":    {about: "the digest of the attempts that you believe to be open under the session: the first 16 bytes, in hex, of the SHA-256 of one line `<nonce> <attempt>` with a line feed for each attempt, sorted as text, where `<nonce>` is as in `OpenAttempt`. If it is right or absent, the answer lists no attempts", pattern: openDigestPattern},
+		"after":                       {about: "list only attempts of flights after this id: the last `flight_id` of an answer with `more`", pattern: flightIDPattern},
+		"OperatorRequest.key":         {about: "the full key; required to free a tombstone, which does not store its key", length: 1024},
+		"reason":                      {about: "the reason, stored in the history", length: text},
+		"as":                          {about: "the person who decides; like the header Flightd-Actor", length: 1024},
 	}
 }
 
 func policyWords() map[string]words {
 	return map[string]words{
-		"attempt_timeout_ms": {about: "how long an attempt may take; 0: it is not bounded", to: yearMS},
-		"settle_ms":          {about: "how long after an attempt was lost its effect may still show; no look-up happens before; 0: the attempt's time-out and 15 s", to: yearMS},
-		"provider_window_ms": {about: "how long the provider remembers our idempotency key; 0: for ever. `resend` starts nothing that might not end within 19/20 of it", to: yearMS},
-		"recovery":           {about: "what is done about an attempt of unknown outcome: `hold` waits for a person, `resend` tries again with the same idempotency key, `verify` asks the provider first", enum: namesOf(flight.Hold)},
-		"lookup":             {about: "the provider can be asked, whatever the recovery"},
-		"look_tries":         {about: "how many look-ups of unknown result are enough to give up; 0: the usual number", to: 1000},
-		"retention":          {about: "how long the receipt is kept once the flight has ended: `30d`, `12h`, `1d12h`", pattern: `^([0-9]+d)?([0-9]+(\.[0-9]+)?(h|m|s|ms))*$`},
+		"attempt_timeout_ms": {about: "the time limit of an attempt; 0: no limit", to: yearMS},
+		"settle_ms":          {about: "the time after a lost attempt during which its effect may still appear at the provider; no look-up happens before; 0: the attempt's timeout and 15 s", to: yearMS},
+		"provider_window_ms": {about: "how long the provider remembers the idempotency key; 0: forever. `resend` does not start an attempt that might not end within 19/20 of it", to: yearMS},
+		"recovery":           {about: "the recovery after an attempt of unknown outcome: `hold` waits for a person, `resend` sends again with the same idempotency key, `verify` looks up the effect at the provider first", enum: namesOf(flight.Hold)},
+		"lookup":             {about: "the effect can be looked up at the provider, whatever the recovery"},
+		"look_tries":         {about: "the number of look-ups with unknown result after which a person must decide; 0: the default", to: 1000},
+		"retention":          {about: "how long the receipt is kept after the flight has ended: `30d`, `12h`, `1d12h`", pattern: `^([0-9]+d)?([0-9]+(\.[0-9]+)?(h|m|s|ms))*$`},
 	}
 }
 
 func answerWords() map[string]words {
 	return map[string]words{
-		"OpenAnswer.decision":            {about: "`proceed`: act, with this token and this idempotency key; `replay`: it happened already, `flight` has the receipt; `verify`: ask the provider, then bring the verdict", enum: decisions()},
-		"Problem.decision":               {about: "where the flight in the body is the answer to an open", enum: []string{wire.DecisionReplay}},
+		"OpenAnswer.decision":            {about: "`proceed`: perform the effect, with this token and this idempotency key; `replay`: the effect has happened already, `flight` has the receipt; `verify`: look up the effect at the provider, then post the verification", enum: decisions()},
+		"Problem.decision":               {about: "set if the flight in the body is the answer to an open", enum: []string{wire.DecisionReplay}},
 		"flight_id":                      {about: "the id of the flight: `fl_` and a hash of the full key", pattern: flightIDPattern},
 		"key":                            {about: "the full key: namespace, action and id"},
-		"Flight.key":                     {about: "the full key: namespace, action and id; a tombstone does not know it"},
-		"generation":                     {about: "which life of the key it is; a retry or a free starts the next"},
-		"OpenAnswer.nonce":               {about: "the nonce of the open that this answers: ignore an answer with another nonce than yours", length: 255},
-		"OpenAnswer.attempt":             {about: "the number of the attempt; it rises with every attempt of the key"},
-		"OpenAnswer.fencing_token":       {about: "identifies the attempt; send it on with the effect, and report with it. Tokens of a key sort by age, as text"},
-		"OpenAnswer.idempotency_key":     {about: "the key for the provider: the same for every attempt of this flight", length: 64},
-		"OpenAnswer.probe":               {about: "the right to bring a verdict"},
-		"OpenAnswer.input":               {about: "the input as first submitted, byte for byte: send this, not your own"},
-		"input_base64":                   {about: "the input as first submitted, where it is not JSON"},
-		"input_content_type":             {about: "of `input_base64`"},
-		"trust_ms":                       {about: "how long effects may be started under the session, counted from when the request was sent"},
-		"resend_ms":                      {about: "with `proceed`, where an earlier attempt may have acted: for how long the effect may be started, counted from when the request was sent. After it, report `not_done`: the provider may have forgotten the idempotency key. Not there: no bound", to: 2 * yearMS},
-		"renew_every_ms":                 {about: "how often to renew the session"},
-		"policy_differs":                 {about: "another policy, that of the first caller, stands"},
-		"policy":                         {about: "the policy that stands, where it differs"},
+		"Flight.key":                     {about: "the full key: namespace, action and id; absent for a tombstone, which does not store it"},
+		"generation":                     {about: "the generation of the key; a retry or a free starts the next one"},
+		"OpenAnswer.nonce":               {about: "the nonce of the open; ignore an answer with another nonce than yours", length: 255},
+		"OpenAnswer.attempt":             {about: "the number of the attempt; it increases with every attempt of the key"},
+		"OpenAnswer.fencing_token":       {about: "identifies the attempt; send it with the effect and with the report. The tokens of a key sort by age, as text"},
+		"OpenAnswer.idempotency_key":     {about: "the idempotency key for the provider, the same for every attempt of this flight", length: 64},
+		"OpenAnswer.probe":               {about: "permits you to post a verification"},
+		"OpenAnswer.input":               {about: "the input as first submitted, byte for byte: send this one, not your own"},
+		"input_base64":                   {about: "the input as first submitted, if it is not JSON"},
+		"input_content_type":             {about: "the content type of `input_base64`"},
+		"trust_ms":                       {about: "how long you may start effects under the session, counted from the moment when you sent the request"},
+		"resend_ms":                      {about: "with `proceed`, if an earlier attempt may have acted: how long you may start the effect, counted from the moment when you sent the request. After it, report `not_done`, because the provider may have forgotten the idempotency key. Absent: no limit", to: 2 * yearMS},
+		"renew_every_ms":                 {about: "the interval at which to renew the session"},
+		"policy_differs":                 {about: "the policy of the key's first caller differs from yours, and it applies"},
+		"policy":                         {about: "the policy that applies, if it differs from yours"},
 		"previous":                       {about: "the attempt before this one"},
 		"OpenAnswer.flight":              {about: "with `replay`: the flight and its receipt"},
-		"Problem.flight":                 {about: "with `flight_failed`: the flight and its receipt, where it has one"},
-		"SessionAnswer.cancel_requested": {about: "ids of flights of this session whose cancellation was requested"},
+		"Problem.flight":                 {about: "with `flight_failed`: the flight and its receipt, if it has one"},
+		"SessionAnswer.cancel_requested": {about: "the ids of this session's flights whose cancellation was requested"},
 		"open_digest":                    {about: "the digest of all attempts that are open under the session, computed as in RenewRequest", pattern: openDigestPattern},
-		"open":                           {about: "the attempts that are open under the session, in the order of their flights' ids, at most 256; not there where the digest that was sent is right, or none was sent", items: 256},
-		"more":                           {about: "the list goes on: renew again with the last `flight_id` as `after`"},
-		"OpenAttempt.nonce":              {about: "the nonce as the ledger keeps it: the first 16 bytes, in hex, of the SHA-256 of the nonce that the open carried", pattern: openDigestPattern},
+		"open":                           {about: "the attempts that are open under the session, sorted by flight id, at most 256; absent if the digest that you sent is right, or if you sent none", items: 256},
+		"more":                           {about: "the list is longer: renew again with the last `flight_id` as `after`"},
+		"OpenAttempt.nonce":              {about: "the nonce as the ledger stores it: the first 16 bytes, in hex, of the SHA-256 of the nonce in the open", pattern: openDigestPattern},
 		"fencing_token":                  {about: "the fencing token of the attempt: report with it"},
 	}
 }
 
 func flightWords() map[string]words {
 	return map[string]words{
-		"Flight.id":          {about: "`fl_` and a hash of the full key: the same everywhere and for ever", pattern: flightIDPattern},
-		"state":              {about: "where the flight stands", enum: states()},
-		"Past.state":         {about: "how that generation ended", enum: states()},
-		"source":             {about: "where this answer comes from: `executed` now, `joined` an attempt that was running, or `replayed` from the ledger", enum: []string{"executed", "joined", "replayed"}},
-		"version":            {about: "of the flight; the ETag without its quotes", pattern: versionPattern},
-		"attempts":           {about: "how many there were; not there where there was none, or for a tombstone, which does not know it"},
-		"Flight.recovery":    {about: "what is done about an attempt of unknown outcome", enum: namesOf(flight.Hold)},
-		"Flight.fingerprint": {about: "of the input: `sha256:` and 64 hex digits, or `none`"},
-		"cause":              {about: "why it is in doubt, failed or cancelled"},
-		"tainted":            {about: "an attempt of unknown outcome has not been settled"},
+		"Flight.id":          {about: "`fl_` and a hash of the full key: the same in every deployment, forever", pattern: flightIDPattern},
+		"state":              {about: "the state of the flight", enum: states()},
+		"Past.state":         {about: "the state in which the generation ended", enum: states()},
+		"source":             {about: "the origin of this answer: `executed` by this call, `joined` a running attempt, or `replayed` from the ledger", enum: []string{"executed", "joined", "replayed"}},
+		"version":            {about: "the version of the flight; the ETag without its quotes", pattern: versionPattern},
+		"attempts":           {about: "the number of attempts; absent if there was none, and for a tombstone"},
+		"Flight.recovery":    {about: "the recovery after an attempt of unknown outcome", enum: namesOf(flight.Hold)},
+		"Flight.fingerprint": {about: "the fingerprint of the input: `sha256:` and 64 hex digits, or `none`"},
+		"cause":              {about: "the reason why the flight is in doubt, failed or cancelled"},
+		"tainted":            {about: "the outcome of an earlier attempt is still unknown"},
 		"looking":            {about: "a look-up at the provider is due"},
-		"overlap":            {about: "evidence of a second effect was seen"},
+		"overlap":            {about: "there is evidence of a second effect"},
 		"created_at":         {about: "when the key was first used"},
-		"not_before":         {about: "when it may be tried again"},
-		"held_until":         {about: "no other caller may act before this time: etcd has lost the session of the open attempt, and a person accepted that"},
-		"finished_at":        {about: "when it ended"},
-		"expires_at":         {about: "when the retention of the receipt is over"},
-		"cancel_requested":   {about: "somebody wants it cancelled; the attempt that runs decides"},
-		"settled":            {about: "how a person settled the last doubt"},
+		"not_before":         {about: "the earliest time of the next attempt"},
+		"held_until":         {about: "no other caller may act before this time: etcd lost the session of the open attempt, and a person accepted the loss"},
+		"finished_at":        {about: "when the flight ended"},
+		"expires_at":         {about: "when the retention of the receipt ends"},
+		"cancel_requested":   {about: "the request to cancel the flight; the running attempt decides"},
+		"settled":            {about: "the resolution of the last doubt by a person"},
 		"last_attempt":       {about: "the newest attempt"},
 		"receipt":            {about: "the stored outcome"},
-		"evidence":           {about: "reports that came too late, at most 16 in full"},
-		"evidence_more":      {about: "how many more there were"},
+		"evidence":           {about: "reports that arrived too late, at most 16 in full"},
+		"evidence_more":      {about: "the number of further late reports"},
 		"past":               {about: "earlier generations of the key"},
-		"who":                {about: "who it was"},
+		"who":                {about: "the person or program"},
 		"why":                {about: "the reason given"},
 		"at":                 {about: "when"},
-		"Settled.result":     {about: "what was decided", enum: []string{wire.ResultHappened, wire.ResultNotHappened, wire.ResultFail}},
+		"Settled.result":     {about: "the resolution", enum: []string{wire.ResultHappened, wire.ResultNotHappened, wire.ResultFail}},
 		"attempt":            {about: "the number of the attempt"},
-		"outcome":            {about: "how the attempt ended", enum: outcomes()},
-		"Attempt.outcome":    {about: "how it ended; not there while it is open", enum: outcomes()},
-		"Receipt.attempt":    {about: "the number of the attempt; not there where there was none, or for a tombstone"},
+		"outcome":            {about: "the outcome of the attempt", enum: outcomes()},
+		"Attempt.outcome":    {about: "the outcome; absent while the attempt is open", enum: outcomes()},
+		"Receipt.attempt":    {about: "the number of the attempt; absent if there was none, and for a tombstone"},
 		"Receipt.outcome":    {about: "`succeeded` or `refused`", enum: []string{flight.Succeeded.String(), flight.Refused.String()}},
-		"error":              {about: "what went wrong, for people"},
-		"lost":               {about: "it was concluded to be lost, and not reported"},
-		"opened_at":          {about: "when it began"},
-		"closed_at":          {about: "when it ended"},
-		"from":               {about: "who said so: the attempt's `report`, a `lookup` at the provider, a `person`, or an `import`; not there for a tombstone", enum: namesOf(flight.FromReport)},
+		"error":              {about: "the error, for people"},
+		"lost":               {about: "the attempt was declared lost; it was not reported"},
+		"opened_at":          {about: "when the attempt was opened"},
+		"closed_at":          {about: "when the attempt ended"},
+		"from":               {about: "the origin of the receipt: the attempt's `report`, a `lookup` at the provider, a `person` or an `import`; absent for a tombstone", enum: namesOf(flight.FromReport)},
 		"FlightPage.flights": {about: "the flights of this page"},
-		"next":               {about: "the cursor of the next page; not there on the last one"},
-		"History.events":     {about: "what happened, in order"},
-		"Event.id":           {about: "the version of the flight that it made", pattern: versionPattern},
-		"kind":               {about: "what happened", enum: namesOf(flight.EventSubmitted)},
-		"Event.attempt":      {about: "the attempt that it is about; not there where it is about none"},
+		"next":               {about: "the cursor of the next page; absent on the last page"},
+		"History.events":     {about: "the events, oldest first"},
+		"Event.id":           {about: "the version of the flight that the event produced", pattern: versionPattern},
+		"kind":               {about: "the kind of event", enum: namesOf(flight.EventSubmitted)},
+		"Event.attempt":      {about: "the number of the attempt; absent if the event is not about an attempt"},
 		"note":               {about: "an error, a reason, or an external id"},
 	}
 }
 
 func bodyWords() map[string]words {
 	return map[string]words{
-		"external_id":      {about: "the id of what the effect made at the provider; it is always kept whole"},
-		"Body.external_id": {about: "the id of what the effect made at the provider; it is always kept whole", length: flight.MaxText},
-		"body":             {about: "the body, where it is JSON"},
-		"body_base64":      {about: "the body, where it is not JSON or was shortened"},
-		"content_type":     {about: "of the body", length: 255},
-		"truncated":        {about: "the body was shortened; `size` and `digest` are those of the whole"},
-		"Body.size":        {about: "the full length in bytes of a body that was shortened", to: 1<<31 - 1},
-		"size":             {about: "the full length in bytes; not there where there is none, or for a tombstone"},
-		"Body.digest":      {about: "over the whole of a body that was shortened", pattern: `^sha256:[0-9a-fA-F]{64}$`},
-		"digest":           {about: "over the whole body", pattern: digestPattern},
+		"external_id":      {about: "the id that the provider gave to the effect; never truncated"},
+		"Body.external_id": {about: "the id that the provider gave to the effect; never truncated", length: flight.MaxText},
+		"body":             {about: "the body, if it is JSON"},
+		"body_base64":      {about: "the body, if it is not JSON or was truncated"},
+		"content_type":     {about: "the content type of the body", length: 255},
+		"truncated":        {about: "the body was truncated; `size` and `digest` are those of the whole body"},
+		"Body.size":        {about: "the full length in bytes of a truncated body", to: 1<<31 - 1},
+		"size":             {about: "the full length in bytes; absent if there is no body, and for a tombstone"},
+		"Body.digest":      {about: "the digest of the whole of a truncated body", pattern: `^sha256:[0-9a-fA-F]{64}$`},
+		"digest":           {about: "the digest of the whole body", pattern: digestPattern},
 	}
 }
 
 func problemWords() map[string]words {
 	return map[string]words{
-		"type":                {about: "leads to the page of the code on this server"},
-		"title":               {about: "the code in a few words"},
+		"type":                {about: "the path of the code's page on this server"},
+		"title":               {about: "a short description of the code"},
 		"status":              {about: "the HTTP status", from: 400, to: 599},
-		"detail":              {about: "what happened this time"},
-		"code":                {about: "the stable name of the error; later versions may add more"},
-		"retryable":           {about: "the same request, sent again later, may be answered otherwise without anybody having acted"},
-		"hint":                {about: "what to do"},
-		"Problem.state":       {about: "where the flight stands", enum: states()},
-		"Problem.outcome":     {about: "where the retention is over: how the flight had ended", enum: states()},
-		"Problem.digest":      {about: "where the retention is over: of the receipt that was kept", pattern: digestPattern},
-		"proposed":            {about: "with `idempotency_in_flight` and `in_doubt`: whether the open was proposed to the ledger. If it was not, the answer is this node's own view, and this node will not propose the request"},
+		"detail":              {about: "the details of this error"},
+		"code":                {about: "the stable name of the error; later versions may add codes"},
+		"retryable":           {about: "the same request, sent again later, may get another answer without anyone acting first"},
+		"hint":                {about: "the next step"},
+		"Problem.state":       {about: "the state of the flight", enum: states()},
+		"Problem.outcome":     {about: "if the retention has ended: the outcome of the flight", enum: states()},
+		"Problem.digest":      {about: "if the retention has ended: the digest of the receipt", pattern: digestPattern},
+		"proposed":            {about: "with `idempotency_in_flight` and `in_doubt`: whether the open was proposed to the ledger. If false, the answer is this node's own view, and this node will not propose the open"},
 		"Problem.ledger_time": {about: "with `open_expired`: the ledger's time, in milliseconds since 1970"},
-		"retry_after_ms":      {about: "when it is worth asking again; the header Retry-After says the same in seconds"},
-		"errors":              {about: "each place in the request that is wrong"},
-		"request_id":          {about: "names this request in the server's log"},
-		"pointer":             {about: "a JSON pointer into the body; empty: the body as a whole"},
+		"retry_after_ms":      {about: "when to repeat the request; like the header Retry-After, which is in seconds"},
+		"errors":              {about: "the invalid places of the request"},
+		"request_id":          {about: "the id of this request in the server's log"},
+		"pointer":             {about: "a JSON pointer into the body; empty: the whole body"},
 		"header":              {about: "the name of a header"},
-		"parameter":           {about: "the name of a parameter of the query"},
-		"FieldError.detail":   {about: "what is wrong there"},
-		"about":               {about: "when it is answered, and what is true then"},
-		"example":             {about: "an answer with this code"},
+		"parameter":           {about: "the name of a query parameter"},
+		"FieldError.detail":   {about: "the error at this place"},
+		"about":               {about: "when the code is returned, and the state of the flight then"},
+		"example":             {about: "an example of an answer with this code"},
 	}
 }
 
 func eventWords() map[string]words {
 	return map[string]words{
-		"Event.count":        {about: "with `duplicates`: how many"},
-		"Event.flight_id":    {about: "the id of the flight; not there in the history of one", pattern: flightIDPattern},
-		"Event.key":          {about: "the full key; not there in the history of one"},
-		"Duplicates.count":   {about: "how many"},
-		"first_at":           {about: "when the first one came"},
-		"last_at":            {about: "when the last one came"},
-		"callers":            {about: "the last eight, newest last", items: 8},
-		"History.duplicates": {about: "calls that were answered without another effect; not there where there were none"},
-		"EventPage.events":   {about: "what happened, in order"},
-		"EventPage.next":     {about: "the place to go on behind, also when there is nothing yet", pattern: versionPattern},
-		"Gap.after":          {about: "what came behind this place is missing", pattern: versionPattern},
-		"until":              {about: "up to this place", pattern: versionPattern},
-		"redacted":           {about: "who had the bytes of its input and receipt erased, why and when"},
+		"Event.count":        {about: "with `duplicates`: the number of calls"},
+		"Event.flight_id":    {about: "the id of the flight; absent in the events of one flight", pattern: flightIDPattern},
+		"Event.key":          {about: "the full key; absent in the events of one flight"},
+		"Duplicates.count":   {about: "the number of calls"},
+		"first_at":           {about: "the time of the first call"},
+		"last_at":            {about: "the time of the last call"},
+		"callers":            {about: "the last eight callers, newest last", items: 8},
+		"History.duplicates": {about: "the calls that were answered without another effect; absent if there were none"},
+		"EventPage.events":   {about: "the events, in the order of the log"},
+		"EventPage.next":     {about: "the position to continue after, also if the page is empty", pattern: versionPattern},
+		"Gap.after":          {about: "the events after this position are missing", pattern: versionPattern},
+		"until":              {about: "the last position of the gap", pattern: versionPattern},
+		"redacted":           {about: "the redaction of the input and the receipt"},
 		"trace_id":           {about: "the trace that the request belongs to"},
 	}
 }
@@ -321,47 +322,47 @@ func importWords() map[string]words {
 	return map[string]words{
 		"ImportLine.key":         {about: "the full key: namespace, action and id"},
 		"ImportLine.outcome":     {about: "`succeeded` or `refused`", enum: []string{flight.Succeeded.String(), flight.Refused.String()}},
-		"ImportLine.input":       {about: "what was asked for, where it is known"},
-		"ImportLine.fingerprint": {about: "`sha256:` and 64 hex digits, or `none`; not there: that of the input, and none where there is no input"},
+		"ImportLine.input":       {about: "the input, if it is known"},
+		"ImportLine.fingerprint": {about: "`sha256:` and 64 hex digits, or `none`; absent: the fingerprint of the input, or none if there is no input"},
 		"ImportLine.created_at":  {about: "when the key was first used"},
-		"ImportLine.finished_at": {about: "when it ended; the retention counts from here; not there: now"},
-		"lines":                  {about: "how many there were"},
-		"imported":               {about: "how many receipts are new, or with a dry run would be"},
-		"existing":               {about: "how many keys were left alone: what is stored says the same, or is a tombstone"},
-		"dry_run":                {about: "nothing was done"},
-		"differing":              {about: "keys that were left alone, and are worth a look"},
-		"line":                   {about: "its number; the first one is 1"},
-		"ImportTrouble.state":    {about: "where the flight stands", enum: states()},
-		"ImportTrouble.detail":   {about: "what differs"},
+		"ImportLine.finished_at": {about: "when the flight ended; the retention starts here; absent: now"},
+		"lines":                  {about: "the number of lines"},
+		"imported":               {about: "the number of new receipts; in a dry run, of receipts that would be new"},
+		"existing":               {about: "the number of keys that were not changed, because the ledger has the same receipt or a tombstone"},
+		"dry_run":                {about: "nothing was changed"},
+		"differing":              {about: "the keys that were not changed, although the ledger has a different record; check them"},
+		"line":                   {about: "the line number; the first line is 1"},
+		"ImportTrouble.state":    {about: "the state of the flight", enum: states()},
+		"ImportTrouble.detail":   {about: "the difference"},
 	}
 }
 
 func smallWords() map[string]words {
 	return map[string]words{
-		"Version.version":     {about: "of the program"},
+		"Version.version":     {about: "the version of the program"},
 		"Version.ledger_time": {about: "the ledger's time, in milliseconds since 1970"},
-		"api":                 {about: "of the interface"},
-		"go":                  {about: "the version of Go that it was built with"},
-		"deployment":          {about: "names this installation; idempotency keys are made with it"},
-		"ready":               {about: "all parts are ready"},
-		"checks":              {about: "part by part; with `?verbose`, or where one is not ready"},
-		"name":                {about: "which part"},
-		"ok":                  {about: "it is ready"},
-		"Check.error":         {about: "why it is not"},
-		"time":                {about: "by its own clock"},
-		"ledger_time":         {about: "what the ledger would stamp now"},
-		"data":                {about: "its data directory"},
-		"spool":               {about: "reports on its disk that the ledger has not taken; not there where it cannot be read"},
-		"waiting":             {about: "they are proposed until it takes them"},
-		"put_aside":           {about: "the node cannot read them; a person must look"},
-		"etcd":                {about: "the etcd that it claims in; not there where it does not tell"},
+		"api":                 {about: "the version of the API"},
+		"go":                  {about: "the version of Go that built the program"},
+		"deployment":          {about: "the id of this deployment; idempotency keys depend on it"},
+		"ready":               {about: "whether all parts are ready"},
+		"checks":              {about: "the state of each part; with `?verbose`, or if one is not ready"},
+		"name":                {about: "the name of the part"},
+		"ok":                  {about: "whether the part is ready"},
+		"Check.error":         {about: "the reason why the part is not ready"},
+		"time":                {about: "the time of the node's clock"},
+		"ledger_time":         {about: "the time that the ledger would give to a new entry"},
+		"data":                {about: "the node's data directory"},
+		"spool":               {about: "reports on the node's disk that the ledger has not stored yet; absent if the disk cannot be read"},
+		"waiting":             {about: "reports that the node proposes until the ledger stores them"},
+		"put_aside":           {about: "quarantined reports, which the node cannot read; a person must check them"},
+		"etcd":                {about: "the etcd in which the node keeps its leases; absent if etcd does not answer"},
 		"Ready.node":          {about: "the node that answers; with `?verbose`"},
-		"Etcd.version":        {about: "of the server"},
-		"problem":             {about: "why this version must not be used"},
-		"revision":            {about: "the newest one"},
-		"compacted":           {about: "revisions below are forgotten; 0: none"},
-		"Etcd.size":           {about: "bytes of its file"},
-		"in_use":              {about: "bytes of it that hold something"},
-		"quota":               {about: "bytes at which it takes no more writes; 0: not told"},
+		"Etcd.version":        {about: "the version of etcd"},
+		"problem":             {about: "the reason why this version must not be used"},
+		"revision":            {about: "the newest revision"},
+		"compacted":           {about: "the revision below which etcd has deleted history; 0: none"},
+		"Etcd.size":           {about: "the size of etcd's database file in bytes"},
+		"in_use":              {about: "the bytes of the file that are in use"},
+		"quota":               {about: "the size at which etcd rejects writes, in bytes; 0: unknown"},
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// header is what the document says of a header.
+// header is the documentation of a header.
 type header struct {
 	Description string  `json:"description"`
-	Required    bool    `json:"required,omitempty"` // of a request: it is refused without; of an answer: it is always there
+	Required    bool    `json:"required,omitempty"` // request: rejected without it; answer: always present
 	Schema      *Schema `json:"schema"`
 	example     string
 }
@@ -24,7 +24,7 @@ func number(from, to int64) *Schema   { return &Schema{Type: "integer", Minimum:
 func seconds(about string) header     { return header{Description: about, Schema: number(0, 1<<31)} }
 func flag(about, value string) header { return header{Description: about, Schema: oneOf(value)} }
 
-// requestHeaders are those that a request may have.
+// requestHeaders documents all request headers.
 func requestHeaders() map[string]header {
 	return joined(
 		callerHeaders(),
@@ -32,7 +32,7 @@ func requestHeaders() map[string]header {
 	)
 }
 
-// answerHeaders are those that an answer may have.
+// answerHeaders documents all response headers.
 func answerHeaders() map[string]header {
 	return joined(
 		flightHeaders(),
@@ -42,74 +42,75 @@ func answerHeaders() map[string]header {
 
 func callerHeaders() map[string]header {
 	return map[string]header{
-		wire.HeaderNamespace: {Description: "the namespace part of the key, and of what is listed; `default` where it is not there. In lists and events `*` is all of them", Schema: &Schema{Type: "string",
+		wire.HeaderNamespace: {Description: "the namespace part of the key, or the namespace to list; absent: `default`. In lists and events `*` selects all namespaces", Schema: &Schema{Type: "string",
 			Pattern: `^(\*|[A-Za-z0-9._-]+)$`, MaxLength: 255}},
-		effect.HeaderIdempotencyKey: {Description: "need not be sent; it must be the id or the full key of the flight then, bare or quoted, or the request is refused", Schema: text("")},
-		wire.HeaderDeployment:       {Description: "the deployment that the caller belongs to, as `/version` names it: one of another deployment answers `wrong_deployment`. Send it with every request, so that an address that leads elsewhere does not let an effect happen again", Schema: text("")},
-		wire.HeaderActor:            {Description: "who decides; the field `as` says the same", Schema: text("")},
-		"Traceparent":               {Description: "the trace that the request belongs to, as of W3C Trace Context; it stands in problems and in the log", Schema: text("")},
-		wire.HeaderRequestID:        {Description: "names the request in the server's log: letters, digits, `.`, `_` and `-`, at most 64; one is made up where there is none", Schema: text("")},
+		effect.HeaderIdempotencyKey: {Description: "optional; if you send it, it must be the id or the full key of the flight, bare or quoted, else the request is rejected", Schema: text("")},
+		wire.HeaderDeployment:       {Description: "your deployment, from `GET /version`; a server of another deployment answers `wrong_deployment`. Send it with every request: if the address ever leads to another deployment, the effect must not happen again there", Schema: text("")},
+		wire.HeaderActor:            {Description: "the person who decides; like the field `as`", Schema: text("")},
+		"Traceparent":               {Description: "the trace of the request (W3C Trace Context); included in problems and in the log", Schema: text("")},
+		wire.HeaderRequestID:        {Description: "the id of the request in the server's log: at most 64 letters, digits, `.`, `_` and `-`; absent: the server generates one", Schema: text("")},
 	}
 }
 
 func conditionHeaders() map[string]header {
 	return map[string]header{
-		"If-Match":           {Description: "the ETag of the flight that the decision was made on; `*` is refused", Schema: text(etagPattern), Required: true},
-		"If-None-Match":      {Description: "the ETag of the flight as it was seen: answer only when it has another version. Several are a list, `*` is any version, and what is no ETag of ours matches none", Schema: text(`^[\s,]*(\*|(W/)?"[^"]*")(\s*,[\s,]*(\*|(W/)?"[^"]*"))*[\s,]*$`), example: `"8123.4"`},
-		wire.HeaderLastEvent: {Description: "the id of the last event that was seen of a stream: it goes on behind it", Schema: text(versionPattern), example: "8123.4"},
-		wire.HeaderPrefer: {Description: "`wait=N` (RFC 7240): with If-None-Match, wait up to N seconds, at most 55, for another version; Preference-Applied says how many", Schema: text(""),
+		"If-Match":           {Description: "the ETag of the flight that the decision was made on; `*` is rejected", Schema: text(etagPattern), Required: true},
+		"If-None-Match":      {Description: "the ETag of the version that you have: the flight is returned only in another version. You can send a list of ETags; `*` matches every version; an unknown ETag matches none", Schema: text(`^[\s,]*(\*|(W/)?"[^"]*")(\s*,[\s,]*(\*|(W/)?"[^"]*"))*[\s,]*$`), example: `"8123.4"`},
+		wire.HeaderLastEvent: {Description: "the id of the last event that you received in a stream; the stream continues after it", Schema: text(versionPattern), example: "8123.4"},
+		wire.HeaderPrefer: {Description: "`wait=N` (RFC 7240): wait up to N seconds, at most 55, for another version (with If-None-Match) or for an event; Preference-Applied has the number of seconds", Schema: text(""),
 			example: "wait=20"},
 	}
 }
 
 func flightHeaders() map[string]header {
 	return map[string]header{
-		wire.HeaderRequestID:   {Description: "names the request in the server's log", Schema: text("")},
-		wire.HeaderLedgerTime:  {Description: "the ledger's time when the answer was sent, in milliseconds since 1970; not there while the node starts", Schema: number(0, wire.MaxLedgerTime)},
-		"Cache-Control":        flag("nothing is to be kept by a cache", "no-store"),
+		wire.HeaderRequestID:   {Description: "the id of the request in the server's log", Schema: text("")},
+		wire.HeaderLedgerTime:  {Description: "the ledger's time when the answer was sent, in milliseconds since 1970; absent while the node starts", Schema: number(0, wire.MaxLedgerTime)},
+		"Cache-Control":        flag("caches must not store the answer", "no-store"),
 		wire.HeaderFlightID:    {Description: "the id of the flight", Schema: text(flightIDPattern)},
-		wire.HeaderState:       {Description: "where the flight stands", Schema: oneOf(states()...)},
+		wire.HeaderState:       {Description: "the state of the flight", Schema: oneOf(states()...)},
 		"ETag":                 {Description: "the version of the flight, for If-Match and If-None-Match", Schema: text(etagPattern)},
-		wire.HeaderReplayed:    {Description: "`true`: the outcome was in the ledger; `false`: it came about now", Schema: oneOf("true", "false")},
-		wire.HeaderExpires:     {Description: "when the retention of the receipt is over, as an HTTP date", Schema: text("")},
-		wire.HeaderRetryAfter:  seconds("in how many seconds it is worth asking again"),
-		wire.HeaderStripeRetry: flag("tells clients that retry by themselves not to", "false"),
-		wire.HeaderShouldRetry: flag("tells clients that retry by themselves not to", "false"),
-		wire.HeaderApplied:     {Description: "the preference that was followed", Schema: text(`^wait=[0-9]+$`)},
+		wire.HeaderReplayed:    {Description: "`true`: the outcome was read from the ledger; `false`: it is new", Schema: oneOf("true", "false")},
+		wire.HeaderExpires:     {Description: "when the retention of the receipt ends, as an HTTP date", Schema: text("")},
+		wire.HeaderRetryAfter:  seconds("repeat the request after this many seconds"),
+		wire.HeaderStripeRetry: flag("tells clients with automatic retries not to retry", "false"),
+		wire.HeaderShouldRetry: flag("tells clients with automatic retries not to retry", "false"),
+		wire.HeaderApplied:     {Description: "the preference that was applied", Schema: text(`^wait=[0-9]+$`)},
 		"Link":                 {Description: "the next page, with `rel=\"next\"`", Schema: text("")},
-		"X-Accel-Buffering":    flag("of a stream: proxies are not to keep it back", "no"),
-		"Vary":                 {Description: "the answer depends on this header of the request", Schema: text("")},
+		"X-Accel-Buffering":    flag("tells proxies not to buffer a stream", "no"),
+		"Vary":                 {Description: "the answer depends on this request header", Schema: text("")},
 	}
 }
 
 func receiptHeaders() map[string]header {
 	return map[string]header{
 		wire.HeaderReceiptOutcome: {Description: "`succeeded` or `refused`", Schema: oneOf("succeeded", "refused")},
-		wire.HeaderReceiptDigest:  {Description: "over the whole body, also where only its beginning is kept", Schema: text(digestPattern)},
-		wire.HeaderReceiptSize:    {Description: "the full length of the body in bytes, also where it was shortened", Schema: number(0, 1<<31)},
-		wire.HeaderExternalID:     {Description: "the id of what the effect made at the provider, percent-encoded", Schema: text("")},
-		wire.HeaderDigest:         {Description: "over the bytes of this answer, where they are the whole body", Schema: text(`^sha-256=`)},
-		"X-Content-Type-Options":  flag("the bytes are the provider's: no browser may take them for something else", "nosniff"),
-		"Content-Security-Policy": {Description: "no browser may run what is in the body", Schema: text("")},
+		wire.HeaderReceiptDigest:  {Description: "the digest of the whole body, even if only its beginning is stored", Schema: text(digestPattern)},
+		wire.HeaderReceiptSize:    {Description: "the full length of the body in bytes, even if it was truncated", Schema: number(0, 1<<31)},
+		wire.HeaderExternalID:     {Description: "the id that the provider gave to the effect, percent-encoded", Schema: text("")},
+		wire.HeaderDigest:         {Description: "the digest of the bytes of this answer, if they are the whole body", Schema: text(`^sha-256=`)},
+		"X-Content-Type-Options":  flag("browsers must not guess another content type: the bytes are not from this server", "nosniff"),
+		"Content-Security-Policy": {Description: "browsers must not run scripts in the body", Schema: text("")},
 	}
 }
 
-// pathWords says what each name in a path is, with the segment before it.
+// pathDocs documents each name in a path; the key includes the segment before it.
 func pathWords() map[string]words {
 	return map[string]words{
 		"flights/{id}":    {about: "the id of a flight", pattern: flightIDPattern},
 		"sessions/{id}":   {about: "the id of a session"},
-		"problems/{code}": {about: "a code"},
+		"problems/{code}": {about: "a problem code"},
 	}
 }
 
-// everyRequest are headers that any request may have, and aboutFlights those of answers about a flight.
+// commonRequestHeaders are the headers that every request may have; flightHeaderNames those of answers about a flight.
 func everyRequest() []string {
 	return []string{wire.HeaderRequestID, "Traceparent", wire.HeaderDeployment}
 }
 func aboutFlights() []string { return []string{wire.HeaderFlightID, wire.HeaderState, "ETag"} }
 
-// everyAnswer are headers that all answers have. A node that starts answers 503 and knows no ledger time yet.
+// commonResponseHeaders are the headers that all answers have, always or sometimes. A starting node answers 503 and
+// does not know the ledger's time yet.
 func everyAnswer(status int) (always, sometimes []string) {
 	always, sometimes = []string{wire.HeaderRequestID, "Cache-Control"}, []string{wire.HeaderLedgerTime}
 	if status != http.StatusServiceUnavailable {
@@ -118,7 +119,7 @@ func everyAnswer(status int) (always, sometimes []string) {
 	return always, sometimes
 }
 
-// isEverywhere reports whether all answers have the header.
+// isCommonHeader reports whether all answers have the header.
 func isEverywhere(name string) bool {
 	always, _ := everyAnswer(http.StatusOK)
 	return slices.Contains(always, name)

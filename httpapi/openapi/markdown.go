@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// JSON writes the document, indented.
+// JSON returns the document, indented.
 func (d *Document) JSON() ([]byte, error) {
 	data, err := json.MarshalIndent(d, "", "  ")
 	return append(data, '\n'), err
 }
 
-// page writes Markdown.
+// markdownPage is a buffer for Markdown.
 type page struct{ bytes.Buffer }
 
 func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
-// table writes a table; a cell keeps to its line and to its column.
+// table writes a table. Line feeds and bars in a cell are escaped.
 func (p *page) table(head []string, rows [][]string) {
 	if len(rows) == 0 {
 		return
@@ -35,21 +35,21 @@ func (p *page) table(head []string, rows [][]string) {
 	p.line("")
 }
 
-// Markdown writes the document for people.
+// Markdown returns the document as a page for people.
 func (d *Document) Markdown() []byte {
 	p := &page{}
-	p.line("# The HTTP interface\n")
-	p.line("<!-- Written by `make docs` from the code. Change it there. -->\n")
+	p.line("# HTTP API\n")
+	p.line("<!-- Generated from the code by `make docs`. Do not edit. -->\n")
 	p.line("%s\n", d.Info.Description)
-	p.line("Every answer has `X-Request-Id`, `Flightd-Ledger-Time` and `Cache-Control: no-store`; a header with a question mark is there where it has something to say. " +
-		"Every request may have:\n")
+	p.line("Every answer has the headers `X-Request-Id`, `Flightd-Ledger-Time` and `Cache-Control: no-store`. A question mark marks an optional header. " +
+		"Every request may have these headers:\n")
 	var rows [][]string
 	for _, name := range everyRequest() {
 		h, _ := d.Components.Parameters.Get(name)
 		rows = append(rows, []string{"`" + name + "`", h.Description})
 	}
 	p.table([]string{"header", "meaning"}, rows)
-	p.line("The same as OpenAPI 3.1: `/openapi.json` of every server, and [openapi.json](openapi.json) here.\n")
+	p.line("The same reference as OpenAPI 3.1: [openapi.json](openapi.json), and `GET /openapi.json` on every server.\n")
 	for _, tag := range d.Tags {
 		p.line("## %s%s\n", strings.ToUpper(tag.Name[:1]), tag.Name[1:])
 		p.line("%s\n", tag.About)
@@ -81,7 +81,7 @@ func (d *Document) operation(p *page, path, method string, o *described) {
 	p.table([]string{"parameter", "in", "", "meaning"}, rows)
 	if o.Body != nil {
 		m := o.Body.Content[0].Value
-		p.line("Body: %s. %sFor example:\n", kind(m.Schema), spaced(o.Body.Description))
+		p.line("Body: %s. %sExample:\n", kind(m.Schema), spaced(o.Body.Description))
 		p.line("```json\n%s\n```\n", m.Example)
 	}
 	d.responses(p, o)
@@ -135,10 +135,10 @@ func content(mediaType string, s *Schema) string {
 	return "`" + mediaType + "`"
 }
 
-// objects writes every object that travels.
+// writeObjects writes all schemas.
 func (d *Document) objects(p *page) {
 	p.line("## Objects\n")
-	p.line("What is not marked as there always may be missing: it is then empty, zero or false.\n")
+	p.line("A field that is not marked `always` is absent if it is empty, zero or false.\n")
 	for _, s := range d.Components.Schemas {
 		p.line("### %s\n", s.Name)
 		p.line("%s\n", s.Value.Description)
@@ -154,10 +154,10 @@ func (d *Document) objects(p *page) {
 	}
 }
 
-// codes writes the table of codes.
+// writeCodes writes the table of codes.
 func (d *Document) codes(p *page) {
 	p.line("## Codes\n")
-	p.line("`GET /problems/{code}` has the same for each of them, and an example.\n")
+	p.line("`GET /problems/{code}` has the same text for each code, and an example.\n")
 	var rows [][]string
 	for _, c := range d.book.Problems {
 		again := "no"
@@ -166,7 +166,7 @@ func (d *Document) codes(p *page) {
 		}
 		rows = append(rows, []string{"`" + string(c.Code) + "`", fmt.Sprint(c.Status), again, c.About, c.Hint})
 	}
-	p.table([]string{"code", "status", "retryable", "when, and what is true then", "what to do"}, rows)
+	p.table([]string{"code", "status", "retryable", "meaning", "what to do"}, rows)
 }
 
 func must(needed bool) string {
@@ -176,7 +176,7 @@ func must(needed bool) string {
 	return ""
 }
 
-// kind names the type of a value, with a link to what is described here.
+// typeText names the type of a value; a documented object is a link.
 func kind(s *Schema) string {
 	name, ref := strings.CutPrefix(s.Ref, schemaPath)
 	switch {
@@ -200,7 +200,7 @@ func kind(s *Schema) string {
 	return s.Type
 }
 
-// values says which values a field may have.
+// constraintText describes the limits of a field's values.
 func values(s *Schema) string {
 	var out []string
 	if len(s.Enum) > 0 {

@@ -2,8 +2,7 @@ package openapi
 
 import "encoding/json"
 
-// Map is a JSON object whose members stay in the order in which they were put in, so that the document reads in the
-// order of its tables and not of the alphabet.
+// Map is a JSON object that keeps the order of its members, so that the document has the order of the tables.
 type Map[T any] []Member[T]
 
 // Member is one name and its value.
@@ -12,7 +11,7 @@ type Member[T any] struct {
 	Value T
 }
 
-// Get gives the value of a name.
+// Get returns the value of a name.
 func (m Map[T]) Get(name string) (value T, found bool) {
 	for _, e := range m {
 		if e.Name == name {

@@ -8,39 +8,40 @@ import (
 
 // Operation describes one route.
 type Operation struct {
-	Pattern string // as the route is registered: "POST /v1/flights/{id}/report"
-	ID      string // a name for programs, unique: "reportOutcome"
-	Tag     string // the chapter that it stands in
+	Pattern string // as registered: "POST /v1/flights/{id}/report"
+	ID      string // unique, for generated clients: "reportFlight"
+	Tag     string // the name of its Tag
 	Summary string // one line
-	About   string // what is worth saying beyond that
-	// Parameters names headers of the request; what they mean is in the table of headers.
+	About   string // details, as Markdown
+	// Parameters names the request headers; the table requestHeaders documents them.
 	Parameters []string
 	Query      []Parameter
-	Request    any    // a value of the type that the body has; nil: it has none
-	Lines      string // the content type, where the body has one such value a line; else it is one, as JSON
-	Example    string // of the request's body
+	Request    any    // a value of the body's type; nil: no body
+	Lines      string // the content type of a body with one such value per line; "": the body is one JSON value
+	Example    string // an example of the body
 	Answers    []Answer
-	Problems   []wire.Code // that it may answer with
+	Problems   []wire.Code // the possible codes
 }
 
-// Answer is one way in which a route answers when nothing is wrong.
+// Answer is an answer of a route that is not a problem.
 type Answer struct {
 	Status  int
 	About   string
-	Headers []string // always there
-	Maybe   []string // there where they have something to say
+	Headers []string // always present
+	Maybe   []string // optional
 	Content []Content
 }
 
-// Content is a body that an answer may have; which one, the request's Accept says where there are several.
+// Content is a possible body of an answer. If there are several, the request's Accept selects one.
 type Content struct {
-	Type string // of the content; "*/*" where it is not the same for all
-	Of   any    // a value of the type that the body has; nil: text, or bytes; struct{}{}: any object. Of a stream of
-	// events it is what their data are
-	Or []any // other types that it may have
+	Type string // the content type; "*/*" if it varies
+	// Of is a value of the body's type; nil: text or bytes; struct{}{}: any object. For an event stream it is the type
+	// of the data of its messages.
+	Of any
+	Or []any // other possible types
 }
 
-// Parameter is a parameter of the query.
+// Parameter is a query parameter.
 type Parameter struct {
 	Name     string
 	About    string
@@ -48,11 +49,11 @@ type Parameter struct {
 	Required bool
 }
 
-// method and path take a pattern apart.
+// method and path return the parts of the pattern.
 func (o *Operation) method() string { m, _, _ := strings.Cut(o.Pattern, " "); return m }
 func (o *Operation) path() string   { _, p, _ := strings.Cut(o.Pattern, " "); return p }
 
-// pathParameters are the names in braces, each with what stands before it: "flights/{id}".
+// pathParameters returns the names in braces, and for each a key with the segment before it: "flights/{id}".
 func (o *Operation) pathParameters() (names, keys []string) {
 	segments := strings.Split(o.path(), "/")
 	for i, s := range segments {

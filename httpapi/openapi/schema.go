@@ -8,7 +8,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// Schema is what the document uses of JSON Schema 2020-12. The zero Schema is any value.
+// Schema is the subset of JSON Schema 2020-12 that the document uses. The zero Schema allows any value.
 type Schema struct {
 	Ref         string       `json:"$ref,omitempty"`
 	Type        string       `json:"type,omitempty"`
@@ -26,25 +26,25 @@ type Schema struct {
 	Items       *Schema      `json:"items,omitempty"`
 	Properties  Map[*Schema] `json:"properties,omitempty"`
 	Required    []string     `json:"required,omitempty"`
-	// Additional is false where unknown names are refused.
+	// Additional is false if unknown fields are rejected.
 	Additional *bool     `json:"additionalProperties,omitempty"`
 	AllOf      []*Schema `json:"allOf,omitempty"`
 	AnyOf      []*Schema `json:"anyOf,omitempty"`
 }
 
-// schemas collects the types of package wire that the operations speak of.
+// schemas collects the types of package wire that the operations use.
 type schemas struct {
 	all     Map[*Schema]
-	words   map[string]words // what each type and each field means
-	unknown []string         // what the tables do not know
-	used    map[string]bool  // names in the tables
+	words   map[string]words // the documentation of each type and field
+	unknown []string         // undocumented types and fields
+	used    map[string]bool  // table entries that were used
 }
 
 func newSchemas() *schemas {
 	return &schemas{words: allWords(), used: map[string]bool{}}
 }
 
-// ref gives the reference to the type of v. Requests refuse fields that they do not know; answers may grow.
+// ref returns a reference to the schema of v's type. Requests reject unknown fields; answers may get new fields.
 func (s *schemas) ref(v any, request bool) *Schema {
 	t := reflect.TypeOf(v)
 	if t == reflect.TypeFor[struct{}]() {
@@ -62,14 +62,14 @@ func (s *schemas) define(t reflect.Type, request bool) {
 	if object.Description == "" {
 		s.unknown = append(s.unknown, t.Name())
 	}
-	s.all.put(t.Name(), object) // before its fields, which may lead back here
+	s.all.put(t.Name(), object) // before its fields, because a type may contain itself
 	s.fields(object, t)
 	if request {
 		object.Additional = new(bool)
 	}
 }
 
-// fields puts in the fields of a struct, and of those that it embeds.
+// addFields adds the fields of a struct, including those of embedded structs.
 func (s *schemas) fields(object *Schema, t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -88,7 +88,7 @@ func (s *schemas) fields(object *Schema, t reflect.Type) {
 	}
 }
 
-// field is the schema of a field: what its type says, and what the table of fields says.
+// fieldSchema returns the schema of a field, from its type and its documentation.
 func (s *schemas) field(owner reflect.Type, f reflect.StructField, name string) *Schema {
 	schema := s.typed(f.Type)
 	key := owner.Name() + "." + name

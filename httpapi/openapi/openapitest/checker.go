@@ -28,19 +28,19 @@ type Exchange struct {
 	Body          []byte
 }
 
-// Checker holds exchanges against one document. It may be used by several goroutines.
+// Checker checks exchanges against one document. Its methods are safe for concurrent use.
 type Checker struct {
 	root     map[string]any
 	compiler *jsonschema.Compiler
 
-	mu      sync.Mutex
-	schemas map[string]*jsonschema.Schema // compiled, by where they stand
-	seen    map[string]bool               // "operation status"
+	mu      sync.Mutex                    // guards the fields below, and compiler
+	schemas map[string]*jsonschema.Schema // compiled, by JSON pointer
+	seen    map[string]bool               // keys are "operation status"
 }
 
 const address = "https://flightd.invalid/openapi.json"
 
-// New makes a checker for a document.
+// New returns a checker for a document. It sets additionalProperties to false in every schema that allows more fields.
 func New(document []byte) (*Checker, error) {
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))
 	if err != nil {
@@ -48,7 +48,7 @@ func New(document []byte) (*Checker, error) {
 	}
 	root, ok := parsed.(map[string]any)
 	if !ok {
-		return nil, errors.New("openapitest: the document is no object")
+		return nil, errors.New("openapitest: the document is not an object")
 	}
 	for _, s := range within(root, "components", "schemas") {
 		if object := s.(map[string]any); object["properties"] != nil && object["additionalProperties"] == nil {
@@ -61,7 +61,7 @@ func New(document []byte) (*Checker, error) {
 	return c, c.compiler.AddResource(address, root)
 }
 
-// within walks down into objects; it gives an empty one where there is none.
+// objectAt returns the object at a path; nil if there is none.
 func within(v any, path ...string) map[string]any {
 	object, _ := v.(map[string]any)
 	for _, name := range path {
@@ -70,7 +70,7 @@ func within(v any, path ...string) map[string]any {
 	return object
 }
 
-// place is a node of the document and the JSON pointer to it.
+// node is an object of the document and its JSON pointer.
 type place struct {
 	node    map[string]any
 	pointer string
@@ -85,7 +85,7 @@ func (p place) down(names ...string) place {
 	return p
 }
 
-// follow goes where a reference leads.
+// resolveRef returns the node that p refers to; p itself if it is not a reference.
 func (c *Checker) follow(p place) place {
 	if ref, ok := p.node["$ref"].(string); ok {
 		return place{c.root, ""}.down(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
@@ -93,7 +93,7 @@ func (c *Checker) follow(p place) place {
 	return p
 }
 
-// Check says what about an exchange is not as the document has it; nil when everything is.
+// Check returns the first difference between an exchange and the document; nil if there is none.
 func (c *Checker) Check(x *Exchange) error {
 	op, parameters, found := c.operation(x)
 	if !found {
@@ -111,17 +111,17 @@ func (c *Checker) Check(x *Exchange) error {
 	c.mu.Unlock()
 	if x.Status < 400 {
 		if err := c.request(x, op, parameters); err != nil {
-			return fail(fmt.Errorf("the request was taken, but: %w", err))
+			return fail(fmt.Errorf("the request was accepted, but is not as documented: %w", err))
 		}
 	}
 	responses := op.down("responses")
 	if _, known := responses.node[strconv.Itoa(x.Status)]; !known {
-		return fail(fmt.Errorf("this status is not in the document: %s", x.Body))
+		return fail(fmt.Errorf("undocumented status: %s", x.Body))
 	}
 	return fail(c.answer(x, c.follow(responses.down(strconv.Itoa(x.Status)))))
 }
 
-// Unseen lists the answers of the document, other than problems, that no exchange had: "operation status".
+// Unseen lists the documented answers, other than problems, that no exchange had, as "operation status".
 func (c *Checker) Unseen() (all []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +139,7 @@ func (c *Checker) Unseen() (all []string) {
 	return all
 }
 
-// matched are the parts of a path that stand for a name of its template.
+// pathMatch is a path template and the values of its names.
 type matched struct {
 	template string
 	values   map[string]string
@@ -176,13 +176,15 @@ func match(template, path string) (values map[string]string, fits bool) {
 	return values, true
 }
 
-// lost checks the answer to a request that the document does not have: it must be a problem.
+// checkUndocumented checks the answer to an undocumented request, which must be a problem.
 func (c *Checker) lost(x *Exchange) error {
 	if x.URL.Path == "/metrics" || strings.HasPrefix(x.URL.Path, "/metrics/") && x.Status == http.StatusOK {
-		return nil // Prometheus has an interface of its own
+		return nil // the metrics are not part of the API
 	}
-	if x.Status != http.StatusNotFound && x.Status != http.StatusMethodNotAllowed && x.Status != http.StatusForbidden {
-		return fmt.Errorf("%s %s is not in the document, and was answered with %d", x.Method, x.URL.Path, x.Status)
+	switch x.Status {
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusForbidden, http.StatusUnsupportedMediaType:
+	default:
+		return fmt.Errorf("%s %s is undocumented, but was answered with %d", x.Method, x.URL.Path, x.Status)
 	}
 	return c.value("/components/schemas/Problem", x.Body)
 }
@@ -209,7 +211,7 @@ func (c *Checker) request(x *Exchange, op place, m matched) error {
 		}
 	}
 	if len(query) > 0 {
-		return fmt.Errorf("the document does not have these parameters: %v", query)
+		return fmt.Errorf("undocumented parameters: %v", query)
 	}
 	contents := op.down("requestBody", "content")
 	if contents.node == nil {
@@ -220,12 +222,12 @@ func (c *Checker) request(x *Exchange, op place, m matched) error {
 	}
 	content := contents.down(x.RequestHeader.Get("Content-Type"))
 	if content.node == nil {
-		return fmt.Errorf("the document does not have the content type %q", x.RequestHeader.Get("Content-Type"))
+		return fmt.Errorf("undocumented content type %q", x.RequestHeader.Get("Content-Type"))
 	}
 	return c.each(content, bytes.Lines(x.RequestBody))
 }
 
-// each checks every part by itself.
+// checkEach checks each part against the schema of the content.
 func (c *Checker) each(content place, parts iter.Seq[[]byte]) error {
 	for part := range parts {
 		if err := c.value(content.down("schema").pointer, part); err != nil {
@@ -235,7 +237,7 @@ func (c *Checker) each(content place, parts iter.Seq[[]byte]) error {
 	return nil
 }
 
-// messages are the data in a stream of events; lines that begin otherwise are for the stream itself.
+// streamMessages returns the data lines of an event stream. A last line without a line feed is skipped.
 func messages(stream []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for line := range bytes.Lines(stream) {
@@ -246,7 +248,7 @@ func messages(stream []byte) iter.Seq[[]byte] {
 	}
 }
 
-// text checks a value that travels as text.
+// checkText checks the value of a parameter or header.
 func (c *Checker) text(at place, name, value string, there bool) error {
 	if required, _ := at.node["required"].(bool); !there {
 		if required {
@@ -276,13 +278,13 @@ func (c *Checker) answer(x *Exchange, r place) error {
 	}
 	for name := range x.Header {
 		if _, known := headers.node[name]; !known && !ofTransport(name) && headers.node[inDocument(name)] == nil {
-			return fmt.Errorf("the document does not have the header %s: %s", name, x.Header.Get(name))
+			return fmt.Errorf("undocumented header %s: %s", name, x.Header.Get(name))
 		}
 	}
 	contents := r.down("content")
 	if len(contents.node) == 0 || x.Method == http.MethodHead {
 		if len(x.Body) > 0 {
-			return fmt.Errorf("there is a body: %s", x.Body)
+			return fmt.Errorf("unexpected body: %s", x.Body)
 		}
 		return nil
 	}
@@ -292,7 +294,7 @@ func (c *Checker) answer(x *Exchange, r place) error {
 		content = contents.down("*/*")
 	}
 	if content.node == nil {
-		return fmt.Errorf("the document does not have the content type %q", kind)
+		return fmt.Errorf("undocumented content type %q", kind)
 	}
 	if kind == "text/event-stream" {
 		return c.each(content, messages(x.Body))
@@ -303,7 +305,7 @@ func (c *Checker) answer(x *Exchange, r place) error {
 	return c.value(content.down("schema").pointer, x.Body)
 }
 
-// inDocument is how the document spells a header whose canonical form in Go is another one.
+// documentSpelling returns the document's spelling of a header in Go's canonical form.
 func inDocument(name string) string {
 	if name == "Etag" {
 		return "ETag"
@@ -311,7 +313,7 @@ func inDocument(name string) string {
 	return name
 }
 
-// ofTransport are headers of HTTP itself, which no document lists.
+// isTransportHeader reports whether a header belongs to HTTP itself; the document does not list these.
 func ofTransport(name string) bool {
 	switch name {
 	case "Date", "Content-Type", "Content-Length", "Connection", "Transfer-Encoding":
@@ -320,7 +322,7 @@ func ofTransport(name string) bool {
 	return false
 }
 
-// value checks JSON against the schema at a place of the document.
+// checkJSON checks data against the schema at a JSON pointer of the document.
 func (c *Checker) value(pointer string, data []byte) error {
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
 	if err != nil {
@@ -349,7 +351,7 @@ func (c *Checker) schema(pointer string) (*jsonschema.Schema, error) {
 	return s, err
 }
 
-// Schema checks JSON against a schema of the document, by its name.
+// CheckSchema checks data against a schema of the document, by its name.
 func (c *Checker) Schema(name string, data []byte) error {
 	return c.value("/components/schemas/"+name, data)
 }

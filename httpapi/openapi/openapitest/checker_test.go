@@ -21,9 +21,9 @@ func newChecker(t *testing.T) *Checker {
 	return c
 }
 
-// good is an exchange that is as documented.
 const digest = "49ec49fe2ad166ef0b18ff7d94291ca8"
 
+// good returns an exchange that conforms to the document.
 func good() *Exchange {
 	return &Exchange{
 		Method: "POST", URL: &url.URL{Path: "/v1/sessions/s/renew"},
@@ -34,7 +34,7 @@ func good() *Exchange {
 	}
 }
 
-// Whatever is not as documented is said.
+// Each difference from the document is an error.
 func TestCheckerSeesWhatIsWrong(t *testing.T) {
 	c := newChecker(t)
 	require.NoError(t, c.Check(good()))
@@ -77,7 +77,7 @@ func TestCheckerSeesWhatIsWrong(t *testing.T) {
 	require.Contains(t, c.Unseen(), "getReceipt 200")
 }
 
-// A script learns, sends and compares.
+// A script binds placeholders, sends them and compares answers.
 func TestScript(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -105,7 +105,7 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// A stream is read as far as it is written down, and no further.
+// A stream is read up to the last line of the script.
 func TestScriptOfAStream(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -128,7 +128,7 @@ func TestScriptOfAStream(t *testing.T) {
 	}
 }
 
-// What a stream says is checked message by message.
+// Each message of a stream is checked separately.
 func TestMessages(t *testing.T) {
 	var got []string
 	for m := range messages([]byte("retry: 1\n\nevent: gap\nid: 8.1\ndata: {}\n\n: still here\n\ndata: []\n\ndata: cut o")) {

@@ -1,7 +1,6 @@
-// Package openapitest holds what a server is asked and answers against its OpenAPI document. It is for tests: a door
-// that is watched by a Checker is checked by every request that any test sends it.
+// Package openapitest checks the requests and answers of a server under test against its OpenAPI document. A handler
+// that is wrapped by Checker.Watch is checked by every request that a test sends to it.
 //
-// Answers are checked strictly: a field, a header, a status or a code that the document does not have is an error,
-// although clients must bear with them. Requests are checked where the server took them, so that the document asks for
-// no more than the server does.
+// Answers are checked strictly: an undocumented field, header, status or code is an error, although clients must accept
+// them. Requests are checked if the server accepted them, so the document cannot be stricter than the server.
 package openapitest

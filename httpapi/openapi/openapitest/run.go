@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// Run holds the conversation with the server at base and checks every answer: against the script, and, where checker is
-// not nil, against the document. The first thing that is wrong ends it.
+// Run sends the requests of the script to the server at base. It checks each answer against the script and, if checker
+// is not nil, against the document. It returns the first difference.
 func (s *Script) Run(ctx context.Context, client *http.Client, base string, checker *Checker) error {
 	known := names{}
 	for i := range s.Steps {
@@ -64,7 +64,7 @@ func (s *Step) send(ctx context.Context, client *http.Client, base string, known
 
 func (s *Step) compare(x *Exchange, known names) error {
 	if x.Status != s.Status {
-		return fmt.Errorf("the answer is %d, not %d: %s", x.Status, s.Status, x.Body)
+		return fmt.Errorf("status %d, expected %d: %s", x.Status, s.Status, x.Body)
 	}
 	for name, values := range s.Headers {
 		if err := known.text(values[0], x.Header.Get(name)); err != nil {
@@ -80,7 +80,7 @@ func (s *Step) compare(x *Exchange, known names) error {
 	}
 	var expected, got any
 	if err := numbers([]byte(want), &expected); err != nil {
-		return fmt.Errorf("the script is no JSON: %w", err)
+		return fmt.Errorf("invalid JSON in the script: %w", err)
 	}
 	if err := numbers(x.Body, &got); err != nil {
 		return err
@@ -91,11 +91,11 @@ func (s *Step) compare(x *Exchange, known names) error {
 	return nil
 }
 
-// streams is the content type of answers that do not end.
+// eventStreamType is the content type of event streams, which do not end.
 const streams = "text/event-stream"
 
-// stream reads an answer that does not end, as far as it takes to find every line that is wanted, in their order; there
-// may be others between them.
+// readStream reads an event stream until it has found all expected lines, in their order. Other lines may come between
+// them.
 func (n names) stream(body io.Reader, want string) (read []byte, err error) {
 	lines := bufio.NewReader(body)
 	for line := range strings.Lines(want) {
@@ -103,7 +103,7 @@ func (n names) stream(body io.Reader, want string) (read []byte, err error) {
 		for {
 			got, err := lines.ReadString('\n')
 			if err != nil {
-				return read, fmt.Errorf("the stream ends before %q: %w: %s", line, err, read)
+				return read, fmt.Errorf("the stream ended before %q: %w: %s", line, err, read)
 			}
 			read = append(read, got...)
 			if n.text(line, strings.TrimSuffix(got, "\n")) == nil {
@@ -120,12 +120,12 @@ func numbers(data []byte, into any) error {
 	return d.Decode(into)
 }
 
-// names are the placeholders that are known, and what they stand for.
+// bindings maps placeholders to the text that they were bound to.
 type names map[string]string
 
 var placeholder = regexp.MustCompile(`<[a-z_0-9]*>`)
 
-// fill puts in what is known.
+// fill replaces the placeholders that are bound.
 func (n names) fill(text string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(p string) string {
 		if value, known := n[p]; known {
@@ -135,7 +135,7 @@ func (n names) fill(text string) string {
 	})
 }
 
-// text compares, and learns what it does not know.
+// matchText compares got with want and binds the placeholders in want that are not bound yet.
 func (n names) text(want, got string) error {
 	want = n.fill(want)
 	holes := placeholder.FindAllString(want, -1)
@@ -152,7 +152,7 @@ func (n names) text(want, got string) error {
 	}
 	found := regexp.MustCompile(pattern + "$").FindStringSubmatch(got)
 	if found == nil {
-		return fmt.Errorf("it is %q, not %q", got, want)
+		return fmt.Errorf("got %q, expected %q", got, want)
 	}
 	for i, hole := range holes {
 		if hole != "<>" {
@@ -162,7 +162,7 @@ func (n names) text(want, got string) error {
 	return nil
 }
 
-// rest is the name of a member that says: there may be more.
+// moreMembers is the name of a member that allows an object to have more members.
 const rest = "..."
 
 func (n names) value(at string, want, got any) error {
@@ -170,13 +170,13 @@ func (n names) value(at string, want, got any) error {
 	case map[string]any:
 		g, ok := got.(map[string]any)
 		if !ok {
-			return fmt.Errorf("%s is %v, and no object", at, got)
+			return fmt.Errorf("%s: got %v, expected an object", at, got)
 		}
 		return n.object(at, w, g)
 	case []any:
 		g, ok := got.([]any)
 		if !ok || len(g) != len(w) {
-			return fmt.Errorf("%s is %v, not %v", at, got, want)
+			return fmt.Errorf("%s: got %v, expected %v", at, got, want)
 		}
 		for i := range w {
 			if err := n.value(fmt.Sprintf("%s/%d", at, i), w[i], g[i]); err != nil {
@@ -186,7 +186,7 @@ func (n names) value(at string, want, got any) error {
 		return nil
 	case string:
 		if _, isText := got.(string); !isText && !placeholder.MatchString(w) {
-			return fmt.Errorf("%s is %v, not the text %q", at, got, w)
+			return fmt.Errorf("%s: got %v, expected the string %q", at, got, w)
 		}
 		if err := n.text(w, fmt.Sprint(got)); err != nil {
 			return fmt.Errorf("%s: %w", at, err)
@@ -194,7 +194,7 @@ func (n names) value(at string, want, got any) error {
 		return nil
 	}
 	if fmt.Sprint(want) != fmt.Sprint(got) {
-		return fmt.Errorf("%s is %v, not %v", at, got, want)
+		return fmt.Errorf("%s: got %v, expected %v", at, got, want)
 	}
 	return nil
 }
@@ -203,10 +203,10 @@ func (n names) object(at string, want, got map[string]any) error {
 	_, more := want[rest]
 	for name := range got {
 		if _, known := want[name]; !known && !more {
-			return fmt.Errorf("%s/%s is there, and should not be", at, name)
+			return fmt.Errorf("unexpected member %s/%s", at, name)
 		}
 	}
-	order := make([]string, 0, len(want)) // the order is kept the same, so that what is learned does not depend on chance
+	order := make([]string, 0, len(want)) // a fixed order, so that the same member binds a placeholder in every run
 	for name := range want {
 		order = append(order, name)
 	}
@@ -217,7 +217,7 @@ func (n names) object(at string, want, got map[string]any) error {
 		}
 		value, there := got[name]
 		if !there {
-			return fmt.Errorf("%s/%s is missing", at, name)
+			return fmt.Errorf("missing member %s/%s", at, name)
 		}
 		if err := n.value(at+"/"+name, want[name], value); err != nil {
 			return err

@@ -8,38 +8,38 @@ import (
 	"strings"
 )
 
-// Script is a conversation with a server, as data: requests, each with what it must be answered.
+// Script is a sequence of requests, each with its expected answer.
 //
 //	### a title
 //	> POST /v1/flights:open
 //	> Flightd-Namespace: billing
 //	{"action":"charge","id":"order-42"}
 //	< 201
-//	< Flight-Id: <flight>
+//	< Flightd-Flight-Id: <flight>
 //	{"decision":"proceed","flight_id":"<flight>","...":"..."}
 //
-// <name> stands for a text, or as a whole JSON string for any value: where it is first met in an answer it is learned,
-// afterwards it must be the same, and requests send it. <> is anything. An object with "...":"..." may have more
-// members. Headers that are not named may be there; an answer of which no body is written may have any. Of a stream of
-// events each line is looked for among those that come, and then it is left.
+// <name> is a placeholder for text; as a whole JSON string it is a placeholder for any value. Its first occurrence in
+// an answer binds it. Later answers must have the same text, and requests send it. <> matches anything. An object with
+// "...":"..." may have more members. An answer may have other headers than the script. If the script has no body, the
+// answer may have any body. An event stream is read until each line of the script was found, in order, and then closed.
 type Script struct {
 	Title string
 	Steps []Step
 }
 
-// Step is one request and what it must be answered.
+// Step is one request and its expected answer.
 type Step struct {
-	Line    int // of the file
+	Line    int // in the file
 	Method  string
 	Target  string // path and query
 	Header  http.Header
 	Body    string
 	Status  int
-	Headers http.Header // of the answer
-	Answer  string      // its body
+	Headers http.Header // expected headers of the answer
+	Answer  string      // expected body
 }
 
-// Parse reads the scripts of a file. Lines that start with // are for people.
+// Parse parses the scripts of a file. Lines that start with // are comments.
 func Parse(text string) (scripts []Script, err error) {
 	var step *Step
 	for i, line := range strings.Split(text, "\n") {
@@ -53,11 +53,11 @@ func Parse(text string) (scripts []Script, err error) {
 			scripts, step = append(scripts, Script{Title: title}), nil
 		case strings.HasPrefix(line, "//"), strings.TrimSpace(line) == "":
 		case script == nil:
-			err = errors.New("this stands before the first title")
+			err = errors.New("line before the first title")
 		case strings.HasPrefix(line, "> "):
 			step, err = script.ask(step, i+1, line[2:])
 		case step == nil:
-			err = errors.New("this belongs to no request")
+			err = errors.New("line before the first request")
 		case strings.HasPrefix(line, "< "):
 			err = step.expect(line[2:])
 		case step.Status == 0:
@@ -72,20 +72,20 @@ func Parse(text string) (scripts []Script, err error) {
 	return scripts, nil
 }
 
-// ask reads a line of a request: its first one, or a header.
+// addRequestLine parses a line of a request: a method and path, or a header.
 func (s *Script) ask(step *Step, line int, text string) (*Step, error) {
 	if step != nil && step.Status == 0 {
 		return step, addHeader(step.Header, text)
 	}
 	method, target, found := strings.Cut(text, " ")
 	if !found {
-		return step, errors.New("a request starts with a method and a path")
+		return step, errors.New("expected a method and a path")
 	}
 	s.Steps = append(s.Steps, Step{Line: line, Method: method, Target: target, Header: http.Header{}, Headers: http.Header{}})
 	return &s.Steps[len(s.Steps)-1], nil
 }
 
-// expect reads a line of an answer: its status, or a header.
+// addAnswerLine parses a line of an answer: a status, or a header.
 func (s *Step) expect(text string) (err error) {
 	if s.Status != 0 {
 		return addHeader(s.Headers, text)
@@ -97,7 +97,7 @@ func (s *Step) expect(text string) (err error) {
 func addHeader(h http.Header, text string) error {
 	name, value, found := strings.Cut(text, ": ")
 	if !found {
-		return errors.New("a header has a name and a value")
+		return errors.New("expected a header name and value")
 	}
 	h.Add(name, value)
 	return nil

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// Watch gives a handler that does what next does, and then tells what the document does not allow about it.
+// Watch wraps next. After each request it calls tell with the error of Check, if there is one.
 func (c *Checker) Watch(next http.Handler, tell func(error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := &Exchange{Method: r.Method, URL: r.URL, RequestHeader: r.Header.Clone()}
@@ -24,7 +24,7 @@ func (c *Checker) Watch(next http.Handler, tell func(error)) http.Handler {
 	})
 }
 
-// watched keeps what is written.
+// recordingWriter keeps a copy of the status and the body.
 type watched struct {
 	http.ResponseWriter
 	status int
@@ -41,5 +41,5 @@ func (w *watched) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap lets http.ResponseController find the underlying writer.
 func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }

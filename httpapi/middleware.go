@@ -1,0 +1,210 @@
+package httpapi
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/flightd/flightd/effect"
+	"github.com/flightd/flightd/flight"
+	"github.com/flightd/flightd/internal/wire"
+)
+
+// withRequestID sets the request id and the headers that every answer has, and rejects paths that ServeMux would
+// redirect. If there is a ledger, the answer carries its time.
+func (a *api) first(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h[wire.HeaderRequestID] = []string{a.ids.of(r)}
+		h["Cache-Control"] = noStore
+		if a.cfg.Ledger != nil {
+			w = &timedWriter{ResponseWriter: w, now: a.cfg.Ledger.Now}
+		}
+		if !cleanPath(r) {
+			a.refuse(w, r, &wire.Invalid{Code: wire.NotFound,
+				FieldError: wire.FieldError{Detail: `the path has an empty, "." or ".." segment`}})
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// cleanPath reports whether ServeMux serves the path unchanged. ServeMux redirects every other path to its cleaned
+// form, which could name another key than the caller wrote.
+func cleanPath(r *http.Request) bool {
+	path := r.URL.Path
+	if path == "" || path[0] != '/' {
+		return false
+	}
+	return path == "/" || !strings.Contains(path, "//") && !strings.HasSuffix(path, "/") && !hasDots(path)
+}
+
+func hasDots(path string) bool {
+	if !strings.Contains(path, "/.") {
+		return false
+	}
+	return slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." })
+}
+
+// deploymentIndependent are the routes that describe the server only, and so answer callers of any deployment.
+var anybodys = []string{"GET /livez", "GET /readyz", "GET /version"}
+
+// withDeploymentCheck rejects requests that name another deployment. This deployment's ledger does not contain the
+// effects of the other one, so it would let the caller repeat them.
+func (a *api) own(pattern string, route http.HandlerFunc) http.HandlerFunc {
+	if slices.Contains(anybodys, pattern) {
+		return route
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		named, bad := single(r, wire.HeaderDeployment)
+		switch {
+		case bad != nil:
+			a.refuse(w, r, bad)
+		case named != "" && named != a.cfg.Version.Deployment:
+			p := newProblem(wire.WrongDeployment)
+			p.Detail = fmt.Sprintf("the request names deployment %.100q, but this server belongs to %q", named, a.cfg.Version.Deployment)
+			if id, bad := flightID(r); bad == nil {
+				p.FlightID = id.String()
+			}
+			writeProblem(w, r, p)
+			a.note(r, p, nil)
+		default:
+			route(w, r)
+		}
+	}
+}
+
+// requestIDs assigns an id to each request, which is in the answer and in the log.
+type requestIDs struct {
+	boot  string        // random, one per process
+	count atomic.Uint64 // requests so far
+}
+
+func newRequestIDs() *requestIDs {
+	var b [5]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand crashes the program instead
+	return &requestIDs{boot: "req_" + hex.EncodeToString(b[:]) + "-"}
+}
+
+// forRequest returns the caller's request id if it is valid, else a new one.
+func (ids *requestIDs) of(r *http.Request) string {
+	if given := r.Header[wire.HeaderRequestID]; len(given) == 1 && harmless(given[0]) {
+		return given[0]
+	}
+	return ids.boot + strconv.FormatUint(ids.count.Add(1), 36)
+}
+
+func harmless(s string) bool {
+	if s == "" || len(s) > 64 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.' {
+			continue
+		}
+		return false
+	}
+	return true
+}
+
+// traceID returns the trace id of the traceparent header; "" if there is none, or more than one. It is called only when
+// a problem is written or logged, so successful requests do not pay for it.
+func traceID(r *http.Request) string {
+	if given := r.Header[effect.HeaderTraceparent]; len(given) == 1 {
+		return effect.TraceID(given[0])
+	}
+	return ""
+}
+
+// ledgerTimeWriter sets the header with the ledger's time when the answer is written, so that a request that waited
+// does not carry the time of its arrival.
+type timedWriter struct {
+	http.ResponseWriter
+	now func() flight.Time
+}
+
+func (w *timedWriter) WriteHeader(status int) {
+	w.Header()[wire.HeaderLedgerTime] = []string{strconv.FormatInt(int64(w.now()), 10)}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController find the underlying writer.
+func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// notFound answers requests that match no route: 405 if the path has other methods, else 404.
+func (a *api) lost(mux *http.ServeMux) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var allowed []string
+		for _, method := range [...]string{http.MethodGet, http.MethodHead, http.MethodPost} {
+			other := &http.Request{Method: method, URL: r.URL, Host: r.Host}
+			if _, pattern := mux.Handler(other); pattern != "/" && pattern != "" {
+				allowed = append(allowed, method)
+			}
+		}
+		bad := &wire.Invalid{Code: wire.NotFound, FieldError: wire.FieldError{Detail: "no route has this path"},
+			Hint: "/openapi.json describes every path; flightd --help lists the commands"}
+		if len(allowed) > 0 {
+			w.Header().Set("Allow", strings.Join(allowed, ", "))
+			bad = &wire.Invalid{Code: wire.MethodNotAllowed, FieldError: wire.FieldError{Detail: "this path does not support " + r.Method}}
+		}
+		a.refuse(w, r, bad)
+	}
+}
+
+// Starting returns a handler that answers every request with the problem no_leader. A node serves it until its ledger
+// is open and New can be called.
+func Starting() http.Handler {
+	ids := newRequestIDs()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h[wire.HeaderRequestID] = []string{ids.of(r)}
+		h["Cache-Control"] = noStore
+		p := newProblem(wire.NoLeader)
+		p.Detail = "this node is starting"
+		writeProblem(w, r, p)
+	})
+}
+
+// logProblem logs a request that was answered with a problem: at level error if flightd failed, else at level debug.
+func (a *api) note(r *http.Request, p *wire.Problem, why error) {
+	level, what := slog.LevelDebug, "httpapi: request rejected"
+	if p.Code == wire.Internal {
+		level, what = slog.LevelError, "httpapi: request failed"
+	}
+	if !a.log.Enabled(r.Context(), level) {
+		return
+	}
+	attrs := []any{"request_id", p.RequestID, "method", r.Method, "path", r.URL.Path, "status", p.Status, "code", string(p.Code)}
+	if p.TraceID != "" {
+		attrs = append(attrs, "trace_id", p.TraceID)
+	}
+	if key := a.keyFor(r, p); key != "" {
+		attrs = append(attrs, "key", key)
+	}
+	if why != nil {
+		attrs = append(attrs, "error", why)
+	}
+	a.log.Log(r.Context(), level, what, attrs...)
+}
+
+// keyOfProblem returns the key of the problem, or else of the flight in the request's path; "" if neither is known.
+func (a *api) keyFor(r *http.Request, p *wire.Problem) string {
+	if p.Key != "" {
+		return p.Key
+	}
+	id, err := flight.ParseID(r.PathValue("id"))
+	if err != nil {
+		return ""
+	}
+	if key := a.keyOf(id); !key.IsZero() {
+		return key.String()
+	}
+	return ""
+}
