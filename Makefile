@@ -1,4 +1,4 @@
-# Everything a newcomer needs is Go 1.26 and make; what else is needed is fetched as Go modules.
+# Go 1.26 and make are enough to begin; the Go modules are fetched.
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
@@ -6,105 +6,106 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 all: build
 
-build: ## the binary, in bin/
+build: ## builds the binary in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/flightd ./cmd/flightd
 
-test: ## every test, once, and once more under the race detector where goroutines meet
+test: ## runs vet and every test, and the concurrent packages again under the race detector
 	$(GO) vet ./...
 	$(GO) test ./...
 	$(MAKE) race
 
-race: ## the rooms where goroutines meet; process tests run binaries and gain nothing from it
+race: ## runs the concurrent packages under the race detector; process tests run binaries, which it does not instrument
 	$(GO) test -race -p 1 ./effect/... ./internal/runner/... ./internal/gate/... ./lease/... ./clusterstore/... ./executor/... ./remote/... ./httpapi/... ./client/... ./metrics/... ./node/... ./flightdtest/...
 
-lint: cross ## formatting, vet, staticcheck, pins, and the builds for other systems
+lint: cross ## checks formatting and module checksums, runs staticcheck, and builds for other systems
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
 	$(GO) mod verify
 	$(GO) run $(STATICCHECK) ./...
 
-metrics-check: build ## rules, dashboard and metrics, by promtool, which it fetches where there is none
+metrics-check: build ## checks alert rules, dashboard and metrics with promtool, which it fetches if missing
 	deploy/check.sh
 
 cross:
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/flightd
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/flightd
 
-bench: ## the table of docs/performance.md, measured here and now
+bench: ## measures the table of docs/performance.md on this machine
 	$(GO) run ./bench
 
 LARGE ?= -receipts 10000000
-bench-large: ## ten million receipts: memory, starts, new keys, replays, retention; about 30 GB below DIR
+bench-large: ## measures ten million receipts: memory, starts, new keys, replays, retention; about 30 GB in DIR
 	CGO_ENABLED=0 $(GO) run ./bench/large $(LARGE) -dir "$(DIR)"
 
-restart: ## 2,000,000 stored flights, and how long a start takes then
+restart: ## measures a start with 2,000,000 stored flights
 	$(GO) test ./clusterstore -run=- -bench=Restart -benchtime=1x -stored=2000000 -timeout=1h
 
 .PHONY: docs openapi-check
-docs: ## docs/openapi.json and docs/http.md, from the code
+docs: ## generates docs/openapi.json and docs/http.md from the code
 	$(GO) test ./httpapi -count=1 -run TestDocsAreCurrent -update
 
-openapi-check: ## the document is the code's, and a linter from npm finds nothing in it; needs node 20 or newer
+openapi-check: ## checks that the OpenAPI document is current, and lints it; needs node 20 or newer
 	$(GO) test ./httpapi -count=1 -run 'TestDocsAreCurrent|TestEveryRouteIsDescribed'
 	cd tools/openapi && npm ci --loglevel=error && \
 		REDOCLY_TELEMETRY=off REDOCLY_SUPPRESS_UPDATE_NOTICE=true npx --no-install redocly lint --config redocly.yaml ../../docs/openapi.json
 
-drill: build ## kills everything at every point of no return, and counts the effects
+drill: build ## kills caller and server at every point of no return, and counts the effects
 	./bin/flightd drill
 
 CUTS ?= -rounds 8
-power-cut: ## a flightd in a virtual machine that loses its power under load; needs root, qemu and mmdebstrap
+power-cut: ## cuts the power of a virtual machine with flightd under load; needs root, qemu and mmdebstrap
 	CGO_ENABLED=0 $(GO) build -o bin/powercut/flightd ./cmd/flightd
 	$(GO) run ./chaos/powercut -flightd bin/powercut/flightd $(CUTS)
 
-explore: ## the rules, explored one command deeper than in the tests, and the whole table of the protocol's model
+explore: ## explores the rules one command deeper than the tests, and the whole table of the protocol model
 	$(GO) test -tags deep -run TestExhaustive -timeout 60m -v ./flight ./flight/protocolmodel
 
-mutants: ## breaks the rules in 143 ways; every one must be caught
+mutants: ## breaks the rules in 143 ways; the tests must catch each
 	$(GO) test -tags mutants -run TestMutants -timeout 60m ./flight
 
 FUZZTIME ?= 30s
-fuzz: ## every decoder, for FUZZTIME each
+fuzz: ## fuzzes every decoder of package flight, for FUZZTIME each
 	@for target in $$($(GO) test -list '^Fuzz' ./flight | grep '^Fuzz'); do \
 		echo "== $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x ./flight || exit 1; done
 
-# What the clients' tests call beside Go. Where it is missing it is fetched from Debian's packages, by those who may.
+# The tools that the clients' tests need besides Go. Missing tools are installed from Debian's packages, which needs root.
 client-tools:
 	@for tool in python3 curl jq openssl npm; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	echo "missing:$$missing"; apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing
 
-# The languages whose clients are tried. Each needs its tools: python3; node with npm; the snippets also curl, jq, openssl.
+# The languages whose clients are tested. Each needs its tools: python3; node with npm; the snippets also curl, jq, openssl.
 CLIENTS ?= go python typescript
-clients: client-tools ## the one list that the clients of all languages pass, and the snippets of the READMEs
+clients: client-tools ## runs the list of tests that all clients pass, and the snippets of the READMEs
 ifneq (,$(filter typescript,$(CLIENTS)))
 	cd clients/typescript && npm ci --no-audit --no-fund && npm run build
 endif
 	$(GO) vet -tags clients ./clients/...
 	FLIGHTD_CLIENTS="$(CLIENTS)" $(GO) test -tags clients -count=1 -parallel 8 -timeout 10m ./clients/...
 
-man: build ## the manual page, in bin/
-	./bin/flightd man > bin/flightd.1
+man: build ## writes the manual to bin/man, a page per command
+	rm -rf bin/man
+	./bin/flightd man bin/man
 
 PREFIX ?= /usr/local
-install: man ## binary, manual and completions, below DESTDIR and PREFIX
+install: man ## installs binary, manual and completions in DESTDIR and PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	install -m 755 bin/flightd $(DESTDIR)$(PREFIX)/bin/flightd
-	install -m 644 bin/flightd.1 $(DESTDIR)$(PREFIX)/share/man/man1/flightd.1
+	install -m 644 bin/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	./bin/flightd completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/flightd
 	./bin/flightd completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_flightd
 	./bin/flightd completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/flightd.fish
 
 VERSION ?=
 PLATFORMS ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64
-release: ## archives for every platform and SHA256SUMS, in dist/; VERSION=v1.2.3 stamps another version than git's
+release: ## builds archives for every platform and SHA256SUMS in dist/; VERSION=v1.2.3 replaces git's version
 	$(GO) run ./internal/release -version "$(VERSION)" -platforms "$(PLATFORMS)"
 
 release-check: ## builds the release twice, in different folders, and compares the bytes
 	$(GO) run ./internal/release -version "$(VERSION)" -platforms "$(PLATFORMS)" -check
 
 HERE = $(shell $(GO) env GOOS)/$(shell $(GO) env GOARCH)
-release-try: client-tools ## an archive for this platform, unpacked: the README's first screen and its snippets, with the binary in it
+release-try: client-tools ## unpacks an archive for this platform, and runs the README's first screen and snippets with its binary
 	rm -rf dist/try
 	$(GO) run ./internal/release -version "$(VERSION)" -platforms "$(HERE)" -out dist/try
 	cd dist/try && (sha256sum -c SHA256SUMS || shasum -a 256 -c SHA256SUMS) && tar -xzf flightd-*.tar.gz --strip-components=1

@@ -10,16 +10,16 @@ import (
 	"syscall"
 )
 
-// capture passes a command's output on as it comes, and keeps the beginning of it for the receipt: so many bytes of
-// both streams together, in the order in which they came.
+// capture forwards a command's output as it arrives, and keeps its first bytes for the receipt. Both streams share one
+// limit, in the order of arrival.
 type capture struct {
-	mu       sync.Mutex
-	left     int
+	mu       sync.Mutex // guards remaining, writeErr and the contents of both streams
+	left     int        // how many more bytes are kept
 	out, err stream
-	lost     error // why output did not get to where it goes; nil: it did, or its reader had seen enough
+	lost     error // the last write error; nil: none, or only EPIPE, because the reader has closed its end
 }
 
-// stream is one of the two.
+// stream is stdout or stderr of a captured command.
 type stream struct {
 	capture *capture
 	to      io.Writer
@@ -35,7 +35,7 @@ func newCapture(limit int, out, err io.Writer) *capture {
 	return c
 }
 
-// Write keeps what fits, and never fails: that nobody reads our output must not keep an effect from going on.
+// Write never returns an error: an unread output must not stop an effect that has started.
 func (s *stream) Write(b []byte) (int, error) {
 	c := s.capture
 	c.mu.Lock()
@@ -53,6 +53,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// writeError returns the last error of forwarding output.
 func (c *capture) failed() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,43 +13,42 @@ import (
 	"time"
 )
 
-// child is the command that exec runs: in a process group of its own, which dies with this process, since an orphan
-// would act beside its successor.
+// child is the command that exec runs. It has its own process group, which is killed when this process dies: an orphan
+// would act at the same time as the next attempt.
 type child struct {
 	cmd   *exec.Cmd
 	leash *leash
-	done  chan struct{} // closed when it is home
+	done  chan struct{} // closed when the command has ended and its group is gone; end may be read then
 	end   childEnd
 
-	mu   sync.Mutex
-	gone bool      // its process group may be somebody else's by now
-	told time.Time // when it was told to end; zero: never
+	mu   sync.Mutex // guards reaped and terminatedAt; it is held while a signal is sent
+	gone bool       // the command was waited for, so its process group id may belong to another program
+	told time.Time  // when SIGTERM was sent; zero: never
 }
 
 // childEnd is how a command ended.
 type childEnd struct {
 	code   int            // its exit code
-	signal syscall.Signal // what killed it, 0 when it exited by itself
-	err    error          // it could not be waited for
+	signal syscall.Signal // the signal that killed it; 0: it exited by itself
+	err    error          // waiting for it failed
 }
 
-// childSpec is what is run.
+// childSpec describes the command to start.
 type childSpec struct {
 	argv     []string
 	env      []string
-	stdin    io.Reader // nil: nothing can be read
+	stdin    io.Reader // nil: empty
 	out, err io.Writer
 }
 
-// outputDelay is how long output is waited for when a command has ended but something that it left behind holds its
-// pipes open.
+// outputDelay is how long to read on after the command has ended, while a process that it started keeps its pipes open.
 const outputDelay = 2 * time.Second
 
-// startChild starts a command. An error means that nothing of it ran.
+// startChild starts a command. If it returns an error, nothing was started.
 func startChild(spec childSpec) (*child, error) {
 	cmd := exec.Command(spec.argv[0], spec.argv[1:]...)
 	if errors.Is(cmd.Err, exec.ErrDot) {
-		cmd.Err = nil // whoever has . in PATH wants it there; a shell would do the same
+		cmd.Err = nil // the user has . in PATH; a shell would run the program, too
 	}
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = spec.env, spec.stdin, spec.out, spec.err
 	cmd.SysProcAttr = childAttributes()
@@ -68,8 +67,9 @@ func startChild(spec childSpec) (*child, error) {
 	return c, nil
 }
 
-// live starts the command and waits for it on one thread, which stays until then: on Linux the parent-death signal is
-// sent when the thread dies that started the child.
+// run starts the command, waits for it and closes c.done. It is a goroutine of its own, locked to its thread: Linux
+// sends the parent-death signal when the thread that started the child dies. If this process dies anywhere in here, the
+// kernel and parentWatch kill the command.
 func (c *child) live(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -93,12 +93,12 @@ func (c *child) live(started chan<- error) {
 	close(c.done)
 }
 
-// clearGroup ends what a command that was cut short has left in its process group: the next attempt would act beside it. It
-// gets what is left of the grace, then it is killed. What a command leaves running that
-// ended by itself is its own affair.
+// endGroup ends the processes that a command left in its group when it was cut short; they would act at the same time
+// as the next attempt. They get the rest of killGrace, then SIGKILL. Processes that outlive a command which ended by
+// itself are not touched.
 //
-// The command itself was waited for, so its number is the group's for as long as anybody is in it; that is looked at so
-// often that it cannot go to somebody else in between.
+// The command was waited for, so only its group keeps the number in use. The group is polled every groupPollEvery, too
+// often for the number to be reused between two polls.
 func clearGroup(group int, told time.Time) {
 	if told.IsZero() {
 		told = time.Now()
@@ -106,7 +106,7 @@ func clearGroup(group int, told time.Time) {
 	}
 	look := time.NewTicker(groupPause)
 	defer look.Stop()
-	var probe syscall.Signal // 0: is anybody there?
+	var probe syscall.Signal // 0 only tests whether the group exists
 	for !errors.Is(syscall.Kill(-group, probe), syscall.ESRCH) && time.Since(told) < grace+burial {
 		<-look.C
 		if time.Since(told) >= grace {
@@ -116,10 +116,11 @@ func clearGroup(group int, told time.Time) {
 }
 
 const (
-	groupPause = 10 * time.Millisecond // between two looks whether a group is empty
-	burial     = time.Second           // what is killed and nobody buries is not waited for any longer
+	groupPause = 10 * time.Millisecond // between two tests whether the group is empty
+	burial     = time.Second           // how long to wait for killed processes that their parent has not reaped
 )
 
+// endOf converts the result of exec.Cmd.Wait.
 func ended(state *os.ProcessState, err error) childEnd {
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
@@ -136,7 +137,7 @@ const (
 	lastSignal = 64
 )
 
-// send passes a signal to the command's whole group.
+// send sends a signal to the command's process group.
 func (c *child) send(s syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,11 +146,11 @@ func (c *child) send(s syscall.Signal) {
 
 func (c *child) sendLocked(s syscall.Signal) {
 	if !c.gone {
-		_ = syscall.Kill(-c.cmd.Process.Pid, s) // it may have ended just now
+		_ = syscall.Kill(-c.cmd.Process.Pid, s) // it may have just ended
 	}
 }
 
-// tell tells the command to end, once.
+// terminate sends SIGTERM to the group, once.
 func (c *child) tell() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,10 +160,10 @@ func (c *child) tell() {
 	}
 }
 
-// grace is how long a command that was told to end may take before it is killed.
+// killGrace is the time between SIGTERM and SIGKILL.
 const grace = 5 * time.Second
 
-// wait waits for the command. When ctx ends the command is told to end, too, and killed when it does not.
+// wait waits for the command. When ctx ends, it sends SIGTERM, and SIGKILL after killGrace.
 func (c *child) wait(ctx context.Context) childEnd {
 	select {
 	case <-c.done:
@@ -181,15 +182,16 @@ func (c *child) wait(ctx context.Context) childEnd {
 	return c.end
 }
 
-// leash is a small process that kills the command's group when this process ends without a word: also with SIGKILL,
-// and also what the command has started. It reads a pipe whose other end only this process has.
+// parentWatch is a shell process that kills the command's group when this process dies, even by SIGKILL. It also kills
+// the processes that the command has started, which the parent-death signal does not reach. It reads a pipe whose write
+// end only this process holds.
 type leash struct {
 	watcher *exec.Cmd
 	pipe    io.WriteCloser
 }
 
-// leashScript reads the group, then waits for the word that all is well. The end of the pipe instead of that word
-// means that the one who should have said it is dead.
+// parentWatchScript reads the group id, then a second line. If the pipe closes before the second line, the parent is
+// dead.
 const leashScript = `read -r group || exit 0; read -r word && exit 0; kill -s KILL -- "-$group"`
 
 func newLeash() (*leash, error) {
@@ -203,7 +205,7 @@ func newLeash() (*leash, error) {
 	}
 	if err := l.watcher.Start(); err != nil {
 		if parentDeathSignal && errors.Is(err, os.ErrNotExist) {
-			return &leash{}, nil // without a shell the kernel still takes the command itself down
+			return &leash{}, nil // no shell: the kernel still kills the command itself
 		}
 		return nil, err
 	}
@@ -211,14 +213,14 @@ func newLeash() (*leash, error) {
 	return l, nil
 }
 
-// tie names the group to kill.
+// watchGroup writes the id of the group to kill.
 func (l *leash) tie(group int) {
 	if l.pipe != nil {
-		_, _ = io.WriteString(l.pipe, strconv.Itoa(group)+"\n") // a dead watcher cannot be helped
+		_, _ = io.WriteString(l.pipe, strconv.Itoa(group)+"\n") // fails only if the watcher is dead
 	}
 }
 
-// untie lets the watcher go.
+// stop ends the watcher without killing the group, and waits for it.
 func (l *leash) untie() {
 	if l.pipe == nil {
 		return

@@ -2,7 +2,7 @@ package main
 
 import "syscall"
 
-// parentDeathSignal says that the kernel kills the command when this process dies.
+// parentDeathSignal reports whether the kernel kills the command when this process dies.
 const parentDeathSignal = true
 
 func childAttributes() *syscall.SysProcAttr {

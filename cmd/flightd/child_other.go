@@ -4,7 +4,7 @@ package main
 
 import "syscall"
 
-// parentDeathSignal says that the kernel kills the command when this process dies.
+// parentDeathSignal reports whether the kernel kills the command when this process dies.
 const parentDeathSignal = false
 
 func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestHelperParent is no test: it is the process that dies in TestChild_WholeGroupDiesWithItsParent.
+// TestHelperParent is not a test: it is the process that is killed in TestChild_WholeGroupDiesWithItsParent.
 func TestHelperParent(t *testing.T) {
 	dir := os.Getenv("FLIGHTD_TEST_PARENT")
 	if dir == "" {
@@ -27,7 +27,7 @@ func TestHelperParent(t *testing.T) {
 	c.wait(context.Background())
 }
 
-// readPID reads a process id that a script wrote; 0 as long as it has not.
+// readPID reads a process id written by a script; 0: not written yet.
 func readPID(t *testing.T, path string) int {
 	data, err := os.ReadFile(path)
 	if err != nil || !bytes.HasSuffix(data, []byte("\n")) {
@@ -89,7 +89,7 @@ func TestChild_ThatCannotBeStartedIsNoChild(t *testing.T) {
 	}
 }
 
-// TestChild_LeftoversDoNotHoldItUp: output is waited for, but not for ever.
+// TestChild_LeftoversDoNotHoldItUp: a process that keeps the output open delays the end by outputDelay only.
 func TestChild_LeftoversDoNotHoldItUp(t *testing.T) {
 	var out bytes.Buffer
 	start := time.Now()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// cli runs the program inside the test; there is no server.
+// cli runs the program inside the test process, without a server.
 func cli(env map[string]string, args ...string) result {
 	var out, errOut bytes.Buffer
 	code := run(context.Background(), terminal{
@@ -23,12 +23,15 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 	}{
 		{"exce", "did you mean flightd exec?"},
 		{"exce --key pay-7 -- true", "did you mean flightd exec?"},
+		{"get", "did you mean flightd flights get?"},
+		{"help ls", "did you mean flightd doubt ls or flightd flights ls?"},
+		{"flights why", "did you mean flightd why?"},
 		{"nonsense --key pay-7", "no command \"nonsense\""},
 		{"flights rettry --reason x", "did you mean flightd flights retry?"},
 		{"flights lss", "did you mean flightd flights ls?"},
 		{"exec --kye pay-7 -- true", "did you mean --key?"},
-		{"exec --key pay-7 true", "behind --"},
-		{"exec --key pay-7 --", "behind --"},
+		{"exec --key pay-7 true", "after --"},
+		{"exec --key pay-7 --", "after --"},
 		{"exec -- true", "--key is required"},
 		{"exec --key default/exec/pay-7 -- true", "write NAME/ID, here exec/pay-7"},
 		{"exec --key a#b -- true", "--key a#b"},
@@ -43,9 +46,9 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 		{"version extra", "no arguments"},
 		{"flights get", "a key or an id"},
 		{"flights ls --limit 0", "--limit"},
-		{"doubt resolve x", "say one of"},
-		{"doubt resolve x --happened --fail", "say one of"},
-		{"doubt resolve x --fail --receipt y", "go with --happened"},
+		{"doubt resolve x", "choose one of"},
+		{"doubt resolve x --happened --fail", "choose one of"},
+		{"doubt resolve x --fail --receipt y", "need --happened"},
 		{"doubt resolve x --fail", "--reason is missing"},
 		{"flights free x", "--reason is missing"},
 		{"dev --log-level loud", "debug, info, warn and error"},
@@ -66,7 +69,7 @@ func TestCLI_MistakesAreUsageAndSayWhatWasMeant(t *testing.T) {
 		{"--version", "did you mean flightd version?"},
 		{"exec --key a --ttl 5 -- true", "--ttl 5: a duration, such as 20s"},
 		{"flights ls --limit many", "--limit many: a whole number"},
-		{"exec --key a --recovery verify -- true", "--recovery verify: \"verify\" is none of"},
+		{"exec --key a --recovery verify -- true", "--recovery verify: \"verify\" is not one of"},
 		{"why", "see flightd why --help"},
 	} {
 		r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1"}, strings.Fields(test.args)...)
@@ -108,7 +111,7 @@ func TestCLI_CommandLinesAreToldApart(t *testing.T) {
 	for _, argv := range [][]string{{"a"}, {"a", ""}, {"a", "b"}, {"ab"}, {"a b"}, {"", "a", "b"}, {"b", "a"}} {
 		d := argvDigest(argv)
 		if other, ok := seen[d]; ok {
-			t.Errorf("%q and %q are one", argv, other)
+			t.Errorf("%q and %q have the same digest", argv, other)
 		}
 		seen[d] = argv
 	}

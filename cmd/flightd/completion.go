@@ -14,17 +14,17 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// completionPatience is how long somebody who pressed a key waits for keys that a server knows.
+// completionTimeout bounds how long a completion waits for keys from the server.
 const completionPatience = 700 * time.Millisecond
 
-// mostCompletions is how many keys are offered: nobody reads more.
+// maxCompletions bounds how many keys are offered.
 const mostCompletions = 100
 
 func (a *app) completionCommand() *cobra.Command {
-	return group("completion", "Write the completion of a shell; keys come live from the server",
-		a.shell("bash", "  source <(flightd completion bash)                  # in ~/.bashrc\n  flightd completion bash > ~/.local/share/bash-completion/completions/flightd    # where the package bash-completion is",
+	return group("completion", "Print a shell's completion script; keys are completed live from the server",
+		a.shell("bash", "  source <(flightd completion bash)                  # in ~/.bashrc\n  flightd completion bash > ~/.local/share/bash-completion/completions/flightd    # with the package bash-completion",
 			a.bashCompletion),
-		a.shell("zsh", "  autoload -U compinit; compinit                     # in ~/.zshrc, where it is not there yet\n  source <(flightd completion zsh)                   # behind that\n  flightd completion zsh > \"${fpath[1]}/_flightd\"    # or once",
+		a.shell("zsh", "  autoload -U compinit; compinit                     # in ~/.zshrc, unless it is there already\n  source <(flightd completion zsh)                   # after it\n  flightd completion zsh > \"${fpath[1]}/_flightd\"    # or once",
 			func(root *cobra.Command) error { return root.GenZshCompletion(a.out) }),
 		a.shell("fish", "  flightd completion fish | source\n  flightd completion fish > ~/.config/fish/completions/flightd.fish",
 			func(root *cobra.Command) error { return root.GenFishCompletion(a.out, true) }),
@@ -34,14 +34,14 @@ func (a *app) completionCommand() *cobra.Command {
 
 func (a *app) shell(name, example string, write func(root *cobra.Command) error) *cobra.Command {
 	return &cobra.Command{
-		Use: name, Short: "Write the completion of " + name, Example: example,
+		Use: name, Short: "Print the completion script of " + name, Example: example,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return write(cmd.Root()) },
 	}
 }
 
-// bashCompletion writes that of bash. Where its package bash-completion is not there, as in a fresh container or on macOS,
-// the words typed so far are parted at their spaces: a script that needs the package would put an error behind every Tab.
+// bashCompletion writes the script for bash. Without the package bash-completion, as in a fresh container or on macOS,
+// the script splits the typed words at spaces; cobra's script would print an error at every Tab.
 func (a *app) bashCompletion(root *cobra.Command) error {
 	var script strings.Builder
 	if err := root.GenBashCompletionV2(&script, true); err != nil {
@@ -63,8 +63,8 @@ func (a *app) bashCompletion(root *cobra.Command) error {
 	return err
 }
 
-// completeAll gives every command and flag below cmd what can be completed there: keys where a key is asked for, the
-// words of flags that take one of a few, and nowhere names of files that mean nothing there.
+// completeAll sets the completion of every command and flag below cmd: keys for KEY-or-ID, the allowed words of a flag,
+// and file names only for FILE.
 func (a *app) completeAll(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil && cmd.Args != nil && !cmd.HasSubCommands() {
 		if takesKey(cmd) {
@@ -87,7 +87,7 @@ func (a *app) completeAll(cmd *cobra.Command) {
 
 func takesKey(cmd *cobra.Command) bool { return strings.Contains(cmd.Use, "KEY-or-ID") }
 
-// completeFile leaves it to the shell to offer files, for the one that is asked for.
+// completeFile lets the shell offer files for the first argument.
 func completeFile(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -95,7 +95,7 @@ func completeFile(_ *cobra.Command, args []string, _ string) ([]string, cobra.Sh
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// wordsOf is what a flag takes; nil where that is not known, or is a file.
+// flagWords returns the words that a flag takes; nil if they are not known or name a file.
 func wordsOf(f *pflag.Flag) []string {
 	if c, ok := f.Value.(*choice); ok {
 		return c.words
@@ -110,13 +110,13 @@ func wordsOf(f *pflag.Flag) []string {
 	case "input", "data", "receipt":
 		return nil
 	}
-	if f.NoOptDefVal != "" { // a switch
+	if f.NoOptDefVal != "" { // a boolean
 		return nil
 	}
 	return []string{}
 }
 
-// statesFor is in which states a command has something to do; nil for all.
+// statesFor returns the states in which a command applies; nil: all.
 func statesFor(cmd *cobra.Command) []string {
 	switch cmd.CommandPath() {
 	case "flightd doubt resolve", "flightd doubt show":
@@ -129,7 +129,7 @@ func statesFor(cmd *cobra.Command) []string {
 	return nil
 }
 
-// completeKey asks the server for keys. A person who presses a key wants no word about why there are none.
+// completeKey asks the server for keys. It reports no errors: a message would disturb the line being typed.
 func (a *app) completeKey(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	const done = cobra.ShellCompDirectiveNoFileComp
 	if len(args) > 0 || a.settle(cmd) != nil {
@@ -150,7 +150,7 @@ func (a *app) completeKey(cmd *cobra.Command, args []string, typed string) ([]st
 	return a.keysLike(ctx, c, typed, statesFor(cmd)), done
 }
 
-// keysLike lists the flights whose key begins as typed, in any of the ways in which a person may write a key.
+// matchingKeys lists the flights whose key begins with the typed text, in every form in which a key may be written.
 func (a *app) keysLike(ctx context.Context, c *client.Client, typed string, states []string) (words []string) {
 	for _, way := range a.spellings(typed) {
 		page, err := c.List(ctx, client.Query{States: states, KeyPrefix: way.prefix, Limit: mostCompletions, AllNamespaces: true})
@@ -170,14 +170,16 @@ func (a *app) keysLike(ctx context.Context, c *client.Client, typed string, stat
 	return words
 }
 
-// spelling is a way to write a key: those with the prefix, with what is left out in front of them, or their ids.
+// keyForm is a way to write a key: full keys with this prefix, less the part that may be omitted, or the ids of such
+// flights.
 type spelling struct {
-	prefix, left string
-	id           bool
+	prefix string // of the full keys
+	left   string // omitted from the front of the key
+	id     bool   // the form is a flight id
 }
 
-// spellings are the ways in which the typed word may be meant: NAME/ID, the id alone of what exec made, a full key, the
-// id of a flight.
+// keyForms returns the forms that the typed word may be the beginning of: NAME/ID, the ID of a key made by exec, a full
+// key, or a flight id.
 func (a *app) spellings(typed string) []spelling {
 	here, made := a.namespace+"/", a.namespace+"/"+execName+"/"
 	ways := []spelling{{prefix: here + typed, left: here}}

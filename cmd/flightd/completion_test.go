@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// complete gives what a shell would offer.
+// complete returns the words that a shell would offer.
 func (s *server) complete(words ...string) []string {
 	s.t.Helper()
 	r := s.flightd(append([]string{"__complete"}, words...)...)
@@ -20,7 +20,7 @@ func (s *server) complete(words ...string) []string {
 	return offered(r.out)
 }
 
-// offered are the words that a completion offers, without what is said about them.
+// offeredWords returns the words of a completion, without their descriptions.
 func offered(out string) (words []string) {
 	for line := range strings.Lines(out) {
 		if word, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t"); !strings.HasPrefix(word, ":") {
@@ -30,8 +30,7 @@ func offered(out string) (words []string) {
 	return words
 }
 
-// TestComplete_KeysComeLiveFromTheServer: the new one is offered in the moment in which it is there, and each command
-// is offered what it can be used on.
+// TestComplete_KeysComeLiveFromTheServer: a new key is offered at once, and only to commands that apply to its state.
 func TestComplete_KeysComeLiveFromTheServer(t *testing.T) {
 	s := startServer(t)
 	if got := s.complete("why", ""); len(got) != 0 {
@@ -65,7 +64,7 @@ func TestComplete_KeysComeLiveFromTheServer(t *testing.T) {
 		{"flights ls --state ", strings.Join(stateWords(), " ")},
 		{"tail --kind ", strings.Join(kindWords(), " ")},
 	} {
-		// A machine that is busy may take longer than a completion waits; then it offers nothing, and the next one does.
+		// On a busy machine a completion may time out and offer nothing.
 		eventually(t, test.words+" is completed to "+test.want, 20*time.Second, func() bool {
 			return strings.Join(s.complete(strings.Split(test.words, " ")...), " ") == test.want
 		})
@@ -84,10 +83,10 @@ func TestComplete_KeysComeLiveFromTheServer(t *testing.T) {
 	}
 }
 
-// bashCompletion stands for the package of that name, which many machines do not have.
+// bashCompletionPackage stands for the package bash-completion, which many machines lack.
 const bashCompletion = `_get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }`
 
-// bash asks a real one, which has read the script that flightd wrote for it.
+// completeInBash completes words in a real bash that has sourced the completion script.
 func (s *server) bash(has string, words ...string) string {
 	s.t.Helper()
 	script := `source <("$0" completion bash); PATH=$(dirname "$0"):$PATH
@@ -109,7 +108,7 @@ __start_flightd; printf '%s\n' "${COMPREPLY[@]}"`
 	return strings.Join(offers, " ")
 }
 
-// TestComplete_FilesWhereAFileIsAskedFor: and nowhere else.
+// TestComplete_FilesWhereAFileIsAskedFor: file names are offered for FILE arguments only.
 func TestComplete_FilesWhereAFileIsAskedFor(t *testing.T) {
 	for words, want := range map[string]string{"import ": ":0\n", "import a.ndjson ": ":4\n", "doctor ": ":4\n"} {
 		if r := cli(nil, append([]string{"__complete"}, strings.Split(words, " ")...)...); r.out != want {
@@ -118,9 +117,9 @@ func TestComplete_FilesWhereAFileIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestComplete_IsSilentAndQuickWhereNoServerAnswers: not there, not answering, not configured.
+// TestComplete_IsSilentAndQuickWhereNoServerAnswers: no server, a server that does not answer, or invalid settings.
 func TestComplete_IsSilentAndQuickWhereNoServerAnswers(t *testing.T) {
-	deaf, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and says nothing
+	deaf, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never answers
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,22 +8,22 @@ import (
 )
 
 func (a *app) configCommand() *cobra.Command {
-	return group("config", "Show the settings, and where each comes from", a.configShow(), a.configWhere())
+	return group("config", "Show the settings and the source of each", a.configShow(), a.configWhere())
 }
 
 func (a *app) configShow() *cobra.Command {
 	var origin bool
 	c := &cobra.Command{
 		Use:   "show",
-		Short: "Show the settings as they stand: flags over environment over file over defaults",
-		Long: `Shows the settings as they stand here and now. Flags come before the environment, the environment before the file,
-the file before the defaults. As YAML without --origin it is a settings file.`,
+		Short: "Show the effective settings",
+		Long: `Shows the effective settings. Flags override the environment, the environment overrides the settings file, and the
+file overrides the defaults. With -o yaml and without --origin, the output is a valid settings file.`,
 		Example: `  flightd config show --origin
   flightd config show -o yaml > ~/.config/flightd/config.yaml`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error { return a.showConfig(origin) },
 	}
-	c.Flags().BoolVar(&origin, "origin", false, "say of each setting who decided it")
+	c.Flags().BoolVar(&origin, "origin", false, "show the source of each setting")
 	return c
 }
 
@@ -56,9 +56,9 @@ func (a *app) showConfig(origin bool) error {
 	return a.print(a.settledFile())
 }
 
-// settledFile is the settings as they stand, as the file would say them.
+// resolvedFile returns the effective settings in the form of the settings file.
 func (a *app) settledFile() configFile {
-	colourless, _ := strconv.ParseBool(a.setting("no_color").Value) // settle has refused what is neither
+	colourless, _ := strconv.ParseBool(a.setting("no_color").Value) // resolveSettings has rejected other values
 	return configFile{
 		Server: a.servers, Namespace: a.namespace, Output: a.format, NoColor: &colourless,
 		Data: a.setting("data").Value, Listen: a.setting("listen").Value, ListenMetrics: a.setting("listen_metrics").Value,
@@ -69,11 +69,11 @@ func (a *app) settledFile() configFile {
 func (a *app) configWhere() *cobra.Command {
 	return &cobra.Command{
 		Use:     "path",
-		Short:   "Say where the settings file is looked for",
+		Short:   "Print the path of the settings file",
 		Example: "  ${EDITOR:-vi} \"$(flightd config path)\"",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = a.settle(cmd) // a file that is wrong must be found all the same
+			_ = a.settle(cmd) // the path of an invalid file is printed, too
 			if a.format == "json" || a.format == "yaml" {
 				return a.print(map[string]string{"path": a.configPath()})
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// configFile is the settings file: YAML, every field may be left out, none may be unknown.
+// configFile is the settings file. Every field is optional; an unknown field is an error.
 type configFile struct {
 	Server    addressList `json:"server,omitempty" yaml:"server"`
 	Namespace string      `json:"namespace,omitempty" yaml:"namespace"`
@@ -25,7 +25,7 @@ type configFile struct {
 	LogFormat     string `json:"log_format,omitempty" yaml:"log_format"`
 }
 
-// addressList is one address or a list of them.
+// addressList is one address or a list of addresses.
 type addressList []string
 
 // UnmarshalYAML implements yaml.InterfaceUnmarshaler.
@@ -38,7 +38,7 @@ func (l *addressList) UnmarshalYAML(read func(any) error) error {
 	return read((*[]string)(l))
 }
 
-// say gives what the file says of a setting.
+// value returns the file's value of a setting; "": the file does not set it.
 func (f configFile) say(s setting) string {
 	switch s.name {
 	case "server":
@@ -65,7 +65,7 @@ func (f configFile) say(s setting) string {
 	return ""
 }
 
-// configPath is where the settings file is looked for; "" where there is no home.
+// configPath returns the path of the settings file; "": neither XDG_CONFIG_HOME nor HOME is set.
 func (a *app) configPath() string {
 	dir := a.env("XDG_CONFIG_HOME")
 	if !filepath.IsAbs(dir) {
@@ -78,7 +78,7 @@ func (a *app) configPath() string {
 	return filepath.Join(dir, "flightd", "config.yaml")
 }
 
-// readConfig reads the settings file. That there is none is no mistake; that it cannot be read is.
+// readConfig reads the settings file. A missing file is not an error; an unreadable one is.
 func (a *app) readConfig() (configFile, error) {
 	path := a.configPath()
 	if path == "" {
@@ -89,16 +89,16 @@ func (a *app) readConfig() (configFile, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return configFile{}, nil
 	case err != nil:
-		return configFile{}, &coded{code: exitConfig, err: fmt.Errorf("the settings cannot be read: %w", err)}
+		return configFile{}, &coded{code: exitConfig, err: fmt.Errorf("read the settings file: %w", err)}
 	}
 	f, err := parseConfig(data)
 	if err != nil {
-		return f, &coded{code: exitConfig, err: fmt.Errorf("%s: %w", path, err), hint: "flightd help settings lists what can be set"}
+		return f, &coded{code: exitConfig, err: fmt.Errorf("%s: %w", path, err), hint: "run flightd help settings for the list of settings"}
 	}
 	return f, nil
 }
 
-// parseConfig reads settings and refuses what it does not know. Errors show the line, with a caret.
+// parseConfig decodes settings and rejects unknown fields. Its errors show the line, with a caret.
 func parseConfig(data []byte) (f configFile, err error) {
 	if err := yaml.UnmarshalWithOptions(data, &f, yaml.Strict()); err != nil {
 		return configFile{}, errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))

@@ -8,32 +8,32 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// operatorFlags say who decides something about a flight, and why. Both are recorded.
+// operatorFlags hold the actor and the reason of an operator's decision. Both are recorded.
 type operatorFlags struct{ reason, as string }
 
 func (d *operatorFlags) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&d.reason, "reason", "", "why, which must be said; it is recorded")
-	flags.StringVar(&d.as, "as", "", "who decides; it is recorded (your user name)")
+	flags.StringVar(&d.reason, "reason", "", "the reason for the decision; required and recorded")
+	flags.StringVar(&d.as, "as", "", "name of the person who decides; recorded (your user name)")
 }
 
-// check refuses a decision without a reason.
+// check rejects a decision without a reason.
 func (d *operatorFlags) check() error {
 	if strings.TrimSpace(d.reason) == "" {
 		return &coded{code: exitUsage, err: fmt.Errorf("--reason is missing: a decision is recorded with its reason"),
-			hint: "say what you know, as in --reason 'the bank statement shows no charge'; flightd why shows it to whoever comes later"}
+			hint: "give it, as in --reason 'the bank statement shows no charge'; flightd why shows it later"}
 	}
 	return nil
 }
 
-// confirm asks the person at the terminal, unless --yes was given. Where there is no terminal, an irreversible command needs
-// --yes, and any other one is carried out.
+// confirm asks the person at the terminal, unless --yes was given. Without a terminal, an irreversible command needs
+// --yes; any other command proceeds.
 func (a *app) confirm(irreversible bool, format string, args ...any) error {
 	switch {
 	case a.yes:
 		return nil
 	case !isTerminal(a.in) && irreversible:
-		return &coded{code: exitUsage, err: fmt.Errorf(format+" There is no terminal to ask at: nothing was changed", args...),
-			hint: "--yes answers yes"}
+		return &coded{code: exitUsage, err: fmt.Errorf(format+" Standard input is not a terminal, so nothing was changed", args...),
+			hint: "pass --yes to confirm"}
 	case !isTerminal(a.in):
 		return nil
 	}

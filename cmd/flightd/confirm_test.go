@@ -11,7 +11,7 @@ import (
 	"github.com/flightd/flightd/httpapi/httpapitest"
 )
 
-// regretted are the commands that a person may come to regret, with a flight each that they would change.
+// decisionCommands returns the commands that record a decision, each with a flight that it would change.
 func regretted(t *testing.T) (world *httpapitest.World, env map[string]string, commands map[string][]string) {
 	t.Helper()
 	world = httpapitest.New(t)
@@ -34,7 +34,7 @@ func regretted(t *testing.T) (world *httpapitest.World, env map[string]string, c
 	}
 }
 
-// A decision is recorded with the reason that a person gives; the command makes none up.
+// A decision is recorded with the reason that a person gives; there is no default reason.
 func TestDecisions_NeedAReason(t *testing.T) {
 	_, env, commands := regretted(t)
 	for name, args := range commands {
@@ -50,11 +50,11 @@ func TestDecisions_NeedAReason(t *testing.T) {
 	require.Contains(t, r.out, "by ann: a new order")
 }
 
-// Where nobody can be asked, the command line itself must say that it is meant.
+// Without a terminal, an irreversible command needs --yes.
 func TestDecisions_WithoutATerminalNeedYes(t *testing.T) {
 	world, env, commands := regretted(t)
 	for name, args := range commands {
-		if name == "cancel" { // it can be taken back
+		if name == "cancel" { // reversible
 			continue
 		}
 		r := cli(env, append(args, "--reason", "a test")...)

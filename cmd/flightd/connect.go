@@ -16,22 +16,21 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// lookPatience is how long commands that only look try to reach a server; nothing is lost when they give up.
+// queryTimeout is how long read-only commands try to reach a server. Nothing is lost when they give up.
 const lookPatience = 3 * time.Second
 
-// farewell is how long a command stays to report what earlier ones left in the spool.
+// closeTimeout is how long a command that is about to end keeps sending spooled reports.
 const farewell = 2 * time.Second
 
-// spoolPatience is how long a command waits until what earlier ones left in the spool is sent: what it asks for may depend
-// on it.
+// spoolTimeout is how long a command waits, before its first request, for spooled reports to be sent: the answer may
+// depend on them.
 const spoolPatience = 2 * time.Second
 
-// connectPatience is how long a server may take to answer at all before a command gives up: enough for one that is
-// just being restarted.
+// connectTimeout is how long a command waits for the first answer of a server: enough for a restart.
 const connectPatience = 5 * time.Second
 
-// connect finds a server. Connecting drains the report spool, whatever the command is for, and before it asks for anything:
-// the outcome of a flight may lie there.
+// connect connects to the first server that answers, and sends the spooled reports before it returns: the outcome of
+// the flight that the command asks about may be among them.
 func (a *app) connect(ctx context.Context, opts ...client.Option) (*client.Client, error) {
 	all := append([]client.Option{
 		client.WithNamespace(a.namespace),
@@ -48,12 +47,12 @@ func (a *app) connect(ctx context.Context, opts ...client.Option) (*client.Clien
 		c.AwaitSpool(patience)
 		return c, nil
 	case nowhere != nil, errors.As(err, &homeless):
-		return nil, &coded{code: exitConfig, err: err, hint: "set HOME, or XDG_STATE_HOME to a folder of your own: outcomes that no server has taken yet wait there"}
+		return nil, &coded{code: exitConfig, err: err, hint: "set HOME, or set XDG_STATE_HOME to a directory that you own; outcomes that no server has stored yet are kept there"}
 	}
 	return nil, callError(err)
 }
 
-// withClient runs a command that needs a server and no more than a moment.
+// withClient runs a short command with a client and closes the client.
 func (a *app) withClient(ctx context.Context, do func(*client.Client) error, opts ...client.Option) error {
 	c, err := a.connect(ctx, append(opts, client.WithPatience(lookPatience))...)
 	if err != nil {
@@ -62,12 +61,12 @@ func (a *app) withClient(ctx context.Context, do func(*client.Client) error, opt
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 		defer cancel()
-		_ = c.Close(ctx) // what could not be reported stays on disk
+		_ = c.Close(ctx) // reports that were not sent stay in the spool
 	}()
 	return callError(do(c))
 }
 
-// person is who decides: as the command line says, else the user of the operating system.
+// actorName returns the actor of a decision: the value of --as, else the name of the OS user.
 func person(as string) string {
 	if as != "" {
 		return as
@@ -78,7 +77,8 @@ func person(as string) string {
 	return ""
 }
 
-// callError gives an error of a call its exit code, and says it with its code where it has one.
+// callError adds the exit code and the hint to an error of a request, and prefixes its text with its code, if it has
+// one.
 func callError(err error) error {
 	var c *coded
 	if err == nil || errors.As(err, &c) {
@@ -93,26 +93,27 @@ func callError(err error) error {
 		err = fmt.Errorf("%s: %w", word, err)
 	}
 	var said *client.Error
-	if errors.As(err, &said) && said.Unwrap() == nil && said.Problem.Hint != "" { // it stands behind the text, and in words of HTTP
+	if errors.As(err, &said) && said.Unwrap() == nil && said.Problem.Hint != "" {
+		// The error's text ends with the hint, which is worded for HTTP.
 		err = fmt.Errorf("%s", strings.TrimSuffix(err.Error(), " ("+said.Problem.Hint+")"))
 		hint = orWord(hint, hintHere(&said.Problem))
 	}
 	return &coded{code: code, err: err, hint: hint}
 }
 
-// hintHere is the hint of a problem for somebody at a command line, who sees neither bodies nor ETags.
+// cliHint rewords the hint of a problem for the command line, where bodies and ETags are not visible.
 func hintHere(p *client.Problem) string {
 	class, _ := p.Code.Class()
 	switch {
 	case p.Code == wire.PreconditionFailed && p.Key != "":
-		return fmt.Sprintf("flightd why %s tells how it stands, and how it came to that", p.Key)
-	case p.Code == wire.InputInvalid && p.Hint == class.Hint: // where the mistake is stands in the message
+		return fmt.Sprintf("run flightd why %s to see its state and its history", p.Key)
+	case p.Code == wire.InputInvalid && p.Hint == class.Hint: // the message already names the field
 		return ""
 	}
 	return p.Hint
 }
 
-// classOf is the one table of errors and exit codes.
+// classOf is the single table of errors and exit codes.
 func classOf(err error) (word string, code int, hint string) {
 	var (
 		invalid     *flight.InvalidError
@@ -132,17 +133,17 @@ func classOf(err error) (word string, code int, hint string) {
 	case errors.As(err, &conflict):
 		return string(wire.Conflict), exitUsage, ""
 	case errors.As(err, &busy):
-		return string(wire.InFlight), exitBusy, fmt.Sprintf("flightd why %s tells who is at it", busy.Key)
+		return string(wire.InFlight), exitBusy, fmt.Sprintf("run flightd why %s to see which process runs it", busy.Key)
 	case errors.As(err, &doubt):
 		return string(wire.InDoubt), exitInDoubt, ""
 	case errors.As(err, &unapproved):
 		return string(wire.ApprovalPending), exitBusy, ""
 	case errors.As(err, &expired):
-		return string(wire.Expired), exitFailed, fmt.Sprintf("a new intent needs a key of its own; flightd flights free %s --reason WHY gives this one away, and then its effect can happen again", expired.Key)
+		return string(wire.Expired), exitFailed, fmt.Sprintf("use a new key for a new intent; flightd flights free %s --reason WHY frees this key, and its effect can then happen again", expired.Key)
 	case errors.As(err, &failed):
-		hint = fmt.Sprintf("flightd flights retry %s --reason WHY lets it run again", failed.Key)
+		hint = fmt.Sprintf("run flightd flights retry %s --reason WHY to let it run again", failed.Key)
 		if failed.Redacted {
-			hint = "its input is erased; another try is a new intent with an id of its own"
+			hint = "its input is erased; use a new id for another try"
 		}
 		return string(wire.FlightFailed), exitFailed, hint
 	case errors.As(err, &fenced):
@@ -156,7 +157,7 @@ func classOf(err error) (word string, code int, hint string) {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "", exitUnreachable, ""
 	}
-	switch client.CodeOf(err) { // these errors say their codes themselves
+	switch client.CodeOf(err) { // the text of these errors contains the code
 	case wire.Forbidden, wire.Unauthenticated:
 		return "", exitForbidden, ""
 	case wire.InputInvalid, wire.KeyInvalid, wire.KeyRequired, wire.PayloadTooLarge:
@@ -165,10 +166,10 @@ func classOf(err error) (word string, code int, hint string) {
 	return "", exitFailed, ""
 }
 
-// unavailableHint says what to do about a server that is not there, or is and cannot decide.
+// unavailableHint returns the hint for a server that does not answer, or that answers but cannot decide now.
 func unavailableHint(code string) string {
 	if code == "unreachable" {
-		return "is flightd running? flightd dev starts one; --server or FLIGHTD_ADDR says where it is"
+		return "start a server with flightd dev, or set the address of another one with --server or FLIGHTD_ADDR"
 	}
-	return "asking again is safe; flightd doctor says what is missing there"
+	return "retry, which is safe; run flightd doctor to see which part of the server is not ready"
 }

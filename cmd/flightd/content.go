@@ -17,17 +17,17 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// fullFlight is a flight together with its input, in the fields that an open's answer has for it. The receipt is in the flight.
+// fullFlight is a flight with its input, in the fields of an open answer. The receipt is part of the flight.
 type fullFlight struct {
 	*client.Flight
 	Input       json.RawMessage `json:"input,omitempty"`
 	InputBase64 []byte          `json:"input_base64,omitempty"`
 	InputType   string          `json:"input_content_type,omitempty"`
 
-	input *client.InputBody // nil: there is none to show
+	input *client.InputBody // nil: no input to show
 }
 
-// readFull reads the input of a flight. Where it cannot be read the person is told why, and gets the rest.
+// readFullFlight reads the input of a flight. If that fails, it prints a message and returns the flight alone.
 func (a *app) readFull(ctx context.Context, c *client.Client, f *client.Flight) fullFlight {
 	w := fullFlight{Flight: f}
 	id, err := flight.ParseID(f.ID)
@@ -38,7 +38,7 @@ func (a *app) readFull(ctx context.Context, c *client.Client, f *client.Flight) 
 	var none *effect.Missing
 	if err != nil {
 		if !errors.As(err, &none) && client.CodeOf(err) != wire.Expired {
-			a.say("the input cannot be shown: %v", err)
+			a.say("read the input: %v", err)
 		}
 		return w
 	}
@@ -51,7 +51,7 @@ func (a *app) readFull(ctx context.Context, c *client.Client, f *client.Flight) 
 	return w
 }
 
-// write shows the input and the receipt's body to a person.
+// write prints the input and the receipt's body as text.
 func (w *fullFlight) write(out io.Writer, server string) error {
 	path := server + "/v1/flights/" + w.ID
 	if in := w.input; in != nil {
@@ -70,11 +70,11 @@ func (w *fullFlight) write(out io.Writer, server string) error {
 	return writeContent(out, "receipt", path+"/receipt", r.ContentType, r.Digest, body, r.Size)
 }
 
-// maxShown is how many bytes of an input or a receipt a person is shown at once.
+// maxContentShown bounds the bytes of an input or a receipt that are printed.
 const maxShown = 4 << 10
 
-// writeContent writes text as it is, each line indented, so that no line of it looks like one of this program. For bytes that
-// are no text, and for the rest of a long text, it says how to get them.
+// writeContent prints text with every line indented, so that no line looks like one of this program. For bytes that are
+// not text, and for the rest of a long text, it prints the command that fetches them.
 func writeContent(out io.Writer, name, url, kind, digest string, data []byte, size int) error {
 	shown, isText := textOf(data, size > len(data))
 	var b strings.Builder
@@ -92,10 +92,10 @@ func writeContent(out io.Writer, name, url, kind, digest string, data []byte, si
 		more = append(more, fmt.Sprintf("the first %d bytes are shown", len(shown)))
 	}
 	if size > len(data) {
-		more = append(more, fmt.Sprintf("only the first %d bytes are kept", len(data)))
+		more = append(more, fmt.Sprintf("only the first %d bytes are stored", len(data)))
 	}
 	if len(shown) < len(data) || !isText {
-		more = append(more, "to get it: curl -s -o FILE "+url)
+		more = append(more, "to fetch it: curl -s -o FILE "+url)
 	}
 	if len(more) > 0 {
 		fmt.Fprintf(&b, "  (%s)\n", strings.Join(more, "; "))
@@ -104,13 +104,13 @@ func writeContent(out io.Writer, name, url, kind, digest string, data []byte, si
 	return err
 }
 
-// textOf gives the beginning of a text. cut says that the data may end within a character.
+// textOf returns the first maxContentShown bytes as text. cut reports that the data may end inside a character.
 func textOf(data []byte, cut bool) (shown string, isText bool) {
 	text := data
 	if len(text) > maxShown {
 		text, cut = text[:maxShown], true
 	}
-	for n := 1; cut && n < utf8.UTFMax && n <= len(text); n++ { // a character that was cut in two
+	for n := 1; cut && n < utf8.UTFMax && n <= len(text); n++ { // drop a character that was cut in two
 		if last := text[len(text)-n]; utf8.RuneStart(last) {
 			if !utf8.FullRune(text[len(text)-n:]) {
 				text = text[:len(text)-n]
@@ -121,7 +121,7 @@ func textOf(data []byte, cut bool) (shown string, isText bool) {
 	return string(text), utf8.Valid(text) && !bytes.ContainsFunc(text, func(r rune) bool { return r == 0 })
 }
 
-// clean is a line that others wrote without what would command the terminal.
+// printable replaces control characters in a line of foreign text, so that it cannot control the terminal.
 func clean(line string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) || r == '\t' {

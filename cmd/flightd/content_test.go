@@ -17,7 +17,7 @@ import (
 	"github.com/flightd/flightd/remote"
 )
 
-// doubtful is a server with a flight in doubt, default/charge/1, that has this input.
+// doubtful returns a server with a flight in doubt, default/charge/1, that has this input.
 func doubtful(t *testing.T, kind, input string) (world *httpapitest.World, env map[string]string) {
 	t.Helper()
 	world = httpapitest.New(t)
@@ -31,7 +31,7 @@ func doubtful(t *testing.T, kind, input string) (world *httpapitest.World, env m
 	return world, map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 }
 
-// A person who settles a doubt sees what was to be done, without a program of their own.
+// A person who resolves a doubt sees the input of the flight without further tools.
 func TestContent_TheInputIsShown(t *testing.T) {
 	_, env := doubtful(t, "application/json", `{"cents":4200,"to":"ann"}`)
 	for _, args := range [][]string{{"doubt", "show", "charge/1"}, {"why", "charge/1", "--full"}, {"flights", "get", "charge/1"}} {
@@ -59,7 +59,7 @@ func TestContent_WhatIsNotTextOrLong(t *testing.T) {
 		"text":    {"text/plain", "one\ntwo\x1b[2J\n", []string{"\n  one\n  two [2J\n"}},
 		"binary":  {"image/png", "\x89PNG\x00", []string{"input: 5 bytes of image/png, sha256:", "it is not text", "/input"}},
 		"no text": {"text/plain", "a\x00b", []string{"it is not text"}},
-		"long":    {"text/plain", strings.Repeat("é", 3000), []string{"input: 6000 bytes of text/plain", "the first 4096 bytes are shown; to get it: curl -s -o FILE http://127.0.0.1:"}},
+		"long":    {"text/plain", strings.Repeat("é", 3000), []string{"input: 6000 bytes of text/plain", "the first 4096 bytes are shown; to fetch it: curl -s -o FILE http://127.0.0.1:"}},
 		"between": {"text/plain", "x" + strings.Repeat("é", 3000), []string{"the first 4095 bytes are shown"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestContent_TheReceiptIsShown(t *testing.T) {
 	require.NotContains(t, r.out, "input: ", "an imported receipt has none")
 	require.Empty(t, r.err)
 	r = cli(env, "flights", "get", "charge/long")
-	require.Contains(t, r.out, fmt.Sprintf("the first 4096 bytes are shown; only the first %d bytes are kept", flight.MaxReceiptBody))
+	require.Contains(t, r.out, fmt.Sprintf("the first 4096 bytes are shown; only the first %d bytes are stored", flight.MaxReceiptBody))
 
 	world.Apply(t, &flight.Redact{Key: flight.MustKey("default/charge/short"), Generation: 1, Who: "ann", Why: "a test"})
 	r = cli(env, "flights", "get", "charge/short")
@@ -102,7 +102,7 @@ func TestContent_TheReceiptIsShown(t *testing.T) {
 	require.Empty(t, r.err)
 }
 
-// A server that cannot give the input does not keep the rest from a person.
+// If the server cannot return the input, the rest of the flight is still printed.
 func TestContent_AnInputThatCannotBeRead(t *testing.T) {
 	world := httpapitest.New(t)
 	submitted(t, world, 1)
@@ -118,5 +118,5 @@ func TestContent_AnInputThatCannotBeRead(t *testing.T) {
 	r := cli(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "flights", "get", "charge/1")
 	require.Zero(t, r.code)
 	require.Contains(t, r.out, "default/charge/1")
-	require.Contains(t, r.err, "the input cannot be shown")
+	require.Contains(t, r.err, "read the input")
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/flightd/flightd/internal/crashpoint"
 )
 
-// TestDev_DiesAtEveryPointAndNothingIsLost: flightd is killed at each point that it passes while it serves an exec, and
-// started again: the command runs once, its receipt is stored, and nobody has to settle anything.
+// TestDev_DiesAtEveryPointAndNothingIsLost: flightd is killed at every crash point of an exec and restarted. The
+// command runs once, its receipt is stored, and no flight is in doubt.
 func TestDev_DiesAtEveryPointAndNothingIsLost(t *testing.T) {
 	for _, point := range []crashpoint.Point{
 		crashpoint.BeforeOpen, crashpoint.DuringOpen, crashpoint.AfterOpen,
@@ -38,7 +38,7 @@ func TestDev_DiesAtEveryPointAndNothingIsLost(t *testing.T) {
 	}
 }
 
-// died waits for a server that kills itself.
+// waitKilled waits for a server that kills itself.
 func (s *server) died(t *testing.T) {
 	t.Helper()
 	done := make(chan error, 1)

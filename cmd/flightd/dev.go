@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -25,26 +26,27 @@ func (a *app) devCommand() *cobra.Command {
 	var raise string
 	c := &cobra.Command{
 		Use:   "dev",
-		Short: "Everything in one process on this machine: ready in a second, data kept between starts",
-		Long: `Runs a node: the API, etcd and the ledger in one process, ready in a second, with its data kept between starts.
+		Short: "Run a node in one process: API, etcd and ledger; its data is kept between starts",
+		Long: `Runs a node: the API, etcd and the ledger in one process, ready in a second. Its data is kept between starts.
 
-It is the only kind of node so far, on a desk as on a machine where it runs for good; a unit for systemd comes with it. It
-answers on the loopback address alone and asks nobody for a credential. Ctrl-C ends it; nothing acknowledged is lost.`,
+This is the only kind of node so far, for development and for production; releases contain a systemd unit. The node listens
+on the loopback address only and needs no credentials. Ctrl-C stops it; nothing acknowledged is lost.`,
 		Example: `  flightd dev
   flightd dev --data /tmp/try --listen 127.0.0.1:0`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.dev(cmd.Context(), raise) },
 	}
-	c.Flags().String("data", "", "directory that holds everything (FLIGHTD_DATA; ./flightd-data)")
-	c.Flags().String("listen", "", "loopback address of the API; port 0 takes a free one (FLIGHTD_LISTEN; 127.0.0.1:7420)")
-	c.Flags().String("listen-metrics", "", "loopback address of metrics and health apart from the API, as in 127.0.0.1:9464 (FLIGHTD_LISTEN_METRICS; none)")
-	c.Flags().StringVar(&raise, "raise-lease-epoch", "", "REASON to go on, at this start, with an etcd that has lost its past; no receipt is lost, and what was in the air waits")
+	c.Flags().String("data", "", "data directory (FLIGHTD_DATA; ./flightd-data)")
+	c.Flags().String("listen", "", "loopback address of the API; port 0 picks a free port (FLIGHTD_LISTEN; 127.0.0.1:7420)")
+	c.Flags().String("listen-metrics", "", "second loopback address for metrics and health, as in 127.0.0.1:9464 (FLIGHTD_LISTEN_METRICS; none)")
+	c.Flags().StringVar(&raise, "raise-lease-epoch", "", "REASON to start, this once, although etcd has lost its data; no receipt is lost, and running flights wait for their old leases")
 	c.Flags().String("log-level", "", "debug, info, warn or error (FLIGHTD_LOG_LEVEL; info)")
 	c.Flags().String("log-format", "", "text or json (FLIGHTD_LOG_FORMAT; text)")
 	return c
 }
 
-// dev runs a node. raise says why it may go on with an etcd that has lost its past: that is of one start, and no setting.
+// dev runs a node until ctx ends. raiseReason is the reason to start although etcd has lost its data; it applies to one
+// start, so it is a flag and not a setting.
 func (a *app) dev(ctx context.Context, raise string) error {
 	crash, err := crashpoint.Parse(a.env(crashpoint.Env))
 	if err != nil {
@@ -58,15 +60,16 @@ func (a *app) dev(ctx context.Context, raise string) error {
 	if cfg.Logger, err = a.logger(); err != nil {
 		return err
 	}
-	var wrong error // with the terminal; a node does not end because of it
+	var wrong error // of printing the banner; the node runs on and returns it at the end
+	first := isFirstStart(cfg.Data)
 	cfg.Ready = func(r node.Ready) {
-		wrong = a.welcome(r)
+		wrong = a.welcome(r, first)
 		a.tellSupervisor("READY=1\nSTATUS=answers at " + r.URL)
 	}
 	node.Tune()
-	ctx, unheed := until(ctx, syscall.SIGHUP) // its terminal was closed
+	ctx, unheed := until(ctx, syscall.SIGHUP) // the terminal was closed
 	defer unheed()
-	told := make(chan struct{})
+	told := make(chan struct{}) // closed when the supervisor was notified; dev waits for it below
 	stop := context.AfterFunc(ctx, func() {
 		defer close(told)
 		a.tellSupervisor("STOPPING=1")
@@ -78,7 +81,7 @@ func (a *app) dev(ctx context.Context, raise string) error {
 	return devError(errors.Join(err, wrong))
 }
 
-// logger writes what the node has to say to where talk goes.
+// logger returns the node's logger, which writes to standard error.
 func (a *app) logger() (*slog.Logger, error) {
 	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 	level, format := a.setting("log_level"), a.setting("log_format")
@@ -96,28 +99,39 @@ func (a *app) logger() (*slog.Logger, error) {
 	return nil, a.unsettled(format, "the formats are text and json", "")
 }
 
-// welcome says where flightd is and what to try. The address is data, so that a script can read it.
-func (a *app) welcome(r node.Ready) error {
+// isFirstStart reports whether no node has used the data directory yet.
+func isFirstStart(data string) bool {
+	_, err := os.Stat(filepath.Join(data, "ledger"))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// printBanner prints the address to standard output, so that a script can read it, and the banner to standard error. At
+// the first start of a data directory, the banner has commands to try.
+func (a *app) welcome(r node.Ready, first bool) error {
 	if err := a.writeReady(r); err != nil {
+		return err
+	}
+	metrics := ""
+	if r.Metrics != "" {
+		metrics = "\n  metrics  " + r.Metrics + "/metrics"
+	}
+	_, err := fmt.Fprintf(a.err, `flightd is ready after %s
+  API      %s   (this machine only, no credentials)
+  data     %s   (kept between starts)%s
+`, r.Took.Round(time.Millisecond), r.URL, r.Data, metrics)
+	if err != nil || !first {
 		return err
 	}
 	server := ""
 	if r.URL != defaultServer {
 		server = "--server " + r.URL + " "
 	}
-	metrics := ""
-	if r.Metrics != "" {
-		metrics = "\n  see   " + r.Metrics + "/metrics"
-	}
-	_, err := fmt.Fprintf(a.err, `flightd is ready after %s
-  API   %s   (this machine only, no credentials)
-  data  %s   (kept between starts)%s
-
+	_, err = fmt.Fprintf(a.err, `
 try in another terminal:
-  flightd %sexec --key pay-7 -- sh -c 'echo paid by $$; date'
-  flightd %sexec --key pay-7 -- sh -c 'echo paid by $$; date'    # the same output, and nothing ran
-  flightd %swhy pay-7
-`, r.Took.Round(time.Millisecond), r.URL, r.Data, metrics, server, server, server)
+  flightd %sexec --key first-try -- sh -c 'echo paid by $$; date'
+  flightd %sexec --key first-try -- sh -c 'echo paid by $$; date'    # the same output; nothing is run
+  flightd %swhy first-try
+`, server, server, server)
 	return err
 }
 
@@ -135,7 +149,7 @@ func (a *app) writeReady(r node.Ready) error {
 	return err
 }
 
-// devError says why a node did not start, or stopped, with its exit code.
+// devError adds the exit code and the hint to the error with which a node did not start, or stopped.
 func devError(err error) error {
 	var locked *node.LockedError
 	var forgot *node.LedgerLostError
@@ -150,29 +164,29 @@ func devError(err error) error {
 	case errors.As(err, &invalid):
 		return &coded{code: exitConfig, err: err, hint: addressHint(invalid.Field)}
 	case errors.Is(err, lease.ErrRegressed):
-		return &coded{code: exitConfig, err: err, hint: "put back the etcd directory that was there; where it is gone for good, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
+		return &coded{code: exitConfig, err: err, hint: "restore the previous etcd directory; if it is lost, start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
 	case errors.As(err, &forgot), errors.Is(err, lease.ErrForeign):
-		return &coded{code: exitConfig, err: err, hint: "put back the ledger directory that was there, or start with another --data, which then knows of nothing that was done"}
+		return &coded{code: exitConfig, err: err, hint: "restore the previous ledger directory, or use another --data directory, which has no record of past effects"}
 	case errors.As(err, &network) && network.Op == "listen":
 		return &coded{code: exitUnreachable, err: err, hint: listenHint(err)}
-	case refusalHint(err) != "": // before what it was taken for
+	case refusalHint(err) != "": // the system's error decides, whatever error it is wrapped in
 		return &coded{code: exitFailed, err: err, hint: refusalHint(err)}
 	case errors.Is(err, clusterstore.ErrLocked):
-		return &coded{code: exitConfig, err: err, hint: "one data directory has one flightd: stop that one, or give this one another --data"}
+		return &coded{code: exitConfig, err: err, hint: "stop the flightd that uses the data directory, or use another --data directory"}
 	case anyOf(err, fs.ErrPermission, syscall.EROFS, syscall.ENOTDIR):
-		return &coded{code: exitConfig, err: err, hint: "the data directory must be one that this user can write: name another one with --data or FLIGHTD_DATA, or make it yours"}
+		return &coded{code: exitConfig, err: err, hint: "make the data directory writable for this user, or name another one with --data or FLIGHTD_DATA"}
 	case anyOf(err, clusterstore.ErrNewer, clusterstore.ErrOlder):
-		return &coded{code: exitConfig, err: err, hint: "start the flightd that wrote it, or give this one another --data, which then knows of nothing that was done"}
+		return &coded{code: exitConfig, err: err, hint: "start the version of flightd that wrote it, or use another --data directory, which has no record of past effects"}
 	case anyOf(err, clusterstore.ErrForeign, clusterstore.ErrDamaged):
-		return &coded{code: exitConfig, err: err, hint: "put back what was there, the whole directory of one time, or give another --data, which then knows of nothing that was done"}
+		return &coded{code: exitConfig, err: err, hint: "restore the whole data directory from one backup, or use another --data directory, which has no record of past effects"}
 	case errors.As(err, &etcd):
-		return &coded{code: exitConfig, err: err, hint: "no receipt is lost, they are in the ledger: put back the etcd directory that was there; where there is none, move " +
-			etcd.Dir + " away and start once with --raise-lease-epoch 'REASON'"}
+		return &coded{code: exitConfig, err: err, hint: "restore the previous etcd directory; if there is none, move " +
+			etcd.Dir + " away and start once with --raise-lease-epoch 'REASON': the ledger has all receipts"}
 	}
 	return &coded{code: exitFailed, err: err}
 }
 
-// addressHint says what is taken for an address to listen on; "" for what is none.
+// addressHint describes the addresses that a listen setting takes; "": field is not such a setting.
 func addressHint(field string) string {
 	switch field {
 	case "listen":
@@ -183,44 +197,45 @@ func addressHint(field string) string {
 	return ""
 }
 
-// refusalHint is what helps where the system refused what a node needs; "" where it was not the system.
+// systemErrorHint returns the hint for an error of the operating system; "": err is not one.
 func refusalHint(err error) string {
 	switch {
 	case anyOf(err, syscall.ENOSPC, syscall.EDQUOT):
-		return "make room on the disk of the data directory: nothing new starts before 256 MiB are free, they are the reserve for reports; nothing is lost"
+		return "free space on the disk of the data directory: nothing new starts with less than 256 MiB free, the reserve for reports; nothing is lost"
 	case anyOf(err, syscall.EMFILE, syscall.ENFILE):
-		return "allow more open files (ulimit -n, or LimitNOFILE= of its unit) and start again; nothing is lost"
+		return "allow more open files (ulimit -n, or LimitNOFILE= in the unit) and start again; nothing is lost"
 	case errors.Is(err, syscall.EFBIG):
-		return "allow larger files (ulimit -f, or LimitFSIZE= of its unit) and start again; nothing is lost"
+		return "allow larger files (ulimit -f, or LimitFSIZE= in the unit) and start again; nothing is lost"
 	case errors.Is(err, syscall.EIO):
-		return "the disk of the data directory fails: look at its health (dmesg), and copy the whole directory to another one before anything else"
+		return "copy the whole data directory to another disk first: its disk is failing (see dmesg)"
 	}
 	return ""
 }
 
-// die ends the process where a running node cannot go on, before anybody is answered once more.
+// exitNode ends the process when a running node cannot continue, before any further answer is sent.
 func (a *app) die(why error) {
 	code, message, hint := explain(deathError(why))
 	a.complain(message, hint)
 	os.Exit(code)
 }
 
-// deathError gives the end of a running node its exit code, and the way out.
+// nodeFailure adds the exit code and the hint to the error that ended a running node.
 func deathError(why error) error {
 	hint := refusalHint(why)
 	if hint == "" {
-		hint = "start it again, nothing that was acknowledged is lost; where it ends like this once more, look at the health of its disk (dmesg)"
+		hint = "start it again, nothing acknowledged is lost; if it fails again, check the disk (dmesg)"
 	}
 	return &coded{code: exitDied, err: why, hint: hint}
 }
 
+// isAnyOf reports whether err is one of causes.
 func anyOf(err error, causes ...error) bool {
 	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }
 
 func listenHint(err error) string {
 	if errors.Is(err, fs.ErrPermission) {
-		return "this user may not take it; give one with a port above 1023 with --listen"
+		return "choose a port above 1023 with --listen"
 	}
-	return "something else has this address; give another one with --listen"
+	return "choose another address with --listen; this one is in use"
 }

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDevEndsWhereItsDiskRefuses: a running node to which the system refuses every write ends at once, with a code, a reason and
-// the way out, and not with a trace, whether its ledger meets it first or its etcd. What was acknowledged is there afterwards,
-// and nothing was acknowledged since.
+// TestDev_WriteErrorEndsTheProcess: if every write fails, a running node ends at once with an exit code, a reason and a
+// hint, and without a stack trace, whether the ledger or etcd writes first. Acknowledged data is stored, and nothing is
+// acknowledged after the failure.
 func TestDevEndsWhereItsDiskRefuses(t *testing.T) {
 	for name, write := range map[string]func(s *server) (*http.Response, error){
 		"ledger": func(s *server) (*http.Response, error) {
@@ -36,7 +36,7 @@ func TestDevEndsWhereItsDiskRefuses(t *testing.T) {
 				_ = answer.Body.Close()
 			}
 			overdue := time.AfterFunc(20*time.Second, func() { _ = s.cmd.Process.Kill() })
-			_ = s.cmd.Wait() // how it ended is looked at below
+			_ = s.cmd.Wait() // the exit code is tested below
 			overdue.Stop()
 			if code, log := s.cmd.ProcessState.ExitCode(), s.log.String(); code != exitDied || !strings.Contains(log, "file too large") ||
 				!strings.Contains(log, "ulimit -f") || strings.Contains(log, "goroutine ") {

@@ -1,29 +1,31 @@
-// Command flightd is the server and the command line in one: parse, run, exit once. A file per command.
+// Command flightd is the server and the command line in one binary. Each command has a file.
 //
-// Data goes to standard output, talk to standard error; settings.go is the one table of what may be set where. An app is one invocation; it holds what all commands share,
-// and tests run it without a process.
+// Data goes to standard output, messages go to standard error. settings.go is the table of all settings. An app is one
+// invocation of the program and holds the state that all commands share; tests run it without starting a process.
 //
 // # exec
 //
-// The command runs in a process group of its own, which dies with exec: by the parent-death signal on Linux, and
-// everywhere by a small process at the other end of a pipe, which takes the command's own children, too. An orphan would
-// act beside its successor. For the same reason nothing of the group is left when a command was cut short by its time-out
-// or by a signal; what it leaves running when it ends by itself goes on.
+// The command runs in a process group of its own, which is killed when exec dies: by the parent-death signal on Linux,
+// and on every system by a small shell process that reads a pipe from exec. The shell process also kills the command's
+// own children. An orphan would act at the same time as the next attempt. For the same reason, exec ends the whole
+// group when a command is cut short by its time-out or by a signal. Processes that outlive a command which ended by
+// itself are left running.
 //
-//	exec dies                              then
-//	before the open was answered           nothing was started; what was opened is lost, and the recovery policy decides
-//	between Sending and the command's end  the command dies with it; the recovery policy decides
-//	after its end, before its report was   the same: nobody else knows how it ended
-//	answered or written to the spool
-//	after that                             the receipt stands, or is brought by the next command that reaches a server
+//	exec dies                                then
+//	before the open is answered              nothing was started; an attempt that was opened is lost, and the recovery
+//	                                         policy decides
+//	between Sending and the command's end    the command is killed; the recovery policy decides
+//	after the command's end, before its      the same: only exec knew how the command ended
+//	report is acknowledged or spooled
+//	after that                               the receipt is stored, or the next command that reaches a server sends it
 //
-// What it leaves is a body of type application/vnd.flightd.exec+json:
+// The receipt of a command is a body of type application/vnd.flightd.exec+json:
 //
 //	{"exit_code": 0,
-//	 "stdout": "text", or "stdout_base64": where it is not UTF-8 or shorter so,
+//	 "stdout": "text", or "stdout_base64" if it is not UTF-8 or is shorter in base64,
 //	 "stderr": "text", or "stderr_base64",
 //	 "truncated": true, with stdout_bytes, stdout_sha256, stderr_bytes and stderr_sha256 of the whole streams}
 //
-// Empty streams are left out. Its input holds the program's name and a digest over the command line, never the
-// arguments, since these may be secrets, and what --input named.
+// Empty streams are omitted. The input of the flight holds the program's name, a digest of the command line and the
+// content of --input. It does not hold the arguments, because they may be secrets.
 package main

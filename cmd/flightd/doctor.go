@@ -8,29 +8,29 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The words of a finding.
+// Status of a finding.
 const (
 	ok   = "ok"
 	warn = "warn"
 	fail = "fail"
 )
 
-// finding is what the doctor says of one thing.
+// finding is the result of one check.
 type finding struct {
 	Check  string         `json:"check"`
 	Status string         `json:"status"` // ok, warn or fail
 	Says   string         `json:"says"`
-	Do     string         `json:"do,omitempty"` // what to do about it
+	Do     string         `json:"do,omitempty"` // the remedy; empty if and only if Status is ok
 	Facts  map[string]any `json:"facts,omitempty"`
 }
 
-// diagnosis is all findings, and the worst word among them.
+// doctorReport holds all findings and the worst status among them.
 type diagnosis struct {
 	Status   string    `json:"status"`
 	Findings []finding `json:"findings"`
 }
 
-// diagnose draws the sum.
+// summarize returns the report of these findings.
 func diagnose(findings []finding) diagnosis {
 	d := diagnosis{Status: ok, Findings: findings}
 	for _, f := range findings {
@@ -44,20 +44,19 @@ func diagnose(findings []finding) diagnosis {
 func (a *app) doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check clocks, disk, etcd, leases, versions and what waits to be reported, and say what to do",
-		Long: `Checks what flightd stands on, from where you are: the folders of your settings and reports, each server, its parts,
-its version, its clock against yours, its etcd, how quickly leases are renewed, and how quickly its data directory
-writes. Nothing is changed: a session is made and given up, a file in the data directory written and removed.
+		Short: "Check server, clocks, disk, etcd, leases, versions, doubts and spooled reports, and print remedies",
+		Long: `Checks the directories of your settings and spooled reports, and each server: its components, its version, its clock
+against yours, flights in doubt, its etcd, the time of lease renewals, and the sync time of its data directory. Nothing is
+changed: doctor creates and closes one session, and writes and removes one file in the data directory.
 
-The exit code is 0 when nothing failed (a warning is no failure), 69 when no server answers, 1 when something else
-failed.`,
+The exit code is 0 if no check failed (warnings are not failures), 69 if no server answers, and 1 otherwise.`,
 		Example: `  flightd doctor
   flightd doctor --data /var/lib/flightd -o json
-  flightd doctor -o id                # only the names of what is not well`,
+  flightd doctor -o id                # only the names of checks with a warning or failure`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context()) },
 	}
-	c.Flags().String("data", "", "data directory whose disk is measured (the server's, where it is on this machine)")
+	c.Flags().String("data", "", "data directory whose disk is measured (the server's, if it is on this machine)")
 	return c
 }
 

@@ -16,19 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/flightd/flightd/client"
+	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/internal/wire"
 	"github.com/flightd/flightd/lease"
 )
 
-// examination is the doctor at work. It measures; what that means is judged in doctor_judge.go.
+// doctorRun is one run of doctor. It measures; the functions in doctor_checks.go turn measurements into findings.
 type examination struct {
 	*app
 	findings []finding
 	alone    bool // no server answers
 }
 
-// How long a server may take to answer the doctor, and for how long one that refuses is tried again: the doctor wants
-// to know how things stand now.
+// doctorTimeout bounds one connection. doctorRetryTime bounds its retries: doctor reports the present state, so it does
+// not wait for a server to come up.
 const (
 	doctorPatience = 2 * time.Second
 	doctorTries    = 300 * time.Millisecond
@@ -42,17 +43,17 @@ func (e *examination) look(ctx context.Context) {
 	if c := e.findServer(ctx); c != nil {
 		data = e.lookAtServer(ctx, c)
 		farewell, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
-		_ = c.Close(farewell) // it holds nothing
+		_ = c.Close(farewell) // no report is pending
 		cancel()
 	}
 	e.lookAtDisk(data)
 }
 
-// lookAtFolders looks at the places of a person: settings, and reports that wait.
+// measureFolders examines the user's directories and the spooled reports.
 func (e *examination) lookAtFolders() {
 	spool, err := client.DefaultSpool()
 	if err != nil {
-		e.add(finding{Check: "folders", Status: fail, Says: err.Error(), Do: "set HOME, or XDG_STATE_HOME to a folder of your own"})
+		e.add(finding{Check: "folders", Status: fail, Says: err.Error(), Do: "set HOME, or set XDG_STATE_HOME to a directory that you own"})
 		return
 	}
 	path := e.configPath()
@@ -60,7 +61,7 @@ func (e *examination) lookAtFolders() {
 	e.add(judgeFolders(folders{config: path, configThere: statErr == nil, spool: spool, trouble: tryFolder(spool)}))
 	names, err := os.ReadDir(spool)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return // the folders tell
+		return // the finding above reports it
 	}
 	var s spooledReports
 	for _, n := range names {
@@ -74,29 +75,28 @@ func (e *examination) lookAtFolders() {
 	e.add(judgeSpool(spool, s))
 }
 
-// tryFolder says what is wrong with a folder of one's own: nil when a file can be written there, or when the folder
-// could be made.
+// checkWritable returns nil if a file can be written in the directory, or if the directory can be created.
 func tryFolder(dir string) error {
 	for {
 		info, err := os.Stat(dir)
 		if errors.Is(err, os.ErrNotExist) && filepath.Dir(dir) != dir {
-			dir = filepath.Dir(dir) // the nearest that is there decides
+			dir = filepath.Dir(dir) // the nearest existing directory decides
 			continue
 		}
 		switch {
 		case err != nil:
 			return err
 		case !info.IsDir():
-			return fmt.Errorf("%s is no folder", dir)
+			return fmt.Errorf("%s is not a directory", dir)
 		}
 		if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-			return fmt.Errorf("%s cannot be written: %w", dir, err)
+			return fmt.Errorf("%s is not writable: %w", dir, err)
 		}
 		return nil
 	}
 }
 
-// findServer tries every address and gives a client of the first that answers; nil when none does.
+// findServer connects to every address and returns a client of the first that answers; nil: none answers.
 func (e *examination) findServer(ctx context.Context) (found *client.Client) {
 	answers := make([]answer, 0, len(e.servers))
 	for _, address := range e.servers {
@@ -117,7 +117,7 @@ func (e *examination) findServer(ctx context.Context) (found *client.Client) {
 	return found
 }
 
-// call connects to one server. It leaves the reports that wait alone: the doctor only looks.
+// connectTo connects to one server. It sends no spooled reports: doctor changes nothing.
 func (e *examination) call(ctx context.Context, address string) (*client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, doctorPatience)
 	defer cancel()
@@ -125,21 +125,22 @@ func (e *examination) call(ctx context.Context, address string) (*client.Client,
 		client.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
 }
 
-// lookAtServer asks a server that answers about everything. It gives the data directory.
+// measureServer examines a server that answers. It returns the server's data directory.
 func (e *examination) lookAtServer(ctx context.Context, c *client.Client) (data string) {
 	ready, clock, err := askClock(ctx, c)
 	if err != nil {
-		e.add(finding{Check: "parts", Status: fail, Says: "/readyz does not answer: " + err.Error(), Do: "look at the server's log"})
+		e.add(finding{Check: "parts", Status: fail, Says: "/readyz does not answer: " + err.Error(), Do: "see the server's log"})
 		return ""
 	}
 	e.add(judgeParts(ready.Checks))
 	if version, err := c.Version(ctx); err != nil {
-		e.add(finding{Check: "versions", Status: warn, Says: "/version does not answer: " + err.Error(), Do: "look at the server's log"})
+		e.add(finding{Check: "versions", Status: warn, Says: "/version does not answer: " + err.Error(), Do: "see the server's log"})
 	} else {
 		e.add(judgeVersions(wire.Version{Version: buildVersion(), API: "v1", Go: runtime.Version()}, *version))
 	}
+	e.add(judgeDoubts(countDoubts(ctx, c)))
 	if ready.Node == nil {
-		e.add(finding{Check: "clock", Status: warn, Says: "the server tells neither its time nor its etcd", Do: "it is older than this program: update it"})
+		e.add(finding{Check: "clock", Status: warn, Says: "the server reports neither its time nor its etcd", Do: "upgrade the server: it is older than this program"})
 	} else {
 		e.add(judgeClock(clock, ready.Node.LedgerTime.Sub(ready.Node.Time.Time)))
 		e.add(judgeEtcd(ready.Node.Etcd))
@@ -152,15 +153,24 @@ func (e *examination) lookAtServer(ctx context.Context, c *client.Client) (data 
 	return data
 }
 
-// clockReading compares two clocks, as far as the way between them allows.
+// countDoubts counts the flights in doubt on one full page.
+func countDoubts(ctx context.Context, c *client.Client) doubts {
+	page, err := c.List(ctx, client.Query{States: []string{flight.InDoubt.String()}, Limit: fullPage, AllNamespaces: true})
+	if err != nil {
+		return doubts{err: err}
+	}
+	return doubts{count: len(page.Flights), more: page.Next != ""}
+}
+
+// clockReading compares the server's clock with this machine's, within half the round-trip time.
 type clockReading struct {
-	offset  time.Duration // how much the server's clock is ahead
-	trip    time.Duration // the quickest question and answer; the offset may be wrong by half of it
-	stepped time.Duration // by how much this machine's own clock was set while it was looked at
+	offset  time.Duration // how far the server's clock is ahead
+	trip    time.Duration // the shortest round trip; the error of offset is at most half of it
+	stepped time.Duration // by how much this machine's clock was set during the measurement
 	local   time.Time
 }
 
-// askClock asks a few times and believes the quickest answer.
+// measureClock asks three times and uses the answer with the shortest round trip.
 func askClock(ctx context.Context, c *client.Client) (ready *client.Ready, r clockReading, err error) {
 	began := time.Now()
 	for range 3 {
@@ -183,13 +193,13 @@ func askClock(ctx context.Context, c *client.Client) (ready *client.Ready, r clo
 	return ready, r, nil
 }
 
-// renewals is how long a few of them took.
+// renewals holds the durations of a few lease renewals.
 type renewals struct {
 	took []time.Duration
 	err  error
 }
 
-// timeRenewals makes a session, renews it a few times, and gives it up.
+// measureRenewals creates a session, renews it ten times, and closes it.
 func timeRenewals(ctx context.Context, c *client.Client) (r renewals) {
 	ctx, cancel := context.WithTimeout(ctx, lease.RenewEvery(lease.DefaultTTL))
 	defer cancel()
@@ -200,7 +210,7 @@ func timeRenewals(ctx context.Context, c *client.Client) (r renewals) {
 	defer func() {
 		bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 		defer cancel()
-		_ = c.CloseSession(bye, s.Session) // else it expires
+		_ = c.CloseSession(bye, s.Session) // if this fails, the session expires
 	}()
 	for range 10 {
 		sent := time.Now()
@@ -213,17 +223,17 @@ func timeRenewals(ctx context.Context, c *client.Client) (r renewals) {
 	return r
 }
 
-// lookAtDisk measures the data directory: the server's where it is on this machine, else the one that the settings
-// name, where it is there.
+// measureDisk measures the data directory of --data, else the server's, else the one in the settings. A directory that
+// does not exist on this machine is not measured.
 func (e *examination) lookAtDisk(told string) {
 	dir := told
 	if flag := e.setting("data"); dir == "" || flag.byFlag {
 		dir = flag.Value
 	}
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		f := finding{Check: "disk", Status: ok, Says: "there is no data directory " + dir + " here"}
+		f := finding{Check: "disk", Status: ok, Says: "no data directory " + dir + " on this machine"}
 		if told != "" {
-			f.Status, f.Do = warn, "run flightd doctor where the server runs, to measure its disk"
+			f.Status, f.Do = warn, "run flightd doctor on the server's machine to measure its disk"
 		}
 		e.add(f)
 		return
@@ -231,14 +241,14 @@ func (e *examination) lookAtDisk(told string) {
 	e.add(judgeDisk(dir, timeSyncs(dir)))
 }
 
-// syncs is how long a few small writes took until the disk had them, and what is left of the disk.
+// syncs holds the durations of a few small synced writes, and the free space of the disk.
 type syncs struct {
 	took []time.Duration // shortest first
 	free uint64          // bytes
 	err  error
 }
 
-// timeSyncs writes as a log does: small appends, each synced.
+// measureSyncs writes like a log: small appends, each synced.
 func timeSyncs(dir string) (s syncs) {
 	file, err := os.CreateTemp(dir, "doctor-*")
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/flightd/flightd/effect"
 	"github.com/flightd/flightd/internal/wire"
 )
@@ -34,21 +36,29 @@ func TestDoctor_Judges(t *testing.T) {
 		says string
 	}{
 		"folders":           {judgeFolders(folders{config: "/c", spool: "/s"}), ok, "/s"},
-		"spool not mine":    {judgeFolders(folders{config: "/c", spool: "/s", trouble: errors.New("no")}), fail, "could not be kept"},
-		"no reports":        {judgeSpool("/s", spooledReports{}), ok, "none waits"},
-		"a report waits":    {judgeSpool("/s", spooledReports{waiting: 1}), warn, "1 outcome waits on"},
-		"reports wait":      {judgeSpool("/s", spooledReports{waiting: 2}), warn, "2 outcomes wait"},
+		"spool not mine":    {judgeFolders(folders{config: "/c", spool: "/s", trouble: errors.New("no")}), fail, "cannot be spooled"},
+		"no reports":        {judgeSpool("/s", spooledReports{}), ok, "no report is waiting"},
+		"a report waits":    {judgeSpool("/s", spooledReports{waiting: 1}), warn, "1 report waits on"},
+		"reports wait":      {judgeSpool("/s", spooledReports{waiting: 2}), warn, "2 reports wait"},
 		"reports put aside": {judgeSpool("/s", spooledReports{aside: []string{"x.refused"}}), warn, "x.refused"},
-		"server's spool":    {judgeNodeSpool("/d", wire.Spool{}), ok, "none waits"},
+		"server's spool":    {judgeNodeSpool("/d", wire.Spool{}), ok, "no report waits"},
 		"it has something":  {judgeNodeSpool("/d", wire.Spool{Waiting: 1}), warn, "1 report waits on the server's disk"},
-		"it has put aside":  {judgeNodeSpool("/d", wire.Spool{Waiting: 1, PutAside: 2}), warn, "2 were put aside"},
+		"it has put aside":  {judgeNodeSpool("/d", wire.Spool{Waiting: 1, PutAside: 2}), warn, "2 quarantined"},
 		"one of two":        {judgeAnswer(answer{"a", errors.New("no")}, false), warn, "does not answer"},
 		"none of them":      {judgeAnswer(answer{"a", errors.New("no")}, true), fail, "does not answer"},
 		"ready":             {judgeParts([]wire.Check{{Name: "etcd", OK: true}}), ok, "etcd"},
 		"not ready":         {judgeParts([]wire.Check{{Name: "etcd"}, {Name: "ledger", OK: true}}), fail, "not ready: etcd"},
 		"same version":      {judgeVersions(v("1", "v1"), v("1", "v1")), ok, "1"},
 		"other version":     {judgeVersions(v("1", "v1"), v("2", "v1")), warn, "client 1, server 2"},
-		"other API":         {judgeVersions(v("1", "v1"), v("9", "v2")), fail, "speaks API v1"},
+		"no version":        {judgeVersions(v("devel", "v1"), v("v0.0.0-20261122001122-e17c766aabbc", "v1")), ok, "cannot be compared"},
+		"same commit":       {judgeVersions(v("devel-e17c766aabbc", "v1"), v("v0.0.0-20261122001122-e17c766aabbc", "v1")), ok, "the same commit"},
+		"other commit":      {judgeVersions(v("devel-e17c766aabbd", "v1"), v("v0.0.0-20261122001122-e17c766aabbc", "v1")), warn, "client devel-"},
+		"local changes":     {judgeVersions(v("devel-e17c766aabbc-dirty", "v1"), v("devel-e17c766aabbc", "v1")), warn, "client devel-"},
+		"no doubts":         {judgeDoubts(doubts{}), ok, "no flight is in doubt"},
+		"a doubt":           {judgeDoubts(doubts{count: 1}), warn, "1 flight is in doubt"},
+		"many doubts":       {judgeDoubts(doubts{count: 500, more: true}), warn, "at least 500 flights are in doubt"},
+		"doubts unknown":    {judgeDoubts(doubts{err: errors.New("no")}), warn, "cannot be listed"},
+		"other API":         {judgeVersions(v("1", "v1"), v("9", "v2")), fail, "uses API v1"},
 
 		"clock":               {judgeClock(clockReading{offset: 900 * time.Microsecond, local: now}, 0), ok, "agrees"},
 		"clock, slow way":     {judgeClock(clockReading{offset: 2 * time.Second, trip: 4 * time.Second, local: now}, 0), ok, "agrees"},
@@ -56,19 +66,19 @@ func TestDoctor_Judges(t *testing.T) {
 		"clock behind":        {judgeClock(clockReading{offset: 3 * time.Second, local: now}, 0), warn, "3s behind"},
 		"clock far ahead":     {judgeClock(clockReading{offset: -time.Hour, local: now}, 0), fail, "1h0m0s ahead"},
 		"clock of 1970":       {judgeClock(clockReading{local: time.Unix(0, 0)}, 0), fail, "1970"},
-		"clock being set":     {judgeClock(clockReading{stepped: -time.Second, local: now}, 0), warn, "set this clock"},
+		"clock being set":     {judgeClock(clockReading{stepped: -time.Second, local: now}, 0), warn, "was set by -1s"},
 		"ledger time strays":  {judgeClock(clockReading{local: now}, time.Minute), warn, "ledger"},
 		"etcd":                {etcd(func(*wire.Etcd) {}), ok, "compacted up to revision 990000 of 1000000"},
 		"no etcd":             {judgeEtcd(nil), fail, "does not answer"},
 		"old etcd":            {etcd(func(e *wire.Etcd) { e.Problem = "too old" }), fail, "too old"},
 		"etcd never forgets":  {etcd(func(e *wire.Etcd) { e.Compacted = 0 }), warn, "not compacted"},
 		"etcd fills up":       {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 7 / 10 }), warn, "716.8 MiB"},
-		"etcd is nearly full": {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 9 / 10 }), fail, "takes no more claims"},
+		"etcd is nearly full": {etcd(func(e *wire.Etcd) { e.InUse = e.Quota * 9 / 10 }), fail, "rejects new claims"},
 
 		"lease":                  {judgeLease(15*time.Second, fast(time.Millisecond, 2*time.Millisecond)), ok, "at worst 2ms; a TTL of 15s leaves 7s"},
 		"slow lease":             {judgeLease(15*time.Second, fast(time.Millisecond, time.Second)), warn, "at worst 1s"},
 		"hopeless":               {judgeLease(15*time.Second, fast(4*time.Second)), fail, "at worst 4s"},
-		"no lease":               {judgeLease(15*time.Second, renewals{err: errors.New("no")}), fail, "could not be kept"},
+		"no lease":               {judgeLease(15*time.Second, renewals{err: errors.New("no")}), fail, "could not be renewed"},
 		"disk":                   {disk(time.Millisecond, 5*time.Millisecond, 50<<30), ok, "/d syncs 4 KiB in 1ms, at worst 5ms; 50.0 GiB"},
 		"slow disk":              {disk(20*time.Millisecond, 30*time.Millisecond, 50<<30), warn, "20ms"},
 		"stalling disk":          {disk(time.Millisecond, time.Second, 50<<30), warn, "at worst 1s"},
@@ -77,7 +87,7 @@ func TestDoctor_Judges(t *testing.T) {
 		"full disk":              {disk(time.Millisecond, time.Millisecond, 50<<20), fail, "50.0 MiB"},
 		"disk under the reserve": {disk(time.Millisecond, time.Millisecond, 200<<20), fail, "are free"},
 		"disk without a byte":    {judgeDisk("/d", syncs{err: fmt.Errorf("write /d/doctor-1: %w", syscall.ENOSPC)}), fail, "no space left"},
-		"foreign disk":           {judgeDisk("/d", syncs{err: errors.New("no")}), warn, "could not be measured"},
+		"foreign disk":           {judgeDisk("/d", syncs{err: errors.New("no")}), warn, "measure /d"},
 	} {
 		if f := test.got; f.Status != test.want || !strings.Contains(f.Says, test.says) || (f.Do == "") != (f.Status == ok) {
 			t.Errorf("%s: want %s %q, got %+v", name, test.want, test.says, f)
@@ -88,21 +98,21 @@ func TestDoctor_Judges(t *testing.T) {
 	}
 }
 
-// TestDoctor_ASilentServerIsNoMissingOne: whoever starts another one beside it is told that the data are in use.
+// TestDoctor_TimeoutIsNotConnectionRefused: the remedy for a server that does not answer is not to start another one.
 func TestDoctor_ASilentServerIsNoMissingOne(t *testing.T) {
 	for cause, missing := range map[error]bool{
 		context.DeadlineExceeded: false,
 		syscall.ECONNREFUSED:     true,
-		errors.Join(context.DeadlineExceeded, syscall.ECONNREFUSED): true, // it was tried until the time was over
+		errors.Join(context.DeadlineExceeded, syscall.ECONNREFUSED): true, // the last of several tries timed out
 	} {
 		f := judgeAnswer(answer{"a", &effect.Unavailable{Code: "unreachable", Cause: cause}}, true)
-		if f.Status != fail || strings.Contains(f.Do, "no flightd runs there") != missing {
+		if f.Status != fail || strings.Contains(f.Do, "nothing listens there") != missing {
 			t.Errorf("%v: %+v", cause, f)
 		}
 	}
 }
 
-// examined is what the doctor says, by what it looked at.
+// runDoctor runs doctor and returns its findings by check.
 func (s *server) examined(args ...string) (by map[string]finding, r result) {
 	s.t.Helper()
 	r = s.flightd(append([]string{"doctor", "-o", "json"}, args...)...)
@@ -117,8 +127,7 @@ func (s *server) examined(args ...string) (by map[string]finding, r result) {
 	return by, r
 }
 
-// TestDoctor_OfALivingServer: every line of it, each with figures that were really measured; and nothing is left
-// behind, neither a file nor a session, and no report is touched.
+// TestDoctor_RunningServer: every check has measured figures. doctor leaves no file behind and changes no report.
 func TestDoctor_OfALivingServer(t *testing.T) {
 	s := startServer(t)
 	reports := filepath.Join(s.state, "flightd", "reports")
@@ -136,14 +145,14 @@ func TestDoctor_OfALivingServer(t *testing.T) {
 	}
 	for check, fact := range map[string]string{
 		"folders": "reports", "reports": "waiting", "server": "address", "parts": "", "versions": "server",
-		"clock": "offset_ms", "etcd": "compacted", "spool": "put_aside", "lease": "renewal_worst_ms", "disk": "fsync_worst_ms",
+		"clock": "offset_ms", "etcd": "compacted", "spool": "quarantined", "lease": "renewal_worst_ms", "disk": "fsync_worst_ms",
 	} {
 		f := by[check]
 		if f.Status == "" || f.Status == fail || fact != "" && f.Facts[fact] == nil {
 			t.Errorf("%s: %+v", check, f)
 		}
 	}
-	if f := by["reports"]; f.Status != warn || f.Facts["waiting"] != 2.0 || f.Facts["put_aside"] != 1.0 {
+	if f := by["reports"]; f.Status != warn || f.Facts["waiting"] != 2.0 || f.Facts["quarantined"] != 1.0 {
 		t.Errorf("reports: %+v", f)
 	}
 	if f := by["disk"]; f.Facts["data"] != s.data || f.Facts["fsync_worst_ms"].(float64) <= 0 {
@@ -166,12 +175,12 @@ func TestDoctor_OfALivingServer(t *testing.T) {
 	}
 }
 
-// TestDoctor_WhereNoServerRuns: it says so, says what to do, and measures what it can.
+// TestDoctor_NoServer: the finding has a remedy, and the checks that need no server still run.
 func TestDoctor_WhereNoServerRuns(t *testing.T) {
 	s := startServer(t)
 	s.kill()
 	r := s.flightd("doctor", "--data", s.data)
-	if r.code != exitUnreachable || !strings.Contains(r.out, "fail  server") || !strings.Contains(r.out, "flightd dev starts one") || !strings.Contains(r.out, s.data+" syncs") {
+	if r.code != exitUnreachable || !strings.Contains(r.out, "fail  server") || !strings.Contains(r.out, "start a server with flightd dev") || !strings.Contains(r.out, s.data+" syncs") {
 		t.Errorf("%v", r)
 	}
 	by, r := s.examined("--server", "http://127.0.0.1:1,"+s.url())
@@ -182,4 +191,18 @@ func TestDoctor_WhereNoServerRuns(t *testing.T) {
 	if by, r = s.examined("--server", s.url()+",http://127.0.0.1:1"); r.code != 0 || by["server"].Status != warn || by["lease"].Status == fail {
 		t.Errorf("one of two: %v", r)
 	}
+}
+
+// TestDoctor_CountsDoubts of all namespaces, and names the command that lists them. A doubt is no failure.
+func TestDoctor_CountsDoubts(t *testing.T) {
+	s := startServer(t)
+	by, r := s.examined()
+	require.Equal(t, ok, by["doubts"].Status, "%v", r)
+	s.flightd("exec", "--key", "a", "--", "sh", "-c", "exit 3")
+	s.flightd("exec", "-n", "other", "--key", "b", "--", "sh", "-c", "exit 3")
+	by, r = s.examined()
+	require.Zero(t, r.code, "%v", r)
+	require.Equal(t, warn, by["doubts"].Status)
+	require.Equal(t, 2.0, by["doubts"].Facts["count"])
+	require.Contains(t, by["doubts"].Do, "flightd doubt ls -A")
 }

@@ -17,20 +17,20 @@ import (
 )
 
 func (a *app) doubtCommand() *cobra.Command {
-	return group("doubt", "What may or may not have happened, and waits for a person", a.doubtList(), a.doubtShow(), a.doubtResolve())
+	return group("doubt", "List, show and resolve the flights in doubt: their effect may or may not have happened", a.doubtList(), a.doubtShow(), a.doubtResolve())
 }
 
 func (a *app) doubtList() *cobra.Command {
 	q := client.Query{States: []string{flight.InDoubt.String()}}
 	c := &cobra.Command{
-		Use:     "ls",
-		Short:   "List the flights that wait for a person",
-		Example: "  flightd doubt ls\n  flightd doubt ls -A    # in all namespaces\n  flightd doubt ls -o id | xargs -n1 flightd doubt show",
-		Args:    exactly(0, "no arguments"),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.list(cmd.Context(), q, "doubts", doubtTable) },
+		Use:   "ls",
+		Short: "List the flights in doubt",
+		Example: "  flightd doubt ls\n  flightd doubt ls -A                     # in all namespaces\n  flightd doubt ls --action charge --since 7d\n" +
+			"  flightd doubt ls -o id | xargs -n1 flightd doubt show",
+		Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.list(cmd.Context(), q, "doubts", doubtTable) },
 	}
-	everywhere(c.Flags(), &q.AllNamespaces)
-	c.Flags().IntVar(&q.Limit, "limit", 100, "at most so many")
+	listFlags(c.Flags(), &q)
 	return c
 }
 
@@ -46,7 +46,7 @@ func doubtTable(w io.Writer, flights []client.Flight) error {
 	return table(w, []string{"KEY", "SINCE", "ATTEMPTS", "CAUSE"}, rows)
 }
 
-// wentWrong is what made a flight doubtful, as far as that is known. That hold waits for a person is no news in this list.
+// doubtCause returns the known cause of a doubt. The cause of recovery hold is omitted: it is the same in every row.
 func wentWrong(f *client.Flight) string {
 	switch l := f.LastAttempt; {
 	case l == nil || l.Error == "":
@@ -61,7 +61,7 @@ func wentWrong(f *client.Flight) string {
 func (a *app) doubtShow() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show KEY-or-ID",
-		Short:   "Tell what is known about one of them: its story, its input, its receipt",
+		Short:   "Show everything stored about one flight in doubt: history, input, receipt",
 		Example: "  flightd doubt show charge/order-42",
 		Args:    exactly(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -70,7 +70,7 @@ func (a *app) doubtShow() *cobra.Command {
 	}
 }
 
-// verdict is what a person says about a flight in doubt.
+// resolution is a person's decision about a flight in doubt.
 type verdict struct {
 	happened, didNot, fail bool
 	receipt, externalID    string
@@ -81,15 +81,15 @@ func (a *app) doubtResolve() *cobra.Command {
 	var v verdict
 	c := &cobra.Command{
 		Use:   "resolve KEY-or-ID (--happened | --did-not-happen | --fail)",
-		Short: "Settle one of them: everybody who waits gets the result",
-		Long: `Settles a flight in doubt by the word of a person who looked at what really happened.
+		Short: "Resolve a flight in doubt; waiting callers get the result",
+		Long: `Resolves a flight in doubt by the decision of a person who has checked whether the effect happened.
 
-  --happened        it did; what --receipt and --external-id say is the receipt that everybody gets from now on
-  --did-not-happen  it did not; the next caller runs it
-  --fail            it did not, and must not be tried again
+  --happened        the effect happened; --receipt and --external-id become the receipt that every later caller gets
+  --did-not-happen  the effect did not happen; the next caller runs it
+  --fail            the effect did not happen and must not be tried again
 
---reason says how the person knows. Where there is no terminal, --yes says that it is meant.`,
-		Example: `  flightd doubt resolve charge/order-42 --happened --receipt @answer.json --external-id ch_123 --reason 'it is in the books'
+--reason records how the person knows. Without a terminal, --yes is required.`,
+		Example: `  flightd doubt resolve charge/order-42 --happened --receipt @answer.json --external-id ch_123 --reason 'the bank statement shows it'
   flightd doubt resolve charge/order-42 --did-not-happen --reason 'looked at the bank statement'`,
 		Args: exactly(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -106,13 +106,13 @@ func (a *app) doubtResolve() *cobra.Command {
 	flags.BoolVar(&v.happened, "happened", false, "the effect happened")
 	flags.BoolVar(&v.didNot, "did-not-happen", false, "the effect did not happen; it may be tried again")
 	flags.BoolVar(&v.fail, "fail", false, "the effect did not happen and must not be tried again")
-	flags.StringVar(&v.receipt, "receipt", "", "with --happened: what it left behind; @FILE reads a file, @- standard input")
-	flags.StringVar(&v.externalID, "external-id", "", "with --happened: the external object's id")
+	flags.StringVar(&v.receipt, "receipt", "", "with --happened: the body of the receipt; @FILE reads a file, @- standard input")
+	flags.StringVar(&v.externalID, "external-id", "", "with --happened: the provider's id of the effect")
 	v.flags(flags)
 	return c
 }
 
-// request is the verdict as the API takes it. word says it to a person.
+// resolveRequest converts the decision for the API. word describes it to a person.
 func (a *app) request(v verdict) (r client.ResolveRequest, word string, err error) {
 	r.Reason = v.reason
 	said := 0
@@ -126,16 +126,16 @@ func (a *app) request(v verdict) (r client.ResolveRequest, word string, err erro
 		}
 	}
 	if said != 1 {
-		return r, "", usage("say one of --happened, --did-not-happen and --fail")
+		return r, "", usage("choose one of --happened, --did-not-happen and --fail")
 	}
 	if !v.happened && (v.receipt != "" || v.externalID != "") {
-		return r, "", usage("--receipt and --external-id go with --happened")
+		return r, "", usage("--receipt and --external-id need --happened")
 	}
 	if err := v.check(); err != nil {
 		return r, "", err
 	}
 	if v.happened && v.receipt == "" && v.externalID == "" {
-		word += ", and everybody gets an empty receipt"
+		word += ", with an empty receipt"
 	}
 	r.ExternalID = v.externalID
 	if v.receipt == "" {
@@ -154,18 +154,18 @@ func (a *app) request(v verdict) (r client.ResolveRequest, word string, err erro
 	return r, word, nil
 }
 
-// slip refuses a receipt that was probably meant as something else: it would stand for ever.
+// checkReceiptText rejects a receipt that is probably a mistake: a receipt can never be changed.
 func slip(text string) error {
 	if start := strings.TrimSpace(text); strings.HasPrefix(start, "{") && !json.Valid([]byte(text)) {
-		return usage("--receipt %s: it begins like JSON and is no JSON; correct it, or if it is meant so, give it as a file with @FILE", text)
+		return usage("--receipt %s: invalid JSON; correct it, or pass it as a file with @FILE to store it as it is", text)
 	}
 	if f, err := os.Stat(text); err == nil && f.Mode().IsRegular() {
-		return &coded{code: exitUsage, err: fmt.Errorf("--receipt %s: there is a file of that name, and @FILE reads it", text), hint: didYouMean("@" + text)}
+		return &coded{code: exitUsage, err: fmt.Errorf("--receipt %s: this is the name of a file; @FILE reads a file", text), hint: didYouMean("@" + text)}
 	}
 	return nil
 }
 
-// inWords says the result of a verdict as a person would.
+// resultText describes the result of a resolution.
 func inWords(result string) string {
 	switch result {
 	case "happened":
@@ -178,7 +178,7 @@ func inWords(result string) string {
 	return result
 }
 
-// typeOf is the content type of what a person attached.
+// contentTypeOf returns the content type of a receipt body given by a person.
 func typeOf(body []byte) string {
 	switch {
 	case json.Valid(body):

@@ -17,32 +17,32 @@ func (a *app) drillCommand() *cobra.Command {
 	var cfg drill.Config
 	c := &cobra.Command{
 		Use:   "drill",
-		Short: "Kill everything at every point of no return, and count what really happened",
-		Long: `Starts a small CRM, flightd, and callers that want one ticket each, kills caller, flightd or both with SIGKILL at every
-point of no return, lets the CRM misbehave, and comes back with the same key as a retry would. One row per run; the exit
-code is 1 when a promise was broken. Everything runs on this machine, in a directory of its own.
+		Short: "Kill caller and server at every point of no return, and count the effects",
+		Long: `Starts a small CRM, flightd, and callers that create one ticket each. It kills caller, flightd or both with SIGKILL at
+every point of no return, injects faults into the CRM, and retries with the same key. It prints one row per run; the exit
+code is 1 if a promise was broken. Everything runs on this machine, in a directory of its own.
 
-With --without-flightd the callers call the CRM by themselves and try again when they are not sure: the same checks
-then find duplicates.`,
+With --without-flightd the callers call the CRM directly and retry when they are not sure: the same checks then find
+duplicates.`,
 		Example: `  flightd drill
-  flightd drill --only after-effect                # one point, everybody dies there, every recovery
+  flightd drill --only after-effect                # one point, every victim, every recovery
   flightd drill --only caller,verify -o json
-  flightd drill --without-flightd                  # the control: this one must fail`,
+  flightd drill --without-flightd                  # the control: it must fail`,
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.drill(cmd.Context(), cfg) },
 	}
 	flags := c.Flags()
-	flags.StringSliceVar(&cfg.Only, "only", nil, "play only runs with these points, faults, victims or recoveries")
-	flags.IntVar(&cfg.Lanes, "lanes", 3, "how many flightds are killed side by side")
-	flags.StringVar(&cfg.Dir, "data", "", "directory for logs and data, which is kept (a new one, kept when a promise was broken)")
-	flags.BoolVar(&cfg.WithoutFlightd, "without-flightd", false, "let the callers act by themselves, as the control")
+	flags.StringSliceVar(&cfg.Only, "only", nil, "run only these points, faults, victims or recoveries")
+	flags.IntVar(&cfg.Lanes, "lanes", 3, "how many servers are killed in parallel")
+	flags.StringVar(&cfg.Dir, "data", "", "directory for logs and data, which is kept (default a new one, kept only if a promise was broken)")
+	flags.BoolVar(&cfg.WithoutFlightd, "without-flightd", false, "let the callers act without flightd, as a control")
 	c.AddCommand(a.drillCRMCommand(), a.drillCallerCommand())
 	return c
 }
 
 func (a *app) drill(ctx context.Context, cfg drill.Config) error {
 	if cfg.Lanes < 1 {
-		return usage("--lanes %d: at least one flightd is killed at a time", cfg.Lanes)
+		return usage("--lanes %d: at least 1", cfg.Lanes)
 	}
 	if _, err := drill.Select(drill.PlanOf(cfg), cfg.Only); err != nil {
 		return usage("--only: %v", err)
@@ -84,24 +84,24 @@ func (a *app) writeDrill(report drill.Report) error {
 	return a.print(report)
 }
 
-// drillCRMCommand is the process of the drill's CRM.
+// drillCRMCommand is the CRM process of a drill.
 func (a *app) drillCRMCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "crm",
-		Short:  "The CRM of the drill, in its own process",
+		Short:  "Run the CRM of a drill",
 		Hidden: true,
 		Args:   exactly(0, "no arguments"),
 		RunE:   func(cmd *cobra.Command, _ []string) error { return drill.ServeCRM(cmd.Context(), a.in, a.out) },
 	}
 }
 
-// drillCallerCommand is the process of one of the drill's callers.
+// drillCallerCommand is a caller process of a drill.
 func (a *app) drillCallerCommand() *cobra.Command {
 	var cfg drill.CallerConfig
 	var pause string
 	c := &cobra.Command{
 		Use:    "caller",
-		Short:  "A caller of the drill, in its own process",
+		Short:  "Run one caller of a drill",
 		Hidden: true,
 		Args:   exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -118,8 +118,8 @@ func (a *app) drillCallerCommand() *cobra.Command {
 	flags.StringVar(&cfg.CRM, "crm", "", "address of the CRM")
 	flags.StringVar(&cfg.ID, "id", "", "the intent")
 	flags.StringVar(&cfg.Recovery, "recovery", "", "resend, verify, hold or none")
-	flags.StringVar(&cfg.Spool, "spool", "", "directory for reports that wait")
+	flags.StringVar(&cfg.Spool, "spool", "", "directory for spooled reports")
 	flags.StringVar(&pause, "pause-at", "", "point at which to wait for a line on standard input")
-	flags.BoolVar(&cfg.WatchOpen, "watch-open", false, "pass during-open when an open has left")
+	flags.BoolVar(&cfg.WatchOpen, "watch-open", false, "pass the point during-open once an open was sent")
 	return c
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/flightd/flightd/lease"
 )
 
-// execFlags are what a person says about a command.
+// execFlags hold the flags of exec.
 type execFlags struct {
 	key         string
 	ttl         time.Duration
@@ -43,54 +43,60 @@ func (a *app) execCommand() *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:   "exec --key [NAME/]ID [flags] -- COMMAND [ARGUMENT...]",
-		Short: "Run a command once per key, then replay its output: flock(1) with a memory",
-		Long: `Runs a command once per key, whoever asks, how often and from where. Everybody else gets what it printed, byte for
-byte, and its exit code.
+		Short: "Run a command once per key; later calls replay its output",
+		Long: `Runs a command once per key, from any process on any machine. Every other call with the key gets the command's output,
+byte for byte, and its exit code.
 
-Exit 0 of the command means that it happened. A code that --not-done-exit names means that it surely did not (the key
-stays free). Any other is what --failure says, by default unknown: a script can fail after it has charged the card.
-Of a command that was killed, or whose shell says so by 129 and more, the outcome is always unknown. What becomes of an
-unknown outcome is what --recovery says: hold waits for a person (flightd doubt resolve), resend runs the command again.
+Exit code 0 means that the effect happened. A code named with --not-done-exit means that nothing was done: the key stays
+free. --failure decides what any other code means; the default is unknown, because a script can fail after it has charged
+the card. If the command was killed, or ends with 129 or more as a shell does for a killed command, the outcome is always
+unknown. --recovery decides what follows an unknown outcome: hold waits for a person (flightd doubt resolve), resend runs
+the command again.
 
-A flightd inside of the command ends with 79 instead of 75 where somebody else is at it: that says nothing of what the
-command did before. It knows where it is by FLIGHTD_FLIGHT_ID: do not name 75 where env -i, sudo or ssh takes that away.
+A flightd inside the command exits with 79 instead of 75 if another caller holds its key: the command may have acted
+before. It detects this by FLIGHTD_FLIGHT_ID. Do not name 75 with --not-done-exit if env -i, sudo or ssh removes that
+variable.
 
-The command finds IDEMPOTENCY_KEY, FLIGHTD_KEY, FLIGHTD_FLIGHT_ID, FLIGHTD_FENCING_TOKEN and FLIGHTD_ATTEMPT in its
-environment: pass the first on to a provider that honours such a key. Its standard input is empty, or what --input names.
+The command's environment has IDEMPOTENCY_KEY, FLIGHTD_KEY, FLIGHTD_FLIGHT_ID, FLIGHTD_FENCING_TOKEN and FLIGHTD_ATTEMPT:
+pass the first to a provider that honours idempotency keys. Its standard input is empty, or the file of --input.
 
-Signals go to the command. While the outcome of one that has ended is reported, a first signal is told so, and a second
-one leaves the report on disk for the next flightd command. Ctrl-Z stops both, and the claim on the key is lost within --ttl.`,
+While another caller holds the key, exec waits (--wait) and prints after two seconds which process holds it.
+
+Signals are forwarded to the command. After the command has ended, the first signal prints that the outcome is being
+reported; the second one leaves the report on disk for the next flightd command. Ctrl-Z stops exec and the command, and
+the claim on the key is lost within --ttl.`,
 		Example: `  flightd exec --key charge/order-42 -- ./charge.sh 42
   flightd exec --key nightly/2026-03-01 --timeout 1h --recovery resend -- ./report.sh
   flightd exec --key stock/order-42 --not-done-exit 75 -- ./reserve.sh
   flightd exec --key mail/case-17 --input letter.json -- ./send.sh`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 0 || len(args) == 0 {
-				return usage("the command stands behind --: flightd exec --key order-42 -- ./charge.sh 42")
+				return usage("write the command after --, as in flightd exec --key order-42 -- ./charge.sh 42")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.exec(context.WithoutCancel(cmd.Context()), f, args) // signals are the command's
+			return a.exec(context.WithoutCancel(cmd.Context()), f, args) // signals are forwarded to the command
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.key, "key", "", "names the intent: ID, or NAME/ID; built from business identifiers, never from the clock or the attempt")
-	flags.DurationVar(&f.ttl, "ttl", lease.DefaultTTL, "how long the key stays claimed when this process vanishes; whole seconds, at least 2s")
-	flags.DurationVar(&f.timeout, "timeout", 0, "kill the command after so long, with unknown outcome; 0: never")
-	flags.Var(&f.wait, "wait", "how long to wait for somebody else's run: a duration, 0 or forever")
-	flags.Var(&f.capture, "capture", "how much output is kept for the replay, stdout and stderr together")
-	flags.Var(f.recovery, "recovery", "what to do about an unknown outcome")
-	flags.Var(f.failure, "failure", "what an exit code other than 0 means that --not-done-exit does not name")
-	flags.Var(&f.notDone, "not-done-exit", "an exit code by which the whole command says that nothing was done, 1 to 125, as in 75; may be repeated")
-	flags.Var(f.fingerprint, "fingerprint", "what must be the same under one key: command and input, or nothing")
-	flags.Var(f.leaseLost, "on-lease-lost", "when the claim on the key is lost in mid-run: let the command finish, or kill it")
-	flags.StringVar(&f.input, "input", "", "file for the command's standard input, stored with the flight; - is this program's own")
-	flags.DurationVar(&f.reportWait, "report-wait", 5*time.Minute, "how long to try to report the outcome when flightd is unreachable; the report stays on disk")
+	flags.StringVar(&f.key, "key", "", "ID or NAME/ID of the intent; build it from business identifiers, never from the clock or the attempt")
+	flags.DurationVar(&f.ttl, "ttl", lease.DefaultTTL, "how long the key stays claimed after this process dies; whole seconds, at least 2s")
+	flags.DurationVar(&f.timeout, "timeout", 0, "kill the command after this time, with unknown outcome; 0: never")
+	flags.Var(&f.wait, "wait", "how long to wait while another caller holds the key: a duration, 0 or forever")
+	flags.Var(&f.capture, "capture", "bytes of output kept for the replay, stdout and stderr together")
+	flags.Var(f.recovery, "recovery", "what follows an unknown outcome")
+	flags.Var(f.failure, "failure", "the outcome of an exit code other than 0 and those of --not-done-exit")
+	flags.Var(&f.notDone, "not-done-exit", "an exit code, 1 to 125, with which the command reports that nothing was done, as in 75; may be repeated")
+	flags.Var(f.fingerprint, "fingerprint", "what must be equal in all calls with one key: command and input, or nothing")
+	flags.Var(f.leaseLost, "on-lease-lost", "if the claim on the key is lost during the run: let the command finish, or kill it")
+	flags.StringVar(&f.input, "input", "", "file for the command's standard input, stored with the flight; - reads standard input")
+	flags.DurationVar(&f.reportWait, "report-wait", 5*time.Minute, "how long to retry the report while flightd is unreachable; then it stays on disk")
 	return c
 }
 
-// commandInput is what is stored of a command: enough to know it again. Arguments may hold secrets.
+// commandInput is the stored input of a flight: enough to recognize the command. It has no arguments: they may be
+// secrets.
 type commandInput struct {
 	Program     string  `json:"program"`
 	ArgvSHA256  string  `json:"argv_sha256"`
@@ -98,7 +104,7 @@ type commandInput struct {
 	StdinBase64 []byte  `json:"stdin_base64,omitempty"`
 }
 
-// stdin is what the command reads, nil for nothing.
+// stdin returns the command's standard input; nil: none.
 func (c *commandInput) stdin() []byte {
 	if c.Stdin != nil {
 		return []byte(*c.Stdin)
@@ -106,7 +112,8 @@ func (c *commandInput) stdin() []byte {
 	return c.StdinBase64
 }
 
-// argvDigest tells two command lines apart, however their words are cut.
+// argvDigest returns a digest of the argument list. Every argument is length-prefixed, so ["a b"] and ["a", "b"]
+// differ.
 func argvDigest(argv []string) string {
 	h := sha256.New()
 	var length [8]byte
@@ -118,12 +125,12 @@ func argvDigest(argv []string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// call is what exec asks flightd for.
+// execCall validates the flags and returns the call.
 func (a *app) execCall(f execFlags, argv []string) (effect.Call, error) {
 	var call effect.Call
 	var err error
 	if f.key == "" {
-		return call, usage("--key is required: it names the intent, such as order-42")
+		return call, usage("--key is required: the name of the intent, such as order-42")
 	}
 	if call.Key, err = a.newKey(f.key); err != nil {
 		return call, err
@@ -144,7 +151,7 @@ func (a *app) execCall(f execFlags, argv []string) (effect.Call, error) {
 	return call, nil
 }
 
-// execWait is the wait as a call has it, where 0 means as long as it takes.
+// execWait converts --wait for effect.Call, where 0 means no bound.
 func execWait(w waitValue) time.Duration {
 	switch time.Duration(w) {
 	case forever:
@@ -163,7 +170,7 @@ func (a *app) execSubmission(f execFlags, argv []string) (flight.Submission, err
 			return flight.Submission{}, err
 		}
 		if input.Stdin, input.StdinBase64 = encodeStream(data); input.Stdin == nil && input.StdinBase64 == nil {
-			input.Stdin = new(string) // an empty input is not the same as none
+			input.Stdin = new(string) // an empty input differs from no input
 		}
 	}
 	data, err := json.Marshal(input)
@@ -171,7 +178,7 @@ func (a *app) execSubmission(f execFlags, argv []string) (flight.Submission, err
 		return flight.Submission{}, err
 	}
 	if len(data) > flight.MaxInput {
-		return flight.Submission{}, usage("--input %s: with what is stored beside it, it is %d bytes; at most %d are kept", f.input, len(data), flight.MaxInput)
+		return flight.Submission{}, usage("--input %s: the stored input would have %d bytes; at most %d are allowed", f.input, len(data), flight.MaxInput)
 	}
 	s := flight.Submission{
 		Input:  flight.NewBlob("application/json", data, flight.MaxInput),
@@ -186,7 +193,7 @@ func (a *app) execSubmission(f execFlags, argv []string) (flight.Submission, err
 	return s, err
 }
 
-// readFile reads a file that a flag names, - for standard input, refusing more than limit bytes.
+// readFile reads the file of a flag, or standard input for -. It rejects more than limit bytes.
 func (a *app) readFile(name string, limit int64) ([]byte, error) {
 	var from io.Reader = a.in
 	if name != "-" {
@@ -202,7 +209,7 @@ func (a *app) readFile(name string, limit int64) ([]byte, error) {
 		return nil, &coded{code: exitUsage, err: fmt.Errorf("read %s: %w", name, err)}
 	}
 	if int64(len(data)) > limit {
-		return nil, usage("%s is longer than the %d bytes that are kept", name, limit)
+		return nil, usage("%s has more than %d bytes", name, limit)
 	}
 	return data, nil
 }

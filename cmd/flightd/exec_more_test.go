@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// sh is an exec of a shell script under a key.
+// sh returns the arguments of an exec of a shell script.
 func sh(key string, flags []string, script string) []string {
 	args := append([]string{"exec", "--key", key, "--ttl", ttl.String()}, flags...)
 	return append(args, "--", "/bin/sh", "-c", script)
@@ -24,16 +24,16 @@ func TestExec_OutcomesAndExitCodes(t *testing.T) {
 		exit       int    // of the command
 		state      string // of the flight after it
 		again      int    // exit code of the same exec once more
-		runs       int    // how often it ran then
-		says       string // on stderr, the first time
+		runs       int    // how often the command has run then
+		says       string // on stderr of the first run
 	}{
 		{"ok", "", 0, "succeeded", 0, 1, ""},
 		{"unknown", "", 3, "in_doubt", exitInDoubt, 1, "flightd doubt resolve default/exec/unknown --reason WHY --happened"},
-		{"resend", "--recovery resend", 3, "queued", 3, 2, "the next exec runs it again"},
+		{"resend", "--recovery resend", 3, "queued", 3, 2, "the next exec runs the command again"},
 		{"temporary", "--not-done-exit 75", 75, "queued", 75, 2, "the key is free"},
 		{"harmless", "--failure not_done", 4, "queued", 4, 2, "the key is free"},
 		{"refused", "--failure refused", 5, "failed", 5, 1, ""},
-		{"killed", "--failure not_done", -9, "in_doubt", exitInDoubt, 1, "in doubt"}, // it could not say how far it got
+		{"killed", "--failure not_done", -9, "in_doubt", exitInDoubt, 1, "in doubt"}, // --failure does not apply to a killed command
 	} {
 		t.Run(test.key, func(t *testing.T) {
 			script := fmt.Sprintf("echo out; echo err >&2; echo x >> %s.%s; exit %d", runs, test.key, test.exit)
@@ -72,16 +72,16 @@ func TestExec_NotStartedLeavesTheKeyFree(t *testing.T) {
 		t.Errorf("a misspelt command: %v", r)
 	}
 	if r := s.flightd("exec", "--key", "typo", "--", "true"); r.code != exitUsage || !strings.Contains(r.err, "--fingerprint none") {
-		t.Errorf("the command put right: %v", r)
+		t.Errorf("the corrected command: %v", r)
 	}
 	if r := s.flightd("exec", "--key", "typo", "--fingerprint", "none", "--", "true"); r.code != 0 {
-		t.Errorf("the way out that was told: %v", r)
+		t.Errorf("with the flag of the hint: %v", r)
 	}
 	if r := s.flightd("exec", "--key", "a", "--fingerprint", "none", "--", "/does/not/exist"); r.code != 127 || !strings.Contains(r.err, "the key is free") {
-		t.Errorf("a program that is not there: %v", r)
+		t.Errorf("a missing program: %v", r)
 	}
 	if r := s.flightd("exec", "--key", "b", "--", script); r.code != 126 {
-		t.Errorf("one that may not be executed: %v", r)
+		t.Errorf("a file without execute permission: %v", r)
 	}
 	if err := os.Chmod(script, 0o700); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestExec_NotStartedLeavesTheKeyFree(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := s.flightd("exec", "--key", "c", "--", bare); r.code != 126 || !strings.Contains(r.err, "#!/bin/sh") {
-		t.Errorf("a script that does not say what runs it: %v", r)
+		t.Errorf("a script without an interpreter: %v", r)
 	}
 	for _, key := range []string{"a", "b"} {
 		if r := s.flightd("exec", "--key", key, "--fingerprint", "none", "--", script); r.code != 0 || r.out != "paid\n" {
@@ -133,7 +133,7 @@ func TestExec_InputIsStoredAndFed(t *testing.T) {
 		t.Errorf("another input: %v", r)
 	}
 	if r := s.flightd(args("in", two, "--fingerprint", "none")...); r.code != 0 || r.out != "first\x00input\xff" {
-		t.Errorf("where the key alone decides, the first input stands: %v", r)
+		t.Errorf("with --fingerprint none, the first input is used: %v", r)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestExec_TimeoutKillsAndLeavesADoubt(t *testing.T) {
 	s := startServer(t)
 	start := time.Now()
 	r := s.flightd(sh("slow", []string{"--timeout", "300ms", "--failure", "not_done"}, "echo begun; exec sleep 600")...)
-	if r.code != signalBase+int(syscall.SIGTERM) || r.out != "begun\n" || !strings.Contains(r.err, "made to end: its time is over (--timeout)") {
+	if r.code != signalBase+int(syscall.SIGTERM) || r.out != "begun\n" || !strings.Contains(r.err, "the command was ended: its time is over (--timeout)") {
 		t.Errorf("%v", r)
 	}
 	if took := time.Since(start); took > 20*time.Second {
@@ -151,11 +151,12 @@ func TestExec_TimeoutKillsAndLeavesADoubt(t *testing.T) {
 		t.Errorf("the flight is %s", f.State)
 	}
 	if strings.Contains(r.err, "--failure") || !strings.Contains(r.err, "--recovery resend") {
-		t.Errorf("it names a flag that says nothing of a command that was killed: %v", r)
+		t.Errorf("the hint names a flag that does not apply to a killed command: %v", r)
 	}
 }
 
-// What a command has started and that does not end with it is ended before its attempt is over: another one would act beside it.
+// Processes that a command has started are ended before its attempt ends; they would act at the same time as the next
+// attempt.
 func TestExec_NothingOutlivesACommandThatWasCutShort(t *testing.T) {
 	for name, cut := range map[string]struct {
 		flags  []string
@@ -195,7 +196,7 @@ func TestExec_PassesSignalsOn(t *testing.T) {
 	}
 }
 
-// --failure not_done is about a command that fails by itself. One that was asked to end, and gave up in the middle, may have acted.
+// --failure not_done applies to a command that fails by itself. A command that ends after a signal may have acted.
 func TestExec_AFailureAfterASignalProvesNothing(t *testing.T) {
 	s := startServer(t)
 	mark := filepath.Join(t.TempDir(), "mark")
@@ -208,7 +209,7 @@ func TestExec_AFailureAfterASignalProvesNothing(t *testing.T) {
 	}
 }
 
-// Signals that whoever started exec has it ignore, as nohup and a shell's & do, end neither it nor its command.
+// Signals that are ignored when exec starts, as under nohup and a shell's &, end neither exec nor its command.
 func TestExec_LeavesIgnoredSignalsIgnored(t *testing.T) {
 	s := startServer(t)
 	shop := newShop(t, true)
@@ -240,10 +241,10 @@ func TestExec_WaitsAsLongAsItIsTold(t *testing.T) {
 	}
 	waiter := s.begin("exec", "--key", "w", "--wait", "forever", "--", shop.path("pay.sh"))
 	gone := s.begin("exec", "--key", "w", "--wait", "forever", "--", shop.path("pay.sh"))
-	eventually(t, "it asks the server", 10*time.Second, func() bool { return connected(t, gone.cmd.Process.Pid) })
+	eventually(t, "it is connected to the server", 10*time.Second, func() bool { return connected(t, gone.cmd.Process.Pid) })
 	gone.signal(syscall.SIGTERM)
 	if r := gone.wait(); r.code != signalBase+int(syscall.SIGTERM) || !strings.Contains(r.err, "nothing was started") {
-		t.Errorf("one that is told to go: %v", r)
+		t.Errorf("a waiter that gets SIGTERM: %v", r)
 	}
 	shop.goOn()
 	a, b := first.wait(), waiter.wait()
@@ -252,7 +253,7 @@ func TestExec_WaitsAsLongAsItIsTold(t *testing.T) {
 	}
 }
 
-// connected reports whether a process has a socket. Only Linux tells; elsewhere it is taken for granted.
+// connected reports whether a process has a socket. Outside Linux, which has no /proc, it returns true.
 func connected(t *testing.T, pid int) bool {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	open, err := os.ReadDir(dir)
@@ -297,7 +298,7 @@ func TestExec_ReportIsSpooledAndDrainedByTheNextCommand(t *testing.T) {
 	s.kill()
 	shop.goOn()
 	r := first.wait()
-	if r.code != 0 || !strings.Contains(r.err, "not recorded yet") {
+	if r.code != 0 || !strings.Contains(r.err, "not stored yet") {
 		t.Fatalf("the runner: %v", r)
 	}
 	spooled, err := filepath.Glob(filepath.Join(s.state, "flightd", "reports", "*"))
@@ -319,7 +320,7 @@ func TestExec_ReportIsSpooledAndDrainedByTheNextCommand(t *testing.T) {
 	}
 }
 
-// TestExec_AnOutcomeThatNoDiskTookIsNotSaidToWait: whoever reads that it is safe does not write it down.
+// TestExec_SpoolFailureIsReported: if the report cannot be spooled, the message says that the outcome is lost.
 func TestExec_AnOutcomeThatNoDiskTookIsNotSaidToWait(t *testing.T) {
 	s := startServer(t)
 	shop := newShop(t, true)
@@ -339,7 +340,8 @@ func TestExec_AnOutcomeThatNoDiskTookIsNotSaidToWait(t *testing.T) {
 	}
 }
 
-// TestExec_SignalsWhileItReports: a first one is told what it waits for, a second one ends it, and nothing is lost.
+// TestExec_SignalsWhileItReports: the first signal prints a message, the second ends the report, and the outcome is not
+// lost.
 func TestExec_SignalsWhileItReports(t *testing.T) {
 	for name, twice := range map[string]bool{"one": false, "two": true} {
 		t.Run(name, func(t *testing.T) {
@@ -363,7 +365,7 @@ func TestExec_SignalsWhileItReports(t *testing.T) {
 				s.start()
 			}
 			r := i.wait()
-			if r.code != 0 || !strings.Contains(r.err, "its outcome is on its way") || strings.Contains(r.err, "not recorded yet") != twice {
+			if r.code != 0 || !strings.Contains(r.err, "its outcome is being reported") || strings.Contains(r.err, "not stored yet") != twice {
 				t.Errorf("%v", r)
 			}
 			if took := time.Since(began); took > 20*time.Second {
@@ -393,8 +395,8 @@ func TestExec_LeaseLostKillsWhereThatIsWanted(t *testing.T) {
 	eventually(t, "it is in doubt", 20*time.Second, func() bool { return s.flight("lost").State == "in_doubt" })
 }
 
-// TestHazard36: a process that starts again within the TTL does not take claims of its own earlier life for its own,
-// and neither waives nor steals those of callers who are still there.
+// TestHazard36: a server that restarts within the TTL adopts no claim of its previous incarnation, and neither releases
+// nor takes over the claims of running callers.
 func TestHazard36_FastRestartAdoptsNoClaim(t *testing.T) {
 	s := startServer(t)
 	shop := newShop(t, true)

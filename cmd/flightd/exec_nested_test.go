@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A script that charges and then meets a key that is busy has not "done nothing": its own key must not become free.
+// A script that charges and then finds an inner key busy has acted: its own key must not become free.
 func TestExec_ABusyKeyInsideSaysNothingOfTheScript(t *testing.T) {
 	s := startServer(t)
 	shop := newShop(t, true)
@@ -34,7 +34,7 @@ func TestExec_ABusyKeyInsideSaysNothingOfTheScript(t *testing.T) {
 	require.Zero(t, busy.wait().code)
 }
 
-// No exit code means that nothing was done, unless the caller says which.
+// No exit code means not done, unless a flag names it.
 func TestExec_WhichExitCodesMeanThatNothingWasDone(t *testing.T) {
 	s := startServer(t)
 	for i, row := range []struct {
@@ -49,10 +49,10 @@ func TestExec_WhichExitCodesMeanThatNothingWasDone(t *testing.T) {
 		{"--not-done-exit 3 --failure refused", "exit 3", "queued"},
 		{"--not-done-exit 3 --failure refused", "exit 75", "failed"},
 		{"", "exit 79", "in_doubt"},
-		{"", "exit 126", "in_doubt"}, // a shell says it of what it could not run, after all that it did run
+		{"", "exit 126", "in_doubt"}, // a shell's code for a command that it could not run, after commands that it did run
 		{"", "no-such-command", "in_doubt"},
 		{"--failure not_done", "exit 4", "queued"},
-		{"--failure not_done", "exit 137", "in_doubt"}, // what a shell says of a command that was killed
+		{"--failure not_done", "exit 137", "in_doubt"}, // a shell's code for a killed command
 		{"--failure refused", "exit 143", "in_doubt"},
 		{"--failure not_done", "exit 255", "queued"},
 	} {

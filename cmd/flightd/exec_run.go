@@ -22,28 +22,29 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// execution is one run of exec. Its command runs at most once in it.
+// execution is one invocation of exec. It runs the command at most once.
 type execution struct {
 	app     *app
 	flags   execFlags
 	argv    []string
 	capture *capture
+	notices *waitNotices // of the wait for another holder
 
-	mu       sync.Mutex
-	client   *client.Client          // set when there is one
-	at       *effect.Attempt         // of the command
-	kill     context.CancelCauseFunc // makes the command end
-	child    *child                  // set while it may run
-	called   os.Signal               // a signal that came before it started: it must not start any more
-	end      *childEnd               // set when it ran to its end
-	ended    bool                    // a signal that asks it to end was passed on to it: its exit code promises nothing any more
-	cut      bool                    // it was made to end before its time
-	startErr error                   // set when it could not be started
-	told     bool                    // somebody who wanted this to end was told what it still waits for
-	landed   bool                    // the outcome is reported, or on disk
+	mu       sync.Mutex              // guards all below, and orders signals against the start of the command
+	client   *client.Client          // nil: not connected yet
+	at       *effect.Attempt         // of the command; nil: not opened yet
+	kill     context.CancelCauseFunc // ends the command
+	child    *child                  // nil: not started
+	called   os.Signal               // a signal that arrived before the start: the command must not start any more
+	end      *childEnd               // nil: the command has not ended
+	ended    bool                    // a terminating signal was forwarded: the exit code proves nothing any more
+	cut      bool                    // the command was ended by its time-out or a signal
+	startErr error                   // why the command was not started
+	told     bool                    // the first signal after the command's end was answered with a message
+	landed   bool                    // the outcome is stored or spooled
 }
 
-// exec runs a command once, or replays what it did.
+// exec runs a command once, or replays its output.
 func (a *app) exec(ctx context.Context, f execFlags, argv []string) error {
 	call, err := a.execCall(f, argv)
 	if err != nil {
@@ -58,22 +59,28 @@ func (a *app) exec(ctx context.Context, f execFlags, argv []string) error {
 		return err
 	}
 	e.connected(c)
+	e.notices = &waitNotices{key: call.Key, wait: time.Duration(f.wait), say: a.say, read: func(ctx context.Context) (*client.Flight, error) {
+		return c.Flight(ctx, call.Key.FlightID())
+	}}
+	e.notices.start(ctx)
 	result, err := c.Do(ctx, call, e.handle)
+	e.notices.stop()
 	e.reported()
 	done, stop := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer stop()
-	_ = c.Close(done) // what could not be reported stays on disk
+	_ = c.Close(done) // a report that was not stored stays in the spool
 	return e.conclude(call.Key, result, err)
 }
 
-// handle performs the effect: it runs the command. It is the handler of the attempt.
+// handle is the handler of the attempt: it runs the command.
 //
-// If this process dies before Sending returned, nothing was started. From then on until the report is committed or in
-// the spool, a death leaves it open what the command did, and takes the command along; the recovery policy decides.
+// If this process dies before Sending returns, nothing was started. If it dies later, and before the report is stored
+// or spooled, the command is killed and its outcome is unknown; the recovery policy decides.
 func (e *execution) handle(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
+	e.notices.stop()
 	var input commandInput
 	if err := json.Unmarshal(at.Input(), &input); err != nil {
-		return effect.Answer{}, effect.NotDone(fmt.Errorf("the stored input is none of exec's: %w", err))
+		return effect.Answer{}, effect.NotDone(fmt.Errorf("the stored input was not written by exec: %w", err))
 	}
 	spec := childSpec{argv: e.argv, env: e.environment(at), out: &e.capture.out, err: &e.capture.err}
 	if stdin := input.stdin(); stdin != nil {
@@ -89,10 +96,10 @@ func (e *execution) handle(ctx context.Context, at *effect.Attempt) (effect.Answ
 	return effect.Answer{ContentType: receiptType, Body: encodeReceipt(end.code, e.capture)}, e.classify(end, told)
 }
 
-// insideExec is the variable of the environment that tells a flightd that it runs inside of an exec.
+// insideExecEnv is the environment variable by which a flightd detects that it runs inside an exec.
 const insideExec = "FLIGHTD_FLIGHT_ID"
 
-// environment is what the command finds about its attempt.
+// environment returns the command's environment, with the variables of its attempt.
 func (e *execution) environment(at *effect.Attempt) []string {
 	return append(os.Environ(),
 		"FLIGHTD_KEY="+at.Key().String(),
@@ -103,11 +110,12 @@ func (e *execution) environment(at *effect.Attempt) []string {
 	)
 }
 
+// start starts the command, unless a signal arrived before. Once Sending has returned, the attempt counts as sent.
 func (e *execution) start(at *effect.Attempt, kill context.CancelCauseFunc, spec childSpec) (*child, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.called != nil {
-		return nil, effect.NotDone(fmt.Errorf("%v came before the command was started", e.called))
+		return nil, effect.NotDone(fmt.Errorf("%v arrived before the command was started", e.called))
 	}
 	if err := at.Sending(); err != nil {
 		return nil, err
@@ -119,9 +127,9 @@ func (e *execution) start(at *effect.Attempt, kill context.CancelCauseFunc, spec
 	return e.child, nil
 }
 
-// watch waits for the command. told says that it was made to end before its time.
+// waitCommand waits for the command. cutShort reports that a time-out or a signal ended it.
 func (e *execution) watch(ctx context.Context, at *effect.Attempt, c *child) (told bool, end childEnd) {
-	lost := make(chan struct{})
+	lost := make(chan struct{}) // closed when the goroutine below has ended; waitCommand waits for it
 	go func() {
 		defer close(lost)
 		select {
@@ -138,7 +146,7 @@ func (e *execution) watch(ctx context.Context, at *effect.Attempt, c *child) (to
 		if errors.Is(why, context.DeadlineExceeded) {
 			why = errors.New("its time is over (--timeout)")
 		}
-		e.app.say("the command was made to end: %v", why)
+		e.app.say("the command was ended: %v", why)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -149,17 +157,18 @@ func (e *execution) watch(ctx context.Context, at *effect.Attempt, c *child) (to
 
 var errLeaseLost = errors.New("the claim on the key was lost (--on-lease-lost kill)")
 
+// onLeaseLost kills the command if --on-lease-lost says so.
 func (e *execution) leaseLost() {
 	if e.flags.leaseLost.value == "kill" {
 		e.kill(errLeaseLost)
 		return
 	}
-	e.app.say("the claim on the key is lost; the command goes on, and its outcome is reported late")
+	e.app.say("the claim on the key is lost; the command runs on, and its outcome is reported late")
 }
 
-// classify says what the end of the command means: nil for succeeded. One that was killed could not say how far it got, nor
-// could a shell one of whose commands was killed. No exit code means that nothing was done unless the caller said so: a script
-// may have charged the card before the command whose code it ends with.
+// classify returns the outcome of the command as an error of package effect; nil: succeeded. A killed command, or a
+// shell whose command was killed, has an unknown outcome. No exit code means not done unless a flag names it: a script
+// may have charged the card before the command whose exit code it returns.
 func (e *execution) classify(end childEnd, told bool) error {
 	what := fmt.Errorf("exit status %d", end.code)
 	switch {
@@ -181,7 +190,7 @@ func (e *execution) classify(end childEnd, told bool) error {
 	return what
 }
 
-// conclude turns what Do answered into what a person sees and the exit code.
+// conclude turns the result of Do into messages and the exit code.
 func (e *execution) conclude(key flight.Key, result effect.Result, err error) error {
 	e.mu.Lock()
 	end, startErr, called := e.end, e.startErr, e.called
@@ -189,7 +198,7 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 	switch {
 	case end != nil:
 		if lost := e.capture.failed(); lost != nil {
-			e.app.say("%s: it ran, but what it printed could not all be written here: %v; the same exec again prints what is kept of it", key, lost)
+			e.app.say("%s: the command ran, but its output could not be written completely: %v; repeat the exec to print the stored output", key, lost)
 		}
 		return e.afterRun(key, end, result, err)
 	case startErr != nil:
@@ -212,24 +221,23 @@ func (e *execution) conclude(key flight.Key, result effect.Result, err error) er
 	return callError(err)
 }
 
-// heldBack says that a command was not run because nobody knows whether an earlier one did it.
+// inDoubtError reports that the command was not run, because an earlier attempt may have performed the effect.
 func (e *execution) heldBack(d *effect.InDoubt) error {
 	return &coded{code: exitInDoubt, err: fmt.Errorf("%s: %s is in doubt: %s; nothing was run", wire.InDoubt, d.Key, d.Cause),
 		hint: e.waysOut(d.Key, "")}
 }
 
-// waysOut are what a person can do about a doubt, and what avoids it.
+// doubtHint names the commands that resolve a doubt, and the flags that avoid it.
 func (e *execution) waysOut(key flight.Key, more string) string {
-	notDone := "--not-done-exit 75 for a command that exits so when nothing was done, or "
+	notDone := "--not-done-exit 75 for a command that exits with 75 when nothing was done, or "
 	if codes := e.flags.notDone; len(codes) > 0 {
 		notDone = fmt.Sprintf("exit %d when nothing was done, or ", codes[0])
 	}
-	return fmt.Sprintf("settle it:  flightd doubt resolve %s --reason WHY --happened --receipt @FILE | --did-not-happen | --fail\n"+
-		"  next time:  %s%s--recovery resend where a repeat does no harm", key, notDone, more)
+	return fmt.Sprintf("resolve it:  flightd doubt resolve %s --reason WHY --happened --receipt @FILE | --did-not-happen | --fail\n"+
+		"  next time:   %s%s--recovery resend if a repeat does no harm", key, notDone, more)
 }
 
-// otherCommand says what is another one than when the key was first used, in words of the command line: what is stored of a
-// command is no business of its caller's.
+// conflictError reports the difference to the key's first use in terms of the command line, not of the stored input.
 func otherCommand(c *effect.Conflict) error {
 	var line, input bool
 	var foreign []string
@@ -246,7 +254,7 @@ func otherCommand(c *effect.Conflict) error {
 	what := "the command line or the input differs"
 	switch {
 	case foreign != nil:
-		what = "not by exec, its input has other fields: " + strings.Join(foreign, " ")
+		what = "not by exec; its input has other fields: " + strings.Join(foreign, " ")
 	case line && input:
 		what = "the command line and the input differ"
 	case line:
@@ -254,23 +262,23 @@ func otherCommand(c *effect.Conflict) error {
 	case input:
 		what = "the input differs"
 	}
-	return &coded{code: exitUsage, err: fmt.Errorf("%s: %s was first used otherwise: %s; nothing was run", wire.Conflict, c.Key, what),
-		hint: "another intent needs a key of its own; where it is the same one, --fingerprint none lets it through"}
+	return &coded{code: exitUsage, err: fmt.Errorf("%s: %s was first used with another command: %s; nothing was run", wire.Conflict, c.Key, what),
+		hint: "use a new key for a new intent; if the intent is the same, pass --fingerprint none"}
 }
 
-// notStarted ends with the codes that shells use for it. The key is as free as before.
+// notStartedError returns the exit code that shells use for a command that cannot be started. The key stays free.
 func notStarted(program string, err error) error {
-	code, hint := 126, "nothing was done; the key is free for this command line, and with --fingerprint none for another one"
+	code, hint := 126, "nothing was done; the key is free for this command line, and for another one with --fingerprint none"
 	if errors.Is(err, syscall.ENOEXEC) {
-		hint = "a script says in its first line what runs it, as in #!/bin/sh; " + hint
+		hint = "name the interpreter in the first line of the script, as in #!/bin/sh; " + hint
 	}
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		code = 127
 	}
-	return &coded{code: code, err: fmt.Errorf("%s could not be started: %w", program, err), hint: hint}
+	return &coded{code: code, err: fmt.Errorf("start %s: %w", program, err), hint: hint}
 }
 
-// afterRun ends as the command did, and says what that means for its key.
+// finishRun returns the command's exit code, and prints the state of its key if that is not succeeded.
 func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result, err error) error {
 	var (
 		declined   *effect.Declined
@@ -285,19 +293,19 @@ func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result
 	switch {
 	case err == nil && result.Source == effect.Executed:
 	case errors.As(err, &unsettled) && unsettled.Outcome == flight.NotDone:
-		e.app.say("%s: not done (exit %d); the key is free to be tried again", key, code)
+		e.app.say("%s: not done (exit %d); the key is free for another try", key, code)
 	case errors.As(err, &unsettled):
-		e.app.say("%s: it is not known whether it was done (exit %d); the next exec runs it again (--recovery resend)", key, code)
+		e.app.say("%s: outcome unknown (exit %d); the next exec runs the command again (--recovery resend)", key, code)
 	case errors.As(err, &doubt) && code != exitOK:
-		e.app.say("%s is in doubt: exit %d does not say whether it was done.\n  %s", key, code,
+		e.app.say("%s is in doubt: exit code %d does not tell whether the effect happened\n  %s", key, code,
 			e.waysOut(key, e.failureHint(end)))
 	case errors.As(err, &unrecorded):
-		e.app.say("%s: it ran, but its outcome is not recorded yet; %s", key, whereabouts(unrecorded, code))
+		e.app.say("%s: the command ran, but its outcome is not stored yet; %s", key, whereabouts(unrecorded, code))
 	case err == nil || superseded(err):
-		e.app.say("%s: this run came too late: another one or a decision has taken its place; its outcome is kept as evidence; see flightd why %s", key, key)
+		e.app.say("%s: this attempt was superseded by another attempt or a decision; its outcome is stored as evidence; see flightd why %s", key, key)
 		code = exitInDoubt
 	default:
-		e.app.say("%s: it ran, but %v", key, err)
+		e.app.say("%s: the command ran, but %v", key, err)
 	}
 	if code == exitOK {
 		return nil
@@ -305,18 +313,18 @@ func (e *execution) afterRun(key flight.Key, end *childEnd, result effect.Result
 	return silent(code)
 }
 
-// whereabouts says what becomes of an outcome that is not recorded.
+// unrecordedText describes what happens to an outcome that is not stored.
 func whereabouts(u *effect.Unrecorded, code int) string {
 	switch {
 	case errors.Is(u.Cause, client.ErrNotKept):
-		return fmt.Sprintf("no disk has taken it either, so it is lost with this process: note that the command ended with exit %d, for whoever settles the doubt", code)
+		return fmt.Sprintf("it could not be spooled either, so it is lost with this process: note exit code %d for the person who resolves the doubt", code)
 	case client.PutAside(u):
-		return fmt.Sprintf("the server refused it (%s), and it is put aside beside the reports that wait", client.CodeOf(u.Cause))
+		return fmt.Sprintf("the server rejected it (%s), and the report is quarantined in the spool", client.CodeOf(u.Cause))
 	}
-	return "it stays on disk and is reported by the next flightd command that reaches a server"
+	return "it stays on disk, and the next flightd command that reaches a server reports it"
 }
 
-// failureHint is the part of --failure in what to do next time. Of a command that was killed it says nothing: see classify.
+// failureHint is the part of doubtHint about --failure; "" for a killed command, to which --failure does not apply.
 func (e *execution) failureHint(end *childEnd) string {
 	if e.cut || end.signal != 0 {
 		return ""
@@ -324,7 +332,7 @@ func (e *execution) failureHint(end *childEnd) string {
 	return "--failure not_done, or "
 }
 
-// superseded reports whether a report came after something else was decided.
+// superseded reports whether the report was rejected because the flight had been decided before.
 func superseded(err error) bool {
 	var fenced *effect.Fenced
 	var doubt *effect.InDoubt
@@ -333,7 +341,7 @@ func superseded(err error) bool {
 	return errors.As(err, &fenced) || errors.As(err, &doubt) || errors.As(err, &failed) || errors.As(err, &expired)
 }
 
-// sayBehind is say on a line of its own, also where what was printed does not end with one.
+// sayOnNewLine is say after a newline, if the printed output does not end with one.
 func (a *app) sayBehind(printed []byte, format string, args ...any) {
 	if n := len(printed); n > 0 && printed[n-1] != '\n' {
 		_, _ = io.WriteString(a.err, "\n")
@@ -341,12 +349,12 @@ func (a *app) sayBehind(printed []byte, format string, args ...any) {
 	a.say(format, args...)
 }
 
-// replay writes what a run printed, and says that it is a replay. What a person or another program left as a receipt
-// is printed as it is.
+// replay prints the stored output and a message that it is a replay. A receipt that exec did not write is printed as it
+// is.
 func (a *app) replay(result effect.Result) error {
 	answer, when := result.Answer, result.At.Local().Format(time.RFC3339)
 	erased := ""
-	if result.Truncated && len(answer.Body) == 0 { // what was only shortened begins with something
+	if result.Truncated && len(answer.Body) == 0 { // a body that was only shortened is not empty
 		erased = fmt.Sprintf("; its %d bytes are erased", result.Size)
 	}
 	if answer.ContentType != receiptType {
@@ -359,12 +367,12 @@ func (a *app) replay(result effect.Result) error {
 		}
 		return nil
 	}
-	if erased != "" { // whoever goes on with what the command printed must not take nothing for it
+	if erased != "" { // a script must not mistake erased output for empty output
 		return fmt.Errorf("%s %s at %s; nothing was run, and its output cannot be printed%s", result.Key, result.Outcome, when, erased)
 	}
 	var r receipt
 	if err := json.Unmarshal(answer.Body, &r); err != nil {
-		return fmt.Errorf("%s has a receipt that cannot be read: %w", result.Key, err)
+		return fmt.Errorf("%s: decode the receipt: %w", result.Key, err)
 	}
 	out, errOut := r.streams()
 	_, writeErr := a.out.Write(out)

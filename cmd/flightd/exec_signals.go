@@ -12,9 +12,12 @@ import (
 	"github.com/flightd/flightd/client"
 )
 
-// passSignals hands this process's signals to the command while it runs. Before that they end the wait, after it the
-// report of its outcome, which then waits on disk. Those that are ignored stay ignored: a command under nohup is not to be
-// ended in mid-effect because somebody logs out. Nobody reading our output any more is no reason to die in mid-effect.
+// forwardSignals forwards this process's signals to the command while it runs. Before the start they end the wait;
+// after the command's end they end the retries of its report, which then stays in the spool. Ignored signals stay
+// ignored, so that a command under nohup survives a logout. SIGPIPE is caught, so that a closed output does not end a
+// running effect.
+//
+// stop ends the goroutine and waits for it.
 func (e *execution) passSignals(cancel context.CancelCauseFunc) (stop func()) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGPIPE)
@@ -22,7 +25,7 @@ func (e *execution) passSignals(cancel context.CancelCauseFunc) (stop func()) {
 		signal.Notify(signals, passed...)
 	}
 	quit, home := make(chan struct{}), make(chan struct{})
-	go func() {
+	go func() { // stop waits for it
 		defer close(home)
 		for {
 			select {
@@ -40,6 +43,7 @@ func (e *execution) passSignals(cancel context.CancelCauseFunc) (stop func()) {
 	}
 }
 
+// onSignal handles one signal.
 func (e *execution) pass(s os.Signal, cancel context.CancelCauseFunc) {
 	number, ok := s.(syscall.Signal)
 	switch {
@@ -49,11 +53,11 @@ func (e *execution) pass(s os.Signal, cancel context.CancelCauseFunc) {
 	case e.heed(number, cancel):
 		gone, now := context.WithCancel(context.Background())
 		now()
-		_ = e.client.Close(gone) // what is not reported by now stays on disk
+		_ = e.client.Close(gone) // a report that is not stored by now stays in the spool
 	}
 }
 
-// heed does what a signal is about. It answers whether whoever sent it has waited long enough for the report.
+// handleSignal forwards a signal, or ends the wait. enough reports that the retries of the report are to be ended.
 func (e *execution) heed(s syscall.Signal, cancel context.CancelCauseFunc) (enough bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -65,43 +69,43 @@ func (e *execution) heed(s syscall.Signal, cancel context.CancelCauseFunc) (enou
 		e.child.send(s)
 	default:
 		e.called = s
-		cancel(&coded{code: signalBase + int(s), err: fmt.Errorf("%v: gave up waiting; nothing was started here", s)})
+		cancel(&coded{code: signalBase + int(s), err: fmt.Errorf("%v: the wait was ended; nothing was started", s)})
 	}
 	return false
 }
 
-// hurryLocked is about a signal that came when the command had ended. Who sent it may not know that; so the first one is
-// answered with a word, and the next one is an order.
+// handleSignalWhileReportingLocked handles a signal that arrives after the command's end. Its sender may not know that
+// the command has ended, so the first signal only prints a message; the next one ends the retries of the report.
 func (e *execution) hurryLocked(s syscall.Signal) (enough bool) {
 	switch {
 	case s == syscall.SIGUSR1 || s == syscall.SIGUSR2:
-		return false // they were for the command
+		return false // meant for the command
 	case e.landed || e.told:
 		return true
 	}
 	e.told = true
-	e.app.say("%s: the command has ended (exit %d), and its outcome is on its way to flightd; "+
-		"another signal ends this: the outcome then waits on disk for the next flightd command that reaches a server", e.at.Key(), e.end.code)
+	e.app.say("%s: the command has ended (exit %d), and its outcome is being reported; "+
+		"another signal ends that, and the report stays on disk for the next flightd command that reaches a server", e.at.Key(), e.end.code)
 	return false
 }
 
-// connected says that there is a client, whose reports can be cut short.
+// setClient stores the client whose reports a signal may cut short.
 func (e *execution) connected(c *client.Client) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.client = c
 }
 
-// reported says that nothing is left to be reported from here.
+// setReportDone records that the outcome is stored or spooled.
 func (e *execution) reported() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.landed = true
 }
 
-// suspend stops the command and this process, as a person at a terminal expects of Ctrl-Z, until this process is told to
-// continue. The command must not go on alone: nobody renews its claim meanwhile, and another attempt may be opened. For
-// the same reason it is stopped by a signal that it cannot refuse, and none is started in here.
+// suspend handles Ctrl-Z: it stops the command and this process until SIGCONT. The command must not run on alone,
+// because its claim is not renewed meanwhile and another attempt may be opened. Therefore it gets SIGSTOP, which it
+// cannot ignore, and e.mu is held, so that no command is started while this process is stopped.
 func (e *execution) suspend() {
 	if !suspendable() {
 		return
@@ -111,7 +115,7 @@ func (e *execution) suspend() {
 	running := e.child != nil && e.end == nil
 	if running {
 		e.child.send(syscall.SIGSTOP)
-		e.app.say("%s: stopped together with its command; the claim on the key outlives that by less than %v (--ttl)", e.at.Key(), e.flags.ttl)
+		e.app.say("%s: stopped together with its command; the claim on the key expires within %v (--ttl)", e.at.Key(), e.flags.ttl)
 	}
 	stopSelf()
 	if running {
@@ -119,8 +123,8 @@ func (e *execution) suspend() {
 	}
 }
 
-// continueLocked lets the command go on. One that is to be killed when its claim is lost must not act any more: it is told to
-// end before.
+// continueLocked continues the command. With --on-lease-lost kill, a command whose claim is lost must not act any more:
+// it gets SIGTERM before SIGCONT.
 func (e *execution) continueLocked() {
 	if e.flags.leaseLost.value == "kill" && e.at.Sending() != nil {
 		e.kill(errLeaseLost)
@@ -129,8 +133,8 @@ func (e *execution) continueLocked() {
 	e.child.send(syscall.SIGCONT)
 }
 
-// suspendable reports whether there is a shell that could continue what is stopped here. The kernel asks the same before it
-// heeds a terminal's stop signal, but not for those who listen to it.
+// suspendable reports whether a shell could continue this process after a stop. The kernel makes the same test for
+// SIGTSTP, but not for processes that catch the signal.
 func suspendable() bool {
 	leader, err := unix.Getsid(0)
 	if err != nil {
@@ -145,6 +149,6 @@ func stopSelf() {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
 	defer signal.Stop(continued)
-	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // another thread may be the first that stops, and this one come to the next line
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // this thread may reach the next line before it stops
 	<-continued
 }

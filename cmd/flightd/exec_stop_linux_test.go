@@ -15,8 +15,8 @@ import (
 	"github.com/flightd/flightd/effect"
 )
 
-// TestHelperShell is no test: it is what a shell is to the tests below, the leader of a session whose commands have process
-// groups of their own. It notes the command's process id in the file that is its first argument.
+// TestHelperShell is not a test: it plays the shell in the tests below, the leader of a session that gives each command
+// its own process group. It writes the command's process id to the file of its first argument.
 func TestHelperShell(t *testing.T) {
 	if os.Getenv("FLIGHTD_TEST_SHELL") == "" {
 		return
@@ -39,7 +39,7 @@ func TestHelperShell(t *testing.T) {
 	os.Exit(c.ProcessState.ExitCode())
 }
 
-// flagsBehind is how many arguments stand behind --.
+// argsAfterDash returns the number of arguments after --.
 func flagsBehind() int {
 	for i, arg := range os.Args {
 		if arg == "--" {
@@ -49,7 +49,7 @@ func flagsBehind() int {
 	return 0
 }
 
-// job runs the program as the job of a shell.
+// job runs the program as a job of a shell.
 func (s *server) job(shop *shop, args ...string) *invocation {
 	s.t.Helper()
 	s.t.Setenv("FLIGHTD_TEST_SHELL", "1")
@@ -64,7 +64,8 @@ func stopped(pid int) bool {
 	return err == nil && bytes.HasPrefix(after, []byte("T"))
 }
 
-// TestExec_StopsWithItsCommand: Ctrl-Z stops both, and what is to be killed when its claim is lost does not go on.
+// TestExec_StopsWithItsCommand: Ctrl-Z stops both. With --on-lease-lost kill, a command whose claim is lost does not
+// continue.
 func TestExec_StopsWithItsCommand(t *testing.T) {
 	for _, test := range []struct {
 		name, onLost string
@@ -103,7 +104,7 @@ func TestExec_StopsWithItsCommand(t *testing.T) {
 	}
 }
 
-// TestExec_WhatIsToBeKilledDoesNotGoOn: a command that was stopped until its claim was lost learns that first.
+// TestExec_LostLeaseKillsAStoppedCommand: a stopped command whose claim is lost gets SIGTERM before SIGCONT.
 func TestExec_WhatIsToBeKilledDoesNotGoOn(t *testing.T) {
 	shop := newShop(t, false)
 	lost := false
@@ -130,12 +131,12 @@ func TestExec_WhatIsToBeKilledDoesNotGoOn(t *testing.T) {
 	}
 }
 
-// actsWhenContinued is a script that notes that it runs, and pays at once when it is continued.
+// paysWhenContinued returns a script that records its start, and pays as soon as it is continued.
 func actsWhenContinued(shop *shop) string {
 	return fmt.Sprintf("trap 'echo $$ >> %s; exit' CONT; echo $$ >> %s; while :; do :; done", shop.path("paid"), shop.path("started"))
 }
 
-// TestExec_WhereNobodyCouldContinueItNothingStopsIt: a session leader, as in a container, has no shell behind it.
+// TestExec_SessionLeaderIgnoresTSTP: a session leader, as in a container, has no shell that could continue it.
 func TestExec_WhereNobodyCouldContinueItNothingStopsIt(t *testing.T) {
 	s := startServer(t)
 	shop := newShop(t, true)

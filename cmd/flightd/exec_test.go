@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// ttl is the shortest there is: what these tests wait for is that it passes.
+// ttl is the shortest TTL: these tests wait for it to expire.
 const ttl = 2 * time.Second
 
 func TestDev_ReadySoon(t *testing.T) {
@@ -20,7 +20,7 @@ func TestDev_ReadySoon(t *testing.T) {
 	s.kill()
 	s.start()
 	t.Logf("next start: ready after %v", s.took)
-	if s.took > 5*time.Second { // 1.5 s on a machine that does nothing else
+	if s.took > 5*time.Second { // 1.5 s on an idle machine
 		t.Errorf("that is much too long")
 	}
 }
@@ -64,10 +64,10 @@ func TestDev_StopsOnSIGTERM(t *testing.T) {
 	}
 }
 
-// TestDev_StopsWhenItsTerminalCloses: in good order, as on SIGTERM. Under nohup it stays.
+// TestDev_StopsWhenItsTerminalCloses: SIGHUP stops the node like SIGTERM, except under nohup.
 func TestDev_StopsWhenItsTerminalCloses(t *testing.T) {
 	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP) // what this process ignores, under nohup, its children would ignore, too
+	signal.Notify(hup, syscall.SIGHUP) // under nohup, the children would inherit the ignored signal
 	defer signal.Stop(hup)
 	s := startServer(t)
 	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
@@ -82,7 +82,7 @@ func TestDev_StopsWhenItsTerminalCloses(t *testing.T) {
 	eventually(t, "it is ready", 10*time.Second, func() bool { return s.flightd("flights", "ls").code == 0 })
 	i.signal(syscall.SIGHUP)
 	if r := s.flightd("exec", "--key", "pay", "--", "echo", "paid"); r.code != 0 {
-		t.Errorf("after a SIGHUP that it was to ignore: %v", r)
+		t.Errorf("after an ignored SIGHUP: %v", r)
 	}
 	i.signal(syscall.SIGTERM)
 	if r := i.wait(); r.code != 0 {
@@ -153,7 +153,7 @@ func TestExec_ServerKilledInMidRun(t *testing.T) {
 			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
 			s.kill()
 			pid := shop.pids("started")[0]
-			<-time.After(test.away) // the absence itself is what is tested
+			<-time.After(test.away) // the absence itself is tested
 			if !alive(pid) {
 				t.Fatal("the command was killed with the server")
 			}
@@ -185,7 +185,7 @@ func TestExec_KilledUnderHold(t *testing.T) {
 	first.wait()
 	eventually(t, "the command is dead, too", 5*time.Second, func() bool { return !alive(shop.pids("started")[0]) })
 	shop.goOn()
-	eventually(t, "it is in doubt though nobody asks", 30*time.Second, func() bool { return s.flight("pay-9").State == "in_doubt" })
+	eventually(t, "it is in doubt without another call", 30*time.Second, func() bool { return s.flight("pay-9").State == "in_doubt" })
 	if r := s.flightd(args...); r.code != exitInDoubt || len(shop.pids("started")) != 1 || !strings.Contains(r.err, "flightd doubt resolve") {
 		t.Fatalf("the second one: %v\nstarted: %v", r, shop.pids("started"))
 	}
@@ -204,7 +204,7 @@ func TestExec_KilledUnderHold(t *testing.T) {
 		t.Errorf("the next one: %v", again)
 	}
 	why := s.flightd("why", "pay-9")
-	for _, want := range []string{"attempt 1 was opened", "taken for lost", "in doubt", "ada settled it", "now: succeeded"} {
+	for _, want := range []string{"attempt 1 was opened", "declared lost", "in doubt", "ada resolved it", "now: succeeded"} {
 		if !strings.Contains(why.out, want) {
 			t.Errorf("why does not say %q:\n%s", want, why.out)
 		}
@@ -225,7 +225,7 @@ func TestExec_KilledUnderResend(t *testing.T) {
 			return false
 		}
 		if alive(orphan) {
-			t.Fatal("the orphan acts beside its successor")
+			t.Fatal("the orphan runs at the same time as the next attempt")
 		}
 		return true
 	})
@@ -241,7 +241,7 @@ func TestExec_FrozenCallerReportsLate(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		recovery string
-		other    bool // somebody opens another attempt meanwhile
+		other    bool // another attempt is opened meanwhile
 	}{{"accepted", "hold", false}, {"fenced", "resend", true}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -251,7 +251,7 @@ func TestExec_FrozenCallerReportsLate(t *testing.T) {
 			first := s.begin(args...)
 			eventually(t, "it runs", 10*time.Second, func() bool { return len(shop.pids("started")) == 1 })
 			first.signal(syscall.SIGSTOP)
-			<-time.After(3 * ttl) // the freeze itself is what is tested
+			<-time.After(3 * ttl) // the freeze itself is tested
 			shop.goOn()
 			if test.other {
 				if r := s.flightd(args...); r.code != 0 || strings.Contains(r.out, "attempt 1") {

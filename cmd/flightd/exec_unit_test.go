@@ -12,7 +12,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// anAttempt is one that exec could be given; lost: its right to start is gone.
+// newTestAttempt returns an execution and its attempt; lost: the lease is lost, so that the attempt may not start.
 func anAttempt(t *testing.T, argv []string, lost bool) (*execution, *effect.Attempt) {
 	t.Helper()
 	a := &app{terminal: terminal{out: io.Discard, err: io.Discard}, namespace: "default"}
@@ -57,13 +57,13 @@ func TestExec_ASignalBeforeTheStartKeepsItFromStarting(t *testing.T) {
 	}
 }
 
-// brokenBy is a file on a disk that is full, or a pipe that nobody reads.
+// failingWriter is an output on a full disk, or a closed pipe.
 type brokenBy struct{ error }
 
 func (b brokenBy) Write([]byte) (int, error) { return 0, b.error }
 
-// TestExec_OutputThatCouldNotBeWrittenIsTold: the command does not learn of it, so somebody else must. That a reader has
-// seen enough is nothing to tell.
+// TestExec_OutputWriteErrorIsReported: the command does not see write errors, so exec reports them. A closed pipe is
+// not an error.
 func TestExec_OutputThatCouldNotBeWrittenIsTold(t *testing.T) {
 	for cause, told := range map[error]bool{syscall.ENOSPC: true, syscall.EPIPE: false} {
 		var talk strings.Builder
@@ -82,14 +82,14 @@ func TestExec_OutputThatCouldNotBeWrittenIsTold(t *testing.T) {
 	}
 }
 
-// TestExec_AConflictIsToldInWordsOfTheCommandLine: nobody who runs a command knows what is stored of it.
+// TestExec_ConflictNamesCommandLineOrInput: the message does not show fields of the stored input.
 func TestExec_AConflictIsToldInWordsOfTheCommandLine(t *testing.T) {
 	for want, fields := range map[string][]string{
 		"the command line differs":                               {"/argv_sha256"},
 		"the command line or the input differs":                  nil,
 		"the input differs":                                      {"/stdin"},
 		"the command line and the input differ":                  {"/argv_sha256", "/program", "/stdin_base64"},
-		"not by exec, its input has other fields: /cents /order": {"/argv_sha256", "/cents", "/order", "/program"},
+		"not by exec; its input has other fields: /cents /order": {"/argv_sha256", "/cents", "/order", "/program"},
 	} {
 		e, at := anAttempt(t, []string{"/bin/false"}, false)
 		code, text, hint := explain(e.conclude(at.Key(), effect.Result{}, &effect.Conflict{Key: at.Key(), Fields: fields}))

@@ -5,63 +5,63 @@ import (
 	"fmt"
 )
 
-// The exit codes, those of sysexits.h where it has a word for it.
+// The exit codes; those of sysexits.h where it has a suitable one.
 const (
 	exitOK          = 0
-	exitFailed      = 1  // it did not work, and none of the others says why
-	exitUsage       = 64 // the command line is wrong, or the key belongs to something else
-	exitUnreachable = 69 // flightd is not there, or cannot decide now; nothing was started
-	exitDied        = 70 // a running node could not go on
-	exitBusy        = 75 // somebody else is at it; ask again
-	exitInDoubt     = 76 // the effect may have happened; a person has to say
+	exitFailed      = 1  // failed, for a reason without a code of its own
+	exitUsage       = 64 // the command line is invalid, or the key was first used with another input
+	exitUnreachable = 69 // no server answers, or it cannot decide now; nothing was started
+	exitDied        = 70 // a running node could not continue
+	exitBusy        = 75 // another caller holds the key; retry
+	exitInDoubt     = 76 // the effect may have happened; a person must resolve it
 	exitForbidden   = 77
 	exitConfig      = 78
-	exitBusyInside  = 79 // exitBusy of a flightd that runs inside of an exec
+	exitBusyInside  = 79 // exitBusy of a flightd that runs inside an exec
 )
 
-// exitCode is one of them, for people.
+// exitCode is a code with its description.
 type exitCode struct {
 	code  int
 	means string
 }
 
-// exitCodes is the table that the help and the manual show.
+// exitCodes is the table in the help and the manual.
 func exitCodes() []exitCode {
 	return []exitCode{
-		{exitOK, "it worked"},
-		{exitFailed, "it did not, and none of the others says why: no such flight, an effect that failed, a check that found something"},
-		{exitUsage, "the command line is wrong, or the key belongs to another input"},
-		{exitUnreachable, "flightd is not there or cannot decide now, or its address is taken; nothing was started"},
-		{exitDied, "a running flightd dev could not go on, mostly because of its disk, and ended at once; nothing that was acknowledged is lost"},
-		{exitBusy, "somebody else is at it; ask again"},
-		{exitInDoubt, "the effect may have happened; a person has to say (flightd doubt)"},
-		{exitForbidden, "not allowed"},
-		{exitConfig, "the settings are wrong, or the data directory is somebody else's"},
-		{exitBusyInside, "as 75, inside of flightd exec: the command around it may have done something already"},
+		{exitOK, "success"},
+		{exitFailed, "failure without a code of its own: no such flight, a failed effect, a check with a finding"},
+		{exitUsage, "the command line is invalid, or the key was first used with another input"},
+		{exitUnreachable, "no server answers, it cannot decide now, or its address is in use; nothing was started"},
+		{exitDied, "a running flightd dev stopped at once because it could not continue, mostly because of its disk; nothing acknowledged is lost"},
+		{exitBusy, "another caller holds the key; retry"},
+		{exitInDoubt, "the effect may have happened; a person must resolve it (flightd doubt)"},
+		{exitForbidden, "permission denied"},
+		{exitConfig, "the settings are invalid, or the data directory cannot be used"},
+		{exitBusyInside, "as 75, inside flightd exec: the surrounding command may have acted already"},
 	}
 }
 
-// coded is an error that ends the program with its code.
+// exitError is an error with the exit code of the program.
 type coded struct {
 	code int
 	err  error
-	hint string // what to do about it, "" for nothing
+	hint string // the remedy; may be empty
 }
 
 func (c *coded) Error() string { return c.err.Error() }
 func (c *coded) Unwrap() error { return c.err }
 
-// usage is a mistake in the command line.
+// usageError reports an invalid command line.
 func usage(format string, args ...any) error {
 	return &coded{code: exitUsage, err: fmt.Errorf(format, args...)}
 }
 
-// silent ends the program with a code after everything was said.
+// exitStatus ends the program with a code and prints nothing.
 type silent int
 
 func (s silent) Error() string { return fmt.Sprintf("exit %d", int(s)) }
 
-// explain gives the exit code of an error, and what to tell about it; "" when nothing is left to tell.
+// explain returns the exit code, the message and the hint of an error; message and hint may be empty.
 func explain(err error) (code int, message, hint string) {
 	var c *coded
 	var s silent

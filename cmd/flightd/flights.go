@@ -19,16 +19,16 @@ import (
 )
 
 func (a *app) flightsCommand() *cobra.Command {
-	return group("flights", "Look at flights, cancel them, let them run again",
+	return group("flights", "List, show and watch flights; cancel, retry, redact and free them",
 		a.flightsList(), a.flightsGet(), a.flightsWatch(),
-		a.operate("cancel", "Ask that the effect should not happen any more",
+		a.operate("cancel", "Cancel a flight; a running attempt is asked to stop",
 			false, "cancel %s?", (*client.Client).Cancel),
 		a.operate("retry", "Let a flight that ended without a receipt run again",
 			true, "let %s run again?", (*client.Client).Retry),
-		a.operate("redact", "Erase the input and the receipt's body of a finished flight; the key stays guarded",
+		a.operate("redact", "Erase the input and the receipt's body of a finished flight; the effect is still not run again",
 			true, "erase the input and the receipt's body of %s for good?", (*client.Client).Redact),
-		a.operate("free", "Give a finished flight's key away: the next call with it acts, though the effect may have happened",
-			true, "free %s, so that the next call with it acts, though the effect may have happened?", (*client.Client).Free))
+		a.operate("free", "Free the key of a finished flight: the next call with it acts, although the effect may have happened",
+			true, "free %s, so that the next call with it acts, although the effect may have happened?", (*client.Client).Free))
 }
 
 func (a *app) flightsList() *cobra.Command {
@@ -42,18 +42,23 @@ func (a *app) flightsList() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.list(cmd.Context(), q, "flights", flightTable) },
 	}
 	flags := c.Flags()
-	everywhere(flags, &q.AllNamespaces)
 	flags.StringSliceVar(&q.States, "state", nil, "only these states: "+strings.Join(stateWords(), ", "))
-	flags.StringVar(&q.Action, "action", "", "only keys with this name")
-	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys that begin so")
-	flags.Var((*sinceValue)(&q.Since), "since", "only flights made within this time, such as 1h or 30d, or since this moment; 0: all")
-	flags.IntVar(&q.Limit, "limit", 100, "at most so many")
+	listFlags(flags, &q)
 	return c
 }
 
-// everywhere is the flag of commands that look at what is in a namespace.
+// listFlags adds the flags of every command that lists flights.
+func listFlags(flags *pflag.FlagSet, q *client.Query) {
+	everywhere(flags, &q.AllNamespaces)
+	flags.StringVar(&q.Action, "action", "", "only keys with this name")
+	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys with this prefix")
+	flags.Var((*sinceValue)(&q.Since), "since", "only flights created within this time, such as 1h or 30d, or since this time; 0: all")
+	flags.IntVar(&q.Limit, "limit", 100, "list at most this many")
+}
+
+// allNamespacesFlag adds the flag of every command that reads a namespace.
 func everywhere(flags *pflag.FlagSet, all *bool) {
-	flags.BoolVarP(all, "all-namespaces", "A", false, "look in all namespaces, whatever --namespace says")
+	flags.BoolVarP(all, "all-namespaces", "A", false, "read all namespaces; overrides --namespace")
 }
 
 func stateWords() (words []string) {
@@ -63,24 +68,24 @@ func stateWords() (words []string) {
 	return words
 }
 
-// findable refuses a prefix that no key has which is looked for.
+// checkPrefix rejects a prefix that no key of the namespace can have.
 func (a *app) findable(prefix string, everywhere bool) error {
 	if _, bad := wire.Listed(a.namespace, prefix); bad != nil && !everywhere {
-		return usage("--prefix %s: no key of namespace %s begins so; a full key begins with its namespace, -n names another and -A looks in all", prefix, a.namespace)
+		return usage("--prefix %s: no key of namespace %s has this prefix; a full key begins with its namespace; -n selects another namespace, -A all", prefix, a.namespace)
 	}
 	return nil
 }
 
-// nothing says that there is none of something, so that nobody has to guess it from an empty table.
+// sayNone prints that a list is empty, since an empty table alone would be ambiguous.
 func (a *app) nothing(what string, everywhere bool) {
 	if everywhere {
 		a.say("no %s", what)
 		return
 	}
-	a.say("no %s in namespace %s; -A looks in all", what, a.namespace)
+	a.say("no %s in namespace %s; -A reads all namespaces", what, a.namespace)
 }
 
-// list writes the flights of a query; what says what they are.
+// list prints the flights of a query; what is the plural noun for them.
 func (a *app) list(ctx context.Context, q client.Query, what string, show func(io.Writer, []client.Flight) error) error {
 	if q.Limit <= 0 {
 		return usage("--limit %d: at least 1", q.Limit)
@@ -94,7 +99,7 @@ func (a *app) list(ctx context.Context, q client.Query, what string, show func(i
 			return err
 		}
 		if next != "" && (a.format == "table" || a.format == "id") {
-			a.say("there may be more; --limit says how many are shown")
+			a.say("there may be more; raise --limit to see them")
 		}
 		switch a.format {
 		case "id":
@@ -114,10 +119,10 @@ func (a *app) list(ctx context.Context, q client.Query, what string, show func(i
 	})
 }
 
-// fullPage is as much as a server gives at once.
+// maxPage is the largest page of the API.
 const fullPage = 500
 
-// gather reads page after page until the query's limit. next is where a further page begins, "" for none.
+// listPages reads pages up to the query's limit. next is the cursor of the next page; "": none.
 func gather(ctx context.Context, c *client.Client, q client.Query) (flights []client.Flight, next string, err error) {
 	flights = []client.Flight{}
 	for limit := q.Limit; len(flights) < limit; {
@@ -142,7 +147,7 @@ func flightTable(w io.Writer, flights []client.Flight) error {
 	return table(w, []string{"KEY", "STATE", "ATTEMPTS", "CREATED", "ID"}, rows)
 }
 
-// keyOf is the key as far as it is still known: a tombstone has only its id.
+// displayKey returns the key, or the id of a tombstone, which has no key.
 func keyOf(f *client.Flight) string {
 	if f.Key == "" {
 		return "(" + f.ID + ")"
@@ -179,7 +184,8 @@ func (a *app) flightsGet() *cobra.Command {
 	}
 }
 
-// find reads the flight that a person means. A tombstone does not know its key; the person may.
+// findFlight reads the flight named by word. It adds the key to a tombstone if the word has it. It returns *exitError
+// if no candidate exists.
 func (a *app) find(ctx context.Context, c *client.Client, word string) (*client.Flight, error) {
 	all, err := a.meant(word)
 	if err != nil {
@@ -188,7 +194,7 @@ func (a *app) find(ctx context.Context, c *client.Client, word string) (*client.
 	for _, one := range all {
 		f, err := c.Flight(ctx, one.id)
 		if was := freedKey(err); was != nil {
-			return nil, &coded{code: exitFailed, err: was, hint: "flightd why " + was.key + " tells its story"}
+			return nil, &coded{code: exitFailed, err: was, hint: "run flightd why " + was.key + " to see its history"}
 		}
 		var missing *effect.Missing
 		if errors.As(err, &missing) {
@@ -202,7 +208,7 @@ func (a *app) find(ctx context.Context, c *client.Client, word string) (*client.
 	return nil, a.notFound(word)
 }
 
-// freed says of a key that it has no flight now, and that it had one.
+// freedError reports that a key has no flight now because its flight was freed.
 type freed struct {
 	id           string
 	key, version string
@@ -211,12 +217,12 @@ type freed struct {
 
 func (f *freed) Error() string { return "not_found: " + f.key + ": " + f.detail }
 
-// flight is what is left to show of it.
+// flight returns the remaining facts as a flight in state absent.
 func (f *freed) flight() *client.Flight {
 	return &client.Flight{ID: f.id, Key: f.key, State: flight.Absent.String(), Version: f.version}
 }
 
-// freedKey is nil where a server said something else. Of a key that was never used it does not know the name.
+// asFreedKey returns nil if err has another cause. The server's problem names the key only if the key was used before.
 func freedKey(err error) *freed {
 	var said *client.Error
 	if !errors.As(err, &said) || said.Problem.Code != wire.NotFound || said.Problem.Key == "" {
@@ -226,17 +232,17 @@ func freedKey(err error) *freed {
 	return &freed{id: p.FlightID, key: p.Key, version: p.Version, detail: p.Detail}
 }
 
-// notFound says that a person's word names no flight, and how to find the one that was meant.
+// notFound reports that word names no flight; the hint names the commands that list them.
 func (a *app) notFound(word string) error {
-	hint := fmt.Sprintf("flightd flights ls lists the keys of namespace %s, with -A of all", a.namespace)
+	hint := fmt.Sprintf("run flightd flights ls to list the keys of namespace %s, or flightd flights ls -A for all", a.namespace)
 	if !strings.Contains(word, "/") && !strings.HasPrefix(word, "fl_") {
-		hint = fmt.Sprintf("%s alone is %s/%s, as flightd exec makes it; others are named with their action, as in charge/%s; %s", word, execName, word, word, hint)
+		hint = fmt.Sprintf("%s without a name is read as %s/%s, a key of flightd exec; add the name of other keys, as in charge/%s; %s", word, execName, word, word, hint)
 	}
 	return &coded{code: exitFailed, hint: hint,
-		err: fmt.Errorf("%s: no flight was ever made for %s in namespace %s", wire.NotFound, word, a.namespace)}
+		err: fmt.Errorf("%s: no flight for %s in namespace %s", wire.NotFound, word, a.namespace)}
 }
 
-// show writes one flight.
+// writeFlight prints one flight.
 func (a *app) show(f *client.Flight) error {
 	switch a.format {
 	case "id":
@@ -248,7 +254,7 @@ func (a *app) show(f *client.Flight) error {
 	return a.print(f)
 }
 
-// details are what there is to say about a flight, line by line.
+// flightRows returns the fields of a flight as rows of a table.
 func details(f *client.Flight) (rows [][]string) {
 	add := func(name, format string, args ...any) {
 		if s := strings.TrimSpace(fmt.Sprintf(format, args...)); s != "" {
@@ -257,16 +263,16 @@ func details(f *client.Flight) (rows [][]string) {
 	}
 	add("key", "%s", f.Key)
 	add("state", "%s", f.State)
-	if f.State == flight.Absent.String() { // the generation that would have all that follows has not begun
+	if f.State == flight.Absent.String() { // the fields below belong to a generation that has not begun
 		add("freed", "%s", freedBy(f))
 		return rows
 	}
 	add("cause", "%s", f.Cause)
 	add("recovery", "%s", f.Recovery)
 	add("fingerprint", "%s", f.Fingerprint)
-	if f.State == flight.Expired.String() { // its record has neither the attempts nor where the receipt came from
+	if f.State == flight.Expired.String() { // a tombstone has neither attempts nor the source of the receipt
 		if f.Receipt != nil {
-			add("receipt", "%s; it is no longer kept, %s", f.Receipt.Outcome, f.Receipt.Digest)
+			add("receipt", "%s; its body is no longer stored, %s", f.Receipt.Outcome, f.Receipt.Digest)
 		}
 		return rows
 	}
@@ -276,7 +282,7 @@ func details(f *client.Flight) (rows [][]string) {
 		if l.Error != "" {
 			why = " (" + l.Error + ")"
 		}
-		add("last attempt", "%d by %s: %s%s", l.Attempt, orWord(l.Owner, "somebody"), orWord(l.Outcome, "open"), why)
+		add("last attempt", "%d by %s: %s%s", l.Attempt, orWord(l.Owner, "an unnamed caller"), orWord(l.Outcome, "open"), why)
 	}
 	add("created", "%s", moment(f.CreatedAt.Time))
 	add("finished", "%s", moment(f.FinishedAt.Time))
@@ -293,30 +299,30 @@ func details(f *client.Flight) (rows [][]string) {
 		add("redacted", "input and receipt erased %s by %s: %s", moment(m.At.Time), m.Who, m.Why)
 	}
 	if m := f.CancelRequested; m != nil {
-		add("cancel asked", "%s by %s: %s", moment(m.At.Time), m.Who, m.Why)
+		add("cancel requested", "%s by %s: %s", moment(m.At.Time), m.Who, m.Why)
 	}
 	if !f.HeldUntil.IsZero() {
 		add("held", "%s", held(f))
 	}
 	if s := f.Settled; s != nil {
-		add("settled", "%s, by %s: %s", inWords(s.Result), s.Who, s.Why)
+		add("resolved", "%s, by %s: %s", inWords(s.Result), s.Who, s.Why)
 	}
 	for _, e := range f.Evidence {
-		add("evidence", "attempt %d reported %s too late, at %s %s", e.Attempt, e.Outcome, moment(e.At.Time), e.ExternalID)
+		add("evidence", "attempt %d reported %s after it was superseded, at %s %s", e.Attempt, e.Outcome, moment(e.At.Time), e.ExternalID)
 	}
 	if f.Overlap {
-		add("OVERLAP", "there is evidence of a second effect")
+		add("OVERLAP", "the evidence names a second effect")
 	}
 	return rows
 }
 
-// freedBy says who gave a key away, and how its flight had ended.
+// freedBy describes who freed a key, why, and the last state of its flight.
 func freedBy(f *client.Flight) string {
 	if len(f.Past) == 0 {
 		return ""
 	}
 	last := f.Past[len(f.Past)-1]
-	return fmt.Sprintf("%s by %s: %s; its flight was %s", moment(last.At.Time), last.Who, last.Why, last.State)
+	return fmt.Sprintf("%s by %s: %s; its state was %s", moment(last.At.Time), last.Who, last.Why, last.State)
 }
 
 func orWord(s, word string) string {
@@ -333,10 +339,10 @@ func moment(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05.000Z")
 }
 
-// operator is a command of an operator on one flight.
+// operatorCall is a client method that carries out an operator's decision on one flight.
 type operator func(c *client.Client, ctx context.Context, id flight.ID, version string, r client.OperatorRequest) (*client.Flight, error)
 
-// operate makes one of them. question is what a person is asked before it is done.
+// operatorCommand returns the command for do. question is the confirmation prompt.
 func (a *app) operate(verb, short string, irreversible bool, question string, do operator) *cobra.Command {
 	var d operatorFlags
 	c := &cobra.Command{

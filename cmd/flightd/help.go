@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// helpTemplate shows examples first: most people need no more.
+// helpTemplate shows examples first: most readers need no more.
 const helpTemplate = `{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
 {{end}}{{if .HasExample}}
 Examples:
@@ -33,12 +33,12 @@ Flags of every command:
 {{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}
 {{end}}{{end}}`
 
-// helpCommand shows the help of a command or of a topic.
+// helpCommand prints the help of a command or a topic.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:    "help [COMMAND or TOPIC]",
 		Short:  "Help about a command or a topic",
-		Hidden: true, // every help says --help
+		Hidden: true, // every help text names --help
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			within, _, err := root.Find(args)
 			if err != nil {
@@ -66,17 +66,17 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// topics are pages of help that belong to no command.
+// topics are help pages without a command.
 func topics() []*cobra.Command {
 	return []*cobra.Command{
-		{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesPage()},
-		{Use: "settings", Short: "What the environment and the settings file decide", Long: settingsPage()},
+		{Use: "exit-codes", Short: "The exit codes", Long: exitCodesPage()},
+		{Use: "settings", Short: "Settings by flag, environment and file", Long: settingsPage()},
 	}
 }
 
 func exitCodesPage() string {
 	var b strings.Builder
-	b.WriteString("The exit codes of every command. flightd exec ends with the command's own code, once it ran or is replayed.\n")
+	b.WriteString("The exit codes of every command. flightd exec returns the command's own code if the command ran or is replayed.\n")
 	for _, e := range exitCodes() {
 		fmt.Fprintf(&b, "\n  %3d  %s", e.code, e.means)
 	}
@@ -85,29 +85,43 @@ func exitCodesPage() string {
 
 func settingsPage() string {
 	var b strings.Builder
-	b.WriteString(`Flags come before the environment, the environment before the file, the file before the defaults.
-flightd config show --origin tells what stands and why. The file is $XDG_CONFIG_HOME/flightd/config.yaml, or
-~/.config/flightd/config.yaml; a field that it should not have is refused.
+	b.WriteString(`Flags override the environment, the environment overrides the file, and the file overrides the defaults.
+flightd config show --origin prints every value and its source. The file is $XDG_CONFIG_HOME/flightd/config.yaml, or
+~/.config/flightd/config.yaml; an unknown field is an error.
 `)
 	for _, s := range settings() {
 		fmt.Fprintf(&b, "\n  %-14s  --%-14s  %-22s  %s (%s)", s.name, s.flag, s.env, s.about, s.unsaid())
 	}
 	b.WriteString(`
 
-Elsewhere: reports that no server has taken yet wait in $XDG_STATE_HOME/flightd/reports, or ~/.local/state/flightd/reports.`)
+Reports that no server has stored yet are in $XDG_STATE_HOME/flightd/reports, or ~/.local/state/flightd/reports.`)
 	return b.String()
 }
 
-// noSuchCommand refuses words behind a command that has only commands of its own, with the nearest of them.
+// noSuchCommand rejects an unknown subcommand. The hint names the subcommand elsewhere that has this name, else the
+// nearest one.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	e := &coded{code: exitUsage, err: fmt.Errorf("%s has no command %q", cmd.CommandPath(), args[0])}
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	if same := commandsNamed(cmd.Root(), args[0]); len(same) > 0 {
+		e.hint = didYouMean(strings.Join(same, " or "))
+	} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		e.hint = didYouMean(cmd.CommandPath() + " " + strings.Join(near, ", "))
 	} else {
 		e.hint = "see " + cmd.CommandPath() + " --help"
 	}
 	return e
+}
+
+// commandsNamed returns the paths of all visible commands below cmd with this name.
+func commandsNamed(cmd *cobra.Command, name string) (paths []string) {
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() && c.Name() == name {
+			paths = append(paths, c.CommandPath())
+		}
+		paths = append(paths, commandsNamed(c, name)...)
+	}
+	return paths
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flagHint names the flag that was meant, where one is near.
+// flagHint returns a hint with the nearest flag, or with the help of the command.
 func flagHint(cmd *cobra.Command, err error) string {
 	see := "see " + cmd.CommandPath() + " --help"
 	found := regexp.MustCompile(`unknown flag: --([^\s=]+)`).FindStringSubmatch(err.Error())
@@ -30,7 +30,7 @@ func flagHint(cmd *cobra.Command, err error) string {
 	return see
 }
 
-// badValue says what a flag takes that was given something else, in the words of this program and not of its libraries.
+// badValue rewords the error about an invalid flag value, so that it names the values that the flag takes.
 func badValue(err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
@@ -50,7 +50,7 @@ func badValue(err error) error {
 	return fmt.Errorf("--%s %s: %s", bad.GetFlag().Name, bad.GetValue(), why)
 }
 
-// nearest is the word that was probably meant; "" when none is near.
+// nearest returns the word with the smallest edit distance below 3; "": none is that near.
 func nearest(said string, words []string) string {
 	best, distance := "", min(3, len(said))
 	for _, w := range words {
@@ -68,7 +68,7 @@ func didYouMean(word string) string {
 	return "did you mean " + word + "?"
 }
 
-// editDistance is how many bytes must be changed, added or dropped to make b of a.
+// editDistance returns the number of bytes to change, insert or delete to turn a into b.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

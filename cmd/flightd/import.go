@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/client"
 )
 
-// importing is what the command line says of an import.
+// importFlags hold the command line of an import.
 type importing struct {
 	file      string
 	dryRun    bool
@@ -27,23 +27,23 @@ func (a *app) importCommand() *cobra.Command {
 	var im importing
 	c := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Bring receipts from before, so that the first day does not redo last month",
-		Long: `Reads one receipt a line, as JSON, and stores it under its key: whoever asks for that key gets it, and the effect
-does not run again. A key that is known is left alone. It may be interrupted and repeated: what is in is in.
+		Short: "Import receipts of effects that happened before flightd was used",
+		Long: `Reads one JSON receipt per line and stores it under its key: every later call with the key gets the receipt, and the
+effect is not run again. A key that exists already is not changed. An import may be interrupted and repeated.
 
   key           the full key: namespace/name/id; required
   outcome       succeeded or refused; required
   external_id, body or body_base64 with content_type
-                what the effect left behind
+                the result of the effect
   input, or fingerprint ("sha256:…")
-                what was asked for; without them the key alone decides
-  finished_at   when it happened, as in 2026-11-20T14:03:00Z; empty: now. The retention counts from it: what is past
-                that guards its key, and its receipt is soon dropped
-  created_at    when it was asked for
+                the request; without them, calls are matched by key alone
+  finished_at   time of the effect, as in 2026-11-20T14:03:00Z; empty: now. The retention starts then. A receipt past its
+                retention is soon deleted, but its key stays guarded
+  created_at    time of the request
   retention     as in 30d; empty: the default
 
 FILE may be - for standard input.`,
-		Example: `  flightd import receipts.ndjson --dry-run     # reads everything, changes nothing
+		Example: `  flightd import receipts.ndjson --dry-run     # reports every invalid line, changes nothing
   flightd import receipts.ndjson
   psql -Atc "select json_build_object('key', 'default/charge/' || id, 'outcome', 'succeeded', 'external_id', charge_id,
     'finished_at', paid_at at time zone 'utc' || 'Z') from orders where paid_at > now() - interval '30 days'" | flightd import -`,
@@ -54,9 +54,9 @@ FILE may be - for standard input.`,
 		},
 	}
 	flags := c.Flags()
-	flags.BoolVar(&im.dryRun, "dry-run", false, "change nothing; say what would happen")
-	flags.BoolVar(&im.keepGoing, "keep-going", false, "pass over lines that cannot be read; the exit code is 1 then")
-	flags.StringVar(&im.as, "as", "", "who imports; it is recorded (your user name)")
+	flags.BoolVar(&im.dryRun, "dry-run", false, "change nothing; report every invalid line and what would be imported")
+	flags.BoolVar(&im.keepGoing, "keep-going", false, "skip invalid lines; the exit code is then 1")
+	flags.StringVar(&im.as, "as", "", "name of the person who imports; recorded (your user name)")
 	return c
 }
 
@@ -76,7 +76,7 @@ func (a *app) importFile(ctx context.Context, im importing) error {
 		if sum := run.summary(); err == nil {
 			return errors.Join(a.showImport(&sum), run.verdict())
 		}
-		end := "what is in is in, and the same command goes on from there"
+		end := "repeat the command to continue"
 		if im.dryRun {
 			end = "nothing was changed"
 		}
@@ -85,20 +85,20 @@ func (a *app) importFile(ctx context.Context, im importing) error {
 	}, client.WithActor(person(im.as)))
 }
 
-// importSummary is what an import comes to.
+// importSummary is the result of an import.
 type importSummary struct {
 	Lines     int                    `json:"lines"`
 	Imported  int                    `json:"imported"`
 	Existing  int                    `json:"existing"`
 	Differing []client.ImportTrouble `json:"differing"`
-	Unread    int                    `json:"unread"` // lines that could not be read
+	Unread    int                    `json:"unread"` // invalid lines
 	DryRun    bool                   `json:"dry_run,omitempty"`
 	Seconds   float64                `json:"seconds"`
 }
 
 func (a *app) showImport(s *importSummary) error {
 	switch a.format {
-	case "id": // of those that are worth a look
+	case "id": // of the flights that differ
 		for i := range s.Differing {
 			if _, err := fmt.Fprintln(a.out, s.Differing[i].FlightID); err != nil {
 				return err
@@ -108,8 +108,8 @@ func (a *app) showImport(s *importSummary) error {
 	case "json", "yaml":
 		return a.print(s)
 	}
-	_, err := fmt.Fprintf(a.out, "%s in %.1f s: %d %s, %s, %s, %d could not be read\n", counted(s.Lines, "line", "lines"), s.Seconds, s.Imported,
-		imported(s.DryRun), counted(s.Existing, "was there already", "were there already"), counted(len(s.Differing), "differs", "differ"), s.Unread)
+	_, err := fmt.Fprintf(a.out, "%s in %.1f s: %d %s, %s, %s, %d invalid\n", counted(s.Lines, "line", "lines"), s.Seconds, s.Imported,
+		imported(s.DryRun), counted(s.Existing, "existed already", "existed already"), counted(len(s.Differing), "differs", "differ"), s.Unread)
 	for i := 0; i < len(s.Differing) && err == nil; i++ {
 		d := &s.Differing[i]
 		_, err = fmt.Fprintf(a.out, "  line %d: %s: %s\n", d.Line, d.Key, d.Detail)
@@ -117,7 +117,7 @@ func (a *app) showImport(s *importSummary) error {
 	return err
 }
 
-// imported is the word for what became, or would become, of a line.
+// importedWord is the verb of the summary.
 func imported(dryRun bool) string {
 	if dryRun {
 		return "would be imported"
@@ -125,16 +125,20 @@ func imported(dryRun bool) string {
 	return "imported"
 }
 
-// longestLine is that of a line with the greatest input and receipt, and some room.
+// maxLine is enough for the largest input and the largest receipt in one line.
 const longestLine = 1 << 20
 
-// lineReader gives the lines of a file with their numbers.
+// lineReader reads a file line by line.
 type lineReader struct {
 	in     *bufio.Reader
-	number int
+	number int // of the line that next returned last
 }
 
-// next gives a line without its end, which is valid until the next call; io.EOF behind the last one.
+// errLongLine is returned for a line of more than maxLine bytes.
+var errLongLine = fmt.Errorf("longer than %d bytes", longestLine)
+
+// next returns a line without its newline, valid until the next call. It returns io.EOF after the last line. After
+// errLongLine, which skips the rest of the line, it may be called again.
 func (r *lineReader) next() ([]byte, error) {
 	line, err := r.in.ReadSlice('\n')
 	if len(line) > 0 {
@@ -142,7 +146,13 @@ func (r *lineReader) next() ([]byte, error) {
 	}
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
-		return nil, usage("line %d is longer than %d bytes", r.number, longestLine)
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = r.in.ReadSlice('\n')
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		return nil, errLongLine
 	case errors.Is(err, io.EOF) && len(line) > 0:
 		err = nil
 	}

@@ -12,29 +12,29 @@ import (
 	"github.com/flightd/flightd/client"
 )
 
-// importers is how many requests are under way at once.
+// importWorkers is the number of concurrent requests.
 const importers = 4
 
-// importRun is one import while it goes on.
+// importRun is a running import.
 type importRun struct {
 	*app
 	importing
 	client *client.Client
 	start  time.Time
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards all below
 	sum    importSummary
-	told   time.Time
-	failed error
+	told   time.Time // of the last progress message
+	failed error     // the first error
 }
 
-// importBatch is a piece of the file for one request.
+// importBatch is the part of the file that is sent in one request.
 type importBatch struct {
 	lines   []byte
 	numbers []int // of its lines in the file
 }
 
-// all reads the file to its end, or to the first thing that goes wrong.
+// run imports the file, to its end or to the first error. It waits for its workers.
 func (r *importRun) all(ctx context.Context, from io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -56,7 +56,7 @@ func (r *importRun) all(ctx context.Context, from io.Reader) error {
 	return r.failed
 }
 
-// fail keeps the first thing that went wrong.
+// setErr records the first error.
 func (r *importRun) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,7 +65,8 @@ func (r *importRun) fail(err error) {
 	}
 }
 
-// read checks line after line and packs them into batches. What was good before a bad line is still sent.
+// read checks every line and sends batches. The valid lines before an invalid one are still sent. An invalid line ends
+// the import; a dry run reports it and reads on, and --keep-going skips it.
 func (r *importRun) read(ctx context.Context, from io.Reader, batches chan<- *importBatch) error {
 	lines := &lineReader{in: bufio.NewReaderSize(from, longestLine)}
 	b, now := new(importBatch), time.Now()
@@ -83,19 +84,22 @@ func (r *importRun) read(ctx context.Context, from io.Reader, batches chan<- *im
 	}
 	for {
 		line, err := lines.next()
-		if err != nil {
-			if failed := hand(); failed != nil || errors.Is(err, io.EOF) {
-				return failed
+		if err != nil && !errors.Is(err, errLongLine) {
+			if failed := hand(); failed != nil || !errors.Is(err, io.EOF) {
+				return errors.Join(failed, err)
 			}
-			return err
+			return r.invalidLines()
 		}
-		if len(line) == 0 {
+		if err == nil && len(line) == 0 {
 			continue
 		}
-		if err := client.CheckImport(line, r.namespace, now); err != nil {
-			if !r.keepGoing {
+		if err == nil {
+			err = client.CheckImport(line, r.namespace, now)
+		}
+		if err != nil {
+			if !r.keepGoing && !r.dryRun {
 				return errors.Join(hand(), &coded{code: exitUsage, err: fmt.Errorf("line %d: %w", lines.number, err),
-					hint: "correct it and repeat the command, or pass over such lines with --keep-going"})
+					hint: "correct it and repeat the command, or skip invalid lines with --keep-going"})
 			}
 			r.skip(lines.number, err)
 			continue
@@ -110,7 +114,7 @@ func (r *importRun) read(ctx context.Context, from io.Reader, batches chan<- *im
 	}
 }
 
-// where names the lines of a batch.
+// lineRange names the lines of a batch.
 func (b *importBatch) where() string {
 	first, last := b.numbers[0], b.numbers[len(b.numbers)-1]
 	if first == last {
@@ -119,16 +123,39 @@ func (b *importBatch) where() string {
 	return fmt.Sprintf("lines %d to %d", first, last)
 }
 
-// skip passes over a line that cannot be read.
+// maxInvalidLines bounds how many invalid lines a dry run reports one by one.
+const maxInvalidLines = 100
+
+// skipLine reports and counts an invalid line.
 func (r *importRun) skip(number int, err error) {
-	r.say("line %d is passed over: %v", number, err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sum.Unread++
 	r.sum.Lines++
+	switch {
+	case r.keepGoing:
+		r.say("line %d skipped: %v", number, err)
+	case r.sum.Unread <= maxInvalidLines:
+		r.say("line %d: %v", number, err)
+	}
 }
 
-// send brings one batch to a server.
+// invalidLines returns the error of a dry run that has found invalid lines.
+func (r *importRun) invalidLines() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.sum.Unread
+	if n == 0 || r.keepGoing {
+		return nil
+	}
+	if n > maxInvalidLines {
+		r.say("%s not shown", counted(n-maxInvalidLines, "more invalid line is", "more invalid lines are"))
+	}
+	return &coded{code: exitUsage, err: fmt.Errorf("%s", counted(n, "line is invalid", "lines are invalid")),
+		hint: "correct them and repeat the command, or skip invalid lines with --keep-going"}
+}
+
+// sendBatch sends one batch to a server and adds up the answer.
 func (r *importRun) send(ctx context.Context, b *importBatch) error {
 	answer, err := r.client.Import(ctx, b.lines, r.dryRun)
 	if err != nil {
@@ -161,7 +188,7 @@ func (r *importRun) progress() string {
 }
 
 func (r *importRun) progressLocked() string {
-	return fmt.Sprintf("%s, %d %s, %d there already, %s", counted(r.sum.Lines, "line", "lines"), r.sum.Imported, imported(r.dryRun),
+	return fmt.Sprintf("%s, %d %s, %d existed already, %s", counted(r.sum.Lines, "line", "lines"), r.sum.Imported, imported(r.dryRun),
 		r.sum.Existing, counted(len(r.sum.Differing), "differs", "differ"))
 }
 
@@ -176,7 +203,7 @@ func (r *importRun) summary() importSummary {
 	return sum
 }
 
-// verdict is the exit code of an import that came to its end.
+// status returns the exit code of an import that read the whole file.
 func (r *importRun) verdict() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -4,14 +4,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightd/flightd/httpapi"
+	"github.com/flightd/flightd/httpapi/httpapitest"
 )
 
-// receipts writes a file of so many receipts, and gives its path.
+// receiptsFile writes a file of n receipts and returns its path.
 func receipts(t *testing.T, n int) string {
 	t.Helper()
 	var b strings.Builder
@@ -82,14 +88,14 @@ func TestImport_SaysWhichLineIsWrongAndGoesOnFromThere(t *testing.T) {
 	}
 	r = s.flightd("import", file, "--keep-going", "-o", "json")
 	if sum := summaryOf(t, r); r.code != exitFailed || sum.Imported != 1 || sum.Existing != 1 || sum.Unread != 1 || !strings.Contains(r.err, "line 3") {
-		t.Errorf("passed over: %v", r)
+		t.Errorf("--keep-going: %v", r)
 	}
 	other := written(t, good+strings.Replace(good, `"1"`, `"2"`, 1))
 	r = s.flightd("import", other)
 	if r.code != exitFailed || !strings.Contains(r.out, "line 2: default/charge/a: the flight has another receipt: succeeded 1") {
 		t.Errorf("another receipt: %v", r)
 	}
-	if r = s.flightd("import", written(t, good)); !strings.HasPrefix(r.out, "1 line in ") || !strings.Contains(r.out, "1 was there already") {
+	if r = s.flightd("import", written(t, good)); !strings.HasPrefix(r.out, "1 line in ") || !strings.Contains(r.out, "1 existed already") {
 		t.Errorf("one line: %v", r)
 	}
 	if r = s.flightd("import", written(t, good), "-n", "billing"); r.code != exitUsage || !strings.Contains(r.err, "namespace") {
@@ -109,21 +115,21 @@ func TestRedact_TheOutputIsGoneAndTheKeyIsGuarded(t *testing.T) {
 	if r.code != 0 || strings.Contains(r.out, "canary") || !strings.Contains(r.out, "by ann: ticket 12") {
 		t.Fatalf("redact: %v", r)
 	}
-	if r = s.flightd("why", "exec/secret"); !strings.Contains(r.out, "ann had its input and receipt erased (ticket 12)") {
+	if r = s.flightd("why", "exec/secret"); !strings.Contains(r.out, "ann erased its input and receipt (ticket 12)") {
 		t.Errorf("why: %v", r)
 	}
 	if r = s.flightd("exec", "--key", "secret", "--", "sh", "-c", "echo canary-7f"); strings.Contains(r.out, "canary") || r.code == 0 {
-		t.Errorf("it ran again, or its output is still there: %v", r)
+		t.Errorf("it ran again, or its output is still stored: %v", r)
 	}
 	if !strings.Contains(r.err, "succeeded at ") || !strings.Contains(r.err, "nothing was run") || !strings.Contains(r.err, "are erased") {
-		t.Errorf("it does not say what became of it: %v", r)
+		t.Errorf("no message that the output is erased: %v", r)
 	}
 	if status := s.get("/v1/flights/"+s.flight("default/exec/secret").ID+"/receipt", nil); status != http.StatusGone {
 		t.Errorf("the receipt answers %d", status)
 	}
 }
 
-// TestRedact_WhoAsksAgainIsTold: of a receipt that no command left, too. There is nothing to print, and that is said.
+// TestRedact_LaterCallSaysErased: a later exec prints that the body is erased, even if exec did not write the receipt.
 func TestRedact_WhoAsksAgainIsTold(t *testing.T) {
 	s := startServer(t)
 	file := written(t, `{"key":"default/charge/o-1","outcome":"succeeded","body":{"canary":1}}`)
@@ -138,7 +144,7 @@ func TestRedact_WhoAsksAgainIsTold(t *testing.T) {
 	}
 }
 
-// TestRedact_NoRetryWithoutAnInput: what is refused is not held out.
+// TestRedact_NoRetryWithoutAnInput: the hint names retry only if retry is possible.
 func TestRedact_NoRetryWithoutAnInput(t *testing.T) {
 	s := startServer(t)
 	run := []string{"exec", "--key", "gone", "--not-done-exit", "75", "--", "sh", "-c", "exit 75"}
@@ -146,28 +152,28 @@ func TestRedact_NoRetryWithoutAnInput(t *testing.T) {
 	if r := s.flightd("flights", "cancel", "gone", "--reason", "a test"); r.code != 0 {
 		t.Fatal(r)
 	}
-	if r := s.flightd(run...); r.code != exitFailed || !strings.Contains(r.err, "flightd flights retry default/exec/gone --reason WHY lets it run again") {
+	if r := s.flightd(run...); r.code != exitFailed || !strings.Contains(r.err, "run flightd flights retry default/exec/gone --reason WHY to let it run again") {
 		t.Errorf("cancelled: %v", r)
 	}
 	if r := s.flightd("flights", "redact", "gone", "--reason", "a test", "--yes"); r.code != 0 {
 		t.Fatal(r)
 	}
-	if r := s.flightd(run...); r.code != exitFailed || strings.Contains(r.err, "lets it run again") || !strings.Contains(r.err, "an id of its own") {
+	if r := s.flightd(run...); r.code != exitFailed || strings.Contains(r.err, "to let it run again") || !strings.Contains(r.err, "use a new id") {
 		t.Errorf("its input erased: %v", r)
 	}
 }
 
-// TestFree_TheKeyActsAgain: also where nothing but a tombstone guards it, as the hint to that answer says.
+// TestFree_TheKeyActsAgain: a key can be freed after its receipt has expired, as the hint says, and before.
 func TestFree_TheKeyActsAgain(t *testing.T) {
 	s := startServer(t)
-	buried := written(t, `{"key":"default/exec/order","outcome":"succeeded","retention":"1s"}`)
-	if r := s.flightd("import", buried); r.code != 0 {
+	expired := written(t, `{"key":"default/exec/order","outcome":"succeeded","retention":"1s"}`)
+	if r := s.flightd("import", expired); r.code != 0 {
 		t.Fatal(r)
 	}
 	run := []string{"exec", "--key", "order", "--fingerprint", "none", "--", "echo", "ran"}
 	eventually(t, "its retention ends", 30*time.Second, func() bool { return s.flight("exec/order").State == "expired" })
 	if r := s.flightd(run...); r.out != "" || !strings.Contains(r.err, "flights free") {
-		t.Fatalf("behind its tombstone: %v", r)
+		t.Fatalf("guarded by a tombstone: %v", r)
 	}
 	for range 2 { // a tombstone, then a receipt
 		if r := s.flightd("flights", "free", "exec/order", "--reason", "another order of that number", "--as", "ann", "--yes"); r.code != 0 {
@@ -182,7 +188,7 @@ func TestFree_TheKeyActsAgain(t *testing.T) {
 	}
 }
 
-// TestImport_ADryRunClaimsNothing: also where it stops at a line that cannot be read.
+// TestImport_DryRunChangesNothing: also if a line is invalid.
 func TestImport_ADryRunClaimsNothing(t *testing.T) {
 	s := startServer(t)
 	file := written(t, `{"key":"default/charge/o-1","outcome":"succeeded"}`+"\nno JSON\n")
@@ -190,10 +196,48 @@ func TestImport_ADryRunClaimsNothing(t *testing.T) {
 	if r.code != exitUsage || !strings.Contains(r.err, "1 would be imported") || !strings.Contains(r.err, "nothing was changed") || strings.Contains(r.err, "what is in is in") {
 		t.Errorf("dry run: %v", r)
 	}
-	if !strings.Contains(r.err, "line 2: invalid: the line is no JSON object") {
+	if !strings.Contains(r.err, "line 2: invalid: the line is not a JSON object") {
 		t.Errorf("the bad line: %v", r)
 	}
-	if r := s.flightd("flights", "ls", "--state", "none"); r.code != exitUsage || strings.Count(r.err, "input_invalid") != 1 || strings.Count(r.err, "is no state") != 1 {
+	if r := s.flightd("flights", "ls", "--state", "none"); r.code != exitUsage || strings.Count(r.err, "input_invalid") != 1 || strings.Count(r.err, "unknown state") != 1 {
 		t.Errorf("a mistake that the server finds: %v", r)
 	}
+}
+
+// TestImport_DryRunReportsEveryInvalidLine: the first hundred in full, then their number. Real imports stop at the
+// first one.
+func TestImport_DryRunReportsEveryInvalidLine(t *testing.T) {
+	world := httpapitest.New(t)
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	t.Cleanup(server.Close)
+	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	const good = `{"key":"default/charge/%d","outcome":"succeeded"}` + "\n"
+	var text strings.Builder
+	for n := range 103 {
+		fmt.Fprintf(&text, good, n)
+		text.WriteString("{}\n")
+	}
+	file := written(t, text.String()+strings.Repeat("x", longestLine+1)+"\n"+fmt.Sprintf(good, 200))
+	r := cli(env, "import", file, "--dry-run")
+	require.Equal(t, exitUsage, r.code, "%v", r)
+	require.Contains(t, r.err, "line 2: ")
+	require.Contains(t, r.err, "line 200: ")
+	require.NotContains(t, r.err, "line 202: ")
+	require.Contains(t, r.err, "4 more invalid lines are not shown\n")
+	require.Contains(t, r.err, "104 lines are invalid\n")
+	require.Contains(t, r.err, "208 lines, 104 would be imported")
+	require.Contains(t, r.err, "nothing was changed")
+
+	long := written(t, strings.Repeat("x", longestLine+1)+"\n"+fmt.Sprintf(good, 1))
+	r = cli(env, "import", long, "--dry-run")
+	require.Equal(t, exitUsage, r.code, "%v", r)
+	require.Contains(t, r.err, fmt.Sprintf("line 1: longer than %d bytes\n", longestLine))
+	require.Contains(t, r.err, "1 line is invalid\n")
+	r = cli(env, "import", long)
+	require.Equal(t, exitUsage, r.code, "%v", r)
+	require.Contains(t, r.err, "line 1: longer than")
+	require.Contains(t, r.err, "0 imported", "an import stops at the first invalid line")
+	r = cli(env, "import", long, "--keep-going")
+	require.Equal(t, exitFailed, r.code, "%v", r)
+	require.Contains(t, r.out, "1 imported")
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// execName is the name part of keys of which only the id is given.
+// defaultName is the name of a key that is given as an ID alone.
 const execName = "exec"
 
-// newKey reads the key of a flight that may be started: ID, or NAME/ID. A full key is refused and not taken for an id
-// with slashes: it would name another intent, and so run the effect a second time.
+// newKey parses the key of a flight that may be started: ID, or NAME/ID. It rejects a full key: read as an ID with
+// slashes, it would name another intent, and the effect would run a second time.
 func (a *app) newKey(s string) (flight.Key, error) {
 	if strings.HasPrefix(s, a.namespace+"/") && strings.Count(s, "/") > 1 {
 		return flight.Key{}, usage("--key %s begins with the namespace; write NAME/ID, here %s", s, strings.TrimPrefix(s, a.namespace+"/"))
@@ -27,14 +27,14 @@ func (a *app) newKey(s string) (flight.Key, error) {
 	return key, nil
 }
 
-// meant is a flight that a person may mean, with its key where that was said.
+// candidate is a flight that a word may name; key is empty if the word is an id.
 type meant struct {
 	id  flight.ID
 	key string
 }
 
-// meant reads what a person calls an existing flight: an id, a full key, NAME/ID or ID. It gives the flights that may be
-// meant, the likeliest first.
+// candidates parses the name of an existing flight: an id, a full key, NAME/ID or ID. It returns every flight that the
+// word may name, in this order.
 func (a *app) meant(s string) ([]meant, error) {
 	if strings.HasPrefix(s, "fl_") {
 		if id, err := flight.ParseID(s); err == nil {
@@ -51,7 +51,7 @@ func (a *app) meant(s string) ([]meant, error) {
 	add(flight.ParseKey(a.namespace + "/" + s))
 	add(flight.ParseKey(a.namespace + "/" + execName + "/" + s))
 	if len(all) == 0 {
-		return nil, &coded{code: exitUsage, err: fmt.Errorf("%q is neither a key nor the id of a flight", s)}
+		return nil, &coded{code: exitUsage, err: fmt.Errorf("%q is neither a key nor a flight id", s)}
 	}
 	return all, nil
 }

@@ -23,7 +23,7 @@ func submitted(t *testing.T, w *httpapitest.World, n int) {
 	w.Apply(t, &flight.Submit{Key: flight.MustKey(fmt.Sprintf("default/charge/%d", n))})
 }
 
-// TestFlightsList_MoreThanAPage: the limit is the reader's; how much a server gives at once is no matter of theirs.
+// TestFlightsList_MoreThanAPage: --limit may exceed the page size of the server.
 func TestFlightsList_MoreThanAPage(t *testing.T) {
 	world := httpapitest.New(t)
 	for n := range 1203 {
@@ -40,7 +40,7 @@ func TestFlightsList_MoreThanAPage(t *testing.T) {
 	}
 }
 
-// TestTail_NoFollowEndsUnderLoad: what happens while it reads is for the next time.
+// TestTail_NoFollowEndsUnderLoad: events that arrive during the read do not prolong it.
 func TestTail_NoFollowEndsUnderLoad(t *testing.T) {
 	for name, flags := range map[string][]string{"everything": nil, "what is not there": {"--kind", "overlap"}} {
 		world := httpapitest.New(t)
@@ -67,7 +67,7 @@ func TestTail_NoFollowEndsUnderLoad(t *testing.T) {
 	}
 }
 
-// TestWatch_ATombstone: its exit code says how the flight ended, although its receipt is no longer kept.
+// TestWatch_ATombstone: the exit code reports the outcome of an expired flight.
 func TestWatch_ATombstone(t *testing.T) {
 	world := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
@@ -77,14 +77,14 @@ func TestWatch_ATombstone(t *testing.T) {
 		world.Apply(t, &flight.Import{Key: key, Outcome: outcome, FinishedAt: 1})
 		world.Apply(t, &flight.Expire{Key: key, Generation: 1})
 		r := cli(map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}, "flights", "watch", "charge/"+outcome.String())
-		if r.code != want || !strings.Contains(r.err, "no longer kept") {
+		if r.code != want || !strings.Contains(r.err, "no longer stored") {
 			t.Errorf("%s: exit %d, %s", outcome, r.code, r.err)
 		}
 	}
 }
 
-// TestGet_ATombstone: it says what is known of it, and makes nothing up of the rest: not where the receipt came from, nor
-// that its body was empty or that there was no attempt.
+// TestGet_ATombstone: only known fields are printed; not the source of the receipt, the size of its body or the
+// attempts.
 func TestGet_ATombstone(t *testing.T) {
 	world := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
@@ -94,21 +94,21 @@ func TestGet_ATombstone(t *testing.T) {
 	world.Apply(t, &flight.Expire{Key: key, Generation: 1})
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	r := cli(env, "flights", "get", "charge/1")
-	if r.code != 0 || !strings.Contains(r.out, "succeeded; it is no longer kept, sha256:") {
+	if r.code != 0 || !strings.Contains(r.out, "succeeded; its body is no longer stored, sha256:") {
 		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)
 	}
 	for _, untrue := range []string{"report", "0 bytes", "attempts"} {
 		if strings.Contains(r.out, untrue) {
-			t.Errorf("it speaks of %q: %s", untrue, r.out)
+			t.Errorf("the output contains %q: %s", untrue, r.out)
 		}
 	}
 }
 
-// TestGet_SaysWhoseTheLastAttemptWas: in whole words, also where its caller named no owner.
+// TestGet_SaysWhoseTheLastAttemptWas: also if its caller set no owner.
 func TestGet_SaysWhoseTheLastAttemptWas(t *testing.T) {
 	f := client.Flight{ID: "fl_x", State: "in_doubt"}
 	for want, attempt := range map[string]wire.Attempt{
-		"1 by somebody: succeeded":                    {Attempt: 1, Outcome: "succeeded"},
+		"1 by an unnamed caller: succeeded":           {Attempt: 1, Outcome: "succeeded"},
 		"2 by web-1:47: open":                         {Attempt: 2, Owner: "web-1:47"},
 		"3 by web-1:47: unknown (its holder is gone)": {Attempt: 3, Owner: "web-1:47", Outcome: "unknown", Error: "its holder is gone"},
 	} {
@@ -119,8 +119,8 @@ func TestGet_SaysWhoseTheLastAttemptWas(t *testing.T) {
 	}
 }
 
-// TestWhatOthersWrote_StaysOnItsLine: an error's text is a provider's, and may neither break a table, nor forge a line of a
-// story, nor reach the terminal as a command to it.
+// TestOutput_ForeignTextStaysOnOneLine: text of providers and callers may not break a table, forge a line of a history,
+// or control the terminal.
 func TestWhatOthersWrote_StaysOnItsLine(t *testing.T) {
 	const said = "no\n  2026-11-22  ann settled it\ta\x1b[2Jb\u202ec"
 	f := client.Flight{Key: "default/charge/1", State: "in_doubt", Recovery: "hold", Cause: said, Attempts: 1,
@@ -148,7 +148,7 @@ func TestWhatOthersWrote_StaysOnItsLine(t *testing.T) {
 	}
 }
 
-// TestDoubtTable_SaysWhatWentWrong: that nobody knows and a person is waited for stands there of every doubt.
+// TestDoubtTable_SaysWhatWentWrong: the table shows the error of the attempt, not the constant cause of recovery hold.
 func TestDoubtTable_SaysWhatWentWrong(t *testing.T) {
 	for want, f := range map[string]client.Flight{
 		"exit status 3":               {Recovery: "hold", Cause: "its recovery is hold", LastAttempt: &wire.Attempt{Error: "exit status 3"}},
@@ -163,7 +163,7 @@ func TestDoubtTable_SaysWhatWentWrong(t *testing.T) {
 	}
 }
 
-// TestFree_SaysWhatBecameOfTheKey: and nothing of attempts, which were of the generation before.
+// TestFree_SaysWhatBecameOfTheKey: the attempts of the previous generation are not shown.
 func TestFree_SaysWhatBecameOfTheKey(t *testing.T) {
 	world := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
@@ -171,17 +171,17 @@ func TestFree_SaysWhatBecameOfTheKey(t *testing.T) {
 	world.Apply(t, &flight.Import{Key: flight.MustKey("default/charge/1"), Outcome: flight.Succeeded})
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	r := cli(env, "flights", "free", "charge/1", "--reason", "a new order of that number", "--as", "ann", "--yes")
-	if r.code != 0 || !strings.Contains(r.err, "free; the next call with it acts") || !strings.Contains(r.out, "by ann: a new order of that number; its flight was succeeded") {
+	if r.code != 0 || !strings.Contains(r.err, "free; the next call with this key acts") || !strings.Contains(r.out, "by ann: a new order of that number; its state was succeeded") {
 		t.Errorf("got %v", r)
 	}
 	for _, untrue := range []string{"attempts", "fingerprint"} {
 		if strings.Contains(r.out, untrue) {
-			t.Errorf("it speaks of %q: %s", untrue, r.out)
+			t.Errorf("the output contains %q: %s", untrue, r.out)
 		}
 	}
 }
 
-// TestSince_IsReadAsTheAPIReadsIt: a duration, also in days, or a moment; and what it may be is said.
+// TestSince_IsReadAsTheAPIReadsIt: a duration, also in days, or a time; the error names the allowed forms.
 func TestSince_IsReadAsTheAPIReadsIt(t *testing.T) {
 	world := httpapitest.New(t)
 	submitted(t, world, 1)
@@ -206,7 +206,7 @@ func TestSince_IsReadAsTheAPIReadsIt(t *testing.T) {
 	}
 }
 
-// TestFind_AFreedKeyHadAFlight: nobody is told that there never was one, and its story is still to be had.
+// TestFind_FreedKey: the error says that the flight was freed, and why still prints its history.
 func TestFind_AFreedKeyHadAFlight(t *testing.T) {
 	world := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
@@ -218,16 +218,16 @@ func TestFind_AFreedKeyHadAFlight(t *testing.T) {
 	for _, look := range [][]string{{"flights", "get"}, {"flights", "watch"}, {"flights", "retry", "--reason", "a test", "--yes"}} {
 		for _, word := range []string{"charge/1", key.String(), key.FlightID().String()} {
 			r := cli(env, append(look, word)...)
-			if r.code != exitFailed || !strings.Contains(r.err, "by ann: a new order; its flight was succeeded") || !strings.Contains(r.err, "flightd why default/charge/1") {
+			if r.code != exitFailed || !strings.Contains(r.err, "by ann: a new order; its state was succeeded") || !strings.Contains(r.err, "flightd why default/charge/1") {
 				t.Errorf("%v %s: exit %d: %s%s", look, word, r.code, r.out, r.err)
 			}
 		}
 	}
 	r := cli(env, "why", "charge/1")
-	if r.code != 0 || !strings.Contains(r.out, "ann freed the key (a new order)") || !strings.Contains(r.out, "now: free; the next call with it acts") {
+	if r.code != 0 || !strings.Contains(r.out, "ann freed the key (a new order)") || !strings.Contains(r.out, "now: free; the next call with this key acts") {
 		t.Errorf("why: exit %d: %s%s", r.code, r.out, r.err)
 	}
-	if r := cli(env, "why", "charge/2"); r.code != exitFailed || !strings.Contains(r.err, "no flight was ever made for charge/2") {
+	if r := cli(env, "why", "charge/2"); r.code != exitFailed || !strings.Contains(r.err, "no flight for charge/2") {
 		t.Errorf("one that was never used: exit %d: %s%s", r.code, r.out, r.err)
 	}
 	if r = cli(env, "why", "charge/1"); r.code != 0 || !strings.Contains(r.out, "freed the key") {
@@ -235,8 +235,8 @@ func TestFind_AFreedKeyHadAFlight(t *testing.T) {
 	}
 }
 
-// TestALookSaysWhatARunningFlightWaitsFor: that somebody wants it cancelled, and that a raise of the lease epoch keeps
-// others from it.
+// TestWhy_RunningFlightShowsCancelRequestAndEpochHold: get and why show a requested cancellation, and until when a
+// raised lease epoch keeps other callers from the flight.
 func TestALookSaysWhatARunningFlightWaitsFor(t *testing.T) {
 	world := httpapitest.New(t)
 	server := httptest.NewServer(httpapi.New(world.Config()))
@@ -256,14 +256,14 @@ func TestALookSaysWhatARunningFlightWaitsFor(t *testing.T) {
 			}
 		}
 	}
-	says(false, "cancel", "nobody takes it over")
+	says(false, "requested", "no other caller takes it over")
 	world.Apply(t, &flight.Cancel{Key: key, Generation: 1, Who: "ada", Why: "the customer called"})
 	says(true, "ada", "the customer called")
 	world.Apply(t, &flight.RaiseEpoch{From: 1, Hold: time.Hour})
-	says(true, "nobody takes it over before "+moment(world.Ledger.Header().EpochHold.At()))
+	says(true, "no other caller takes it over before "+moment(world.Ledger.Header().EpochHold.At()))
 }
 
-// TestReportsThatWaitGoFirst: what a command tells is what is so when the outcomes on this machine's disk are counted in.
+// TestConnect_DrainsTheSpoolFirst: all spooled reports are sent before the first request of a command.
 func TestReportsThatWaitGoFirst(t *testing.T) {
 	const waiting = 100
 	t.Setenv("XDG_STATE_HOME", t.TempDir())

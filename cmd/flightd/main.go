@@ -15,14 +15,14 @@ func main() {
 	os.Exit(code)
 }
 
-// until is ctx, which ends with the first of the signals that are heeded.
+// notifyContext returns a context that ends at the first of these signals, except those that are ignored.
 func until(ctx context.Context, signals ...os.Signal) (context.Context, context.CancelFunc) {
-	if ends := heeded(signals...); len(ends) > 0 { // none would mean all
+	if ends := heeded(signals...); len(ends) > 0 { // an empty list would mean all signals
 		return signal.NotifyContext(ctx, ends...)
 	}
 	return ctx, func() {}
 }
 
-// heeded are those of the signals that whoever started this program did not have it ignore, as nohup and a shell's & do.
-// To listen to one that is ignored would end that, for the commands that this program runs, too.
+// notIgnored returns the signals that this process does not ignore. nohup and a shell's & start a program with ignored
+// signals; to catch such a signal would also end its being ignored in the commands that this program runs.
 func heeded(signals ...os.Signal) []os.Signal { return slices.DeleteFunc(signals, signal.Ignored) }

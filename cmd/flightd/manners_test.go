@@ -16,7 +16,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// refusing is a server that answers every request about a flight with one problem.
+// problemServer returns the address of a server that answers every request about a flight with one problem.
 func refusing(t *testing.T, code wire.Code) string {
 	t.Helper()
 	class, known := code.Class()
@@ -37,7 +37,7 @@ func refusing(t *testing.T, code wire.Code) string {
 	return s.URL
 }
 
-// withConfig is an environment whose settings file holds this.
+// withConfig returns an environment with a settings file of this content.
 func withConfig(t *testing.T, content string) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,15 +50,15 @@ func withConfig(t *testing.T, content string) map[string]string {
 	return map[string]string{"XDG_CONFIG_HOME": dir}
 }
 
-// TestCLI_ExitCodes: each code that flightd help exit-codes lists is one that somebody gets, and no other is got.
+// TestCLI_ExitCodes: flightd help exit-codes lists exactly the codes that occur.
 func TestCLI_ExitCodes(t *testing.T) {
-	got := map[int]bool{exitDied: true} // by TestDevEndsWhereItsDiskRefuses: it ends a whole process
+	got := map[int]bool{exitDied: true} // tested by TestDev_WriteErrorEndsTheProcess, since it ends a process
 	listed := make(map[int]bool)
 	page := cli(nil, "help", "exit-codes").out
 	for _, e := range exitCodes() {
 		listed[e.code] = true
 		if !strings.Contains(page, fmt.Sprintf("%3d  %s", e.code, e.means)) {
-			t.Errorf("help exit-codes is silent about %d", e.code)
+			t.Errorf("help exit-codes does not list %d", e.code)
 		}
 	}
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
@@ -80,8 +80,8 @@ func TestCLI_ExitCodes(t *testing.T) {
 		{"no such key", nil, []string{"why", "a b", "--server", refusing(t, wire.NotFound)}, exitUsage},
 		{"conflict", nil, at(wire.Conflict), exitUsage},
 		{"input", nil, at(wire.InputInvalid), exitUsage},
-		{"nobody there", nil, []string{"flights", "ls", "--server", "127.0.0.1:1"}, exitUnreachable},
-		{"doctor, nobody there", nil, []string{"doctor", "--server", "127.0.0.1:1"}, exitUnreachable},
+		{"no server", nil, []string{"flights", "ls", "--server", "127.0.0.1:1"}, exitUnreachable},
+		{"doctor, no server", nil, []string{"doctor", "--server", "127.0.0.1:1"}, exitUnreachable},
 		{"in flight", nil, at(wire.InFlight), exitBusy},
 		{"approval", nil, at(wire.ApprovalPending), exitBusy},
 		{"in flight, inside of an exec", map[string]string{"FLIGHTD_FLIGHT_ID": "fl_x"}, at(wire.InFlight), exitBusyInside},
@@ -103,17 +103,17 @@ func TestCLI_ExitCodes(t *testing.T) {
 			t.Errorf("%s: %d is not listed", test.name, r.code)
 		}
 		if test.args[0] != "doctor" && r.code != exitOK && r.out != "" {
-			t.Errorf("%s: an error is no data: %q", test.name, r.out)
+			t.Errorf("%s: an error was printed to standard output: %q", test.name, r.out)
 		}
 	}
 	for code := range listed {
 		if !got[code] {
-			t.Errorf("nobody gets %d", code)
+			t.Errorf("no command returns %d", code)
 		}
 	}
 }
 
-// commands are all commands that a person may find, with their paths.
+// allCommands returns all visible commands.
 func commands(t *testing.T) []*cobra.Command {
 	t.Helper()
 	var all []*cobra.Command
@@ -131,7 +131,8 @@ func commands(t *testing.T) []*cobra.Command {
 	return all
 }
 
-// TestCLI_EveryCommandHelps: with a sentence and examples that name the command, and under one of the four headings.
+// TestCLI_EveryCommandHelps: every help has a summary and examples with the command, and every command is under a
+// heading.
 func TestCLI_EveryCommandHelps(t *testing.T) {
 	for _, c := range commands(t) {
 		r := cli(nil, append(strings.Fields(c.CommandPath())[1:], "--help")...)
@@ -147,16 +148,16 @@ func TestCLI_EveryCommandHelps(t *testing.T) {
 		}
 	}
 	out, last := cli(nil, "--help").out, 0
-	for _, heading := range []string{"Examples:", "Use:", "Look:", "Settle:", "Operate:", "Topics:", "Flags:"} {
+	for _, heading := range []string{"Examples:", "Use:", "Inspect:", "Resolve:", "Operate:", "Topics:", "Flags:"} {
 		at := strings.Index(out, "\n"+heading)
 		if at < last {
-			t.Errorf("%s stands at %d, what is before it at %d", heading, at, last)
+			t.Errorf("%s is at %d, the heading before it at %d", heading, at, last)
 		}
 		last = at
 	}
 	for _, c := range commands(t) {
 		if c.Parent().Name() == "flightd" && c.GroupID == "" {
-			t.Errorf("%s stands under no heading", c.Name())
+			t.Errorf("%s is under no heading", c.Name())
 		}
 	}
 }
@@ -204,7 +205,7 @@ func TestConfig_FlagsOverEnvironmentOverFileOverDefault(t *testing.T) {
 	env = nil
 	for name, d := range show() {
 		if name != "output" && d.Origin != "default" {
-			t.Errorf("nobody said anything: %+v", d)
+			t.Errorf("nothing set: %+v", d)
 		}
 	}
 }
@@ -221,7 +222,7 @@ func TestConfig_WhatIsWrittenOutIsASettingsFile(t *testing.T) {
 	}
 }
 
-// TestConfig_DevHeedsTheFile in what no other command wants to know, too.
+// TestConfig_DevHeedsTheFile: settings that only dev uses are validated by dev alone.
 func TestConfig_DevHeedsTheFile(t *testing.T) {
 	for content, want := range map[string]string{
 		"log_level: loud\n":              "debug, info, warn and error",
@@ -233,12 +234,12 @@ func TestConfig_DevHeedsTheFile(t *testing.T) {
 			t.Errorf("%q: %v", content, r)
 		}
 		if r := cli(env, "config", "path"); r.code != 0 {
-			t.Errorf("%q is nobody else's business: %v", content, r)
+			t.Errorf("%q is rejected by another command: %v", content, r)
 		}
 	}
 }
 
-// TestConfig_MistakesAreShownWithLineAndCaret, and do not stop those who want to repair them.
+// TestConfig_MistakesAreShownWithLineAndCaret: help, completion and config path still work.
 func TestConfig_MistakesAreShownWithLineAndCaret(t *testing.T) {
 	for content, want := range map[string]string{
 		"namespace: a\ncolour: red\n":    ">  2 | colour: red",
@@ -265,7 +266,7 @@ func TestConfig_MistakesAreShownWithLineAndCaret(t *testing.T) {
 	}
 }
 
-// TestOutput_YAMLSaysWhatJSONSays, whatever the data.
+// TestOutput_YAMLSaysWhatJSONSays: YAML and JSON decode to the same value.
 func TestOutput_YAMLSaysWhatJSONSays(t *testing.T) {
 	for _, v := range []any{map[string]any{"a": []any{"x: y", "", "- z", nil, true, 1.5}, "b": map[string]any{}}, []any{}, "no: mapping", []string{"null", "1e3"}} {
 		var out strings.Builder

@@ -2,15 +2,19 @@ package main
 
 import (
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/flight"
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
+	"github.com/flightd/flightd/remote"
 )
 
-// TestListsAreOfTheNamespace: what the settings say of the namespace counts for lists as for keys, and -A is about all.
+// TestLists_RespectTheNamespace: the namespace setting applies to lists; -A lists all namespaces.
 func TestListsAreOfTheNamespace(t *testing.T) {
 	world := httpapitest.New(t)
 	for _, key := range []string{"default/charge/1", "billing/charge/2"} {
@@ -35,7 +39,7 @@ func TestListsAreOfTheNamespace(t *testing.T) {
 	}
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	if r := cli(env, "__complete", "why", "bil"); !strings.Contains(r.out, "billing/charge/2") {
-		t.Errorf("a full key is completed wherever it is: %v", r)
+		t.Errorf("a full key of another namespace: %v", r)
 	}
 	for _, command := range []string{"flights ls", "tail"} {
 		if r := cli(env, strings.Fields(command+" --prefix billing/")...); r.code != exitUsage || !strings.Contains(r.err, "-A") {
@@ -44,8 +48,7 @@ func TestListsAreOfTheNamespace(t *testing.T) {
 	}
 }
 
-// TestAnEmptyListSaysSo: a heading alone leaves a person to guess whether something went wrong, or was looked for in
-// the wrong place. What programs read stays as it is.
+// TestLists_EmptyListPrintsANote: an empty table is followed by a message on standard error; JSON and ids are not.
 func TestAnEmptyListSaysSo(t *testing.T) {
 	world := httpapitest.New(t)
 	world.Apply(t, &flight.Submit{Key: flight.MustKey("billing/charge/2")})
@@ -53,10 +56,10 @@ func TestAnEmptyListSaysSo(t *testing.T) {
 	defer server.Close()
 	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
 	for command, says := range map[string]string{
-		"flights ls":           "no flights in namespace default; -A looks in all",
-		"doubt ls":             "no doubts in namespace default; -A looks in all",
+		"flights ls":           "no flights in namespace default; -A reads all namespaces",
+		"doubt ls":             "no doubts in namespace default; -A reads all namespaces",
 		"doubt ls -A":          "no doubts",
-		"tail --no-follow":     "no events in namespace default; -A looks in all",
+		"tail --no-follow":     "no events in namespace default; -A reads all namespaces",
 		"flights ls -o json":   "",
 		"doubt ls -o id":       "",
 		"tail --no-follow -A":  "",
@@ -65,6 +68,40 @@ func TestAnEmptyListSaysSo(t *testing.T) {
 		r := cli(env, strings.Fields(command)...)
 		if r.code != 0 || !strings.Contains(r.err, says) || says == "" && r.err != "" || says == "no doubts" && strings.Contains(r.err, "-A") {
 			t.Errorf("%s: %v", command, r)
+		}
+	}
+}
+
+// TestDoubtList_TakesTheFiltersOfFlightsList: with the same meaning.
+func TestDoubtList_TakesTheFiltersOfFlightsList(t *testing.T) {
+	world := httpapitest.New(t)
+	for i, key := range []string{"default/charge/1", "default/charge/20", "default/mail/1", "other/charge/1"} {
+		answer, err := world.Remote().Open(t.Context(), remote.OpenRequest{Key: flight.MustKey(key), Nonce: flight.Nonce{byte(i + 1)}, Owner: "host:1"})
+		require.NoError(t, err)
+		world.Expire(t, answer.Session)
+	}
+	server := httptest.NewServer(httpapi.New(world.Config()))
+	t.Cleanup(server.Close)
+	env := map[string]string{"FLIGHTD_ADDR": server.URL, "XDG_STATE_HOME": t.TempDir()}
+	for flags, want := range map[string]string{
+		"":                                      "default/charge/1 default/charge/20 default/mail/1",
+		"--action charge":                       "default/charge/1 default/charge/20",
+		"--prefix default/charge/2":             "default/charge/20",
+		"--action mail --since 1h":              "default/mail/1",
+		"--since 2026-01-01T00:00:00Z -n other": "other/charge/1",
+		"-A --action charge --prefix other/":    "other/charge/1",
+	} {
+		for _, list := range []string{"doubt ls", "flights ls --state in_doubt"} {
+			r := cli(env, strings.Fields(list+" "+flags)...)
+			require.Zero(t, r.code, "%s %s: %v", list, flags, r)
+			var keys []string
+			for line := range strings.Lines(r.out) {
+				if key := strings.Fields(line)[0]; key != "KEY" {
+					keys = append(keys, key)
+				}
+			}
+			slices.Sort(keys)
+			require.Equal(t, want, strings.Join(keys, " "), "%s %s", list, flags)
 		}
 	}
 }

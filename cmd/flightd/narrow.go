@@ -5,30 +5,30 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
-// columns is how wide the terminal is; 0 where there is none, or it does not say.
+// terminalWidth returns the width of the terminal in columns; 0: w is not a terminal, or its width is unknown.
 func columns(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok || !isTerminal(f) {
 		return 0
 	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	width, _, err := term.GetSize(int(f.Fd()))
 	if err != nil {
 		return 0
 	}
-	return int(size.Col)
+	return width
 }
 
-// narrowed is a help text for a terminal of so many columns. Help is written for 120: what does not fit is broken at its
-// spaces and goes on below what it says, paragraphs are filled anew, and examples stay as they are, to be copied.
+// wrap wraps a help text, which is written for 120 columns, for a terminal of this width. Paragraphs are refilled,
+// other lines continue at their hanging indent, and examples are not changed, so that they can be copied.
 func narrowed(text string, width int) string {
-	if width < 40 || width >= 120 { // nothing sensible fits, or all of it
+	if width < 40 || width >= 120 { // too narrow, or wide enough
 		return text
 	}
 	var out []string
-	examples, open := false, false // open: the last line is a paragraph's, and the next one may go on there
+	examples, open := false, false // open: the last line belongs to a paragraph that the next line may continue
 	for line := range strings.SplitSeq(text, "\n") {
 		flush := line != "" && line[0] != ' '
 		if flush {
@@ -48,10 +48,10 @@ func narrowed(text string, width int) string {
 	return strings.Join(out, "\n")
 }
 
-// wrapped is a line as several that fit. What cannot be broken stays.
+// wrapLine splits a line at spaces into lines that fit. A word that is too long is not split.
 func wrapped(line string, width int) (lines []string) {
 	hang := hanging(line)
-	if hang > width-30 { // too little would be left
+	if hang > width-30 { // too little width would be left
 		hang = 4
 	}
 	rest := []rune(line)
@@ -69,8 +69,8 @@ func wrapped(line string, width int) (lines []string) {
 	return append(lines, string(rest))
 }
 
-// hanging is where a line goes on below itself: behind the gap of two spaces that parts a name from what is said about it,
-// else where it begins.
+// hangingIndent returns the column at which a line is continued: after the gap of two spaces between a name and its
+// description, else at the line's own indent.
 func hanging(line string) int {
 	text := strings.TrimLeft(line, " ")
 	begin := len(line) - len(text)

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestNarrowed_EveryHelpFitsATerminal: of 80 columns, with every word of it, but for examples, which are there to be copied.
+// TestWrap_EveryHelpFitsATerminal: every help text fits into 80 columns without losing a word, except its examples.
 func TestNarrowed_EveryHelpFitsATerminal(t *testing.T) {
 	pages := [][]string{nil, {"help", "exit-codes"}, {"help", "settings"}}
 	for _, command := range []string{"dev", "exec", "flights", "flights ls", "flights redact", "tail", "why", "doubt", "doubt resolve", "import", "doctor", "drill", "config", "completion bash"} {
@@ -26,7 +26,7 @@ func TestNarrowed_EveryHelpFitsATerminal(t *testing.T) {
 			}
 		}
 		if narrowed(wide, 0) != wide || narrowed(wide, 120) != wide {
-			t.Errorf("%v is changed where nobody asked for it", args)
+			t.Errorf("%v is changed without need", args)
 		}
 	}
 }

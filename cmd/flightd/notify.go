@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// notifyEnv names the socket on which systemd hears that a service is ready, as sd_notify(3) has it.
+// notifyEnv is the environment variable with the notification socket of systemd; see sd_notify(3).
 const notifyEnv = "NOTIFY_SOCKET"
 
-// tellSupervisor tells whoever started this process how it stands. Without a supervisor that listens it does nothing;
-// one that cannot be told is said so, since it will take the service for one that never came up.
+// notifySupervisor sends a state to the supervisor that started this process, if there is one. A failure is printed:
+// systemd would take the service for one that never became ready.
 func (a *app) tellSupervisor(state string) {
 	name := a.env(notifyEnv)
 	if name == "" {
@@ -24,6 +24,6 @@ func (a *app) tellSupervisor(state string) {
 		_, err = conn.Write([]byte(state))
 	}
 	if err != nil {
-		a.say("the supervisor cannot be told that %s: %v", state, err)
+		a.say("notify the supervisor of %s: %v", state, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestDev_TellsItsSupervisor: that it is ready when it is and not before, and that it stops when it does.
+// TestDev_TellsItsSupervisor: READY=1 is sent once the node answers, STOPPING=1 when it stops.
 func TestDev_TellsItsSupervisor(t *testing.T) {
 	dir, err := os.MkdirTemp("", "notify") // a socket's path must be short
 	if err != nil {
@@ -49,7 +49,7 @@ func TestDev_TellsItsSupervisor(t *testing.T) {
 	s.cmd = nil
 }
 
-// TestDev_WithoutSupervisor: nobody to tell is no trouble, one who does not listen is said.
+// TestDev_WithoutSupervisor: no supervisor is not an error; an unreachable one is reported.
 func TestDev_WithoutSupervisor(t *testing.T) {
 	var talk strings.Builder
 	env := map[string]string{}

@@ -11,7 +11,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// print writes data as -o wants it: JSON or YAML. Commands that have a table write it themselves.
+// printData prints data as JSON or YAML, according to -o. Commands with a table print that themselves.
 func (a *app) print(v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -26,12 +26,12 @@ func (a *app) print(v any) error {
 	return err
 }
 
-// say tells the person at the terminal something that is no data.
+// say prints a message to standard error.
 func (a *app) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.err, "flightd: "+format+"\n", args...)
 }
 
-// counted says how many there are of something.
+// pluralize returns a number with its noun.
 func counted(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one
@@ -39,8 +39,8 @@ func counted(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-// oneLine is a text that others wrote, such as a provider's error, for a line of ours: what would end the line, or command
-// the terminal, is a space.
+// oneLine replaces newlines and control characters in foreign text, such as a provider's error, so that it stays on its
+// line and cannot control the terminal.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -50,10 +50,10 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// table writes rows under a heading, in columns.
+// writeTable prints rows under a heading, in aligned columns.
 func table(w io.Writer, heading []string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, strings.Join(heading, "\t")) // Flush tells
+	_, _ = fmt.Fprintln(t, strings.Join(heading, "\t")) // Flush returns the error
 	for _, r := range rows {
 		cells := make([]string, len(r))
 		for i, cell := range r {

@@ -13,8 +13,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// dataCommands print data, so they take every format of -o. What they are about is made anew for each run where the
-// command changes it.
+// dataCommands returns the commands that print data, so that they take every format of -o. A command that changes a
+// flight gets a new one for each run.
 func dataCommands() map[string]func(s *server, run string) (args []string) {
 	looked := func(args ...string) func(*server, string) []string {
 		return func(*server, string) []string { return args }
@@ -55,7 +55,7 @@ func dataCommands() map[string]func(s *server, run string) (args []string) {
 	}
 }
 
-// otherCommands print something else than data, or are looked at elsewhere.
+// otherCommands returns the commands that print no data or have tests of their own, with the reason.
 func otherCommands() map[string]string {
 	return map[string]string{
 		"exec":                  "the output is the command's own, byte for byte",
@@ -71,7 +71,7 @@ func otherCommands() map[string]string {
 	}
 }
 
-// TestOutput_EveryCommandTakesEveryFormat: data on standard output and nothing else, talk on standard error.
+// TestOutput_EveryCommandTakesEveryFormat: standard output has data only, standard error has messages.
 func TestOutput_EveryCommandTakesEveryFormat(t *testing.T) {
 	data, other := dataCommands(), otherCommands()
 	for _, c := range commands(t) {
@@ -80,7 +80,7 @@ func TestOutput_EveryCommandTakesEveryFormat(t *testing.T) {
 			continue
 		}
 		if data[path] == nil && other[path] == "" {
-			t.Errorf("%s: say in this test whether it prints data", path)
+			t.Errorf("%s: add it to dataCommands or otherCommands", path)
 		}
 	}
 	s := startServer(t)
@@ -101,7 +101,7 @@ func TestOutput_EveryCommandTakesEveryFormat(t *testing.T) {
 	}
 }
 
-// readable says what a program would stumble over.
+// checkReadable returns an error if out is not valid in this format.
 func readable(format, out string) error {
 	var v any
 	switch format {
@@ -109,20 +109,20 @@ func readable(format, out string) error {
 		return json.Unmarshal([]byte(out), &v)
 	case "yaml":
 		if strings.HasPrefix(out, "{") || strings.HasPrefix(out, "[") {
-			return fmt.Errorf("that is JSON")
+			return fmt.Errorf("JSON instead of YAML")
 		}
 		return yaml.Unmarshal([]byte(out), &v)
 	case "id":
 		for line := range strings.Lines(out) {
 			if len(strings.Fields(line)) != 1 {
-				return fmt.Errorf("%q is no id", line)
+				return fmt.Errorf("%q is not an id", line)
 			}
 		}
 	}
 	return nil
 }
 
-// TestDev_SaysWhereItIsInEveryFormat: one line that a script can read, and the rest is talk.
+// TestDev_SaysWhereItIsInEveryFormat: standard output has the address in every format, standard error the banner.
 func TestDev_SaysWhereItIsInEveryFormat(t *testing.T) {
 	for _, format := range formats() {
 		c := exec.Command(program, "dev", "--data", filepath.Join(t.TempDir(), "data"), "--listen", "127.0.0.1:0", "-o", format)
@@ -153,7 +153,7 @@ func TestDev_SaysWhereItIsInEveryFormat(t *testing.T) {
 	}
 }
 
-// TestServers_AreTriedInTurn: by flag, environment and file, for commands that look and for exec.
+// TestServers_AreTriedInTurn: servers set by flag, environment or file, for exec and for other commands.
 func TestServers_AreTriedInTurn(t *testing.T) {
 	s := startServer(t)
 	both := "127.0.0.1:1," + s.address

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDev_GoesOnWithoutItsEtcdOnlyWhenToldWhy: the way out of a lost etcd is named where it is refused, keeps every receipt,
-// and leaves a word in the log. A lost ledger has no such way out.
+// TestDev_LostEtcdNeedsRaiseLeaseEpoch: the error for a lost etcd names --raise-lease-epoch. With it every receipt is
+// kept, and the reason is in the log. A lost ledger has no such remedy.
 func TestDev_GoesOnWithoutItsEtcdOnlyWhenToldWhy(t *testing.T) {
 	s := startServer(t)
 	pay := []string{"exec", "--key", "pay", "--", "sh", "-c", "echo paid by $$"}
@@ -34,14 +34,14 @@ func TestDev_GoesOnWithoutItsEtcdOnlyWhenToldWhy(t *testing.T) {
 	}
 	s.kill()
 	if log := s.log.String(); !strings.Contains(log, "the lease epoch was raised") || !strings.Contains(log, "its disk died") {
-		t.Errorf("the log has no word of it:\n%s", log)
+		t.Errorf("the reason is not in the log:\n%s", log)
 	}
 
 	if err := os.RemoveAll(filepath.Join(s.data, "ledger")); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if r := s.flightd(append(dev, s.flags...)...); r.code != exitConfig || !strings.Contains(r.err, "put back the ledger") {
+		if r := s.flightd(append(dev, s.flags...)...); r.code != exitConfig || !strings.Contains(r.err, "restore the previous ledger") {
 			t.Fatalf("without the ledger: %v", r)
 		}
 	}

@@ -26,14 +26,14 @@ var program string
 
 func TestMain(m *testing.M) {
 	if os.Getenv("FLIGHTD_TEST_PARENT") != "" || os.Getenv("FLIGHTD_TEST_SHELL") != "" {
-		os.Exit(m.Run()) // the helper of a test, which needs no program and is waited for
+		os.Exit(m.Run()) // a helper process of a test, which needs no binary
 	}
 	dir, err := os.MkdirTemp("", "flightd-test")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	_ = os.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config")) // the settings of whoever runs the tests are not for them
+	_ = os.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config")) // isolate the tests from the user's settings
 	program = filepath.Join(dir, "flightd")
 	code := 1
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
@@ -45,22 +45,22 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// nextPort keeps tests that run at once apart.
+// nextPort gives parallel tests different ports.
 var nextPort atomic.Uint32
 
-// server is one `flightd dev` in a process of its own.
+// server is a `flightd dev` process.
 type server struct {
 	t       testing.TB
 	data    string
-	address string // host:port, the same in every life
-	state   string // where its callers keep their reports
+	address string // host:port, the same after every restart
+	state   string // the state directory of its callers, with their spool
 	flags   []string
 	cmd     *exec.Cmd
 	log     *bytes.Buffer
 	took    time.Duration // from start to the first /readyz with 200
 }
 
-// startServer starts a server on data of its own. It is killed at the end of the test.
+// startServer starts a server on a new data directory and kills it at the end of the test.
 func startServer(t testing.TB) *server {
 	t.Helper()
 	s := &server{t: t, data: filepath.Join(t.TempDir(), "data"), address: freeAddress(t), state: t.TempDir()}
@@ -69,8 +69,8 @@ func startServer(t testing.TB) *server {
 	return s
 }
 
-// freeAddress is a loopback address that nobody uses now, below the ports that the kernel gives to outgoing
-// connections, so that it is still free for the next life of a server.
+// freeAddress returns a free loopback address. Its port is below the range for outgoing connections, so that it is
+// still free after a restart.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
@@ -112,7 +112,7 @@ func (s *server) start(env ...string) {
 
 func (s *server) url() string { return "http://" + s.address }
 
-// kill is kill -9.
+// kill sends SIGKILL.
 func (s *server) kill() {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Kill()
@@ -121,7 +121,7 @@ func (s *server) kill() {
 	}
 }
 
-// get reads one answer of the API as JSON.
+// get decodes an answer of the API.
 func (s *server) get(path string, into any) int {
 	s.t.Helper()
 	answer, err := http.Get(s.url() + path)
@@ -137,7 +137,7 @@ func (s *server) get(path string, into any) int {
 	return answer.StatusCode
 }
 
-// flight reads one flight by the CLI, as a person would.
+// flight reads one flight through the command line.
 func (s *server) flight(key string) (f wire.Flight) {
 	s.t.Helper()
 	r := s.flightd("flights", "get", key, "-o", "json")
@@ -150,7 +150,7 @@ func (s *server) flight(key string) (f wire.Flight) {
 	return f
 }
 
-// result is how an invocation of the program ended.
+// result is the output and the exit code of an invocation.
 type result struct {
 	out, err string
 	code     int
@@ -160,26 +160,26 @@ func (r result) String() string {
 	return fmt.Sprintf("exit %d\nstdout: %s\nstderr: %s", r.code, r.out, r.err)
 }
 
-// invocation is one that is still running.
+// invocation is a running program.
 type invocation struct {
 	t        testing.TB
 	cmd      *exec.Cmd
 	out, err bytes.Buffer
 }
 
-// begin starts the program as a caller of this server.
+// begin starts the program as a client of this server.
 func (s *server) begin(args ...string) *invocation {
 	s.t.Helper()
 	return s.beginCommand(program, args...)
 }
 
-// beginCommand starts another program as such a caller.
+// beginCommand starts another program with the same environment.
 func (s *server) beginCommand(name string, args ...string) *invocation {
 	s.t.Helper()
 	return s.beginWith(nil, name, args...)
 }
 
-// beginWith starts it with attributes of its own.
+// beginWith also sets process attributes.
 func (s *server) beginWith(attributes *syscall.SysProcAttr, name string, args ...string) *invocation {
 	s.t.Helper()
 	i := &invocation{t: s.t, cmd: exec.Command(name, args...)}
@@ -215,7 +215,7 @@ func (i *invocation) signal(s syscall.Signal) {
 	}
 }
 
-// flightd runs the program as a caller of this server.
+// flightd runs the program as a client of this server.
 func (s *server) flightd(args ...string) result {
 	s.t.Helper()
 	return s.begin(args...).wait()
@@ -237,14 +237,14 @@ func eventually(t testing.TB, what string, within time.Duration, holds func() bo
 	}
 }
 
-// shop is a directory with a script that has a side effect, and the marks that it leaves.
+// shop is a directory with a script that has a side effect, and the files in which the script records it.
 type shop struct {
 	t   testing.TB
 	dir string
 }
 
-// newShop writes pay.sh: it notes its process id in the file started, waits for the file go where wait is set, prints
-// its id and the time, and notes that it paid.
+// newShop writes pay.sh, which appends its process id to the file started, waits for the file go if wait is set, prints
+// its id and the time, and appends its id to the file paid.
 func newShop(t testing.TB, wait bool) *shop {
 	t.Helper()
 	s := &shop{t: t, dir: t.TempDir()}
@@ -261,7 +261,7 @@ func newShop(t testing.TB, wait bool) *shop {
 
 func (s *shop) path(name string) string { return filepath.Join(s.dir, name) }
 
-// goOn lets waiting scripts pay.
+// release creates the file go.
 func (s *shop) goOn() {
 	s.t.Helper()
 	if err := os.WriteFile(s.path("go"), nil, 0o600); err != nil {
@@ -269,7 +269,7 @@ func (s *shop) goOn() {
 	}
 }
 
-// pids are the process ids noted in a file, in order.
+// pids returns the process ids in a file, in order.
 func (s *shop) pids(name string) (pids []int) {
 	data, err := os.ReadFile(s.path(name))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -285,7 +285,7 @@ func (s *shop) pids(name string) (pids []int) {
 	return pids
 }
 
-// alive reports whether a process runs; one that is dead but not buried does not.
+// alive reports whether a process runs; a zombie does not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -8,19 +8,18 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// receiptType is the content type of a receipt that exec left.
+// receiptType is the content type of a receipt written by exec.
 const receiptType = "application/vnd.flightd.exec+json"
 
-// receipt is how a command ended, as it is stored and replayed. A stream is text where it is valid UTF-8 and not much
-// shorter in base64; empty streams are left out.
+// receipt is the stored result of a command. A stream is text if it is valid UTF-8 and not much shorter in base64;
+// empty streams are omitted.
 type receipt struct {
 	ExitCode     int     `json:"exit_code"`
 	Stdout       *string `json:"stdout,omitempty"`
 	StdoutBase64 []byte  `json:"stdout_base64,omitempty"`
 	Stderr       *string `json:"stderr,omitempty"`
 	StderrBase64 []byte  `json:"stderr_base64,omitempty"`
-	// Of an output that was longer than what is kept: that it was, and of each stream the full length in bytes and
-	// the SHA-256 sum over all of it.
+	// If the output exceeded the limit: the full length in bytes and the SHA-256 sum of each stream.
 	Truncated    bool   `json:"truncated,omitempty"`
 	StdoutBytes  int64  `json:"stdout_bytes,omitempty"`
 	StdoutSHA256 string `json:"stdout_sha256,omitempty"`
@@ -28,8 +27,8 @@ type receipt struct {
 	StderrSHA256 string `json:"stderr_sha256,omitempty"`
 }
 
-// encodeReceipt writes the receipt of a command that ended with this code, as a body that the ledger keeps whole: where
-// the streams do not fit, less of them is kept.
+// encodeReceipt encodes the receipt of a command. It shortens the streams until the body fits into
+// flight.MaxReceiptBody, so that the ledger stores it whole.
 func encodeReceipt(code int, c *capture) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,10 +43,11 @@ func encodeReceipt(code int, c *capture) []byte {
 	}
 }
 
-// shorten drops the ends of both streams, in proportion, until at least so many encoded bytes are saved, or nearly.
+// shorten cuts the ends of both streams, in proportion, to save about over encoded bytes. The caller repeats it as
+// needed.
 func shorten(out, err []byte, over int) ([]byte, []byte) {
 	total := len(out) + len(err)
-	drop := min(total, max(over/6, 64)) // one byte takes up to six when it is written as text
+	drop := min(total, max(over/6, 64)) // JSON encodes one byte in up to six
 	fromOut := drop * len(out) / max(total, 1)
 	return out[:len(out)-fromOut], err[:len(err)-min(len(err), drop-fromOut)]
 }
@@ -61,11 +61,11 @@ func marshalReceipt(code int, c *capture, out, err []byte) []byte {
 		r.StdoutBytes, r.StdoutSHA256 = c.out.size, hex.EncodeToString(c.out.sum.Sum(nil))
 		r.StderrBytes, r.StderrSHA256 = c.err.size, hex.EncodeToString(c.err.sum.Sum(nil))
 	}
-	body, _ := json.Marshal(r) // it holds nothing that could fail
+	body, _ := json.Marshal(r) // cannot fail for these types
 	return body
 }
 
-// encodeStream chooses how to write a stream: as text where that is exact and no longer than base64 would be.
+// encodeStream encodes a stream as text if that is exact and not longer than base64.
 func encodeStream(b []byte) (*string, []byte) {
 	if len(b) == 0 {
 		return nil, nil
@@ -79,7 +79,7 @@ func encodeStream(b []byte) (*string, []byte) {
 	return nil, b
 }
 
-// streams gives back what encodeStream wrote.
+// streams decodes the streams that encodeStream encoded.
 func (r *receipt) streams() (out, err []byte) {
 	out, err = r.StdoutBase64, r.StderrBase64
 	if r.Stdout != nil {

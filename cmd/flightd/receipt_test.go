@@ -12,7 +12,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// TestReceipt_StreamsComeBackByteForByte: whatever was written, in whatever pieces.
+// TestReceipt_StreamsComeBackByteForByte for arbitrary writes.
 func TestReceipt_StreamsComeBackByteForByte(t *testing.T) {
 	text := rapid.StringOfN(rapid.RuneFrom([]rune{'a', '<', '\n', 0, 'é', '\u2028', '\ufffd', '😀'}), 0, 40, -1)
 	piece := rapid.OneOf(rapid.SliceOfN(rapid.Byte(), 0, 60), rapid.Map(text, func(s string) []byte { return []byte(s) }))
@@ -52,7 +52,7 @@ func TestReceipt_StreamsComeBackByteForByte(t *testing.T) {
 	})
 }
 
-// TestReceipt_AlwaysFits: the ledger keeps all of it, however badly it encodes.
+// TestReceipt_AlwaysFits: the receipt is within the ledger's limit, even if the output encodes badly.
 func TestReceipt_AlwaysFits(t *testing.T) {
 	for name, output := range map[string]string{
 		"bytes": strings.Repeat("\xff", 1<<20), "controls": strings.Repeat("\x01", 1<<20), "quotes": strings.Repeat(`"<`, 1<<20), "text": strings.Repeat("x", 1<<20),
@@ -73,7 +73,7 @@ func TestReceipt_AlwaysFits(t *testing.T) {
 	}
 }
 
-// broken is an output that nobody reads any more.
+// brokenWriter is a closed pipe.
 type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }

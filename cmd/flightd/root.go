@@ -11,29 +11,29 @@ import (
 	"github.com/flightd/flightd/client"
 )
 
-// terminal is what a command sees of the world around it: data goes to out, talk to err.
+// terminal holds the standard streams and the environment: data goes to out, messages go to err.
 type terminal struct {
 	in       io.Reader
 	out, err io.Writer
 	env      func(string) string
 }
 
-// app is one invocation of the program: its terminal and what was set for it.
+// app is one invocation of the program: its terminal and its settings.
 type app struct {
 	terminal
-	decided   []decided // every setting; what follows is taken from it
+	decided   []decided // all settings; the fields below are derived from them
 	servers   []string
 	namespace string
 	format    string
 	noColor   bool
 	yes       bool
-	misled    error // what was asked for help about is no command
+	misled    error // help was requested for an unknown command
 }
 
-// defaultServer is where flightd dev listens.
+// defaultServer is the default address of flightd dev.
 const defaultServer = "http://127.0.0.1:7420"
 
-// run is the program: it parses, runs one command, and gives its exit code.
+// run parses the command line, runs one command, and returns its exit code.
 func run(ctx context.Context, term terminal, args []string) int {
 	a := &app{terminal: term}
 	root := a.root()
@@ -50,13 +50,13 @@ func run(ctx context.Context, term terminal, args []string) int {
 		code = exitBusyInside
 	}
 	if a.decided == nil {
-		_ = a.settle(root) // for the colours of an error that came before it
+		_ = a.settle(root) // for the colour of an error that came first
 	}
 	a.complain(message, hint)
 	return code
 }
 
-// complain says what is wrong, and what to do about it; "" for nothing.
+// complain prints an error message and a hint; either may be empty.
 func (a *app) complain(message, hint string) {
 	if message != "" {
 		_, _ = fmt.Fprintln(a.err, a.paint(a.err, red, "flightd:")+" "+message)
@@ -70,10 +70,10 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "flightd",
 		Short: "One key, one flight, one receipt: every business intent is performed once",
-		Example: `  flightd dev                                        # everything on this machine, ready in a second
-  flightd exec --key charge/order-42 -- ./charge.sh  # runs once; again: replays what it printed
-  flightd why charge/order-42                        # what happened, in plain English
-  flightd doubt ls                                   # what a person has to settle`,
+		Example: `  flightd dev                                        # run a server on this machine, ready in a second
+  flightd exec --key charge/order-42 -- ./charge.sh  # run once; a later call replays the output
+  flightd why charge/order-42                        # the history of a flight, in plain English
+  flightd doubt ls                                   # flights that a person must resolve`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noSuchCommand,
@@ -86,7 +86,7 @@ func (a *app) root() *cobra.Command {
 	root.SetHelpCommand(helpCommand(root))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
-			return noSuchCommand(cmd, words) // its flags are not this one's
+			return noSuchCommand(cmd, words) // the flag belongs to the unknown command
 		}
 		return &coded{code: exitUsage, err: badValue(err), hint: flagHint(cmd, err)}
 	})
@@ -105,11 +105,11 @@ func (a *app) root() *cobra.Command {
 		_, _ = io.WriteString(a.out, narrowed(page.String(), columns(a.out)))
 	})
 	flags := root.PersistentFlags()
-	flags.StringSlice("server", nil, "address of flightd; several are tried in turn (FLIGHTD_ADDR; http://127.0.0.1:7420)")
+	flags.StringSlice("server", nil, "address of a server; several are tried in turn (FLIGHTD_ADDR; http://127.0.0.1:7420)")
 	flags.StringP("namespace", "n", "", "namespace of keys (FLIGHTD_NAMESPACE; default)")
 	flags.StringP("output", "o", "", "table, json, yaml or id (FLIGHTD_OUTPUT; table)")
 	flags.Bool("no-color", false, "no colours (NO_COLOR)")
-	flags.BoolVar(&a.yes, "yes", false, "answer yes to every question; where there is no terminal to ask at, it must be said")
+	flags.BoolVar(&a.yes, "yes", false, "answer yes to every question; required for irreversible commands without a terminal")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		cmd.SetContext(client.WithTraceparent(cmd.Context(), a.env("TRACEPARENT")))
 		if unsettling(cmd) {
@@ -136,12 +136,12 @@ type section struct {
 	commands  []*cobra.Command
 }
 
-// sections are all commands, in the order of the help.
+// sections returns all commands in the order of the help.
 func (a *app) sections() []section {
 	return []section{
 		{"use", "Use:", []*cobra.Command{a.devCommand(), a.execCommand()}},
-		{"look", "Look:", []*cobra.Command{a.flightsCommand(), a.whyCommand(), a.tailCommand()}},
-		{"settle", "Settle:", []*cobra.Command{a.doubtCommand()}},
+		{"look", "Inspect:", []*cobra.Command{a.flightsCommand(), a.whyCommand(), a.tailCommand()}},
+		{"settle", "Resolve:", []*cobra.Command{a.doubtCommand()}},
 		{"operate", "Operate:", []*cobra.Command{
 			a.importCommand(),
 			a.doctorCommand(), a.drillCommand(), a.configCommand(), a.completionCommand(), a.versionCommand(),
@@ -149,8 +149,8 @@ func (a *app) sections() []section {
 	}
 }
 
-// unsettling reports whether a command must work though the settings are wrong: it helps to write them, or a shell runs
-// it at every start.
+// skipsSettings reports whether a command must work with invalid settings: it helps to correct them, or a shell runs it
+// at every start.
 func unsettling(cmd *cobra.Command) bool {
 	switch cmd.Name() {
 	case cobra.ShellCompRequestCmd, "help", "man":
@@ -159,7 +159,7 @@ func unsettling(cmd *cobra.Command) bool {
 	return cmd.HasParent() && (cmd.Parent().Name() == "completion" || cmd.CommandPath() == "flightd config path")
 }
 
-// group is a command that has only commands of its own.
+// commandGroup returns a command that only has subcommands.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: short, Args: noSuchCommand, SuggestionsMinimumDistance: 2,
@@ -169,7 +169,7 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// exactly wants so many arguments; what says which.
+// exactArgs requires n arguments; what describes them.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {

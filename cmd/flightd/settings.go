@@ -12,34 +12,34 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// setting is one thing that a flag, the environment, the file or a default decides, in this order.
+// setting is one setting. A flag overrides the environment, which overrides the file, which overrides the default.
 type setting struct {
 	name   string // in the file
 	flag   string // without its dashes
 	env    string
-	preset string // what stands when nobody said anything; "": nothing does
+	preset string // the default; may be empty
 	about  string
 }
 
-// unsaid is the default as the help shows it.
+// defaultText returns the default for the help.
 func (s setting) unsaid() string { return cmp.Or(s.preset, "none") }
 
-// settings is the one table of what can be set outside the command line.
+// settings is the table of all settings.
 func settings() []setting {
 	return []setting{
-		{"server", "server", "FLIGHTD_ADDR", defaultServer, "addresses of flightd, tried in turn"},
-		{"namespace", "namespace", "FLIGHTD_NAMESPACE", "default", "namespace of keys that name none"},
+		{"server", "server", "FLIGHTD_ADDR", defaultServer, "addresses of servers, tried in turn"},
+		{"namespace", "namespace", "FLIGHTD_NAMESPACE", "default", "namespace of keys without one"},
 		{"output", "output", "FLIGHTD_OUTPUT", "table", "table, json, yaml or id"},
-		{"no_color", "no-color", "NO_COLOR", "false", "no colours, also on a terminal; any value of NO_COLOR counts"},
-		{"data", "data", "FLIGHTD_DATA", "flightd-data", "directory that holds everything of flightd dev"},
+		{"no_color", "no-color", "NO_COLOR", "false", "no colours, even on a terminal; any value of NO_COLOR counts"},
+		{"data", "data", "FLIGHTD_DATA", "flightd-data", "data directory of flightd dev"},
 		{"listen", "listen", "FLIGHTD_LISTEN", "127.0.0.1:7420", "address of the API of flightd dev"},
-		{"listen_metrics", "listen-metrics", "FLIGHTD_LISTEN_METRICS", "", "address of its metrics and health apart from the API"},
-		{"log_level", "log-level", "FLIGHTD_LOG_LEVEL", "info", "of flightd dev: debug, info, warn or error"},
-		{"log_format", "log-format", "FLIGHTD_LOG_FORMAT", "text", "of flightd dev: text or json"},
+		{"listen_metrics", "listen-metrics", "FLIGHTD_LISTEN_METRICS", "", "second address for metrics and health of flightd dev"},
+		{"log_level", "log-level", "FLIGHTD_LOG_LEVEL", "info", "log level of flightd dev: debug, info, warn or error"},
+		{"log_format", "log-format", "FLIGHTD_LOG_FORMAT", "text", "log format of flightd dev: text or json"},
 	}
 }
 
-// decided is a setting's value and who decided it.
+// settingValue is the effective value of a setting and its source.
 type decided struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
@@ -47,10 +47,10 @@ type decided struct {
 	byFlag bool
 }
 
-// said is one place where settings may be said: empty is nothing.
+// settingSource returns the value of a setting in one source; "": not set there.
 type said func(setting) string
 
-// decide asks flags, environment and file, in this order, and takes the default where none of them says anything.
+// resolveValues takes every setting from the flags, the environment or the file, in this order, else from its default.
 func decide(flag, env, file said, path string) []decided {
 	all := make([]decided, 0, len(settings()))
 	for _, s := range settings() {
@@ -67,7 +67,7 @@ func decide(flag, env, file said, path string) []decided {
 	return all
 }
 
-// flagsOf gives what the flags of a command line say.
+// flagSource reads settings from the flags of a command line.
 func flagsOf(cmd *cobra.Command) said {
 	return func(s setting) string {
 		f := cmd.Flag(s.flag)
@@ -81,7 +81,8 @@ func flagsOf(cmd *cobra.Command) said {
 	}
 }
 
-// environment gives what the environment says. NO_COLOR is the convention of others: whatever it holds means yes.
+// envSource reads settings from the environment. By convention, NO_COLOR means yes with any value
+// (https://no-color.org).
 func environment(env func(string) string) said {
 	return func(s setting) string {
 		v := env(s.env)
@@ -92,7 +93,7 @@ func environment(env func(string) string) said {
 	}
 }
 
-// settle reads what was set, wherever, and refuses what cannot be.
+// resolveSettings reads and validates all settings.
 func (a *app) settle(cmd *cobra.Command) error {
 	file, err := a.readConfig()
 	if err != nil {
@@ -117,7 +118,7 @@ func (a *app) settle(cmd *cobra.Command) error {
 	return nil
 }
 
-// setting finds what was decided of one setting.
+// setting returns the value of one setting.
 func (a *app) setting(name string) decided {
 	for _, d := range a.decided {
 		if d.Name == name {
@@ -127,7 +128,7 @@ func (a *app) setting(name string) decided {
 	return decided{Name: name, Origin: "default"}
 }
 
-// unsettled refuses a value: a flag is a mistake of the command line, everything else one of the configuration.
+// invalidSetting rejects a value: with exitUsage if a flag set it, else with exitConfig.
 func (a *app) unsettled(d decided, rule, meant string) error {
 	if !d.byFlag {
 		return &coded{code: exitConfig, err: fmt.Errorf("%s: %q from %s: %s", d.Name, d.Value, d.Origin, rule), hint: didYouMean(meant)}
@@ -136,7 +137,7 @@ func (a *app) unsettled(d decided, rule, meant string) error {
 	return &coded{code: exitUsage, err: fmt.Errorf("%s %s: %s", name, d.Value, rule), hint: didYouMean(meant)}
 }
 
-// addresses splits a list of servers; http:// may be left out.
+// addresses splits a list of servers and adds http:// where it is missing.
 func addresses(list string) []string {
 	servers := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 	for i, s := range servers {

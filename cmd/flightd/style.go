@@ -4,10 +4,10 @@ import (
 	"io"
 	"os"
 
-	"github.com/mattn/go-isatty"
+	"golang.org/x/term"
 )
 
-// colour is an escape sequence of a terminal.
+// colour is a terminal escape sequence.
 type colour string
 
 const (
@@ -17,9 +17,9 @@ const (
 	plain  colour = "\x1b[0m"
 )
 
-// paint colours a word for a terminal that shows it; it goes to files and pipes as it is.
+// paint colours a word if w is a terminal and colours are wanted.
 func (a *app) paint(w io.Writer, c colour, word string) string {
-	unasked := a.decided == nil && a.env("NO_COLOR") != "" // nothing else could be settled
+	unasked := a.decided == nil && a.env("NO_COLOR") != "" // the settings could not be resolved
 	if a.noColor || unasked || a.env("TERM") == "dumb" || !isTerminal(w) {
 		return word
 	}
@@ -28,5 +28,5 @@ func (a *app) paint(w io.Writer, c colour, word string) string {
 
 func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
-	return ok && isatty.IsTerminal(f.Fd())
+	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onTerminal runs the program on a terminal of its own, where this is typed, and gives what was shown there.
+// onTerminal runs the program on a pseudo-terminal with this input, and returns the output.
 func onTerminal(t *testing.T, env []string, typed string, args ...string) string {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -38,7 +38,7 @@ func onTerminal(t *testing.T, env []string, typed string, args ...string) string
 	}
 	shown := make(chan string)
 	go func() {
-		text, _ := io.ReadAll(master) // it ends with an error when the last one has hung up
+		text, _ := io.ReadAll(master) // ends with an error when the terminal is closed
 		shown <- string(text)
 	}()
 	err = c.Run()
@@ -50,9 +50,9 @@ func onTerminal(t *testing.T, env []string, typed string, args ...string) string
 	return text
 }
 
-// TestColour_OnlyOnATerminalAndOnlyIfWanted: of data and of errors alike.
+// TestColour_OnlyOnATerminalAndOnlyIfWanted: for data and for errors.
 func TestColour_OnlyOnATerminalAndOnlyIfWanted(t *testing.T) {
-	nobody := "FLIGHTD_ADDR=127.0.0.1:1"
+	noServer := "FLIGHTD_ADDR=127.0.0.1:1"
 	for _, test := range []struct {
 		name   string
 		env    []string
@@ -63,14 +63,14 @@ func TestColour_OnlyOnATerminalAndOnlyIfWanted(t *testing.T) {
 		{"an error", nil, []string{"fly"}, true},
 		{"--no-color", nil, []string{"doctor", "--no-color"}, false},
 		{"NO_COLOR", []string{"NO_COLOR=0"}, []string{"doctor"}, false},
-		{"NO_COLOR, an error before it is settled", []string{"NO_COLOR=1"}, []string{"fly"}, false},
+		{"NO_COLOR, an error before the settings are resolved", []string{"NO_COLOR=1"}, []string{"fly"}, false},
 		{"--no-color, an error", nil, []string{"version", "extra", "--no-color"}, false},
 		{"empty NO_COLOR", []string{"NO_COLOR="}, []string{"doctor"}, true},
 		{"NO_COLOR, but a flag says otherwise", []string{"NO_COLOR=1"}, []string{"doctor", "--no-color=false"}, true},
 		{"dumb", []string{"TERM=dumb"}, []string{"doctor"}, false},
 		{"JSON", nil, []string{"doctor", "-o", "json"}, false},
 	} {
-		text := onTerminal(t, append([]string{nobody}, test.env...), "", test.args...)
+		text := onTerminal(t, append([]string{noServer}, test.env...), "", test.args...)
 		if text == "" || strings.Contains(text, "\x1b[") != test.colour {
 			t.Errorf("%s: %q", test.name, text)
 		}
@@ -80,7 +80,7 @@ func TestColour_OnlyOnATerminalAndOnlyIfWanted(t *testing.T) {
 	}
 }
 
-// TestConfirm_AsksAPersonAndNobodyElse: whoever says anything but yes changes nothing; --yes asks nothing.
+// TestConfirm_AsksAPersonAndNobodyElse: any answer but yes changes nothing; --yes suppresses the question.
 func TestConfirm_AsksAPersonAndNobodyElse(t *testing.T) {
 	s := startServer(t)
 	s.flightd("exec", "--key", "order-42", "--", "sh", "-c", "exit 3")
@@ -98,9 +98,9 @@ func TestConfirm_AsksAPersonAndNobodyElse(t *testing.T) {
 	if text := onTerminal(t, env, "", "flights", "retry", "order-42", "--reason", "a test", "--yes"); strings.Contains(text, "[y/N]") || s.flight("order-42").State != "queued" {
 		t.Errorf("--yes: %q", text)
 	}
-	for verb, asked := range map[string]string{"redact": "for good? [y/N]", "free": "though the effect may have happened? [y/N]"} {
+	for verb, asked := range map[string]string{"redact": "for good? [y/N]", "free": "although the effect may have happened? [y/N]"} {
 		if text := onTerminal(t, env, "n\n", "flights", verb, "order-42", "--reason", "a test"); !strings.Contains(text, asked) {
-			t.Errorf("%s does not ask what it does: %q", verb, text)
+			t.Errorf("%s: the question does not name the consequence: %q", verb, text)
 		}
 	}
 	if text := onTerminal(t, env, "y\n", "flights", "free", "order-42"); !strings.Contains(text, "--reason is missing") || strings.Contains(text, "[y/N]") {

@@ -19,11 +19,11 @@ func (a *app) tailCommand() *cobra.Command {
 	var stop bool
 	c := &cobra.Command{
 		Use:   "tail",
-		Short: "Watch what happens to flights, as it happens",
-		Long: `Watch what happens to the flights of a namespace, or of all, as it happens.
+		Short: "Follow the events of all flights",
+		Long: `Follows the events of the flights in a namespace, or in all namespaces, until Ctrl-C.
 
-With -o json every event is one line of JSON. A restart of flightd is waited for, and nothing that happened meanwhile is
-left out. It ends with Ctrl-C.`,
+With -o json every event is one line of JSON. After a restart of the server tail continues with the next event; none is
+missed.`,
 		Example: `  flightd tail
   flightd tail -A                                    # in all namespaces
   flightd tail --kind in_doubt,overlap --since 1h
@@ -46,17 +46,17 @@ left out. It ends with Ctrl-C.`,
 	}
 	flags := c.Flags()
 	everywhere(flags, &q.AllNamespaces)
-	flags.IntVar(&q.Last, "last", 10, "begin with so many of the events that there are already")
-	flags.Var((*sinceValue)(&q.Since), "since", "of these only those within this time, such as 1h or 30d, or since this moment; 0: all")
-	flags.StringVar(&q.After, "after", "", "begin behind the event with this id instead")
+	flags.IntVar(&q.Last, "last", 10, "begin with this many past events")
+	flags.Var((*sinceValue)(&q.Since), "since", "only past events within this time, such as 1h or 30d, or since this time; 0: all")
+	flags.StringVar(&q.After, "after", "", "begin after the event with this id instead")
 	flags.StringVar(&q.Action, "action", "", "only keys with this name")
-	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys that begin so")
-	flags.StringSliceVar(&q.Kinds, "kind", nil, "only these events, such as opened, reported, in_doubt, overlap, duplicates")
-	flags.BoolVar(&stop, "no-follow", false, "end with the last event that there is already")
+	flags.StringVar(&q.KeyPrefix, "prefix", "", "only full keys with this prefix")
+	flags.StringSliceVar(&q.Kinds, "kind", nil, "only these kinds of events, such as opened, reported, in_doubt, overlap, duplicates")
+	flags.BoolVar(&stop, "no-follow", false, "stop after the last past event")
 	return c
 }
 
-// kindWords are the kinds of events.
+// kindWords returns the kinds of events.
 func kindWords() (words []string) {
 	for k := flight.EventSubmitted; k <= flight.EventImported; k++ {
 		words = append(words, k.String())
@@ -64,25 +64,25 @@ func kindWords() (words []string) {
 	return words
 }
 
-// follow writes events as they come.
+// follow prints events as they arrive.
 func (a *app) follow(ctx context.Context, c *client.Client, q client.EventQuery) error {
 	lost := false
 	q.Lost = func(why error) {
 		if !lost {
-			a.say("the stream broke (%v); going on behind the last event when a server answers", why)
+			a.say("the stream was interrupted (%v); it continues after the last event when a server answers", why)
 		}
 		lost = true
 	}
 	for e, err := range c.Events(ctx, q) {
 		if err != nil {
 			if ctx.Err() != nil {
-				return nil // who watches says when it is enough
+				return nil // ended by Ctrl-C
 			}
 			return a.tooOld(err)
 		}
 		lost = false
 		if e.Kind == wire.MessageGap {
-			a.say("%s; look at flightd flights ls --since", e.Note)
+			a.say("%s; see flightd flights ls --since", e.Note)
 			continue
 		}
 		if err := a.writeEvent(e); err != nil {
@@ -92,13 +92,13 @@ func (a *app) follow(ctx context.Context, c *client.Client, q client.EventQuery)
 	return nil
 }
 
-// pastEvents writes the events that there are already.
+// printPastEvents prints the events up to now.
 func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.EventQuery) error {
 	if q.Last == 0 && q.After == "" {
-		return usage("--last 0 --no-follow asks for nothing")
+		return usage("--last 0 --no-follow would print nothing")
 	}
 	var end flight.Version
-	if q.After != "" { // else one page is all
+	if q.After != "" { // without it, there is only one page
 		var err error
 		if end, err = endOfEvents(ctx, c); err != nil {
 			return err
@@ -126,7 +126,7 @@ func (a *app) pastEvents(ctx context.Context, c *client.Client, q client.EventQu
 	}
 }
 
-// endOfEvents is the place behind all events that there are now: what comes later is not waited for.
+// endOfEvents returns the position after the last event of now.
 func endOfEvents(ctx context.Context, c *client.Client) (flight.Version, error) {
 	page, err := c.EventPage(ctx, client.EventQuery{Last: 1, AllNamespaces: true}, 0)
 	if err != nil {
@@ -135,17 +135,17 @@ func endOfEvents(ctx context.Context, c *client.Client) (flight.Version, error) 
 	return flight.ParseVersion(page.Next)
 }
 
-// tooOld says what to do about a place that is gone.
+// expiredError adds a hint to the error for a position whose events are deleted.
 func (a *app) tooOld(err error) error {
 	var e *client.Error
 	if errors.As(err, &e) && e.Problem.Code == wire.Expired {
 		return &coded{code: exitFailed, err: fmt.Errorf("expired: %s", e.Problem.Detail),
-			hint: "leave --after out; what was missed stands in the flights themselves: flightd flights ls --since 1h, flightd why KEY"}
+			hint: "omit --after; see the flights themselves for what was missed: flightd flights ls --since 1h, flightd why KEY"}
 	}
 	return err
 }
 
-// writeEvent writes one event on a line of its own.
+// writeEvent prints one event on one line.
 func (a *app) writeEvent(e client.Event) error {
 	switch a.format {
 	case "id":

@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// follower is a `flightd tail -o json` that is running.
+// follower is a running `flightd tail -o json`.
 type follower struct {
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -55,23 +55,23 @@ func (f *follower) read(out io.Reader) {
 	}
 }
 
-// expect reads as many events as there are kinds, of one key.
+// expect reads one event of each kind, in order, all of one key.
 func (f *follower) expect(key string, kinds ...string) {
 	f.t.Helper()
 	for _, kind := range kinds {
 		select {
 		case e := <-f.events:
 			if e.Key != key || e.Kind != kind || e.ID == "" {
-				f.t.Fatalf("%s %s was told, not %s %s", e.Key, e.Kind, key, kind)
+				f.t.Fatalf("got %s %s, want %s %s", e.Key, e.Kind, key, kind)
 			}
 		case <-time.After(20 * time.Second):
-			f.t.Fatalf("nobody told of %s %s", key, kind)
+			f.t.Fatalf("no event %s %s", key, kind)
 		}
 	}
 }
 
-// TestTail_OutlivesTheServer: what happens is told once and in order, over kill -9 of flightd, and what happened while
-// nobody looked is told to one who comes back.
+// TestTail_OutlivesTheServer: every event is printed once and in order, across SIGTERM and kill -9 of the server. A
+// later tail prints the events that it missed.
 func TestTail_OutlivesTheServer(t *testing.T) {
 	s := startServer(t)
 	f := s.tail()
@@ -94,7 +94,7 @@ func TestTail_OutlivesTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range f.events {
-		t.Error("something was told twice")
+		t.Error("an event was printed twice")
 	}
 	if err := f.cmd.Wait(); err != nil {
 		t.Errorf("it ended with %v", err)
@@ -108,7 +108,7 @@ func TestTail_OutlivesTheServer(t *testing.T) {
 	s.start()
 	s.tail("--after", page.Events[2].ID, "--action", "t").expect("default/t/2", append(flown, "duplicates")...)
 	past := s.flightd("tail", "--no-follow", "--after", page.Events[2].ID)
-	if past.code != 0 || strings.Count(past.out, "\n") != 4 || !strings.Contains(past.out, "asked for it again") {
+	if past.code != 0 || strings.Count(past.out, "\n") != 4 || !strings.Contains(past.out, "a duplicate call of") {
 		t.Errorf("%v", past)
 	}
 	if r := s.flightd("tail", "--no-follow", "--after", "999999.0"); r.code != exitFailed || !strings.Contains(r.err, "flights ls --since") {
@@ -116,7 +116,7 @@ func TestTail_OutlivesTheServer(t *testing.T) {
 	}
 }
 
-// TestWhy_TellsOfDuplicates: number, first and last time and the last eight callers, also in the next life.
+// TestWhy_TellsOfDuplicates: number, first and last time and the last eight callers, also after a restart.
 func TestWhy_TellsOfDuplicates(t *testing.T) {
 	s := startServer(t)
 	for range 12 {
@@ -127,7 +127,7 @@ func TestWhy_TellsOfDuplicates(t *testing.T) {
 	check := func() {
 		t.Helper()
 		r := s.flightd("why", "t/1")
-		if !strings.Contains(r.out, "11 duplicates were answered without another effect, the first at ") {
+		if !strings.Contains(r.out, "11 duplicate calls were answered without another effect, the first at ") {
 			t.Errorf("%v", r)
 		}
 		var story struct {
@@ -139,7 +139,7 @@ func TestWhy_TellsOfDuplicates(t *testing.T) {
 		}
 	}
 	check()
-	eventually(t, "the tally is in the ledger", 10*time.Second, func() bool {
+	eventually(t, "the duplicate statistics are in the ledger", 10*time.Second, func() bool {
 		var page wire.EventPage
 		s.get("/v1/events?kind=duplicates&limit=100", &page)
 		var n uint64
@@ -153,7 +153,7 @@ func TestWhy_TellsOfDuplicates(t *testing.T) {
 	check()
 }
 
-// TestWatch: a flight is watched until it has ended, over kill -9 of flightd; the exit code says how.
+// TestWatch: a flight is watched until it ends, across kill -9 of the server; the exit code is its outcome.
 func TestWatch(t *testing.T) {
 	s := startServer(t)
 	for id, end := range map[string]struct {
@@ -161,8 +161,8 @@ func TestWatch(t *testing.T) {
 		code int
 		want string
 	}{
-		"1": {[]string{"--happened"}, 0, "settled it"},
-		"2": {[]string{"--fail"}, exitFailed, "settled it"},
+		"1": {[]string{"--happened"}, 0, "resolved it"},
+		"2": {[]string{"--fail"}, exitFailed, "resolved it"},
 	} {
 		key := "t/" + id
 		s.flightd("exec", "--key", key, "--", "false")

@@ -10,7 +10,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// forever is a wait that nothing but a signal ends.
+// forever is a wait without a bound.
 const forever = time.Duration(-1)
 
 // waitValue is the flag --wait: a duration, 0 or forever.
@@ -38,7 +38,7 @@ func (w *waitValue) Set(s string) error {
 
 func (w *waitValue) Type() string { return "duration" }
 
-// sinceValue is the flag --since: how long ago, also in days, or since when. 0 is no bound.
+// sinceValue is the flag --since: a duration, also in days, or a time. 0 is no bound.
 type sinceValue time.Duration
 
 func (v *sinceValue) String() string {
@@ -51,13 +51,13 @@ func (v *sinceValue) String() string {
 func (v *sinceValue) Set(s string) error {
 	d, err := time.ParseDuration(s)
 	if err != nil {
-		d, err = wire.ParseRetention(s) // as the API reads it
+		d, err = wire.ParseRetention(s) // as the API parses it
 	}
 	if at, wrong := time.Parse(time.RFC3339, s); wrong == nil {
 		d, err = time.Since(at), nil
 	}
 	if err != nil || d < 0 {
-		return errors.New("it reads like 1h, 30d or 2026-01-31T12:00:00Z, and lies in the past")
+		return errors.New("want a duration or a past time, such as 1h, 30d or 2026-01-31T12:00:00Z")
 	}
 	*v = sinceValue(d)
 	return nil
@@ -65,8 +65,8 @@ func (v *sinceValue) Set(s string) error {
 
 func (v *sinceValue) Type() string { return "duration" }
 
-// codesValue is a flag for exit codes from 1 to 125. Shells use those above for commands that could not be run or were killed,
-// and know nothing of what these did before.
+// codesValue is a flag for exit codes from 1 to 125. Shells use higher ones for commands that could not be run or were
+// killed, and those codes prove nothing about earlier commands of a script.
 type codesValue []int
 
 func (v *codesValue) String() string { return strings.Trim(fmt.Sprint([]int(*v)), "[]") }
@@ -74,7 +74,7 @@ func (v *codesValue) String() string { return strings.Trim(fmt.Sprint([]int(*v))
 func (v *codesValue) Set(s string) error {
 	code, err := strconv.Atoi(s)
 	if err != nil || code < 1 || code > 125 {
-		return fmt.Errorf("%q is no exit code from 1 to 125", s)
+		return fmt.Errorf("%q is not an exit code from 1 to 125", s)
 	}
 	*v = append(*v, code)
 	return nil
@@ -102,7 +102,7 @@ func (v *sizeValue) Set(s string) error {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 || n > 1<<30/unit {
-		return fmt.Errorf("%q is no size such as 48KiB", s)
+		return fmt.Errorf("%q is not a size such as 48KiB", s)
 	}
 	*v = sizeValue(n * unit)
 	return nil
@@ -110,7 +110,7 @@ func (v *sizeValue) Set(s string) error {
 
 func (v *sizeValue) Type() string { return "size" }
 
-// choice is a flag that takes one of a few words.
+// choice is a flag that takes one of a list of words.
 type choice struct {
 	value string
 	words []string
@@ -127,7 +127,7 @@ func (c *choice) Set(s string) error {
 			return nil
 		}
 	}
-	err := fmt.Errorf("%q is none of %s", s, strings.Join(c.words, ", "))
+	err := fmt.Errorf("%q is not one of %s", s, strings.Join(c.words, ", "))
 	if meant := nearest(s, c.words); meant != "" {
 		err = fmt.Errorf("%w; %s", err, didYouMean(meant))
 	}

@@ -8,19 +8,22 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// stamped is the version of a release. The linker writes it (-X main.stamped=v1.2.3), which it can do to a package's
-// variable alone; nothing else does.
+// stamped is the version of a release. Only the linker sets it (-X main.stamped=v1.2.3), which requires a package
+// variable.
 var stamped string
 
-// buildVersion is the release's, else what the toolchain wrote into the binary: the module's version where it was
-// installed as a module, else the commit it was built from.
+// unknownVersion is the version of a build without version information, as by go run.
+const unknownVersion = "devel"
+
+// buildVersion returns the release's version, else the version in the binary's build info: the module's version, else
+// the commit, else unknownVersion.
 func buildVersion() string {
 	if stamped != "" {
 		return stamped
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "devel"
+		return unknownVersion
 	}
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		return v
@@ -35,7 +38,7 @@ func buildVersion() string {
 		}
 	}
 	if len(commit) < 12 {
-		return "devel"
+		return unknownVersion
 	}
 	return "devel-" + commit[:12] + dirty
 }
@@ -43,7 +46,7 @@ func buildVersion() string {
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "The version of this program",
+		Short:   "Print the version of this program",
 		Example: "  flightd version\n  flightd version -o json",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {

@@ -11,19 +11,20 @@ import (
 )
 
 const (
-	// watchWait is how long one question for news of a flight may wait for them.
+	// watchWait bounds one long poll.
 	watchWait = 50 * time.Second
-	// watchPatience is how long a server may be away while somebody watches.
+	// watchTimeout is how long watch retries while no server answers.
 	watchPatience = time.Minute
 )
 
 func (a *app) flightsWatch() *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch KEY-or-ID",
-		Short: "Tell what happens to one flight until it has ended",
-		Long: `Tell what happened to one flight, and what happens to it until it has ended.
+		Short: "Follow the events of one flight until it ends",
+		Long: `Prints the past events of one flight, and follows its events until it ends.
 
-Exit codes: 0 it succeeded, 1 it failed or was cancelled. A flight in doubt is watched until somebody has settled it.`,
+The exit code is 0 if the flight succeeded, and 1 if it failed or was cancelled. A flight in doubt is watched until it is
+resolved.`,
 		Example: `  flightd flights watch charge/order-42
   flightd flights watch fl_abc… -o json`,
 		Args: exactly(1, "a key or an id"),
@@ -35,7 +36,7 @@ Exit codes: 0 it succeeded, 1 it failed or was cancelled. A flight in doubt is w
 	}
 }
 
-// watch writes the events of a flight until it has ended.
+// watch prints the events of a flight until it ends.
 func (a *app) watch(ctx context.Context, c *client.Client, word string) error {
 	f, err := a.find(ctx, c, word)
 	if err != nil {
@@ -71,7 +72,7 @@ func (a *app) watch(ctx context.Context, c *client.Client, word string) error {
 	}
 }
 
-// watched is nil where whoever watches has had enough.
+// ignoreCancelled returns nil if Ctrl-C ended the watch.
 func watched(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -79,12 +80,13 @@ func watched(ctx context.Context, err error) error {
 	return err
 }
 
+// isTerminalState reports whether a flight in this state has ended.
 func isOver(state string) bool {
 	s, err := flight.ParseState(state)
 	return err == nil && s.Terminal()
 }
 
-// endOfWatch says how the flight stands, and ends the program accordingly.
+// finishWatch prints the final state and returns the exit code.
 func (a *app) endOfWatch(f *client.Flight, d *client.Duplicates) error {
 	for _, line := range duplicates(d) {
 		a.say("%s", line)
@@ -96,7 +98,7 @@ func (a *app) endOfWatch(f *client.Flight, d *client.Duplicates) error {
 	return nil
 }
 
-// succeeded reports whether a flight that is over did; a tombstone says how it ended.
+// succeeded reports whether a flight that has ended succeeded; a tombstone has the outcome in its receipt.
 func succeeded(f *client.Flight) bool {
 	return f.State == flight.StateSucceeded.String() ||
 		f.State == flight.Expired.String() && f.Receipt != nil && f.Receipt.Outcome == flight.Succeeded.String()

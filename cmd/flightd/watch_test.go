@@ -5,16 +5,20 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/flightd/flightd/httpapi"
 	"github.com/flightd/flightd/httpapi/httpapitest"
 	"github.com/flightd/flightd/node"
 )
 
-// TestCLI_TraceOfTheEnvironmentIsPassedOn: whoever calls the program inside a trace finds its requests there.
+// TestCLI_TraceOfTheEnvironmentIsPassedOn: requests carry the trace context of TRACEPARENT.
 func TestCLI_TraceOfTheEnvironmentIsPassedOn(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	api := httpapi.New(httpapitest.New(t).Config())
@@ -40,7 +44,7 @@ func TestCLI_TraceOfTheEnvironmentIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestDev_MetricsOnAnAddressOfTheirOwn and on that of the API.
+// TestDev_MetricsOnAnAddressOfTheirOwn: metrics are served there and on the address of the API.
 func TestDev_MetricsOnAnAddressOfTheirOwn(t *testing.T) {
 	s := startServer(t)
 	s.kill()
@@ -62,11 +66,11 @@ func TestDev_MetricsOnAnAddressOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestWelcomeTellsWhereMetricsAre, where they are apart.
+// TestBanner_NamesTheMetricsAddress if it differs from the API's.
 func TestWelcomeTellsWhereMetricsAre(t *testing.T) {
 	for metrics, want := range map[string]string{"": "", "http://127.0.0.1:9464": "http://127.0.0.1:9464/metrics"} {
 		var out, talk bytes.Buffer
-		(&app{terminal: terminal{out: &out, err: &talk}}).welcome(node.Ready{URL: defaultServer, Data: "/d", Metrics: metrics})
+		(&app{terminal: terminal{out: &out, err: &talk}}).welcome(node.Ready{URL: defaultServer, Data: "/d", Metrics: metrics}, true)
 		if out.String() != defaultServer+"\n" {
 			t.Errorf("data: %q", out.String())
 		}
@@ -74,4 +78,34 @@ func TestWelcomeTellsWhereMetricsAre(t *testing.T) {
 			t.Errorf("with metrics at %q: %s", metrics, talk.String())
 		}
 	}
+}
+
+// TestBanner_ExampleAtTheFirstStartOnly: its commands run without a conflict, and its key is not one of the README's.
+func TestBanner_ExampleAtTheFirstStartOnly(t *testing.T) {
+	s := startServer(t)
+	banner := func() string { // complete once the node has stopped
+		require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, s.cmd.Wait())
+		s.cmd = nil
+		require.Contains(t, s.log.String(), "is ready after")
+		return s.log.String()
+	}
+	var commands []string
+	for line := range strings.Lines(banner()) {
+		if command, ok := strings.CutPrefix(strings.TrimSpace(line), "flightd "); ok && strings.Contains(command, "first-try") {
+			commands = append(commands, "'"+program+"' "+command)
+		}
+	}
+	require.Len(t, commands, 3)
+	s.start()
+	r := s.beginCommand("/bin/sh", "-ec", strings.Join(commands, "\n")).wait()
+	require.Zero(t, r.code, "%v", r)
+	lines := strings.Split(r.out, "\n")
+	require.True(t, strings.HasPrefix(lines[0], "paid by "), "%v", r)
+	require.Equal(t, lines[:2], lines[2:4], "the second command replays the first")
+	require.Contains(t, r.out, "now: succeeded")
+	require.NotContains(t, banner(), "first-try")
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	require.NotContains(t, string(readme), "--key first-try")
 }

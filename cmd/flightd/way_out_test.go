@@ -16,7 +16,7 @@ import (
 	"github.com/flightd/flightd/node"
 )
 
-// TestAServerThatRefusesIsNotTakenForNone: a hint to start flightd misleads where one is running and says why it does not.
+// TestClassOf_HintsToStartAServerOnlyWhenNoneAnswers: that hint would mislead if a server answers with an error.
 func TestAServerThatRefusesIsNotTakenForNone(t *testing.T) {
 	for code, started := range map[string]bool{"unreachable": true, "no_leader": false, "lease_unavailable": false, "draining": false} {
 		_, exit, hint := classOf(&effect.Unavailable{Code: code, Cause: errors.New("why")})
@@ -26,31 +26,31 @@ func TestAServerThatRefusesIsNotTakenForNone(t *testing.T) {
 	}
 }
 
-// TestDevSaysTheWayOut: what trying again does not mend is a matter of the configuration, and each has a way out.
+// TestDev_StartErrorsHaveHints: every error has a hint; those that a retry cannot remedy have exitConfig.
 func TestDevSaysTheWayOut(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
 		code int
 		hint string
 	}{
-		"of somebody else":    {&fs.PathError{Op: "open", Path: "/d/LOCK", Err: syscall.EACCES}, exitConfig, "--data"},
+		"of another user":     {&fs.PathError{Op: "open", Path: "/d/LOCK", Err: syscall.EACCES}, exitConfig, "--data"},
 		"read only":           {&fs.PathError{Op: "mkdir", Path: "/d", Err: syscall.EROFS}, exitConfig, "--data"},
 		"a file":              {&fs.PathError{Op: "mkdir", Path: "/d", Err: syscall.ENOTDIR}, exitConfig, "--data"},
-		"full":                {&fs.PathError{Op: "write", Path: "/d/LOCK", Err: syscall.ENOSPC}, exitFailed, "make room"},
-		"over its quota":      {&fs.PathError{Op: "write", Path: "/d/LOCK", Err: syscall.EDQUOT}, exitFailed, "make room"},
+		"full":                {&fs.PathError{Op: "write", Path: "/d/LOCK", Err: syscall.ENOSPC}, exitFailed, "free space"},
+		"over its quota":      {&fs.PathError{Op: "write", Path: "/d/LOCK", Err: syscall.EDQUOT}, exitFailed, "free space"},
 		"too few files":       {&fs.PathError{Op: "open", Path: "/d/ledger", Err: syscall.EMFILE}, exitFailed, "ulimit"},
 		"a sick disk":         {&fs.PathError{Op: "read", Path: "/d/ledger", Err: syscall.EIO}, exitFailed, "dmesg"},
-		"in use":              {fmt.Errorf("%w: /d", clusterstore.ErrLocked), exitConfig, "stop that one"},
+		"in use":              {fmt.Errorf("%w: /d", clusterstore.ErrLocked), exitConfig, "stop the flightd"},
 		"newer":               {fmt.Errorf("%w: format 9", clusterstore.ErrNewer), exitConfig, "wrote it"},
 		"older":               {fmt.Errorf("%w: format 0", clusterstore.ErrOlder), exitConfig, "wrote it"},
 		"etcd forgot":         {&lease.RegressedError{}, exitConfig, "--raise-lease-epoch"},
 		"broken etcd":         {&node.EtcdError{Dir: "/d/etcd", Cause: errors.New("its log is gone")}, exitConfig, "move /d/etcd away"},
-		"etcd on a full disk": {&node.EtcdError{Dir: "/d/etcd", Cause: syscall.ENOSPC}, exitFailed, "make room"},
-		"foreign etcd":        {fmt.Errorf("%w: x", lease.ErrForeign), exitConfig, "put back the ledger"},
-		"no ledger":           {&node.LedgerLostError{}, exitConfig, "put back the ledger"},
+		"etcd on a full disk": {&node.EtcdError{Dir: "/d/etcd", Cause: syscall.ENOSPC}, exitFailed, "free space"},
+		"foreign etcd":        {fmt.Errorf("%w: x", lease.ErrForeign), exitConfig, "restore the previous ledger"},
+		"no ledger":           {&node.LedgerLostError{}, exitConfig, "restore the previous ledger"},
 		"no address":          {&flight.InvalidError{Field: "listen", Detail: "\"7430\" is no host:port"}, exitConfig, "--listen and FLIGHTD_LISTEN take a loopback address and a port, as in 127.0.0.1:7420"},
 		"not of this machine": {&flight.InvalidError{Field: "listen_metrics", Detail: "no"}, exitConfig, "FLIGHTD_LISTEN_METRICS"},
-		"another's":           {fmt.Errorf("%w: x", clusterstore.ErrForeign), exitConfig, "put back"},
+		"another's":           {fmt.Errorf("%w: x", clusterstore.ErrForeign), exitConfig, "restore"},
 	} {
 		code, _, hint := explain(devError(test.err))
 		if code != test.code || !strings.Contains(hint, test.hint) {
@@ -58,7 +58,7 @@ func TestDevSaysTheWayOut(t *testing.T) {
 		}
 	}
 	for cause, hinted := range map[error]string{
-		syscall.ENOSPC: "make room", syscall.EFBIG: "ulimit -f", syscall.EIO: "dmesg", errors.New("the disk stalls"): "start it again",
+		syscall.ENOSPC: "free space", syscall.EFBIG: "ulimit -f", syscall.EIO: "dmesg", errors.New("the disk stalls"): "start it again",
 	} {
 		code, message, hint := explain(deathError(fmt.Errorf("the write-ahead log: %w", cause)))
 		if code != exitDied || !strings.Contains(message, cause.Error()) || !strings.Contains(hint, hinted) {
@@ -67,7 +67,7 @@ func TestDevSaysTheWayOut(t *testing.T) {
 	}
 }
 
-// TestNoPlaceForReportsIsAMatterOfTheConfiguration: an outcome that cannot be kept is no reason to guess.
+// TestConnect_MissingSpoolDirectoryIsAConfigError: no command runs without a directory for reports.
 func TestNoPlaceForReportsIsAMatterOfTheConfiguration(t *testing.T) {
 	s := startServer(t)
 	t.Setenv("XDG_STATE_HOME", "")
@@ -80,7 +80,7 @@ func TestNoPlaceForReportsIsAMatterOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestHelpSettingsNamesWhatTheEnvironmentDecides of flightd dev.
+// TestHelp_SettingsTopicNamesEveryVariable of flightd dev.
 func TestHelpSettingsNamesWhatTheEnvironmentDecides(t *testing.T) {
 	dev := cli(nil, "dev", "--help").out
 	for _, name := range regexp.MustCompile(`FLIGHTD_[A-Z_]+`).FindAllString(dev, -1) {
@@ -94,7 +94,7 @@ func TestHelpSettingsNamesWhatTheEnvironmentDecides(t *testing.T) {
 	}
 }
 
-// TestEveryRefusalSaysWhatToDoNext: in the words of the command line, and on a line of its own.
+// TestErrors_HaveHints: the hint is on a line of its own and names commands and flags.
 func TestEveryRefusalSaysWhatToDoNext(t *testing.T) {
 	s := startServer(t)
 	s.flightd("exec", "--key", "held", "--", "sh", "-c", "exit 3")
@@ -107,12 +107,12 @@ func TestEveryRefusalSaysWhatToDoNext(t *testing.T) {
 		not  string
 	}{
 		{"a command whose key is in doubt", []string{"exec", "--key", "held", "--", "sh", "-c", "exit 3"}, exitInDoubt,
-			[]string{"nothing was run\n", "\n  settle it:  flightd doubt resolve default/exec/held --reason WHY --happened", "\n  next time:  --not-done-exit 75 for a command that exits so when nothing was done, or --recovery resend"}, "verify"},
-		{"an id without its name", []string{"why", "order-42"}, exitFailed, []string{"not_found", "\n  order-42 alone is exec/order-42", "charge/order-42"}, ""},
-		{"a key that nobody used", []string{"why", "charge/order-42"}, exitFailed, []string{"not_found", "\n  flightd flights ls"}, ""},
-		{"a kind that is none", []string{"tail", "--kind", "opend"}, exitUsage, []string{"input_invalid: kind: \"opend\" is no kind", "opened"}, "JSON pointer"},
-		{"nothing to settle", []string{"doubt", "resolve", "paid", "--fail", "--reason", "a test", "--yes"}, exitFailed, []string{"precondition_failed", "\n  flightd why default/exec/paid"}, "("},
-		{"a receipt that was meant as JSON", []string{"doubt", "resolve", "held", "--reason", "a test", "--happened", "--receipt", `{"id": ch_1}`}, exitUsage, []string{"--receipt", "no JSON", "@FILE"}, ""},
+			[]string{"nothing was run\n", "\n  resolve it:  flightd doubt resolve default/exec/held --reason WHY --happened", "\n  next time:   --not-done-exit 75 for a command that exits with 75 when nothing was done, or --recovery resend"}, "verify"},
+		{"an id without its name", []string{"why", "order-42"}, exitFailed, []string{"not_found", "\n  order-42 without a name is read as exec/order-42", "charge/order-42"}, ""},
+		{"an unused key", []string{"why", "charge/order-42"}, exitFailed, []string{"not_found", "\n  run flightd flights ls"}, ""},
+		{"an unknown kind", []string{"tail", "--kind", "opend"}, exitUsage, []string{"input_invalid: kind: unknown event kind \"opend\"", "opened"}, "JSON pointer"},
+		{"nothing to resolve", []string{"doubt", "resolve", "paid", "--fail", "--reason", "a test", "--yes"}, exitFailed, []string{"precondition_failed", "\n  run flightd why default/exec/paid"}, "("},
+		{"a receipt that was meant as JSON", []string{"doubt", "resolve", "held", "--reason", "a test", "--happened", "--receipt", `{"id": ch_1}`}, exitUsage, []string{"--receipt", "invalid JSON", "@FILE"}, ""},
 		{"a file that was meant by its name", []string{"doubt", "resolve", "held", "--reason", "a test", "--happened", "--receipt", program}, exitUsage, []string{"did you mean @" + program + "?"}, ""},
 	} {
 		r := s.flightd(test.args...)
@@ -126,24 +126,24 @@ func TestEveryRefusalSaysWhatToDoNext(t *testing.T) {
 		}
 	}
 	if state := s.flight("held").State; state != "in_doubt" {
-		t.Errorf("what was refused has settled it: %s", state)
+		t.Errorf("a rejected command changed the state to %s", state)
 	}
 	r := s.flightd("doubt", "resolve", "held", "--did-not-happen", "--reason", "looked", "--as", "ada", "--yes")
-	if !strings.Contains(r.err, "default/exec/held: nobody is at it; the next caller runs it") || !strings.Contains(r.out, "it did not happen, by ada: looked") {
-		t.Errorf("settled: %v", r)
+	if !strings.Contains(r.err, "default/exec/held: ready; no attempt is open, and the next caller runs it") || !strings.Contains(r.out, "it did not happen, by ada: looked") {
+		t.Errorf("resolved: %v", r)
 	}
-	if r := s.flightd("why", "held"); !strings.Contains(r.out, "ada settled it (it did not happen: looked)") {
+	if r := s.flightd("why", "held"); !strings.Contains(r.out, "ada resolved it (it did not happen: looked)") {
 		t.Errorf("the story: %v", r)
 	}
 }
 
-// TestWhy_TellsOfAKeyThatWasGivenAway: its history is there until somebody uses it again.
+// TestWhy_TellsOfAKeyThatWasGivenAway: the history of a freed key is printed until the key is used again.
 func TestWhy_TellsOfAKeyThatWasGivenAway(t *testing.T) {
 	s := startServer(t)
 	s.flightd("exec", "--key", "given", "--", "true")
 	s.flightd("flights", "free", "given", "--reason", "a mistake", "--as", "ada", "--yes")
 	r := s.flightd("why", "given")
-	if r.code != 0 || !strings.Contains(r.out, "default/exec/given") || !strings.Contains(r.out, "ada freed the key (a mistake)") || !strings.Contains(r.out, "now: free; the next call with it acts") {
+	if r.code != 0 || !strings.Contains(r.out, "default/exec/given") || !strings.Contains(r.out, "ada freed the key (a mistake)") || !strings.Contains(r.out, "now: free; the next call with this key acts") {
 		t.Errorf("why: %v", r)
 	}
 	if r := s.flightd("why", "given", "-o", "json"); r.code != 0 || !strings.Contains(r.out, `"kind": "freed"`) {
@@ -151,7 +151,7 @@ func TestWhy_TellsOfAKeyThatWasGivenAway(t *testing.T) {
 	}
 }
 
-// TestConnect_SaysThatItGaveUp: and not what its context is called.
+// TestConnect_SaysThatItGaveUp: the error names the address, not the context.
 func TestConnect_SaysThatItGaveUp(t *testing.T) {
 	r := cli(map[string]string{"FLIGHTD_ADDR": "127.0.0.1:1", "XDG_STATE_HOME": t.TempDir()}, "exec", "--key", "a", "--", "true")
 	if r.code != exitUnreachable || strings.Contains(r.err, "context") || !strings.Contains(r.err, "unreachable: ") || !strings.Contains(r.err, "127.0.0.1:1") {

@@ -18,18 +18,18 @@ func (a *app) whyCommand() *cobra.Command {
 	var full bool
 	c := &cobra.Command{
 		Use:     "why KEY-or-ID",
-		Short:   "Tell the story of one flight in plain English",
+		Short:   "Print the history of one flight in plain English",
 		Example: "  flightd why charge/order-42\n  flightd why charge/order-42 --full\n  flightd why fl_abc… -o json",
 		Args:    exactly(1, "a key or an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd.Context(), func(c *client.Client) error { return a.tell(cmd.Context(), c, args[0], full) })
 		},
 	}
-	c.Flags().BoolVar(&full, "full", false, "show the input, too, and the receipt")
+	c.Flags().BoolVar(&full, "full", false, "print the input and the receipt, too")
 	return c
 }
 
-// tell writes the story of a flight; full: with its input and its receipt.
+// writeWhy prints the history of a flight; full adds its input and its receipt.
 func (a *app) tell(ctx context.Context, c *client.Client, word string, full bool) error {
 	f, err := a.find(ctx, c, word)
 	if was := new(freed); errors.As(err, &was) {
@@ -67,6 +67,7 @@ func (a *app) tell(ctx context.Context, c *client.Client, word string, full bool
 	}{w, story.Events, story.Duplicates})
 }
 
+// writeHistory prints the events, the duplicates and the state of a flight.
 func writeStory(w io.Writer, f *client.Flight, story *client.History) error {
 	_, err := fmt.Fprintf(w, "%s  (%s)\n", keyOf(f), f.ID)
 	generation := uint32(1)
@@ -90,22 +91,22 @@ func writeStory(w io.Writer, f *client.Flight, story *client.History) error {
 	return err
 }
 
-// duplicates tells of the calls that were answered without another effect.
+// duplicateLines describes the duplicate calls, which were answered without another effect.
 func duplicates(d *client.Duplicates) []string {
 	if d == nil || d.Count == 0 {
 		return nil
 	}
 	first, last := moment(d.FirstAt.Time), moment(d.LastAt.Time)
 	if d.Count == 1 {
-		return []string{fmt.Sprintf("1 duplicate was answered without another effect, at %s: %s", last, callers(d.Callers))}
+		return []string{fmt.Sprintf("1 duplicate call was answered without another effect, at %s: %s", last, callers(d.Callers))}
 	}
 	return []string{
-		fmt.Sprintf("%d duplicates were answered without another effect, the first at %s, the last at %s", d.Count, first, last),
+		fmt.Sprintf("%d duplicate calls were answered without another effect, the first at %s, the last at %s", d.Count, first, last),
 		"the last callers: " + callers(d.Callers),
 	}
 }
 
-// callers names who called, the last one first, and how often each did so in a row.
+// callersText lists the callers, the last one first, and counts equal neighbours.
 func callers(list []wire.Caller) string {
 	var words []string
 	for i := len(list) - 1; i >= 0; {
@@ -116,62 +117,63 @@ func callers(list []wire.Caller) string {
 		if n > 1 {
 			who += fmt.Sprintf(" (%d times)", n)
 		}
-		words = append(words, orWord(who, "somebody"))
+		words = append(words, orWord(who, "an unnamed caller"))
 	}
 	return oneLine(strings.Join(words, ", "))
 }
 
-// sentence says one event in plain English.
+// eventText describes one event.
 func sentence(e client.Event) string {
 	switch e.Kind {
 	case flight.EventSubmitted.String():
-		return "somebody asked for it"
+		return "the flight was submitted"
 	case flight.EventOpened.String():
-		return fmt.Sprintf("attempt %d was opened by %s: from here on the effect may happen", e.Attempt, orWord(e.Who, "somebody"))
+		return fmt.Sprintf("attempt %d was opened by %s: the effect may happen from now on", e.Attempt, orWord(e.Who, "an unnamed caller"))
 	case flight.EventReported.String():
 		return reported(e)
 	case flight.EventAbandoned.String():
-		return fmt.Sprintf("attempt %d was given up before anything was sent%s", e.Attempt, because(e.Note))
+		return fmt.Sprintf("attempt %d was abandoned before anything was sent%s", e.Attempt, because(e.Note))
 	case flight.EventLost.String():
-		return fmt.Sprintf("attempt %d was taken for lost%s: it may have happened", e.Attempt, because(e.Note))
+		return fmt.Sprintf("attempt %d was declared lost%s: the effect may have happened", e.Attempt, because(e.Note))
 	case flight.EventFencedReport.String():
-		return fmt.Sprintf("attempt %d reported %s, too late; it is kept as evidence%s", e.Attempt, orWord(e.Outcome, "something"), because(e.Note))
+		return fmt.Sprintf("attempt %d reported %s after it was superseded; the report is stored as evidence%s", e.Attempt, orWord(e.Outcome, "an outcome"), because(e.Note))
 	case flight.EventOverlap.String():
-		return fmt.Sprintf("OVERLAP: attempt %d speaks of another effect than the receipt%s", e.Attempt, because(e.Note))
+		return fmt.Sprintf("OVERLAP: attempt %d reports another effect than the receipt%s", e.Attempt, because(e.Note))
 	case flight.EventLooking.String():
-		return "the provider is to be asked what happened"
+		return "the provider will be asked whether the effect happened"
 	case flight.EventVerdict.String():
-		return "the look-up says: " + orWord(e.Note, "nothing certain")
+		return "the look-up found: " + orWord(e.Note, "nothing certain")
 	case flight.EventInDoubt.String():
-		return "it is in doubt and waits for a person" + because(e.Note)
+		return "the flight is in doubt and waits for a person" + because(e.Note)
 	case flight.EventScheduled.String():
-		return "it will be tried again"
+		return "another attempt is scheduled"
 	case flight.EventDuplicates.String():
 		return suppressed(e)
 	}
 	return decision(e)
 }
 
+// duplicatesText describes an event about duplicate calls.
 func suppressed(e client.Event) string {
 	if e.Count == 1 {
-		return fmt.Sprintf("%s asked for it again and was answered without another effect", orWord(e.Who, "somebody"))
+		return fmt.Sprintf("a duplicate call of %s was answered without another effect", orWord(e.Who, "an unnamed caller"))
 	}
-	return fmt.Sprintf("%d duplicates were answered without another effect, the last one of %s", e.Count, orWord(e.Who, "somebody"))
+	return fmt.Sprintf("%d duplicate calls were answered without another effect, the last one of %s", e.Count, orWord(e.Who, "an unnamed caller"))
 }
 
-// decision says an event that a person, or the end of a flight, brought about.
+// decisionText describes an event caused by a person or by the end of a flight.
 func decision(e client.Event) string {
-	who := orWord(e.Who, "somebody")
+	who := orWord(e.Who, "an unnamed person")
 	switch e.Kind {
 	case flight.EventResolved.String():
 		result, why, _ := strings.Cut(e.Note, ": ")
-		return fmt.Sprintf("%s settled it%s", who, because(inWords(result)+": "+why))
+		return fmt.Sprintf("%s resolved it%s", who, because(inWords(result)+": "+why))
 	case flight.EventCancelRequested.String():
-		return fmt.Sprintf("%s asked to cancel it%s", who, because(e.Note))
+		return fmt.Sprintf("%s requested its cancellation%s", who, because(e.Note))
 	case flight.EventCancelled.String():
-		return "it was cancelled" + because(e.Note)
+		return "the flight was cancelled" + because(e.Note)
 	case flight.EventFailed.String():
-		return "it ended without a receipt" + because(e.Note)
+		return "the flight ended without a receipt" + because(e.Note)
 	case flight.EventApproved.String():
 		return fmt.Sprintf("%s approved it%s", who, because(e.Note))
 	case flight.EventRejected.String():
@@ -181,27 +183,29 @@ func decision(e client.Event) string {
 	case flight.EventFreed.String():
 		return fmt.Sprintf("%s freed the key%s", who, because(e.Note))
 	case flight.EventRedacted.String():
-		return fmt.Sprintf("%s had its input and receipt erased%s", who, because(e.Note))
+		return fmt.Sprintf("%s erased its input and receipt%s", who, because(e.Note))
 	case flight.EventImported.String():
-		return fmt.Sprintf("%s imported its receipt: it had happened before flightd was asked%s", who, because(e.Note))
+		return fmt.Sprintf("%s imported its receipt: the effect had happened before flightd was used%s", who, because(e.Note))
 	case flight.EventExpired.String():
-		return "its receipt's retention ended; a tombstone guards the key"
+		return "the retention of its receipt ended; a tombstone guards the key"
 	}
 	return e.Kind + because(e.Note)
 }
 
+// reportedText describes the report of an attempt.
 func reported(e client.Event) string {
 	switch e.Outcome {
 	case flight.Succeeded.String():
-		return fmt.Sprintf("attempt %d reported that it happened; the receipt is stored%s", e.Attempt, because(e.Note))
+		return fmt.Sprintf("attempt %d reported success; the receipt is stored%s", e.Attempt, because(e.Note))
 	case flight.Refused.String():
-		return fmt.Sprintf("attempt %d was refused for good; the receipt says so%s", e.Attempt, because(e.Note))
+		return fmt.Sprintf("attempt %d was finally refused; the receipt is stored%s", e.Attempt, because(e.Note))
 	case flight.NotDone.String():
 		return fmt.Sprintf("attempt %d reported that nothing was done%s", e.Attempt, because(e.Note))
 	}
-	return fmt.Sprintf("attempt %d could not tell whether it happened%s", e.Attempt, because(e.Note))
+	return fmt.Sprintf("attempt %d reported an unknown outcome%s", e.Attempt, because(e.Note))
 }
 
+// noteSuffix returns a note in parentheses; "": no note.
 func because(note string) string {
 	if note == "" {
 		return ""
@@ -209,59 +213,57 @@ func because(note string) string {
 	return " (" + oneLine(note) + ")"
 }
 
-// present says how a flight stands and what may be done about it.
+// stateText describes the state of a flight and the commands that apply to it.
 func present(f *client.Flight) string {
 	s := f.State
 	switch f.State {
 	case flight.StateSucceeded.String():
-		s = "succeeded; everybody who asks gets the receipt, and nothing runs again"
+		s = "succeeded; every later call gets the receipt, and nothing is run again"
 		if f.Redacted != nil {
-			s = "succeeded; everybody who asks is told so, without the body that was erased, and nothing runs again"
+			s = "succeeded; every later call gets the receipt without its erased body, and nothing is run again"
 		}
 	case flight.StateFailed.String(), flight.StateCancelled.String():
 		s = f.State + because(f.Cause) + "; "
 		if f.Receipt != nil {
-			s += "everybody who asks gets that answer; another try is a new intent with an id of its own"
+			s += "every later call gets this answer; use a new id for another try"
 		} else if f.Redacted != nil {
-			s += "its input is erased, so that another try is a new intent with an id of its own"
+			s += "its input is erased; use a new id for another try"
 		} else {
-			s += "flightd flights retry " + f.Key + " --reason WHY lets it run again"
+			s += "run flightd flights retry " + f.Key + " --reason WHY to let it run again"
 		}
 	case flight.InDoubt.String():
-		s = "in doubt" + because(f.Cause) + "; look at what really happened, then:\n" +
+		s = "in doubt" + because(f.Cause) + "; check whether the effect happened, then run:\n" +
 			"     flightd doubt resolve " + f.Key + " --reason WHY --happened --receipt @FILE | --did-not-happen | --fail"
 	case flight.Running.String():
 		s = "running"
 		if f.Looking {
-			s = "waiting for a look at the provider"
+			s = "verifying: the provider is being asked whether the effect happened"
 		} else if f.LastAttempt != nil {
 			s += " by " + oneLine(f.LastAttempt.Owner)
 		}
-	case flight.Absent.String():
-		s = "free; the next call with it acts"
 	case flight.Queued.String():
-		s = "nobody is at it; the next caller runs it"
+		s = "ready; no attempt is open, and the next caller runs it"
 	case flight.Absent.String():
-		s = "free; the next call with it acts"
+		s = "free; the next call with this key acts"
 	case flight.Expired.String():
-		s = "over; its receipt is no longer kept, and the effect is not run again"
+		s = "expired; its receipt is no longer stored, and the effect is not run again"
 	}
 	if m := f.CancelRequested; m != nil && !isOver(f.State) {
-		s += "\n     " + oneLine(orWord(m.Who, "somebody")) + " asked to cancel it" + because(m.Why)
+		s += "\n     " + oneLine(orWord(m.Who, "an unnamed person")) + " requested its cancellation" + because(m.Why)
 		if f.State == flight.Running.String() && !f.Looking {
-			s += "; whoever runs it learns that by its next renewal, and what it reports decides"
+			s += "; the running attempt learns it at its next renewal, and its report decides"
 		}
 	}
 	if !f.HeldUntil.IsZero() {
 		s += "\n     " + held(f)
 	}
 	if f.Overlap {
-		s += "\n     there is evidence of a second effect: see the evidence in flightd flights get " + f.ID + " -o json"
+		s += "\n     OVERLAP: the evidence names a second effect; see flightd flights get " + f.ID + " -o json"
 	}
 	return s
 }
 
-// held says why nobody takes over a flight whose holder may be long dead.
+// heldText explains why no caller takes over a flight although its holder may be dead.
 func held(f *client.Flight) string {
-	return "etcd lost the claim on it, and the lease epoch was raised: nobody takes it over before " + moment(f.HeldUntil.Time) + "; its own report counts at any time"
+	return "etcd lost its claim, and the lease epoch was raised: no other caller takes it over before " + moment(f.HeldUntil.Time) + "; a report of its own attempt is accepted at any time"
 }

@@ -11,12 +11,12 @@ import (
 
 // entry is one file of an archive.
 type entry struct {
-	name string // below the archive's one folder
+	name string // below the archive's top folder
 	mode fs.FileMode
 	data []byte
 }
 
-// pack makes a .tar.gz of which every byte follows from its arguments.
+// pack returns a .tar.gz that depends only on its arguments.
 func pack(folder string, at time.Time, entries []entry) ([]byte, error) {
 	sort.Slice(entries, func(i, j int) bool { return entries[i].name < entries[j].name })
 	var out bytes.Buffer

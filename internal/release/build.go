@@ -11,21 +11,23 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 )
 
-// buildFlags make a binary that holds nothing of the machine that built it. The Dockerfile has the same.
+// buildFlags returns the flags for a binary that does not depend on the building machine. The Dockerfile has the same
+// flags.
 func buildFlags(version string) []string {
 	return []string{"-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid= -X main.stamped=" + version}
 }
 
-// plainEnv takes out of the environment what would change the bytes.
+// toolEnv returns the environment of the toolchain, without the variables that would change the bytes of the binary.
 func plainEnv(p platform, more []string) []string {
 	env := append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch,
 		"GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0", "GO_EXTLINK_ENABLED=0")
 	return append(env, more...)
 }
 
-// build makes all archives and their sums.
+// build writes all archives and SHA256SUMS.
 func build(ctx context.Context, o order) error {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
@@ -95,7 +97,7 @@ func compile(ctx context.Context, o order, p platform, to string) ([]byte, error
 	return os.ReadFile(to)
 }
 
-// goTool runs the toolchain in the source.
+// goTool runs the go command in the source folder.
 func goTool(ctx context.Context, o order, p platform, args ...string) ([]byte, error) {
 	c := exec.CommandContext(ctx, "go", args...)
 	c.Dir, c.Env = o.source, plainEnv(p, o.env)
@@ -108,8 +110,8 @@ func goTool(ctx context.Context, o order, p platform, args ...string) ([]byte, e
 	return out, nil
 }
 
-// companions are the files that are the same for every platform. The program itself writes manual and completions, so
-// it is built for this machine first; that it says its version shows that the stamp took.
+// commonEntries returns the files that are the same for every platform. The program itself writes manual and
+// completions, so it is built for this machine first. Its version command proves that the version was stamped.
 func companions(ctx context.Context, o order, work string) ([]entry, error) {
 	here := filepath.Join(work, "here")
 	if _, err := compile(ctx, o, platform{runtime.GOOS, runtime.GOARCH}, here); err != nil {
@@ -117,18 +119,22 @@ func companions(ctx context.Context, o order, work string) ([]entry, error) {
 	}
 	said, err := exec.CommandContext(ctx, here, "version").Output()
 	if err != nil || strings.TrimSpace(string(said)) != o.version {
-		return nil, fmt.Errorf("flightd version says %q (%v), not %s", said, err, o.version)
+		return nil, fmt.Errorf("flightd version prints %q (%v), not %s", said, err, o.version)
 	}
 	licence, err := os.ReadFile(filepath.Join(o.source, "LICENSE"))
 	if err != nil {
 		return nil, err
 	}
 	entries := []entry{{"LICENSE", 0o644, licence}}
+	manual, err := manPages(ctx, here, filepath.Join(work, "man"), o.at)
+	if err != nil {
+		return nil, err
+	}
+	entries = append(entries, manual...)
 	for _, file := range []struct {
 		name string
 		args []string
 	}{
-		{"man/flightd.1", []string{"man"}},
 		{"completions/flightd.bash", []string{"completion", "bash"}},
 		{"completions/_flightd", []string{"completion", "zsh"}},
 		{"completions/flightd.fish", []string{"completion", "fish"}},
@@ -143,7 +149,28 @@ func companions(ctx context.Context, o order, work string) ([]entry, error) {
 	return entries, nil
 }
 
-// checkStatic refuses a binary for Linux that needs anything of the machine it will run on.
+// manPages has the program write its manual into dir. The pages bear the date of the release, in UTC.
+func manPages(ctx context.Context, program, dir string, at time.Time) (entries []entry, err error) {
+	c := exec.CommandContext(ctx, program, "man", dir)
+	c.Env = append(os.Environ(), "TZ=UTC", fmt.Sprintf("SOURCE_DATE_EPOCH=%d", at.Unix()))
+	if out, err := c.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("flightd man: %w\n%s", err, out)
+	}
+	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
+	if err != nil {
+		return nil, err
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, entry{"man/" + filepath.Base(page), 0o644, text})
+	}
+	return entries, nil
+}
+
+// checkStatic rejects a Linux binary that needs a dynamic loader or a shared library.
 func checkStatic(binary []byte) error {
 	file, err := elf.NewFile(bytes.NewReader(binary))
 	if err != nil {
@@ -152,7 +179,7 @@ func checkStatic(binary []byte) error {
 	defer file.Close()
 	for _, p := range file.Progs {
 		if p.Type == elf.PT_INTERP {
-			return fmt.Errorf("the binary is not static: it asks for a dynamic loader")
+			return fmt.Errorf("the binary is not static: it needs a dynamic loader")
 		}
 	}
 	if needs, err := file.ImportedLibraries(); err == nil && len(needs) > 0 {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// checkTwice builds everything from two copies of the source, in folders of different names and lengths, the second
-// with an empty build cache, so that nothing of the first can be handed on, and compares all bytes.
+// checkReproducible builds everything from two copies of the source and compares all bytes. The folders have names of
+// different lengths, and the second build starts with an empty build cache, so that it reuses nothing of the first.
 func checkTwice(ctx context.Context, o order) error {
 	work, err := os.MkdirTemp("", "flightd-release-check")
 	if err != nil {
@@ -22,7 +22,7 @@ func checkTwice(ctx context.Context, o order) error {
 	first.source, first.out = filepath.Join(work, "a"), filepath.Join(work, "first")
 	second.source, second.out = filepath.Join(work, "another", "place", "of the second"), filepath.Join(work, "second")
 	second.env = []string{"GOCACHE=" + filepath.Join(work, "cache"), "TZ=Pacific/Chatham", "LC_ALL=C"}
-	// Both copies are made before the first build: somebody may go on working in the source meanwhile.
+	// Both copies are made before the first build, because the source may be edited meanwhile.
 	for _, b := range []order{first, second} {
 		if err := copyTracked(ctx, o.source, b.source); err != nil {
 			return err
@@ -35,12 +35,12 @@ func checkTwice(ctx context.Context, o order) error {
 	}
 	n, err := sameFiles(first.out, second.out)
 	if err == nil {
-		fmt.Printf("%d files, built twice: the same bytes\n", n)
+		fmt.Printf("%d files, built twice: equal\n", n)
 	}
 	return err
 }
 
-// copyTracked copies what git knows, as it stands in the work tree.
+// copyTracked copies the files that git tracks, from the work tree.
 func copyTracked(ctx context.Context, from, to string) error {
 	list, err := git(ctx, from, "ls-files", "-z")
 	if err != nil {
@@ -62,7 +62,7 @@ func copyTracked(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// sameFiles compares two folders and counts their files.
+// compareDirs compares two folders and returns the number of their files.
 func sameFiles(a, b string) (int, error) {
 	names := make(map[string]bool)
 	for _, dir := range []string{a, b} {
@@ -95,7 +95,7 @@ func sameFile(a, b string) error {
 		return err
 	}
 	if !bytes.Equal(first, second) {
-		return fmt.Errorf("%s is not the same when it is built again", filepath.Base(a))
+		return fmt.Errorf("%s differs between the two builds", filepath.Base(a))
 	}
 	return nil
 }

@@ -1,8 +1,8 @@
-// Command release makes what people download: for every platform an archive with the static binary, the manual page,
-// completions, the licence and those of what is inside, and SHA256SUMS over the archives.
+// Command release builds the downloads: for every platform an archive with the static binary, the manual pages,
+// completions, the licence and the licences of all modules in the binary, and SHA256SUMS of the archives.
 //
-// The same source, version and Go release give the same bytes, wherever and whenever they are built: nothing of the
-// machine, its clock or its folders gets in. Paths are trimmed, the toolchain's note about the repository is left out
-// and the version stamped instead, entries of archives are sorted and carry the time of the commit. With -check it
-// builds twice, from copies in two folders, the second time with an empty build cache, and compares.
+// The build is reproducible: the same source, version and Go release give the same bytes on every machine and at any
+// time. Paths are trimmed, the version is stamped instead of the toolchain's VCS information, archive entries are
+// sorted, and archive entries and manual pages carry the time of the commit. With -check, release builds twice, from
+// copies in two folders, the second time with an empty build cache, and compares the bytes.
 package main

@@ -23,17 +23,17 @@ func main() {
 	}
 }
 
-// order is what to build.
+// buildSpec describes a release to build.
 type order struct {
 	source    string // root of the module
 	out       string // where archives and sums go
 	version   string
 	at        time.Time // of every entry in an archive
 	platforms []platform
-	env       []string // for the toolchain, on top of this process's
+	env       []string // for the toolchain, in addition to this process's
 }
 
-// platform is what a binary runs on, in the toolchain's words.
+// platform is the GOOS and GOARCH of a binary.
 type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "-" + p.arch }
@@ -42,8 +42,8 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	version := flags.String("version", "", "version to stamp (from git: the nearest tag, else the commit)")
 	out := flags.String("out", "dist", "folder for archives and SHA256SUMS")
-	platforms := flags.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "what to build for")
-	check := flags.Bool("check", false, "build twice, in different folders, and compare the bytes; nothing is kept")
+	platforms := flags.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "platforms to build for")
+	check := flags.Bool("check", false, "build twice, in different folders, and compare the bytes; no archive is kept")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -73,23 +73,23 @@ func parsePlatforms(list string) (all []platform, err error) {
 	for _, word := range strings.Split(list, ",") {
 		system, arch, ok := strings.Cut(strings.TrimSpace(word), "/")
 		if !ok || system == "" || arch == "" {
-			return nil, fmt.Errorf("-platforms: %q is no OS/ARCH, such as linux/amd64", word)
+			return nil, fmt.Errorf("-platforms: %q is not OS/ARCH, such as linux/amd64", word)
 		}
 		all = append(all, platform{system, arch})
 	}
 	return all, nil
 }
 
-// validVersion keeps out what would mean something else in a file name or to the linker.
+// validVersion rejects characters with a special meaning in file names or linker flags.
 func validVersion(v string) bool {
 	return v != "" && strings.Trim(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-") == ""
 }
 
-// versionOf is the nearest tag, with what came after it; without a tag the commit.
+// versionOf returns the version by git describe: the nearest tag and the distance from it, else the commit.
 func versionOf(ctx context.Context, source string) (string, error) {
 	said, err := git(ctx, source, "describe", "--tags", "--match", "v[0-9]*", "--always", "--dirty")
 	if err != nil {
-		return "", fmt.Errorf("which version is it? say -version, make: VERSION=v1.2.3: %w", err)
+		return "", fmt.Errorf("find the version in git: set -version, or VERSION=v1.2.3 for make: %w", err)
 	}
 	if !strings.HasPrefix(said, "v") {
 		said = "devel-" + said
@@ -97,18 +97,18 @@ func versionOf(ctx context.Context, source string) (string, error) {
 	return said, nil
 }
 
-// commitTime is the time of the commit, or what SOURCE_DATE_EPOCH says.
+// commitTime returns SOURCE_DATE_EPOCH, or the time of the last commit.
 func commitTime(ctx context.Context, source string) (time.Time, error) {
 	said := os.Getenv("SOURCE_DATE_EPOCH")
 	if said == "" {
 		var err error
 		if said, err = git(ctx, source, "log", "-1", "--format=%ct"); err != nil {
-			return time.Time{}, fmt.Errorf("of when is it? set SOURCE_DATE_EPOCH: %w", err)
+			return time.Time{}, fmt.Errorf("find the commit time in git: set SOURCE_DATE_EPOCH: %w", err)
 		}
 	}
 	seconds, err := strconv.ParseInt(said, 10, 64)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%q are no seconds since 1970: %w", said, err)
+		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH %q: want seconds since 1970: %w", said, err)
 	}
 	return time.Unix(seconds, 0).UTC(), nil
 }

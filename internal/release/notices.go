@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// notices collects the licences of all modules that are inside the binary, as most of them ask, and where the source of
-// each is, as the MPL asks.
+// notices returns the licences of all modules in the binary, which most of them require, and the location of each
+// module's source, which the MPL requires.
 func notices(ctx context.Context, o order, p platform) ([]byte, error) {
 	const format = `{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}`
 	out, err := goTool(ctx, o, p, "list", "-deps", "-f", format, "./cmd/flightd")
@@ -42,10 +42,11 @@ func notices(ctx context.Context, o order, p platform) ([]byte, error) {
 	return all.Bytes(), nil
 }
 
-// licenceName is what the files are called that must travel with a module.
+// licenseFile matches the names of licence files.
 var licenceName = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
 
-// licences gives the texts in a module's folder. A module without any must not be given away.
+// licenseTexts returns the licences in a module's folder. A module without a licence must not be distributed: it is an
+// error.
 func licences(dir string) (string, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -63,7 +64,7 @@ func licences(dir string) (string, error) {
 		texts = append(texts, strings.ReplaceAll(string(text), "\r\n", "\n"))
 	}
 	if len(texts) == 0 {
-		return "", fmt.Errorf("it has no licence")
+		return "", fmt.Errorf("the module has no licence file")
 	}
 	return strings.Join(texts, "\n\n"), nil
 }

@@ -14,9 +14,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
-// root is the module's, from here.
+// root is the module's root, relative to this package.
 const root = "../.."
 
 func TestPack_TheSameFromTheSame(t *testing.T) {
@@ -28,7 +30,7 @@ func TestPack_TheSameFromTheSame(t *testing.T) {
 	}
 	second, _ := pack("f-v1", at.In(time.FixedZone("x", 3600)), []entry{b, a})
 	if !bytes.Equal(first, second) {
-		t.Error("order or time zone get into the bytes")
+		t.Error("order or time zone changed the bytes")
 	}
 	zip, err := gzip.NewReader(bytes.NewReader(first))
 	if err != nil {
@@ -50,8 +52,8 @@ func TestPack_TheSameFromTheSame(t *testing.T) {
 	}
 }
 
-// TestRelease_OfThisMachine: the archive that people download holds what they need, the binary is static and says the
-// version, and the sums are what sha256sum -c takes.
+// TestRelease_OfThisMachine: the archive has all files, the binary is static and has the version, and SHA256SUMS has
+// the format of sha256sum -c.
 func TestRelease_OfThisMachine(t *testing.T) {
 	out := t.TempDir()
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
@@ -70,18 +72,20 @@ func TestRelease_OfThisMachine(t *testing.T) {
 		t.Errorf("sums: %q", sums)
 	}
 	files := unpack(t, data)
-	for _, file := range []string{"flightd", "LICENSE", "NOTICES", "man/flightd.1", "completions/flightd.bash", "completions/_flightd", "completions/flightd.fish", "completions/flightd.ps1", "systemd/flightd.service"} {
+	for _, file := range []string{"flightd", "LICENSE", "NOTICES", "man/flightd.1", "man/flightd-exec.1", "completions/flightd.bash", "completions/_flightd", "completions/flightd.fish", "completions/flightd.ps1", "systemd/flightd.service"} {
 		if len(files["flightd-v9.9.9-test-linux-amd64/"+file]) == 0 {
 			t.Errorf("no %s", file)
 		}
 	}
+	page := string(files["flightd-v9.9.9-test-linux-amd64/man/flightd-exec.1"])
+	require.Contains(t, page, `"Nov 2023" "flightd v9.9.9-test"`, "the date and the version of the release, not of the build")
 	notices := string(files["flightd-v9.9.9-test-linux-amd64/NOTICES"])
 	if !strings.Contains(notices, "github.com/hashicorp/raft v") || !strings.Contains(notices, "Mozilla Public License") {
-		t.Error("the licence of raft does not travel with it")
+		t.Error("the licence of raft is missing")
 	}
 	binary := files["flightd-v9.9.9-test-linux-amd64/flightd"]
 	if wd, _ := filepath.Abs(root); bytes.Contains(binary, []byte(wd)) || !bytes.Contains(binary, []byte("v9.9.9-test")) {
-		t.Error("the folder of the source is in the binary, or the version is not")
+		t.Error("the binary contains the source folder, or lacks the version")
 	}
 }
 
@@ -113,11 +117,11 @@ func TestCheckStatic_RefusesWhatNeedsALoader(t *testing.T) {
 			continue // not Linux
 		}
 		if err := checkStatic(data); err == nil {
-			t.Errorf("%s is taken for static", name)
+			t.Errorf("%s was accepted as static", name)
 		}
 	}
 	if err := checkStatic([]byte("#!/bin/sh")); err == nil {
-		t.Error("a script is taken for a binary")
+		t.Error("a script was accepted as a binary")
 	}
 }
 
@@ -130,7 +134,7 @@ func TestSameFiles_FindsOneByteAndOneFile(t *testing.T) {
 		}
 	}
 	if _, err := sameFiles(a, b); err == nil {
-		t.Error("nothing is the same as nothing")
+		t.Error("two empty folders were accepted")
 	}
 	write(a, "x", "1")
 	write(b, "x", "1")
@@ -139,11 +143,11 @@ func TestSameFiles_FindsOneByteAndOneFile(t *testing.T) {
 	}
 	write(b, "y", "1")
 	if _, err := sameFiles(a, b); err == nil {
-		t.Error("a file more is not seen")
+		t.Error("an extra file was not found")
 	}
 	write(a, "y", "2")
 	if _, err := sameFiles(a, b); err == nil {
-		t.Error("another byte is not seen")
+		t.Error("a different byte was not found")
 	}
 }
 
@@ -151,17 +155,17 @@ func TestArguments(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1")
 	for _, args := range [][]string{{"-platforms", "linux"}, {"-version", "v1; rm"}, {"-version", "v1 2"}, {"-fly"}} {
 		if err := run(t.Context(), args); err == nil {
-			t.Errorf("%q is taken", args)
+			t.Errorf("%q was accepted", args)
 		}
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
 	if err := run(t.Context(), []string{"-version", "v1"}); err == nil {
-		t.Error("yesterday is taken for a time")
+		t.Error("yesterday was accepted as a time")
 	}
 }
 
-// TestDockerfile_BuildsAsTheReleaseDoes: the same flags, so that image and archive hold the same binary; and the image
-// runs as nobody, with a command that flightd has.
+// TestDockerfile_BuildsAsTheReleaseDoes: the Dockerfile has the same build flags, so that image and archive contain the
+// same binary. The image runs as an unprivileged user, with an existing command.
 func TestDockerfile_BuildsAsTheReleaseDoes(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
 	if err != nil {
@@ -189,7 +193,7 @@ func TestDockerfile_BuildsAsTheReleaseDoes(t *testing.T) {
 	}
 }
 
-// TestUnit_StartsACommandThatThereIs, and says when it is ready.
+// TestUnit_StartsACommandThatThereIs: the unit starts an existing command and has type notify.
 func TestUnit_StartsACommandThatThereIs(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(root, "deploy", "systemd", "flightd.service"))
 	if err != nil {
@@ -197,7 +201,7 @@ func TestUnit_StartsACommandThatThereIs(t *testing.T) {
 	}
 	start := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/flightd (.*)$`).FindStringSubmatch(string(data))
 	if start == nil || !strings.Contains(string(data), "\nType=notify\n") {
-		t.Fatal("it starts no flightd, or does not wait for it")
+		t.Fatal("the unit does not start flightd, or is not of type notify")
 	}
 	c := exec.Command("go", append([]string{"run", "./cmd/flightd"}, append(strings.Fields(start[1]), "--help")...)...)
 	c.Dir = root
