@@ -1,3 +1,3 @@
-// Package arch holds the architecture of the house as a table, and the test that keeps it: imports go downwards only,
-// packages on one floor do not see each other, and each fenced library stays in its room.
+// Package arch has the architecture of the repository as tables, and tests that enforce them: a package imports only
+// packages of lower layers, and each listed library is imported only by the packages listed with it.
 package arch

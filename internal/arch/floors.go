@@ -5,16 +5,17 @@ import "strings"
 // Module is the module's path.
 const Module = "github.com/flightd/flightd"
 
-// room is a package, with everything below its folder, and the floor on which it stands.
+// layeredPackage is a package, with all packages in its folder, and its layer.
 type room struct {
 	path  string
 	floor int
 }
 
-// rooms from the ground to the roof. A room may import those on lower floors, and its own subfolders. Two rooms on one
-// floor do not see each other.
+// layers returns all packages from the lowest layer up. A package may import packages of lower layers and its own
+// subfolders, and no other package of its own layer.
 func rooms() []room {
 	return []room{
+		{"internal/strictjson", -1},
 		{"flight", 0},
 		{"internal/clock", 0},
 		{"internal/crashpoint", 0},
@@ -46,7 +47,7 @@ func rooms() []room {
 	}
 }
 
-// fence keeps a library where it belongs. Only the rooms named may import it, and the tests of those behind them.
+// libraryRule lists the packages that may import a library, and the packages whose tests may.
 type fence struct {
 	library string
 	rooms   []string
@@ -63,23 +64,24 @@ func fences() []fence {
 		{"github.com/prometheus", []string{"metrics"}, nil},
 		{"github.com/hashicorp/go-metrics", []string{"metrics"}, nil},
 		{"github.com/spf13/cobra", []string{"cmd"}, nil},
+		{"github.com/go-json-experiment/json", []string{"internal/strictjson", "flight", "internal/wire"}, nil},
 		{"github.com/santhosh-tekuri/jsonschema", []string{"httpapi/openapi/openapitest"}, nil},
 		{"testing", []string{"flight/flighttest", "lease/leasetest", "lease/etcdlease/etcdtest", "clusterstore/storetest", "executor/executortest", "flightdtest", "httpapi/httpapitest"}, []string{""}},
 	}
 }
 
-// light are the packages that a client's program is made of: nothing that they import, however far away, may be one of
-// the heavy libraries.
+// clientPackages returns the packages that a client's program is built from. None of their transitive dependencies may
+// be a heavy library.
 func light() []string {
-	return []string{"client", "effect", "flight", "internal/clock", "internal/gate", "internal/runner", "internal/wire"}
+	return []string{"client", "effect", "flight", "internal/clock", "internal/gate", "internal/runner", "internal/strictjson", "internal/wire"}
 }
 
-// heavy are the libraries that a client does not carry.
+// heavyLibraries returns the libraries that a client's program must not contain.
 func heavy() []string {
 	return []string{"go.etcd.io/etcd", "github.com/hashicorp/raft", "github.com/cockroachdb/pebble", "google.golang.org/grpc", "github.com/prometheus"}
 }
 
-// roomOf finds the room that a package path, relative to the module, belongs to: the one with the longest path.
+// layerOf finds the entry of layers for a package path relative to the module: the one with the longest matching path.
 func roomOf(path string) (r room, found bool) {
 	for _, c := range rooms() {
 		if within(path, c.path) && len(c.path) > len(r.path) {

@@ -18,7 +18,8 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// The page that lists from what flightd and its clients conclude that an effect was not done, with the proof.
+// guarantees is the document that lists each conclusion "the effect was not done" of flightd and its clients, with its
+// proof.
 const guarantees = "../../docs/guarantees.md"
 
 const (
@@ -26,13 +27,13 @@ const (
 	typescriptClient = "../../clients/typescript/flightd.ts"
 )
 
-// TestNotDone_EveryConclusionIsListed holds the table against the code of all languages: each function that concludes it stands in
-// the table, and the table names no other one.
+// TestNotDone_EveryConclusionIsListed compares the table with the code of all languages: the table lists exactly the
+// functions that conclude that an effect was not done.
 func TestNotDone_EveryConclusionIsListed(t *testing.T) {
 	listed := make(map[string][]string) // by language
 	for _, row := range tableUnder(t, "## Not done, and its proof") {
-		require.Len(t, row, 5, "a row has a conclusion, its proof, and the functions of three languages: %v", row)
-		require.NotEmpty(t, row[1], "no proof: %s", row[0])
+		require.Len(t, row, 5, "a row needs a conclusion, its proof, and the functions of three languages: %v", row)
+		require.NotEmpty(t, row[1], "row without a proof: %s", row[0])
 		for i, language := range []string{"go", "python", "typescript"} {
 			for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[2+i], -1) {
 				listed[language] = append(listed[language], name[1])
@@ -51,7 +52,7 @@ func TestNotDone_EveryConclusionIsListed(t *testing.T) {
 	}
 }
 
-// TestNotDone_StatusesAreTheSameEverywhere holds the table of HTTP answers against the classifiers of all languages.
+// TestNotDone_StatusesAreTheSameEverywhere compares the table of HTTP answers with the classifiers of all languages.
 func TestNotDone_StatusesAreTheSameEverywhere(t *testing.T) {
 	listed := make(map[string][]int) // by outcome
 	for _, row := range tableUnder(t, "HTTP answers are read so") {
@@ -95,7 +96,7 @@ func TestNotDone_StatusesAreTheSameEverywhere(t *testing.T) {
 	}
 }
 
-// tableUnder gives the rows of the first table behind a line that begins so.
+// tableUnder returns the rows of the first table after the line with the given beginning.
 func tableUnder(t *testing.T, begin string) (rows [][]string) {
 	t.Helper()
 	text, err := os.ReadFile(guarantees)
@@ -111,13 +112,13 @@ func tableUnder(t *testing.T, begin string) (rows [][]string) {
 			}
 			rows = append(rows, cells)
 		case len(rows) > 0:
-			return rows[2:] // without its head
+			return rows[2:] // without the header
 		}
 	}
 	return rows[2:]
 }
 
-// goConclusions finds the functions that make an error NotDone, give that outcome, or abandon an open.
+// goConclusions finds the Go functions that return the outcome not_done, mark an error so, or abandon an open.
 func goConclusions(t *testing.T) (found []string) {
 	t.Helper()
 	for _, folder := range []string{"flight", "effect", "internal/runner", "executor", "remote", "client", "cmd/flightd"} {
@@ -150,7 +151,8 @@ func nameOf(f *ast.FuncDecl) string {
 	return fmt.Sprint(of, ".", f.Name.Name)
 }
 
-// concludes reports whether a function uses the outcome, the mark or the command as a value. To compare with them concludes nothing.
+// concludes reports whether a function uses the outcome, the mark or the command as a value. A comparison is no
+// conclusion.
 func concludes(body *ast.BlockStmt) (yes bool) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -162,7 +164,7 @@ func concludes(body *ast.BlockStmt) (yes bool) {
 		case *ast.BinaryExpr:
 			return n.Op != token.EQL && n.Op != token.NEQ
 		case *ast.Ident:
-			yes = yes || n.Name == "NotDone" || n.Name == "notDoneError" || n.Name == "NotStarted" || n.Name == "AbandonRequest"
+			yes = yes || n.Name == "OutcomeNotDone" || n.Name == "NotDone" || n.Name == "notDoneError" || n.Name == "NotStarted" || n.Name == "AbandonRequest"
 		case *ast.CompositeLit:
 			if of, ok := n.Type.(*ast.SelectorExpr); ok && of.Sel.Name == "Abandon" {
 				yes = true
@@ -173,7 +175,7 @@ func concludes(body *ast.BlockStmt) (yes bool) {
 	return yes
 }
 
-// textConclusions finds the functions of a file in which a line matches.
+// textConclusions finds the functions of a Python or TypeScript file in which a line matches.
 func textConclusions(t *testing.T, file, function, conclusion string) (found []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
