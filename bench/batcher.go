@@ -2,11 +2,11 @@ package main
 
 import "sync"
 
-// batcher is the plainest group commit there is: whatever came while the batch before was being written is the next.
+// batcher is a minimal group commit: the items that arrive during one write form the next batch.
 type batcher struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards waiting and busy
 	waiting []job
-	busy    bool
+	busy    bool // a goroutine runs; it ends when no item is waiting
 	most    int
 	write   func(items []string) error
 }

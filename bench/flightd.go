@@ -15,10 +15,10 @@ import (
 	"github.com/flightd/flightd/node"
 )
 
-// replayKeys is over how many keys replays are drawn.
+// replayKeys is the number of keys from which replays are drawn.
 const replayKeys = 100_000
 
-// flightd is a node in this process, and a client that talks HTTP to it.
+// flightd is a node in this process, and an HTTP client of it.
 type flightd struct {
 	local  effect.Doer
 	remote *client.Client
@@ -31,7 +31,7 @@ func openFlightd(ctx context.Context, dir string) (*flightd, error) {
 	ctx, stop := context.WithCancel(ctx)
 	f := &flightd{stop: stop, over: make(chan error, 1)}
 	ready := make(chan node.Ready, 1)
-	go func() {
+	go func() { // close waits for it
 		f.over <- node.Run(ctx, node.Config{Data: filepath.Join(dir, "flightd"), Listen: "127.0.0.1:0", Ready: func(r node.Ready) { ready <- r }})
 	}()
 	select {
@@ -61,7 +61,7 @@ var emptyAnswer = effect.Answer{ExternalID: "ext-1", ContentType: "application/j
 
 func nothingHappens(context.Context, *effect.Attempt) (effect.Answer, error) { return emptyAnswer, nil }
 
-// call is a call for a new key with a small input.
+// call returns a call for the key with a small input.
 func call(key flight.Key) effect.Call {
 	input := []byte(`{"amount":4200,"currency":"EUR"}`)
 	return effect.Call{Key: key, Submission: flight.Submission{
@@ -70,7 +70,7 @@ func call(key flight.Key) effect.Call {
 	}}
 }
 
-// fresh is a flight with a new key.
+// newKeys returns a function that executes a flight with a new key.
 func (f *flightd) fresh(doer effect.Doer) func(context.Context, uint64) error {
 	return func(ctx context.Context, n uint64) error {
 		_, err := doer.Do(ctx, call(flight.MustKey(fmt.Sprintf("bench/charge/order-%d", n))), nothingHappens)
@@ -78,7 +78,7 @@ func (f *flightd) fresh(doer effect.Doer) func(context.Context, uint64) error {
 	}
 }
 
-// replay asks for a random one of the stored flights. The first call stores them.
+// replay returns a function that replays a random stored flight. Its first call stores the flights.
 func (f *flightd) replay(doer effect.Doer) func(context.Context, uint64) error {
 	var once sync.Once
 	var failed error
@@ -89,13 +89,13 @@ func (f *flightd) replay(doer effect.Doer) func(context.Context, uint64) error {
 		}
 		result, err := doer.Do(ctx, call(f.stored[rand.IntN(len(f.stored))]), nothingHappens)
 		if err == nil && result.Source != effect.Replayed {
-			return fmt.Errorf("a replay was %s", result.Source)
+			return fmt.Errorf("replay: the source is %s", result.Source)
 		}
 		return err
 	}
 }
 
-// store fills the ledger with the flights that replays are drawn from.
+// storeReplayKeys executes the flights that replays are drawn from.
 func (f *flightd) store(ctx context.Context) error {
 	if f.stored != nil {
 		return nil
@@ -117,7 +117,7 @@ func (f *flightd) store(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// line is everybody who takes part, in the table's order.
+// workloads returns the selected workloads in the table's order, and a function that closes them.
 func line(ctx context.Context, o options, dir string) (all []contestant, closeAll func(), err error) {
 	var closers []func()
 	closeAll = func() {
@@ -181,14 +181,14 @@ func line(ctx context.Context, o options, dir string) (all []contestant, closeAl
 	return chosen, closeAll, nil
 }
 
-// guestLine loads a flightd that runs elsewhere.
+// remoteWorkloads returns the workload for a flightd at url.
 func guestLine(ctx context.Context, url string) ([]contestant, func(), error) {
 	remote, err := client.Connect(ctx, url)
 	if err != nil {
 		return nil, nil, err
 	}
 	f := &flightd{remote: remote}
-	run := rand.Uint64() // keys of an earlier run are used up
+	run := rand.Uint64() // makes the keys of this run new
 	once := func(ctx context.Context, n uint64) error {
 		_, err := f.remote.Do(ctx, call(flight.MustKey(fmt.Sprintf("bench/charge/run-%d/order-%d", run, n))), nothingHappens)
 		return err

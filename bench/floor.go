@@ -14,9 +14,9 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// What a flight cannot cost less than, as long as it is made of these parts.
+// This file has lower bounds for the cost of a flight: its durable writes and its requests, without other code.
 
-// bare is a claim beside an open, and then a report, with nothing of the executor around them.
+// claimOpenReport claims and opens in parallel, then reports, without the executor.
 func (p *parts) bare(ctx context.Context, n uint64) error {
 	c := call(orderKey("bare", n))
 	held, err := p.session.Reserve(ctx, c.Key, flight.Nonce{1})
@@ -25,18 +25,18 @@ func (p *parts) bare(ctx context.Context, n uint64) error {
 	}
 	defer held.Release()
 	claimed := make(chan error, 1)
-	go func() { claimed <- held.Claim(ctx) }()
+	go func() { claimed <- held.Claim(ctx) }() // the return statement waits for it
 	return errors.Join(p.fly(ctx, c, held.Session()), <-claimed)
 }
 
-// Lengths of a usual request and its answer, without what the server adds by itself.
+// Body lengths of a typical request and its answer.
 const (
 	usualRequest = 300
 	usualAnswer  = 600
 )
 
-// empty is a server of the standard library that does nothing, and the leanest client that there can be: it writes bytes that
-// were made beforehand and reads the answer's length.
+// emptyServer is a net/http server with an empty handler, and a minimal client that writes prepared bytes and discards
+// the answer's body.
 type empty struct {
 	server  *http.Server
 	addr    string
@@ -57,18 +57,18 @@ func openEmpty() (*empty, error) {
 	answer := bytes.Repeat([]byte{' '}, usualAnswer)
 	e := &empty{addr: listener.Addr().String(), idle: make(chan *emptyConn, 1024)}
 	e.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // the bench notices a broken connection by itself
+		_, _ = io.Copy(io.Discard, r.Body) // the client returns the error of a broken connection
 		w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 		_, _ = w.Write(answer)
 	})}
 	e.request = fmt.Appendf(nil, "POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", e.addr, usualRequest, bytes.Repeat([]byte{' '}, usualRequest))
-	go func() { _ = e.server.Serve(listener) }()
+	go func() { _ = e.server.Serve(listener) }() // ends after close; not waited for
 	return e, nil
 }
 
 func (e *empty) close() { _ = e.server.Close() }
 
-// twice makes two requests, as a flight of a caller that acts itself does.
+// twoRequests sends two requests, like a flight that its caller runs.
 func (e *empty) twice(context.Context, uint64) error {
 	c, err := e.get()
 	if err != nil {

@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// options are what the command line says.
+// options are the command-line options.
 type options struct {
 	rounds   int
 	span     time.Duration
@@ -44,8 +44,8 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	node.Tune()                         // as `flightd dev` does; it is the raw path's gain, too
-	debug.SetMemoryLimit(math.MaxInt64) // the bound of a node alone; here two etcds and three ledgers share the process
+	node.Tune()                         // as flightd does; the raw path profits, too
+	debug.SetMemoryLimit(math.MaxInt64) // Tune's limit is for one node; here are two etcds and three ledgers
 	dir, err := os.MkdirTemp(o.dir, "flightd-bench-")
 	if err != nil {
 		return err
@@ -73,13 +73,13 @@ func run(ctx context.Context, args []string) error {
 func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.IntVar(&o.rounds, "rounds", 5, "rounds; the median is printed")
-	flags.DurationVar(&o.span, "span", 2*time.Second, "how long each contestant runs in a round")
-	flags.StringVar(&o.only, "only", "", "only contestants whose name contains this")
+	flags.DurationVar(&o.span, "span", 2*time.Second, "duration of each workload in a round")
+	flags.StringVar(&o.only, "only", "", "run only workloads whose name contains this")
 	flags.StringVar(&o.postgres, "postgres", os.Getenv("FLIGHTD_BENCH_POSTGRES"), "connection string of a Postgres with fsync on")
-	flags.StringVar(&o.dir, "dir", "", "where data is kept; default: the system's place for temporary files")
-	flags.StringVar(&o.url, "url", "", "load the flightd that answers there, over HTTP, and nothing else")
+	flags.StringVar(&o.dir, "dir", "", "directory for data (default: the system's temporary directory)")
+	flags.StringVar(&o.url, "url", "", "measure only the flightd at this URL, over HTTP")
 	flags.StringVar(&o.profile, "cpuprofile", "", "file for a CPU profile of all rounds")
-	flags.StringVar(&o.memory, "memprofile", "", "file for a profile of what was allocated in all rounds")
+	flags.StringVar(&o.memory, "memprofile", "", "file for an allocation profile of all rounds")
 	callers := flags.String("callers", "1,64,256", "numbers of callers")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -87,7 +87,7 @@ func parse(args []string) (o options, err error) {
 	for word := range strings.SplitSeq(*callers, ",") {
 		n, err := strconv.Atoi(word)
 		if err != nil || n < 1 {
-			return o, fmt.Errorf("-callers: %q is not a number of callers", word)
+			return o, fmt.Errorf("-callers: %q is not a positive number", word)
 		}
 		o.callers = append(o.callers, n)
 	}
@@ -97,7 +97,7 @@ func parse(args []string) (o options, err error) {
 	return o, nil
 }
 
-// allocations writes what was allocated so far, if that is wanted.
+// allocations writes an allocation profile, unless name is "".
 func allocations(name string) error {
 	if name == "" {
 		return nil
@@ -109,7 +109,7 @@ func allocations(name string) error {
 	return errors.Join(pprof.Lookup("allocs").WriteTo(file, 0), file.Close())
 }
 
-// profile starts a CPU profile, if one is wanted.
+// profile starts a CPU profile, unless name is "".
 func profile(name string) (stop func(), err error) {
 	if name == "" {
 		return func() {}, nil
@@ -123,6 +123,6 @@ func profile(name string) (stop func(), err error) {
 	}
 	return func() {
 		pprof.StopCPUProfile()
-		_ = file.Close() // a torn profile says so when it is read
+		_ = file.Close() // a reader of the profile detects a truncated file
 	}, nil
 }

@@ -12,28 +12,28 @@ import (
 	"time"
 )
 
-// contestant is one way to make an effect happen once.
+// workload is one measured way to make an effect happen once.
 type contestant struct {
 	name string
 	note string
-	// once does one unit of work; n is another one with every call of a run.
+	// once does one unit of work. n is unique within a run.
 	once func(ctx context.Context, n uint64) error
-	// tidy, if not nil, puts away after each run what would burden the others: they share a process.
+	// cleanUp, if not nil, runs after each measurement, so that leftover data does not slow the other workloads down.
 	tidy func(ctx context.Context) error
-	// callers, if not nil, restricts the numbers of callers with which it runs.
+	// callers, if not nil, lists the only numbers of callers with which the workload runs.
 	callers []int
 }
 
-// figure is one contestant's work in one round.
+// measurement is the result of one workload in one round.
 type figure struct {
 	perSecond float64
 	median    time.Duration
 	p99       time.Duration
-	processor time.Duration // of the whole process, load included, for one unit
-	allocated float64       // objects for one unit
+	processor time.Duration // CPU time of the whole process, load included, per unit
+	allocated float64       // allocated objects per unit
 }
 
-// spent is what the process has used up so far.
+// usage is the total CPU time and number of allocations of the process.
 type spent struct {
 	processor time.Duration
 	objects   uint64
@@ -47,18 +47,18 @@ func spentSoFar() spent {
 	return spent{time.Duration(u.Utime.Nano() + u.Stime.Nano()), m.Mallocs}
 }
 
-// cell is where a result stands: contestant by callers.
+// cell identifies a result by workload and number of callers.
 type cell struct {
 	name    string
 	callers int
 }
 
-// race runs all contestants in turn, round by round.
+// measureAll runs all workloads in turn, round by round.
 func race(ctx context.Context, o options, all []contestant) (map[cell][]figure, error) {
 	results := make(map[cell][]figure)
 	var number atomic.Uint64
 	for _, callers := range o.callers {
-		for round := range o.rounds + 1 { // the first one warms up and does not count
+		for round := range o.rounds + 1 { // round 0 warms up and is discarded
 			for _, c := range all {
 				if c.callers != nil && !slices.Contains(c.callers, callers) {
 					continue
@@ -73,10 +73,10 @@ func race(ctx context.Context, o options, all []contestant) (map[cell][]figure, 
 				}
 				if c.tidy != nil {
 					if err := c.tidy(ctx); err != nil {
-						return nil, fmt.Errorf("%s: tidy up: %w", c.name, err)
+						return nil, fmt.Errorf("%s: clean up: %w", c.name, err)
 					}
 				}
-				runtime.GC() // nobody pays for what others left
+				runtime.GC() // collects the garbage of this workload before the next one
 				if round > 0 {
 					results[cell{c.name, callers}] = append(results[cell{c.name, callers}], f)
 				}
@@ -88,7 +88,7 @@ func race(ctx context.Context, o options, all []contestant) (map[cell][]figure, 
 	return results, nil
 }
 
-// load lets so many callers work for the span, and measures every unit.
+// load runs the callers for the span and measures every unit. It waits for all callers, and returns the first error.
 func load(ctx context.Context, c contestant, callers int, span time.Duration, number *atomic.Uint64) (figure, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -118,7 +118,7 @@ func load(ctx context.Context, c contestant, callers int, span time.Duration, nu
 	}
 	all := slices.Concat(took...)
 	if len(all) == 0 {
-		return figure{}, fmt.Errorf("nothing was finished in %v", span)
+		return figure{}, fmt.Errorf("no unit was finished within %v", span)
 	}
 	slices.Sort(all)
 	return figure{

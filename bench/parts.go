@@ -12,14 +12,14 @@ import (
 	"github.com/flightd/flightd/lease/etcdlease"
 )
 
-// parts are the two rooms below the executor, each by itself: they show where a flight's time goes.
+// layers are the two layers below the executor, lease and ledger, which are measured separately.
 type parts struct {
 	desk    *lease.Lessor
 	session lease.Session
 	store   *clusterstore.Store
 }
 
-// noPast is a guard that knows nothing of an etcd's past.
+// firstEpoch is a lease guard for a new etcd: epoch 1, counter 0.
 type noPast struct{}
 
 func (noPast) Epoch() uint32   { return 1 }
@@ -52,7 +52,7 @@ func (p *parts) close() {
 	}
 }
 
-// claim is one claim, let go in the background.
+// claimOnly makes one claim, which is released in the background.
 func (p *parts) claim(ctx context.Context, n uint64) error {
 	held, err := p.session.Reserve(ctx, orderKey("claim", n), flight.Nonce{1})
 	if err != nil {
@@ -62,7 +62,7 @@ func (p *parts) claim(ctx context.Context, n uint64) error {
 	return held.Claim(ctx)
 }
 
-// record is one Open and one Report.
+// openAndReport proposes one Open and one Report without a claim.
 func (p *parts) record(ctx context.Context, n uint64) error {
 	return p.fly(ctx, call(orderKey("record", n)), flight.Session{Epoch: p.store.Header().LeaseEpoch, Revision: int64(n), ID: "bench"})
 }
@@ -71,7 +71,7 @@ func orderKey(name string, n uint64) flight.Key {
 	return flight.MustKey(fmt.Sprintf("bench/%s/order-%d", name, n))
 }
 
-// fly opens the call's flight under a session and reports it.
+// propose opens the call's flight under a session and reports it.
 func (p *parts) fly(ctx context.Context, c effect.Call, session flight.Session) error {
 	open := &flight.Open{
 		Key: c.Key, Submission: c.Submission, Session: session,

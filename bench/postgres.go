@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// postgres is the ledger that people write by hand: a unique key, inserted as pending before the effect and updated to
-// done after it, each committed by itself, with fsync on.
+// postgres is a hand-written ledger: a row with a unique key is inserted as pending before the effect and updated to
+// done after it, in two transactions, with fsync on.
 type postgres struct{ pool *pgxpool.Pool }
 
 func openPostgres(ctx context.Context, dsn string) (*postgres, error) {
@@ -18,7 +18,7 @@ func openPostgres(ctx context.Context, dsn string) (*postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	const connections = 64 // more of them only wait for the same disk
+	const connections = 64 // more connections would only wait for the same disk
 	cfg.MaxConns = connections
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
@@ -29,7 +29,7 @@ func openPostgres(ctx context.Context, dsn string) (*postgres, error) {
 		pool.QueryRow(ctx, "show fsync").Scan(&fsync),
 		pool.QueryRow(ctx, "show synchronous_commit").Scan(&commit))
 	if err == nil && (fsync != "on" || commit != "on") {
-		err = fmt.Errorf("the Postgres has fsync %s and synchronous_commit %s: it would forget what it acknowledged", fsync, commit)
+		err = fmt.Errorf("fsync is %s and synchronous_commit is %s: both must be on", fsync, commit)
 	}
 	if err == nil {
 		_, err = pool.Exec(ctx, `drop table if exists flightd_bench; create table flightd_bench (
@@ -56,7 +56,7 @@ func (p *postgres) once(ctx context.Context, n uint64) error {
 		return err
 	}
 	if claimed.RowsAffected() != 1 {
-		return fmt.Errorf("%s was used before", key)
+		return fmt.Errorf("%s: the key was used before", key)
 	}
 	_, err = p.pool.Exec(ctx, `update flightd_bench set status = 'done', result = $2, done_at = now() where workflow = 'charge' and key = $1`,
 		key, `{"ok":true}`)

@@ -20,7 +20,7 @@ import (
 	"github.com/flightd/flightd/clusterstore/pebblelog"
 )
 
-// rawPath is what a flight costs at least: one claim in etcd and two entries in a raft log, with nothing around them.
+// rawPath is the minimum of durable writes of a flight: one claim in etcd and two entries in a raft log.
 type rawPath struct {
 	member *embed.Etcd
 	client *clientv3.Client
@@ -82,7 +82,7 @@ func (r *rawPath) openEtcd(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-// nothing is a state machine that does nothing.
+// noopFSM is a raft state machine without state.
 type nothing struct{ raft.FSM }
 
 func (nothing) Apply(*raft.Log) any { return nil }
@@ -95,7 +95,7 @@ func (r *rawPath) openRaft(dir string) (err error) {
 	cfg := raft.DefaultConfig()
 	cfg.LocalID = "raw"
 	cfg.LogOutput = discard{}
-	cfg.SnapshotThreshold = math.MaxUint64 // a machine that does nothing has nothing to snapshot
+	cfg.SnapshotThreshold = math.MaxUint64 // there is no state to snapshot
 	cfg.HeartbeatTimeout, cfg.ElectionTimeout, cfg.LeaderLeaseTimeout = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
 	leads := make(chan bool, 4)
 	cfg.NotifyCh = leads
@@ -108,7 +108,7 @@ func (r *rawPath) openRaft(dir string) (err error) {
 		return err
 	}
 	if !<-leads {
-		return errors.New("the raw raft does not lead")
+		return errors.New("the raft node of the raw path was not elected")
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (r *rawPath) close() {
 	}
 }
 
-// unbatched is one claim and two entries, each a write of its own.
+// unbatched makes one claim and two entries, each with its own write.
 func (r *rawPath) unbatched(ctx context.Context, n uint64) error {
 	if _, err := r.claimTxn(ctx, fmt.Sprintf("raw/%d", n)).Commit(); err != nil {
 		return err
@@ -140,7 +140,7 @@ func (r *rawPath) unbatched(ctx context.Context, n uint64) error {
 	return errors.Join(r.apply(entry), r.apply(entry))
 }
 
-// batched shares the writes of callers that come at the same time, at both stages.
+// batched shares the writes of concurrent callers, in etcd and in the raft log.
 func (r *rawPath) batched(_ context.Context, n uint64) error {
 	if err := r.claims.do(fmt.Sprintf("raw/%d", n)); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (r *rawPath) claimAll(keys []string) error {
 
 func (r *rawPath) apply(data []byte) error { return r.raft.Apply(data, 0).Error() }
 
-// tidy deletes the claims that the raw path never lets go, and compacts etcd's history, which the raw path lets grow.
+// cleanUp deletes the claims of the raw path, which never releases them, and compacts etcd's history.
 func (r *rawPath) tidy(ctx context.Context) error {
 	deleted, err := r.client.Delete(ctx, "raw/", clientv3.WithPrefix())
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// The contestants that ratios are taken against.
+// The workloads that are the base of ratios.
 const (
 	rawBatched   = "raw path, batched"
 	rawUnbatched = "raw path, unbatched"
 	byHand       = "Postgres ledger by hand"
 )
 
-// print writes the table: per second, and the median with one caller, with ratios round by round.
+// writeTable writes the table and, below it, the ratios.
 func print(w io.Writer, o options, all []contestant, results map[cell][]figure) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, "%s; medians of %d rounds of %v.\n\n", machine(), o.rounds, o.span)
@@ -30,7 +30,7 @@ func print(w io.Writer, o options, all []contestant, results map[cell][]figure) 
 	for _, c := range all {
 		row(out, o, c, results)
 	}
-	fmt.Fprintf(out, "\n*Processor* and *objects* are what the whole process, with the load, used and allocated for one unit with %s.\n\n",
+	fmt.Fprintf(out, "\n*Processor* and *objects* are the CPU time and the allocations of the whole process, with the load, per unit with %s.\n\n",
 		count(o.callers[len(o.callers)-1]))
 	ratios(out, o, all, results)
 	return out.Flush()
@@ -64,7 +64,7 @@ func median(fs []figure, of func(figure) float64) float64 {
 	return values[len(values)/2]
 }
 
-// ratios compares throughput with the raw path and the ledger by hand, and the latency of one caller.
+// ratios compares rate and median latency with the raw path and the hand-written ledger.
 func ratios(out io.Writer, o options, all []contestant, results map[cell][]figure) {
 	for _, c := range all {
 		for _, base := range []string{rawBatched, rawUnbatched, byHand} {
@@ -101,7 +101,7 @@ func count(n int) string {
 	return fmt.Sprintf("%d callers", n)
 }
 
-// machine names where this was measured.
+// describeHost returns the processor, the number of cores, the platform and the Go version.
 func machine() string {
 	model := "unknown processor"
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {

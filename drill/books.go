@@ -12,13 +12,13 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// books are the CRM as others see it.
+// crmClient calls the CRM over HTTP.
 type books struct {
 	url  string
 	http *http.Client
 }
 
-// set says how the CRM treats an external id.
+// set configures how the CRM treats an external id.
 func (b books) set(ctx context.Context, externalID string, s Setting) error {
 	body, err := json.Marshal(s)
 	if err != nil {
@@ -27,14 +27,14 @@ func (b books) set(ctx context.Context, externalID string, s Setting) error {
 	return b.ask(ctx, http.MethodPut, "/settings/"+url.PathEscape(externalID), body, nil)
 }
 
-// count reads what really happened.
+// count returns the tickets and requests that the CRM has recorded.
 func (b books) count(ctx context.Context, externalID string) (Count, error) {
 	var c Count
 	err := b.ask(ctx, http.MethodGet, "/count?external_id="+url.QueryEscape(externalID), nil, &c)
 	return c, err
 }
 
-// find asks as any program could, where the CRM lets it.
+// find looks tickets up. It returns an error if the CRM's setting does not allow look-ups.
 func (b books) find(ctx context.Context, externalID string) ([]Ticket, error) {
 	var t []Ticket
 	err := b.ask(ctx, http.MethodGet, "/tickets?external_id="+url.QueryEscape(externalID), nil, &t)

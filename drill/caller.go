@@ -18,32 +18,32 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// How long things take in a drill: as short as flightd allows, so that dead holders are noticed soon.
+// Durations of a drill: as short as flightd allows, so that dead holders are noticed soon.
 const (
 	sessionTTL     = 2 * time.Second
 	attemptTimeout = time.Second
-	settleDelay    = 1500 * time.Millisecond // a request that the attempt left behind is with the CRM by then
-	callPatience   = 30 * time.Second        // of a caller, with everything
+	settleDelay    = 1500 * time.Millisecond // a late request of the dead attempt has reached the CRM by then
+	callPatience   = 30 * time.Second        // for all calls of one caller
 )
 
-// namespace and action are those of the keys in a drill.
+// The namespace and action of all keys in a drill.
 const (
 	namespace = "drill"
 	action    = "create-ticket"
 )
 
-// CallerConfig is what a caller's process needs to know.
+// CallerConfig configures a caller process.
 type CallerConfig struct {
 	Server   string // flightd's address
 	CRM      string // the CRM's address
-	ID       string // of the intent
-	Recovery string // resend, verify or hold; none: act without flightd
-	Spool    string // where reports wait that nobody has taken
-	// PauseAt is where the caller stops, once, until it reads a line.
+	ID       string // id of the intent
+	Recovery string // resend, verify or hold; none: call the CRM without flightd
+	Spool    string // directory for reports that no server has stored
+	// PauseAt is the point at which the caller pauses, once, until it reads a line from In.
 	PauseAt crashpoint.Point
-	// Crash is where it dies.
+	// Crash names the points at which the caller kills itself.
 	Crash *crashpoint.Set
-	// WatchOpen puts a relay between the caller and flightd, which passes during-open when an open has left.
+	// WatchOpen puts a proxy between the caller and flightd, which passes during-open after an open was sent.
 	WatchOpen bool
 
 	In     io.Reader
@@ -51,15 +51,15 @@ type CallerConfig struct {
 	Logger *slog.Logger
 }
 
-// caller is the program of a user of flightd: it wants one ticket for one intent.
+// caller is a program that uses flightd to create one ticket for one intent.
 type caller struct {
 	cfg  CallerConfig
 	path *path
 	key  flight.Key
 }
 
-// RunCaller is the caller's process. What happens to it is written to Out, one JSON document in a line; its error is
-// of the drill's own set-up.
+// RunCaller runs a caller process. It writes its messages to Out, one JSON document per line. A failed call is a
+// message, not an error: RunCaller returns an error only if the set-up or the output fails.
 func RunCaller(ctx context.Context, cfg CallerConfig) error {
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
@@ -79,7 +79,7 @@ func RunCaller(ctx context.Context, cfg CallerConfig) error {
 	return c.act(ctx, server)
 }
 
-// act wants the ticket through flightd, and wants it again: the duplicate must get the same receipt.
+// act creates the ticket through flightd, and calls a second time: the duplicate must get the same receipt.
 func (c *caller) act(ctx context.Context, server string) error {
 	call, err := c.call()
 	if err != nil {
@@ -93,7 +93,7 @@ func (c *caller) act(ctx context.Context, server string) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = fd.Close(ctx) // what could not be reported is in the spool
+		_ = fd.Close(ctx) // an unsent report is in the spool
 	}()
 	c.path.pass(crashpoint.BeforeOpen, 0, nil)
 	result, err := fd.Do(ctx, call, c.createTicket)
@@ -139,7 +139,7 @@ func (c *caller) ticket() Ticket {
 	return Ticket{ExternalID: c.cfg.ID, Subject: "one ticket for one intent"}
 }
 
-// createTicket is the handler: the effect.
+// createTicket is the handler that performs the effect.
 func (c *caller) createTicket(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 	c.path.pass(crashpoint.AfterOpen, at.Number(), nil)
 	dialer := net.Dialer{}
@@ -171,7 +171,7 @@ func ticketID(body []byte) (string, error) {
 	return t.ID, err
 }
 
-// lookUp asks the CRM whether there is a ticket.
+// lookUp asks the CRM whether it has a ticket for the intent.
 func (c *caller) lookUp(ctx context.Context, _ *effect.Attempt) (flight.Verb, effect.Answer, error) {
 	found, err := books{url: c.cfg.CRM, http: http.DefaultClient}.find(ctx, c.cfg.ID)
 	switch {
@@ -184,10 +184,10 @@ func (c *caller) lookUp(ctx context.Context, _ *effect.Attempt) (flight.Verb, ef
 	return flight.Happened, answer, err
 }
 
-// aloneTries is how often a caller without flightd tries.
+// directAttempts is the number of requests after which a caller without flightd stops.
 const aloneTries = 3
 
-// actAlone is the program that people write first: it tries again when it is not sure.
+// actDirectly calls the CRM without flightd, and retries after every error.
 func (c *caller) actAlone(ctx context.Context) error {
 	body, err := json.Marshal(c.ticket())
 	if err != nil {
@@ -222,15 +222,15 @@ func (c *caller) tryAlone(ctx context.Context, body []byte) (effect.Answer, erro
 	return made, err
 }
 
-// How a caller's process ended, for the drill.
+// The possible ends of a caller process.
 const (
 	endedWell    = "succeeded"
-	endedInDoubt = "in_doubt" // a person must settle it
-	endedAgain   = "again"    // coming back is right
+	endedInDoubt = "in_doubt" // a person must resolve the flight
+	endedAgain   = "retry"    // a new caller may retry
 	endedBadly   = "failed"
 )
 
-// endOf tells what an error of Do allows.
+// classifyEnd maps an error of Do to the end of the caller process.
 func endOf(err error) string {
 	var (
 		doubt       *effect.InDoubt

@@ -84,7 +84,7 @@ func TestRelaySeesAnOpenLeaveBeforeItIsAnswered(t *testing.T) {
 	left := make(chan struct{}, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == opensPath {
-			<-left // it is answered only because it was seen to leave
+			<-left // the proxy reports the open before the server answers it
 			_, _ = io.WriteString(w, r.Host)
 		}
 	}))

@@ -15,42 +15,42 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// Ticket is what the CRM makes.
+// Ticket is the effect that the CRM creates.
 type Ticket struct {
 	ID         string `json:"id"`
-	ExternalID string `json:"external_id"` // of whoever wanted it; the CRM does not look at it
+	ExternalID string `json:"external_id"` // the caller's id; the CRM does not deduplicate by it
 	Subject    string `json:"subject"`
 }
 
-// Setting is how the CRM treats the requests of one external id.
+// Setting configures how the CRM treats the requests of one external id.
 type Setting struct {
 	Honour bool  `json:"honour"` // one Idempotency-Key, one ticket
 	LookUp bool  `json:"look_up"`
-	Fault  Fault `json:"fault,omitempty"` // what becomes of the first request
+	Fault  Fault `json:"fault,omitempty"` // injected into the first request
 }
 
-// Count is what the CRM's books say about one external id: what really happened.
+// Count lists the tickets and requests that the CRM has recorded for one external id.
 type Count struct {
 	Tickets  []Ticket  `json:"tickets"`
 	Requests []Request `json:"requests"`
 }
 
-// slowAnswer is how long a slow answer takes; the callers' time-out is far below.
+// slowAnswer is the delay of a slow answer, far beyond the callers' time-out.
 const slowAnswer = 4 * attemptTimeout
 
-// CRM is a small provider of side effects. It keeps its books in memory: it is the one process that nobody kills.
+// CRM is a small provider of side effects. It keeps its records in memory, because the drill never kills it.
 //
-//	POST /tickets                       makes a ticket
-//	GET  /tickets?external_id=…         finds tickets, where it can be asked
-//	GET  /count?external_id=…           the books, for the drill and for the person who settles doubts
-//	PUT  /settings/{external_id}        how to treat it, and what to do wrong
+//	POST /tickets                       creates a ticket
+//	GET  /tickets?external_id=…         finds tickets, if the setting allows look-ups
+//	GET  /count?external_id=…           all tickets and requests, for the checks and for resolving a doubt
+//	PUT  /settings/{external_id}        stores the Setting of an external id
 type CRM struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards all fields below, and the accounts
 	made  int
 	pages map[string]*page
 }
 
-// page is what the books say about one external id.
+// account is the CRM's record of one external id.
 type page struct {
 	setting Setting
 	tickets []Ticket
@@ -58,10 +58,10 @@ type page struct {
 	seen    []Request
 }
 
-// NewCRM makes a CRM with empty books.
+// NewCRM returns a CRM without tickets.
 func NewCRM() *CRM { return &CRM{pages: make(map[string]*page)} }
 
-// Handler serves it.
+// Handler returns the CRM's HTTP handler.
 func (c *CRM) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /tickets", c.create)
@@ -80,7 +80,7 @@ func (c *CRM) pageLocked(externalID string) *page {
 	return p
 }
 
-// create makes a ticket and then, if it was told to, does not say so.
+// create creates a ticket and answers as the injected fault demands.
 func (c *CRM) create(w http.ResponseWriter, r *http.Request) {
 	var wanted Ticket
 	if err := json.NewDecoder(r.Body).Decode(&wanted); err != nil {
@@ -105,7 +105,7 @@ func (c *CRM) create(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// carryOut is the effect: what it writes into the books has happened, whatever is answered.
+// recordTicket performs the effect. A ticket that it records has been created, whatever the CRM answers afterwards.
 func (c *CRM) carryOut(wanted Ticket, r Request) (Ticket, Fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,10 +166,10 @@ func answer(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", wire.TypeJSON)
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // whoever asked may be dead by now: that is what a drill is for
+	_, _ = w.Write(body) // the caller may have been killed meanwhile
 }
 
-// hangUp closes the connection without an answer.
+// closeConnection closes the connection without an answer.
 func hangUp(w http.ResponseWriter) {
 	if h, ok := w.(http.Hijacker); ok {
 		if conn, _, err := h.Hijack(); err == nil {
@@ -178,8 +178,8 @@ func hangUp(w http.ResponseWriter) {
 	}
 }
 
-// ServeCRM is the CRM's process: it writes its address to out and serves until in ends, which it does when the drill
-// is gone.
+// ServeCRM runs the CRM process. It writes its address to out and serves until in is closed, which also happens when
+// the drill dies.
 func ServeCRM(ctx context.Context, in io.Reader, out io.Writer) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -187,12 +187,12 @@ func ServeCRM(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	server := &http.Server{Handler: NewCRM().Handler(), ReadHeaderTimeout: 5 * time.Second}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
+	go func() { served <- server.Serve(l) }() // each path below closes the server and receives from served
 	if _, err := fmt.Fprintln(out, "http://"+l.Addr().String()); err != nil {
 		return errors.Join(err, server.Close(), <-served)
 	}
 	gone := make(chan struct{})
-	go func() { // it ends with the process where ctx is the end of the CRM
+	go func() { // not waited for if ctx ends first: the read then lasts as long as the process
 		defer close(gone)
 		_, _ = io.Copy(io.Discard, in)
 	}()

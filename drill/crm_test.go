@@ -15,12 +15,12 @@ import (
 	"github.com/flightd/flightd/effect"
 )
 
-// post asks for a ticket and gives the status, 0 where there was no answer, and the ticket's id.
+// post requests a ticket. It returns the status, or 0 without an answer, and the ticket's id.
 func post(t *testing.T, ctx context.Context, url, externalID, key string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/tickets", strings.NewReader(`{"external_id":"`+externalID+`"}`))
 	require.NoError(t, err)
-	req.GetBody = nil // Go's client would repeat it by itself
+	req.GetBody = nil // otherwise net/http may retry the request
 	req.Header.Set(effect.HeaderIdempotencyKey, key)
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {

@@ -11,53 +11,54 @@ import (
 	"time"
 )
 
-// Config is what a drill needs to know.
+// Config configures a drill.
 type Config struct {
 	Binary string // this program
-	// Dir holds everything that the processes leave; "" for a new one, which is removed when nothing was broken.
+	// Dir holds the data and logs of all processes. "" creates a directory, which is removed if no promise was broken.
 	Dir string
-	// Only selects runs; see Select.
+	// Only selects runs by the names that Select accepts.
 	Only []string
-	// Lanes is how many flightds are killed side by side; 0: 3.
+	// Workers is the number of flightd processes that are killed in parallel. 0 means 3.
 	Lanes int
-	// WithoutFlightd lets the caller act by itself, as the control.
+	// WithoutFlightd is the control: the callers call the CRM directly.
 	WithoutFlightd bool
-	// Progress is told of every run that is over, one at a time; nil: nobody is.
+	// Progress, if not nil, is called after every run, under a lock.
 	Progress func(Progress)
 }
 
-// Progress is one run that is over.
+// Progress reports one finished run.
 type Progress struct {
 	Row         Row
 	Done, Total int
 }
 
-// Row is one run and what became of it.
+// Row is one run with its result.
 type Row struct {
 	ID     string `json:"id"`
-	Mishap string `json:"mishap"`
+	Mishap string `json:"scenario"`
 	Run
 	Facts
 	KeySame bool     `json:"same_key"`
-	Broken  []string `json:"broken"` // what was promised and not kept; empty when all was
+	Broken  []string `json:"broken"` // the broken promises
 	TookMS  int64    `json:"took_ms"`
 }
 
-// Report is what a drill found.
+// Report is the result of a drill.
 type Report struct {
 	Rows   []Row         `json:"rows"`
-	Broken int           `json:"broken"` // how many rows broke a promise
+	Broken int           `json:"broken"` // number of rows with a broken promise
 	Took   time.Duration `json:"-"`
-	Dir    string        `json:"dir,omitempty"` // where logs and data are, if they were kept
+	Dir    string        `json:"dir,omitempty"` // directory of logs and data, if it was kept
 }
 
-// Bounds of what happens at once.
+// Limits of parallel work.
 const (
 	defaultLanes = 3
-	sharedLanes  = 4 // runs that share the flightd that nobody kills
+	sharedLanes  = 4 // parallel runs at the flightd that is never killed
 )
 
-// Perform performs the drill. Its error says why it could not be performed; promises that were broken are in the report.
+// Execute runs the drill. Broken promises are in the report. Execute returns an error only if the drill itself failed:
+// an unknown name in Config.Only, a process that did not start, or the end of ctx.
 func Perform(ctx context.Context, cfg Config) (Report, error) {
 	began := time.Now()
 	runs, err := Select(PlanOf(cfg), cfg.Only)
@@ -89,7 +90,7 @@ func Perform(ctx context.Context, cfg Config) (Report, error) {
 	return report, err
 }
 
-// PlanOf gives the runs of a drill before any are selected.
+// PlanOf returns all runs of a drill, before Config.Only selects some.
 func PlanOf(cfg Config) []Run {
 	if cfg.WithoutFlightd {
 		return PlanWithout()
@@ -97,26 +98,26 @@ func PlanOf(cfg Config) []Run {
 	return Plan()
 }
 
-// drill is one performance.
+// drill is one execution.
 type drill struct {
 	cfg   Config
 	dir   string
 	crm   string
 	books books
 
-	mu   sync.Mutex
+	mu   sync.Mutex // guards rows and done, and serializes Config.Progress
 	rows []Row
 	done int
 }
 
-// task is a run and its place in the table.
+// task is a run and the index of its row.
 type task struct {
 	place int
 	run   Run
 }
 
-// perform plays all runs: those that kill flightd one after the other in each of a few lanes, the others side by side
-// around a flightd that nobody kills.
+// execute executes all runs and waits for them. A worker with a flightd of its own executes the runs that kill flightd,
+// one after the other. All other runs share one flightd, which is never killed, and execute in parallel.
 func (d *drill) perform(ctx context.Context, runs []Run) error {
 	crm, url, err := startServing(ctx, d.cfg.Binary, "CRM", filepath.Join(d.dir, "crm.log"), "", "drill", "crm")
 	if err != nil {
@@ -158,7 +159,7 @@ func tasksOf(tasks []task) <-chan task {
 	return queue
 }
 
-// lane plays runs around one flightd, so many at once.
+// worker executes the runs of a queue at one flightd, atOnce of them in parallel, and waits for them.
 func (d *drill) lane(ctx context.Context, number int, queue <-chan task, atOnce int) error {
 	var h *house
 	if !d.cfg.WithoutFlightd {
@@ -167,7 +168,7 @@ func (d *drill) lane(ctx context.Context, number int, queue <-chan task, atOnce 
 			return err
 		}
 		defer h.kill()
-		if atOnce > 1 { // where only one run is played at once, it starts flightd as it needs it
+		if atOnce > 1 { // a single run starts flightd itself, with its own crash point
 			if err := h.start(ctx, ""); err != nil {
 				return err
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// binary is the program, built once for the tests with real processes.
+// binary is flightd, built once for the tests with real processes.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// performed is a drill's report as a stranger reads it, with the program's exit code.
+// runDrill executes the command `flightd drill` and returns its JSON report and exit code.
 func performed(t *testing.T, args ...string) (report Report, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary, append([]string{"drill", "-o", "json", "--data", t.TempDir()}, args...)...)

@@ -11,15 +11,15 @@ import (
 	"github.com/flightd/flightd/internal/crashpoint"
 )
 
-// house is one flightd with its data, over all its lives. Its address is the same in each.
+// server is one flightd with its data directory. Its address stays the same over all restarts.
 type house struct {
 	binary  string
 	dir     string
 	address string
-	proc    *process // of the current life; nil between two
+	proc    *process // nil while flightd is not running
 }
 
-// newHouse prepares a house in a directory of its own. Number keeps the addresses of houses apart.
+// newServer prepares a server in its own directory. number keeps the ports of parallel servers apart.
 func newHouse(binary, dir string, number int) (*house, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -28,8 +28,8 @@ func newHouse(binary, dir string, number int) (*house, error) {
 	return &house{binary: binary, dir: dir, address: address}, err
 }
 
-// The ports that houses take: below those that the kernel gives to outgoing connections, of which none must take the
-// address while flightd is dead.
+// The ports of the servers are below the kernel's ephemeral ports. Otherwise an outgoing connection could take the
+// address while flightd is not running.
 const (
 	firstPort     = 20000
 	lastPort      = 31999
@@ -45,14 +45,15 @@ func freeAddress(number int) (string, error) {
 		}
 		port++
 	}
-	return "", fmt.Errorf("no port near %d is free", port)
+	return "", fmt.Errorf("no free port below %d", port)
 }
 
 func (h *house) url() string { return "http://" + h.address }
 
 func (h *house) log() string { return filepath.Join(h.dir, "log") }
 
-// start begins a life, on the data of the one before. crash is where it will end by itself.
+// start starts flightd on the data of the previous process, which it kills if it still runs. The new process kills
+// itself at crash, if that is not "".
 func (h *house) start(ctx context.Context, crash crashpoint.Point) error {
 	h.kill()
 	p, url, err := startServing(ctx, h.binary, "flightd", h.log(), crash, "dev", "--data", filepath.Join(h.dir, "data"), "--listen", h.address)
@@ -61,25 +62,25 @@ func (h *house) start(ctx context.Context, crash crashpoint.Point) error {
 	}
 	h.proc = p
 	if url != h.url() {
-		return fmt.Errorf("flightd listens on %s and not on %s", url, h.url())
+		return fmt.Errorf("flightd listens on %s, not on %s", url, h.url())
 	}
 	return nil
 }
 
-// died waits until flightd has killed itself.
+// waitKilled waits until flightd has killed itself at its crash point.
 func (h *house) died(ctx context.Context) error {
 	select {
 	case <-h.proc.done:
 	case <-ctx.Done():
-		return fmt.Errorf("flightd did not die at its crash point: %w", context.Cause(ctx))
+		return fmt.Errorf("flightd did not reach its crash point: %w", context.Cause(ctx))
 	}
 	if !h.proc.wasKilled() {
-		return fmt.Errorf("flightd ended by itself (%v) and not by SIGKILL; its log is %s", h.proc.cmd.ProcessState, h.log())
+		return fmt.Errorf("flightd exited (%v) and was not killed by SIGKILL; see the log %s", h.proc.cmd.ProcessState, h.log())
 	}
 	return nil
 }
 
-// kill ends the life, if there is one, with SIGKILL.
+// kill kills flightd with SIGKILL, if it runs.
 func (h *house) kill() {
 	if h.proc != nil {
 		h.proc.kill()

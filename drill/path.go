@@ -10,22 +10,22 @@ import (
 	"github.com/flightd/flightd/internal/crashpoint"
 )
 
-// line is what a caller's process says about itself.
+// message is one line of a caller process's output.
 type line struct {
-	Point   crashpoint.Point `json:"point,omitempty"`   // it stands there
-	Attempt uint32           `json:"attempt,omitempty"` // of which attempt, where it knows one
-	Error   string           `json:"error,omitempty"`   // what the attempt, or everything, ended with
+	Point   crashpoint.Point `json:"point,omitempty"`   // the point that the caller has reached
+	Attempt uint32           `json:"attempt,omitempty"` // the attempt at Point, if one is open
+	Error   string           `json:"error,omitempty"`   // error of the attempt or, with End, of the last call
 	Result  *Outcome         `json:"result,omitempty"`
 	End     string           `json:"end,omitempty"`
 }
 
-// path is a caller's way from point to point: it says where it is, stops where it is told to, and dies where it is
-// told to. The line is out before it does: it does not die with the process.
+// crashPoints reports each crash point that a caller reaches, and pauses or kills the process at the configured ones.
+// The message is written before the process dies, so the drill always reads it.
 type path struct {
 	crash *crashpoint.Set
 
-	mu    sync.Mutex
-	pause crashpoint.Point // where to stop; "" when that is over
+	mu    sync.Mutex       // guards pause, out and in
+	pause crashpoint.Point // point of the next pause; "" after it
 	out   *json.Encoder
 	in    *bufio.Reader
 }
@@ -34,7 +34,7 @@ func newPath(cfg CallerConfig) *path {
 	return &path{crash: cfg.Crash, pause: cfg.PauseAt, out: json.NewEncoder(cfg.Out), in: bufio.NewReader(cfg.In)}
 }
 
-// pass is called at a point. err is how the attempt has ended by then.
+// pass reports the point at. err is the error of the attempt, if it has ended with one.
 func (p *path) pass(at crashpoint.Point, attempt uint32, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,17 +42,17 @@ func (p *path) pass(at crashpoint.Point, attempt uint32, err error) {
 	if err != nil {
 		l.Error = err.Error()
 	}
-	_ = p.out.Encode(l) // nobody listens any more: then this process is about to be killed
+	_ = p.out.Encode(l) // fails only if the drill has died; then the kernel kills this process, too
 	if p.pause == at {
 		p.pause = ""
 		if _, err := p.in.ReadString('\n'); err == io.EOF {
-			return // the drill is gone
+			return // the drill has died
 		}
 	}
 	p.crash.At(at)
 }
 
-// result says what Do gave.
+// reportResult reports a result of Do.
 func (p *path) result(r effect.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +67,7 @@ func outcomeOf(r effect.Result) Outcome {
 	}
 }
 
-// end is the last word.
+// reportEnd reports the end of the caller, its last message.
 func (p *path) end(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,25 +16,25 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// Bounds of a run.
+// Limits of a run.
 const (
-	runPatience   = 2 * time.Minute  // for everything
-	deathPatience = 15 * time.Second // until somebody stands at the point, or is dead there
-	mostReturns   = 10               // of callers
+	runPatience   = 2 * time.Minute  // for the whole run
+	deathPatience = 15 * time.Second // until the caller or flightd has reached its crash point
+	mostReturns   = 10               // callers after the first one
 )
 
-// play is one run while it is performed.
+// runner executes one run.
 type play struct {
 	run    Run
 	house  *house // nil without flightd
 	books  books
 	binary string
-	dir    string // of this run
+	dir    string // directory of this run
 	crm    string
 	facts  Facts
 }
 
-// perform plays the run and gathers the facts.
+// execute executes the run and returns the facts. An error of the run is in Facts.Error.
 func (p *play) perform(ctx context.Context) Facts {
 	ctx, cancel := context.WithTimeoutCause(ctx, runPatience, errors.New("the run took too long"))
 	defer cancel()
@@ -54,7 +54,7 @@ func (p *play) perform(ctx context.Context) Facts {
 	return p.facts
 }
 
-// stage sets everything up for the run.
+// prepare creates the directory, configures the CRM and starts flightd if the run kills it.
 func (p *play) stage(ctx context.Context) error {
 	if err := os.MkdirAll(p.dir, 0o700); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (p *play) stage(ctx context.Context) error {
 	return p.house.start(ctx, "")
 }
 
-// callerOptions is how a caller's process is started.
+// callerOptions are the crash point and the pause point of a caller process.
 type callerOptions struct {
 	crash, pause crashpoint.Point
 }
@@ -93,8 +93,8 @@ func (p *play) caller(o callerOptions) (*voice, error) {
 
 func (p *play) log() string { return filepath.Join(p.dir, "callers.log") }
 
-// mishap is the first caller, and the death of whoever dies in the run. Where only the CRM misbehaves it is nothing:
-// the first caller is an ordinary one.
+// runFirstCaller runs the caller during which the caller, flightd or both are killed. In a run with only a CRM fault it
+// does nothing: retryUntilDone starts the first caller there.
 func (p *play) mishap(ctx context.Context) error {
 	var act func(context.Context, *voice) error
 	var o callerOptions
@@ -121,20 +121,20 @@ func (p *play) mishap(ctx context.Context) error {
 	return err
 }
 
-// callerDies: the caller kills itself at its point.
+// awaitCallerCrash waits until the caller has killed itself at its point.
 func (p *play) callerDies(ctx context.Context, v *voice) error {
 	if err := v.hearAll(ctx); err != nil {
 		return err
 	}
 	if !v.wasKilled() {
 		end, cause := v.end()
-		return fmt.Errorf("the caller never came to %s: %s %s", p.run.Point, end, cause)
+		return fmt.Errorf("the caller did not reach %s: %s %s", p.run.Point, end, cause)
 	}
 	return nil
 }
 
-// flightdDies: flightd kills itself at its point, and the caller, where it is to die too, is killed right after. A
-// caller that lives must cope with a flightd that is gone and comes back.
+// awaitServerCrash waits until flightd has killed itself at its point, kills the caller if both are victims, and
+// restarts flightd. A surviving caller must finish after the restart.
 func (p *play) flightdDies(ctx context.Context, v *voice) error {
 	patience, cancel := context.WithTimeout(ctx, deathPatience)
 	defer cancel()
@@ -152,7 +152,7 @@ func (p *play) flightdDies(ctx context.Context, v *voice) error {
 	return v.hearAll(ctx)
 }
 
-// killedAtPause: the caller stops at its point, and the drill kills flightd, and the caller where it is to die too.
+// killAtPause waits until the caller pauses at its point, kills flightd or both, and restarts flightd.
 func (p *play) killedAtPause(ctx context.Context, v *voice) error {
 	patience, cancel := context.WithTimeout(ctx, deathPatience)
 	defer cancel()
@@ -162,7 +162,7 @@ func (p *play) killedAtPause(ctx context.Context, v *voice) error {
 		return err
 	case !there:
 		end, cause := v.end()
-		return fmt.Errorf("the caller never came to %s: %s %s", p.run.Point, end, cause)
+		return fmt.Errorf("the caller did not reach %s: %s %s", p.run.Point, end, cause)
 	}
 	if p.run.Victim == Both {
 		v.signal()
@@ -179,7 +179,8 @@ func (p *play) killedAtPause(ctx context.Context, v *voice) error {
 	return v.hearAll(ctx)
 }
 
-// comeBack starts callers with the same key, as retries would, until one has the receipt.
+// retryUntilDone starts callers with the same key, one after the other, until one gets the receipt. A flight in doubt
+// under hold is resolved between two callers.
 func (p *play) comeBack(ctx context.Context) error {
 	var end, cause string
 	for range mostReturns {
@@ -201,26 +202,26 @@ func (p *play) comeBack(ctx context.Context) error {
 				return err
 			}
 		case end != endedAgain:
-			return fmt.Errorf("a caller that came back ended as %q: %s", end, cause)
+			return fmt.Errorf("a retry ended as %q: %s", end, cause)
 		}
 	}
-	return fmt.Errorf("callers came back %d times in vain, the last one: %s", mostReturns, cause)
+	return fmt.Errorf("no success after %d retries: %s", mostReturns, cause)
 }
 
-// note keeps what a caller said.
+// addFacts adds the results and failed attempts of a caller to the facts.
 func (p *play) note(v *voice) {
 	p.facts.Results = append(p.facts.Results, v.results()...)
 	p.facts.Failed = append(p.facts.Failed, v.failed()...)
 }
 
-// withFlightd runs something that asks flightd.
+// withClient calls do with a client of flightd and the run's flight.
 func (p *play) withFlightd(ctx context.Context, do func(*client.Client, flight.ID) error) error {
 	c, err := client.Connect(ctx, p.house.url(), client.WithNamespace(namespace), client.WithoutSpool(), client.WithActor("drill"),
 		client.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = c.Close(ctx) }() // it holds nothing
+	defer func() { _ = c.Close(ctx) }() // the client has no attempt and no spool
 	key, err := c.Key(action, p.run.ID())
 	if err != nil {
 		return err
@@ -228,36 +229,36 @@ func (p *play) withFlightd(ctx context.Context, do func(*client.Client, flight.I
 	return do(c, key.FlightID())
 }
 
-// settle is the person who looks into the CRM's books and says what happened.
+// resolve resolves a flight in doubt by the CRM's records, as a person would.
 func (p *play) settle(ctx context.Context) error {
 	return p.withFlightd(ctx, func(c *client.Client, id flight.ID) error {
 		f, err := c.Flight(ctx, id)
 		if err != nil || f.State != flight.InDoubt.String() {
-			return err // a late report may have settled it
+			return err // a late report may have ended the doubt
 		}
 		count, err := p.books.count(ctx, p.run.ID())
 		if err != nil {
 			return err
 		}
-		word := client.ResolveRequest{Result: wire.ResultNotHappened, Reason: "the CRM's books have no ticket"}
+		word := client.ResolveRequest{Result: wire.ResultNotHappened, Reason: "the CRM has no ticket"}
 		if len(count.Tickets) > 0 {
 			t := count.Tickets[0]
 			body, err := json.Marshal(t)
 			if err != nil {
 				return err
 			}
-			word = client.ResolveRequest{Result: wire.ResultHappened, Reason: "the CRM's books have " + t.ID,
+			word = client.ResolveRequest{Result: wire.ResultHappened, Reason: "the CRM has " + t.ID,
 				Body: wire.BodyOf(t.ID, wire.TypeJSON, body)}
 		}
 		_, err = c.Resolve(ctx, id, f.Version, word)
 		if client.CodeOf(err) == wire.PreconditionFailed {
-			return nil // it changed meanwhile: the next caller finds out
+			return nil // the flight changed meanwhile; the next caller sees its state
 		}
 		return err
 	})
 }
 
-// gather reads the CRM's books, and has flightd asked.
+// collectFacts reads the CRM's records and flightd's flight into the facts.
 func (p *play) gather(ctx context.Context) error {
 	count, err := p.books.count(ctx, p.run.ID())
 	if err != nil {
@@ -273,7 +274,7 @@ func (p *play) gather(ctx context.Context) error {
 	return p.withFlightd(ctx, func(c *client.Client, id flight.ID) error { return p.gatherFlight(ctx, c, id) })
 }
 
-// gatherFlight reads what flightd says of the key.
+// collectFlight reads the flight, its history and its receipts into the facts.
 func (p *play) gatherFlight(ctx context.Context, c *client.Client, id flight.ID) error {
 	f, err := c.Flight(ctx, id)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/flightd/flightd/internal/crashpoint"
 )
 
-// Victim is who is killed in a run.
+// Victim names the processes that are killed in a run.
 type Victim string
 
 // The victims.
@@ -20,22 +20,22 @@ const (
 	Both    Victim = "both"
 )
 
-// Fault is what the CRM does to the first request of a run that wants a ticket.
+// Fault is the CRM's misbehaviour at the first ticket request of a run.
 type Fault string
 
 // The faults.
 const (
 	NoFault        Fault = ""
-	Drop           Fault = "drop"        // it makes the ticket and closes the connection without a word
-	Slow           Fault = "slow"        // it makes the ticket and answers after the attempt's time-out
-	ErrorAndTicket Fault = "503-created" // it makes the ticket and answers 503
-	ErrorNoTicket  Fault = "503"         // it makes none and answers 503
+	Drop           Fault = "drop"        // creates the ticket and closes the connection without an answer
+	Slow           Fault = "slow"        // creates the ticket and answers after the attempt's time-out
+	ErrorAndTicket Fault = "503-created" // creates the ticket and answers 503
+	ErrorNoTicket  Fault = "503"         // creates no ticket and answers 503
 )
 
-// NoRecovery is the recovery of runs without flightd: there is none.
+// NoRecovery is the value of Run.Recovery in runs without flightd.
 const NoRecovery = "none"
 
-// Run is one intent, one mishap and one recovery policy.
+// Run is one intent under one recovery policy, with one victim or one fault.
 type Run struct {
 	Recovery string           `json:"recovery"` // resend, verify, hold or none
 	Victim   Victim           `json:"victim,omitempty"`
@@ -43,7 +43,7 @@ type Run struct {
 	Fault    Fault            `json:"fault,omitempty"`
 }
 
-// ID names the run; it is the id in its key and the external id of its tickets.
+// ID returns the name of the run, which is the id in its key and the external id of its tickets.
 func (r Run) ID() string {
 	var words []string
 	for _, w := range []string{string(r.Victim), string(r.Point), string(r.Fault), r.Recovery} {
@@ -54,17 +54,17 @@ func (r Run) ID() string {
 	return strings.Join(words, "-")
 }
 
-// Mishap says what is done in the run.
+// Scenario describes the run's disturbance in words.
 func (r Run) Mishap() string {
 	switch r.Fault {
 	case Drop:
-		return "CRM makes the ticket, drops the connection"
+		return "CRM creates the ticket, drops the connection"
 	case Slow:
-		return "CRM makes the ticket, answers too late"
+		return "CRM creates the ticket, answers too late"
 	case ErrorAndTicket:
-		return "CRM makes the ticket, answers 503"
+		return "CRM creates the ticket, answers 503"
 	case ErrorNoTicket:
-		return "CRM makes none, answers 503"
+		return "CRM creates no ticket, answers 503"
 	}
 	if r.Victim == Both {
 		return fmt.Sprintf("kill -9 caller and flightd at %s", r.Point)
@@ -72,11 +72,11 @@ func (r Run) Mishap() string {
 	return fmt.Sprintf("kill -9 %s at %s", r.Victim, r.Point)
 }
 
-// flightdDies reports whether flightd is killed in the run.
+// killsFlightd reports whether flightd is killed in the run.
 func (r Run) flightdDies() bool { return r.Victim == Flightd || r.Victim == Both }
 
-// flightdsOwn reports whether flightd dies by itself, at a point that it passes, and is not killed while the caller
-// stands at one of its own.
+// flightdCrashes reports whether flightd kills itself at a point in its own code. Otherwise the drill kills it while
+// the caller pauses at a point in the caller's code.
 func (r Run) flightdsOwn() bool {
 	switch r.Point {
 	case crashpoint.BeforeOpen, crashpoint.DuringOpen, crashpoint.AfterOpen:
@@ -93,7 +93,7 @@ func recoveries() []string {
 	return []string{flight.Resend.String(), flight.Verify.String(), flight.Hold.String()}
 }
 
-// Plan gives all runs: every victim at every point, and every fault, under every recovery.
+// Plan returns all runs: every victim at every point, and every fault, under every recovery.
 func Plan() []Run {
 	var runs []Run
 	for _, victim := range []Victim{Caller, Flightd, Both} {
@@ -111,7 +111,7 @@ func Plan() []Run {
 	return runs
 }
 
-// PlanWithout gives the runs of the control: the mishaps that there are without flightd.
+// PlanWithoutFlightd returns the runs of the control: the crashes and faults that exist without flightd.
 func PlanWithout() []Run {
 	var runs []Run
 	for _, point := range []crashpoint.Point{crashpoint.BeforeSend, crashpoint.AfterEffect, crashpoint.BeforeReport} {
@@ -123,7 +123,7 @@ func PlanWithout() []Run {
 	return runs
 }
 
-// kind is one thing that words can select by.
+// dimension returns the value of a run by which Select can select it.
 type kind func(Run) string
 
 func kinds() []kind {
@@ -134,7 +134,7 @@ func kinds() []kind {
 	}
 }
 
-// words are all that select one of the runs by this kind, each once.
+// values returns the distinct values of the runs in this dimension.
 func (k kind) words(runs []Run) []string {
 	var words []string
 	for _, r := range runs {
@@ -145,8 +145,9 @@ func (k kind) words(runs []Run) []string {
 	return words
 }
 
-// Select keeps the runs that have one of the words of each kind that is named: victims, points and faults, recoveries.
-// No word keeps all. The error names a word that is none.
+// Select returns the runs that match the words. The dimensions are victim, point or fault, and recovery. A run matches
+// if in each dimension with a word its value is one of the words. Without words all runs match. Select returns an error
+// for an unknown word, or if no run matches.
 func Select(runs []Run, words []string) ([]Run, error) {
 	selected := runs
 	var known []string
@@ -160,11 +161,11 @@ func Select(runs []Run, words []string) ([]Run, error) {
 	}
 	for _, w := range words {
 		if !slices.Contains(known, w) {
-			return nil, fmt.Errorf("%q selects nothing; the words are %s", w, strings.Join(known, ", "))
+			return nil, fmt.Errorf("unknown name %q; allowed: %s", w, strings.Join(known, ", "))
 		}
 	}
 	if len(selected) == 0 {
-		return nil, fmt.Errorf("no run is all of %s", strings.Join(words, ", "))
+		return nil, fmt.Errorf("no run matches %s", strings.Join(words, ", "))
 	}
 	return selected, nil
 }

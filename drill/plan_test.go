@@ -17,7 +17,7 @@ func TestPlanHasEveryVictimAtEveryPointUnderEveryRecovery(t *testing.T) {
 	require.Len(t, runs, len(crashpoint.All())*3*3+4*3)
 	ids := map[string]bool{}
 	for _, r := range runs {
-		require.False(t, ids[r.ID()], "%s is there twice", r.ID())
+		require.False(t, ids[r.ID()], "duplicate run %s", r.ID())
 		ids[r.ID()] = true
 		require.Equal(t, r.Victim == Nobody, r.Fault != NoFault)
 	}
@@ -47,9 +47,9 @@ func TestSelect(t *testing.T) {
 		require.Len(t, runs, test.want, "%v", test.words)
 	}
 	_, err := Select(Plan(), []string{"after-lunch"})
-	require.ErrorContains(t, err, `"after-lunch" selects nothing; the words are caller, flightd, both, before-open`)
+	require.ErrorContains(t, err, `unknown name "after-lunch"; allowed: caller, flightd, both, before-open`)
 	_, err = Select(Plan(), []string{"caller", "drop"})
-	require.EqualError(t, err, "no run is all of caller, drop")
+	require.EqualError(t, err, "no run matches caller, drop")
 	_, err = Select(Plan(), []string{""})
 	require.Error(t, err)
 }
@@ -73,7 +73,7 @@ func TestTable(t *testing.T) {
 	lines := strings.Split(out.String(), "\n")
 	require.Regexp(t, `^kill -9 caller at after-effect +resend +yes +1 +1 +#1 lost, #2 succeeded +succeeded +2.3s +kept$`, lines[1])
 	require.Regexp(t, `^kill -9 caller at after-effect +hold +NO +1 +1 +#1 lost, in doubt, person: happened +succeeded +0s +BROKEN$`, lines[2])
-	require.Regexp(t, `^drop +verify +- +0 +0 .* NOT PERFORMED$`, lines[3])
+	require.Regexp(t, `^drop +verify +- +0 +0 .* NOT COMPLETED$`, lines[3])
 	require.Equal(t, "kill -9 caller at after-effect, hold: 2 tickets for one intent", lines[5])
 	require.Equal(t, "4 runs in 1m1s: a promise was broken in 2; logs and data are in /kept", lines[7])
 	require.Equal(t, "1 runs in 0s: every promise was kept", Report{Rows: make([]Row, 1)}.Summary())

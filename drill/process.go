@@ -16,18 +16,18 @@ import (
 	"github.com/flightd/flightd/internal/crashpoint"
 )
 
-// process is another program of the drill, which it starts, listens to and kills.
+// process is a child process of the drill.
 type process struct {
 	name  string
 	cmd   *exec.Cmd
 	in    io.WriteCloser
-	lines chan string   // of its standard output; closed at its end
-	done  chan struct{} // closed when it is home
+	lines chan string   // lines of standard output; closed at its end
+	done  chan struct{} // closed after the process was waited for
 	log   *os.File
 }
 
-// start starts a process of this program. What it says on standard error is appended to the file log. crash is where
-// it kills itself; "" for nowhere.
+// startProcess starts this program again. Its standard error is appended to the file log. It kills itself at the point
+// crash, if that is not "".
 func start(binary, name, log string, crash crashpoint.Point, args ...string) (*process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -48,11 +48,11 @@ func start(binary, name, log string, crash crashpoint.Point, args ...string) (*p
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the %s: %w", name, err), file.Close())
 	}
-	go p.live(out)
+	go p.live(out) // ends with the process; kill and waitExit wait for it
 	return p, nil
 }
 
-// environment is this process's without the settings of flightd, which the drill gives by itself.
+// environment returns this process's environment without FLIGHTD_ variables, and with the crash point.
 func environment(crash crashpoint.Point) []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -66,7 +66,7 @@ func environment(crash crashpoint.Point) []string {
 	return env
 }
 
-// live listens to the process until it is home.
+// readOutput reads the lines of the process until it ends, waits for it, and closes done.
 func (p *process) live(out io.Reader) {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)
@@ -74,55 +74,55 @@ func (p *process) live(out io.Reader) {
 		p.lines <- lines.Text()
 	}
 	close(p.lines)
-	_ = p.cmd.Wait() // how it ended is in its state; it closes the pipes
+	_ = p.cmd.Wait() // ProcessState has the result; Wait also closes the pipes
 	_ = p.log.Close()
 	close(p.done)
 }
 
-// line gives the next line that the process says; false when it says no more.
+// readLine returns the next line of output. The result is false after the last one.
 func (p *process) line(ctx context.Context) (string, bool, error) {
 	select {
 	case l, ok := <-p.lines:
 		return l, ok, nil
 	case <-ctx.Done():
-		return "", false, fmt.Errorf("the %s said nothing: %w", p.name, context.Cause(ctx))
+		return "", false, fmt.Errorf("no output from the %s: %w", p.name, context.Cause(ctx))
 	}
 }
 
-// signal sends a SIGKILL; nothing is flushed, no deferred call runs.
+// sendKill sends SIGKILL and does not wait. The process flushes nothing and runs no deferred call.
 func (p *process) signal() { _ = p.cmd.Process.Kill() }
 
-// kill sends a SIGKILL and waits for the end.
+// kill sends SIGKILL, discards the unread output, and waits for the end.
 func (p *process) kill() {
 	p.signal()
-	for range p.lines { // what it said before is of no interest to whoever kills it this way
+	for range p.lines {
 	}
 	<-p.done
 }
 
-// home waits for the end of a process that ends by itself.
+// waitExit waits for the end of a process that exits by itself.
 func (p *process) home(ctx context.Context) error {
 	select {
 	case <-p.done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the %s does not end: %w", p.name, context.Cause(ctx))
+		return fmt.Errorf("the %s did not exit: %w", p.name, context.Cause(ctx))
 	}
 }
 
-// wasKilled reports whether a process that is home died by SIGKILL.
+// wasKilled reports whether a process that has ended was killed by SIGKILL.
 func (p *process) wasKilled() bool {
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// voice is a caller's process and what it has said.
+// callerProcess is a caller process and the messages read from it.
 type voice struct {
 	*process
 	said []line
 }
 
-// hear reads the caller's words until one of them fits, or it has ended: then it answers false.
+// readUntil reads messages until one matches. The result is false if the caller ended first.
 func (v *voice) hear(ctx context.Context, fits func(line) bool) (bool, error) {
 	for {
 		text, ok, err := v.line(ctx)
@@ -131,7 +131,7 @@ func (v *voice) hear(ctx context.Context, fits func(line) bool) (bool, error) {
 		}
 		var l line
 		if err := json.Unmarshal([]byte(text), &l); err != nil {
-			return false, fmt.Errorf("the %s said %q: %w", v.name, text, err)
+			return false, fmt.Errorf("the %s wrote an invalid message %q: %w", v.name, text, err)
 		}
 		v.said = append(v.said, l)
 		if fits(l) {
@@ -140,7 +140,7 @@ func (v *voice) hear(ctx context.Context, fits func(line) bool) (bool, error) {
 	}
 }
 
-// hearAll reads the caller's words until it has ended.
+// readAll reads all messages and waits for the caller's end.
 func (v *voice) hearAll(ctx context.Context) error {
 	if _, err := v.hear(ctx, func(line) bool { return false }); err != nil {
 		return err
@@ -148,19 +148,19 @@ func (v *voice) hearAll(ctx context.Context) error {
 	return v.home(ctx)
 }
 
-// resume lets a caller go on that stands at a point.
+// resume ends the pause of a caller.
 func (v *voice) resume() error {
 	_, err := io.WriteString(v.in, "\n")
 	return err
 }
 
-// killAndHear kills the caller and reads what it had said before.
+// killAndRead kills the caller and reads the messages that it wrote before.
 func (v *voice) killAndHear(ctx context.Context) error {
 	v.signal()
 	return v.hearAll(ctx)
 }
 
-// end is how the caller ended: "" when it was killed.
+// end returns the caller's end and its error. The end is "" if the caller was killed.
 func (v *voice) end() (end, cause string) {
 	for _, l := range v.said {
 		if l.End != "" {
@@ -170,7 +170,7 @@ func (v *voice) end() (end, cause string) {
 	return "", ""
 }
 
-// results are what Do gave it.
+// results returns the results that Do returned to the caller.
 func (v *voice) results() []Outcome {
 	var all []Outcome
 	for _, l := range v.said {
@@ -181,8 +181,8 @@ func (v *voice) results() []Outcome {
 	return all
 }
 
-// failed are the attempts that it held and did not bring to a success: those that ended with an error, and, where it
-// was killed, those whose report was not answered.
+// failed returns the attempts of the caller that did not succeed: those that ended with an error and, if the caller was
+// killed, those whose report was not answered.
 func (v *voice) failed() []uint32 {
 	var given, wrong []uint32
 	reported := map[uint32]bool{}
@@ -209,10 +209,10 @@ func (v *voice) failed() []uint32 {
 	return wrong
 }
 
-// startPatience bounds the start of a process.
+// startTimeout limits the start of a process.
 const startPatience = 20 * time.Second
 
-// startServing starts a process that says its address in its first line.
+// startServerProcess starts a process that writes its address as its first line, and returns that address.
 func startServing(ctx context.Context, binary, name, log string, crash crashpoint.Point, args ...string) (*process, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
@@ -223,7 +223,7 @@ func startServing(ctx context.Context, binary, name, log string, crash crashpoin
 	address, ok, err := p.line(ctx)
 	if err != nil || !ok {
 		p.kill()
-		return nil, "", errors.Join(fmt.Errorf("the %s did not start; its log is %s", name, log), err)
+		return nil, "", errors.Join(fmt.Errorf("the %s did not start; see the log %s", name, log), err)
 	}
 	return p, address, nil
 }

@@ -2,8 +2,8 @@ package drill
 
 import "syscall"
 
-// processAttributes keep the terminal's signals away from the drill's processes, which the drill ends by itself, and
-// end them with it where it cannot.
+// processAttributes returns attributes for the drill's child processes. They do not receive the terminal's signals,
+// because the drill ends them itself, and the kernel kills them if the drill dies.
 func processAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,5 +4,6 @@ package drill
 
 import "syscall"
 
-// processAttributes keep the terminal's signals away from the drill's processes, which the drill ends by itself.
+// processAttributes returns attributes for the drill's child processes. They do not receive the terminal's signals,
+// because the drill ends them itself.
 func processAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -9,33 +9,33 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Facts are what was found after a run. They come from the CRM's books, from the callers, and from flightd.
+// Facts are the observations after a run, taken from the CRM's records, from the callers, and from flightd.
 type Facts struct {
-	// Trouble is why the run could not be brought to its end; "" when it could.
-	Trouble string `json:"trouble,omitempty"`
-	// Tickets are the ids of those that the CRM made.
+	// Error says why the run could not be completed; "" if it was.
+	Trouble string `json:"error,omitempty"`
+	// Tickets are the ids of the tickets that the CRM created.
 	Tickets []string `json:"tickets"`
-	// Requests are all that asked the CRM for a ticket, in the order in which they came.
+	// Requests are all ticket requests that the CRM received, in their order.
 	Requests []Request `json:"requests"`
-	// Results are what callers were given, the first one first.
+	// Results are the results that the callers got, in their order.
 	Results []Outcome `json:"results"`
-	// Failed are the attempts that a caller held and did not bring to a success: it was killed, or saw an error.
+	// Failed are the attempts that did not succeed: their caller was killed, or got an error.
 	Failed []uint32 `json:"failed_attempts,omitempty"`
 
-	// What flightd says of the key; empty in runs without it.
+	// The fields below are flightd's flight; they are empty in runs without flightd.
 	State    string         `json:"state,omitempty"`
 	Receipts []Outcome      `json:"receipts,omitempty"` // of all generations
 	Overlap  bool           `json:"overlap,omitempty"`
 	History  []client.Event `json:"history,omitempty"`
 }
 
-// Request is one request for a ticket as the CRM saw it.
+// Request is one ticket request that the CRM received.
 type Request struct {
 	Key   string `json:"idempotency_key"`
 	Token string `json:"fencing_token,omitempty"`
 }
 
-// Outcome is what a caller was given, or what the ledger has: which ticket, and the receipt that says so.
+// Outcome is a receipt and its ticket, as a caller got it or as the ledger stores it.
 type Outcome struct {
 	ExternalID string `json:"external_id"`
 	Digest     string `json:"digest,omitempty"`
@@ -44,7 +44,7 @@ type Outcome struct {
 	Body       string `json:"body,omitempty"`
 }
 
-// same reports whether two outcomes are one receipt.
+// same reports whether two outcomes are the same receipt.
 func (o Outcome) same(other Outcome) bool {
 	o.Source, other.Source = "", ""
 	return o == other
@@ -60,10 +60,10 @@ func (f *Facts) SameKey() bool {
 	return true
 }
 
-// Check holds the facts of a run against what DESIGN.md promises for its recovery, and says what is broken; nothing
-// when all is kept. In every run the mishap passes, so the intent must be carried out in the end, and once: by the
-// provider's own deduplication under resend, because somebody looked first under verify, because a person did under
-// hold.
+// Check compares the facts of a run with the promises of its recovery policy (docs/guarantees.md), and returns the
+// broken ones. Every disturbance is temporary, so the effect must have happened in the end, and exactly once: under
+// resend because the provider deduplicates, under verify because a caller looked it up first, under hold because a
+// person did.
 func Check(run Run, f Facts) []string {
 	if f.Trouble != "" {
 		return []string{f.Trouble}
@@ -73,14 +73,14 @@ func Check(run Run, f Facts) []string {
 		broken = append(broken, fmt.Sprintf("%d tickets for one intent", n))
 	}
 	if run.Recovery == NoRecovery {
-		return broken // there is nothing else that could be promised
+		return broken // without flightd only the number of tickets can be checked
 	}
 	broken = append(broken, checkRequests(f)...)
 	broken = append(broken, checkReceipt(f)...)
 	return append(broken, checkHistory(f)...)
 }
 
-// checkRequests looks at what the CRM was asked.
+// checkRequests checks the requests at the CRM: one idempotency key, and fencing tokens that never decrease.
 func checkRequests(f Facts) []string {
 	var broken []string
 	if !f.SameKey() {
@@ -88,13 +88,13 @@ func checkRequests(f Facts) []string {
 	}
 	for i := 1; i < len(f.Requests); i++ {
 		if f.Requests[i].Token < f.Requests[i-1].Token {
-			broken = append(broken, fmt.Sprintf("request %d came with an older fencing token than the one before", i+1))
+			broken = append(broken, fmt.Sprintf("request %d has an older fencing token than the one before", i+1))
 		}
 	}
 	return broken
 }
 
-// checkReceipt: one committed receipt per key, it tells the truth, and every caller got exactly it.
+// checkReceipt checks that the key has one receipt, that it names the real ticket, and that every caller got it.
 func checkReceipt(f Facts) []string {
 	var broken []string
 	if f.State != flight.StateSucceeded.String() {
@@ -108,7 +108,7 @@ func checkReceipt(f Facts) []string {
 	}
 	receipt := f.Receipts[0]
 	if !slices.Contains(f.Tickets, receipt.ExternalID) {
-		broken = append(broken, fmt.Sprintf("the receipt names %q, which is no ticket of the CRM's", receipt.ExternalID))
+		broken = append(broken, fmt.Sprintf("the receipt names %q, which is not a ticket of the CRM", receipt.ExternalID))
 	}
 	replayed := 0
 	for i, r := range f.Results {
@@ -125,8 +125,8 @@ func checkReceipt(f Facts) []string {
 	return broken
 }
 
-// checkHistory: every attempt that failed is in the history as failed, every one that was opened has an end, and
-// exactly one thing made the flight succeed.
+// checkHistory checks that the history shows every failed attempt as failed and an end for every opened attempt, and
+// that exactly one event made the flight succeed.
 func checkHistory(f Facts) []string {
 	var broken []string
 	opened, failed, ended := map[uint32]bool{}, map[uint32]bool{}, map[uint32]bool{}
@@ -162,19 +162,19 @@ func checkHistory(f Facts) []string {
 	return broken
 }
 
-// succeeds reports whether an event made its flight succeed: the attempt's report, a look-up, or a person.
+// isSuccess reports whether an event made its flight succeed: a report, a verification, or a resolution.
 func succeeds(e client.Event) bool {
 	switch e.Kind {
 	case flight.EventReported.String():
 		return e.Outcome == flight.Succeeded.String()
 	case flight.EventVerdict.String(), flight.EventResolved.String():
-		said, _, _ := strings.Cut(e.Note, ":") // behind it stands a person's reason
+		said, _, _ := strings.Cut(e.Note, ":") // a person's reason follows the colon
 		return said == flight.Happened.String()
 	}
 	return false
 }
 
-// fails reports whether an event says that its attempt did not succeed, or that nobody knows.
+// isFailure reports whether an event says that its attempt failed or that its outcome is unknown.
 func fails(e client.Event) bool {
 	switch e.Kind {
 	case flight.EventLost.String(), flight.EventAbandoned.String():

@@ -24,7 +24,7 @@ func receipt(attempt uint32, source string) Outcome {
 	return Outcome{ExternalID: "T-1", Digest: "sha256:1", Attempt: attempt, Body: `{"id":"T-1"}`, Source: source}
 }
 
-// resent is a run in which the first attempt was lost after its effect, and a second one got the same ticket.
+// resentFacts returns the facts of a run in which a second attempt got the ticket of the first, which was lost.
 func resent() Facts {
 	return Facts{
 		Tickets:  []string{"T-1"},
@@ -36,7 +36,7 @@ func resent() Facts {
 	}
 }
 
-// lookedUp is one in which a look-up found the effect of an attempt that was lost.
+// lookedUpFacts returns the facts of a run in which a look-up found the effect of a lost attempt.
 func lookedUp() Facts {
 	f := resent()
 	f.Requests = f.Requests[:1]
@@ -46,10 +46,10 @@ func lookedUp() Facts {
 	return f
 }
 
-// settled is one in which a person said that it had happened.
+// resolvedFacts returns the facts of a run in which a person found that the effect had happened.
 func settled() Facts {
 	f := lookedUp()
-	f.History = []client.Event{opened(1), lost(1), {Kind: "in_doubt", Attempt: 1}, {Kind: "resolved", Attempt: 1, Note: "happened: the CRM's books have T-1"}}
+	f.History = []client.Event{opened(1), lost(1), {Kind: "in_doubt", Attempt: 1}, {Kind: "resolved", Attempt: 1, Note: "happened: the CRM has T-1"}}
 	return f
 }
 
@@ -71,20 +71,20 @@ func TestKeptPromisesPass(t *testing.T) {
 
 func TestBrokenPromisesAreFound(t *testing.T) {
 	for name, test := range map[string]struct {
-		spoil func(*Facts)
-		says  string
+		change func(*Facts)
+		says   string
 	}{
-		"not performed":   {func(f *Facts) { f.Trouble = "it never came there" }, "it never came there"},
+		"not performed":   {func(f *Facts) { f.Trouble = "not reached" }, "not reached"},
 		"two tickets":     {func(f *Facts) { f.Tickets = append(f.Tickets, "T-2") }, "2 tickets for one intent"},
 		"no ticket":       {func(f *Facts) { f.Tickets = nil }, "0 tickets for one intent"},
 		"another key":     {func(f *Facts) { f.Requests[1].Key = "other" }, "the idempotency key was not the same in all requests"},
 		"no key":          {func(f *Facts) { f.Requests[0].Key, f.Requests[1].Key = "", "" }, "the idempotency key was not the same in all requests"},
-		"older token":     {func(f *Facts) { f.Requests[1].Token = "t0" }, "request 2 came with an older fencing token than the one before"},
+		"older token":     {func(f *Facts) { f.Requests[1].Token = "t0" }, "request 2 has an older fencing token than the one before"},
 		"not ended":       {func(f *Facts) { f.State = "in_doubt" }, "the flight is in_doubt and not succeeded"},
 		"overlap":         {func(f *Facts) { f.Overlap = true }, "flightd saw evidence of a second effect"},
 		"no receipt":      {func(f *Facts) { f.Receipts = nil }, "0 receipts for one key"},
 		"two receipts":    {func(f *Facts) { f.Receipts = append(f.Receipts, receipt(1, "")) }, "2 receipts for one key"},
-		"untrue receipt":  {func(f *Facts) { f.Tickets[0] = "T-9" }, `the receipt names "T-1", which is no ticket of the CRM's`},
+		"false receipt":   {func(f *Facts) { f.Tickets[0] = "T-9" }, `the receipt names "T-1", which is not a ticket of the CRM`},
 		"other digest":    {func(f *Facts) { f.Results[1].Digest = "sha256:2" }, "answer 2 differs from the receipt"},
 		"other bytes":     {func(f *Facts) { f.Results[1].Body = `{"id": "T-1"}` }, "answer 2 differs from the receipt"},
 		"other attempt":   {func(f *Facts) { f.Results[0].Attempt = 1 }, "answer 1 differs from the receipt"},
@@ -97,7 +97,7 @@ func TestBrokenPromisesAreFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := resent()
-			test.spoil(&f)
+			test.change(&f)
 			broken := Check(killed("resend"), f)
 			found := slices.ContainsFunc(broken, func(b string) bool { return len(b) >= len(test.says) && b[:len(test.says)] == test.says })
 			require.True(t, found, "%v", broken)

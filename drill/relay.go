@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// relay stands between a caller and flightd, inside the caller's process, and sees requests leave.
+// proxy is an HTTP proxy between a caller and flightd, inside the caller's process, that reports when an open was sent.
 type relay struct {
 	listener net.Listener
 	server   *http.Server
 	served   chan struct{}
 }
 
-// opensPath is where flights are asked for.
+// opensPath is the path of open requests.
 const opensPath = "/v1/flights:open"
 
-// startRelay serves in front of flightd. left is called when an open has been written out and is not answered yet.
+// startProxy starts a proxy in front of flightd. It calls sent after an open was written and before it is answered.
 func startRelay(server string, left func()) (*relay, error) {
 	target, err := url.Parse(server)
 	if err != nil {
@@ -30,7 +30,7 @@ func startRelay(server string, left func()) (*relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	proxy := &httputil.ReverseProxy{
+	reverse := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
 			if r.In.URL.Path == opensPath {
@@ -42,13 +42,13 @@ func startRelay(server string, left func()) (*relay, error) {
 				r.Out = r.Out.WithContext(httptrace.WithClientTrace(r.Out.Context(), trace))
 			}
 		},
-		// A server that is not there looks to the caller as it would without the relay: the connection ends.
+		// Without a server the connection is closed, as it would be without the proxy.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
-	r := &relay{listener: l, server: &http.Server{Handler: proxy, ReadHeaderTimeout: 5 * time.Second}, served: make(chan struct{})}
-	go func() {
+	r := &relay{listener: l, server: &http.Server{Handler: reverse, ReadHeaderTimeout: 5 * time.Second}, served: make(chan struct{})}
+	go func() { // close waits for it
 		defer close(r.served)
-		_ = r.server.Serve(l) // it ends by close
+		_ = r.server.Serve(l) // returns after close
 	}()
 	return r, nil
 }

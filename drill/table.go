@@ -12,21 +12,21 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Verdict says in a word whether the row kept what was promised.
+// Result says in one word whether the run kept the promises.
 func (r Row) Verdict() string {
 	switch {
 	case r.Trouble != "":
-		return "NOT PERFORMED"
+		return "NOT COMPLETED"
 	case len(r.Broken) > 0:
 		return "BROKEN"
 	}
 	return "kept"
 }
 
-// WriteTable writes the rows for people, what is broken in them, and the summary.
+// WriteTable writes the rows as a table, then the broken promises, then the summary.
 func (r Report) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "WHAT WAS DONE\tRECOVERY\tSAME KEY\tTICKETS\tRECEIPTS\tHISTORY\tSTATE\tTOOK\tVERDICT") // Flush tells
+	_, _ = fmt.Fprintln(t, "SCENARIO\tRECOVERY\tSAME KEY\tTICKETS\tRECEIPTS\tHISTORY\tSTATE\tTOOK\tRESULT") // Flush returns the error
 	for _, row := range r.Rows {
 		_, _ = fmt.Fprintln(t, strings.Join(row.cells(), "\t"))
 	}
@@ -60,7 +60,7 @@ func (r Row) cells() []string {
 	return []string{r.Mishap, r.Recovery, same, strconv.Itoa(len(r.Tickets)), receipts, history, state, took.String(), r.Verdict()}
 }
 
-// Summary is the last line.
+// Summary returns the last line of the table.
 func (r Report) Summary() string {
 	took := r.Took.Round(100 * time.Millisecond)
 	if r.Broken == 0 {
@@ -73,7 +73,7 @@ func (r Report) Summary() string {
 	return s
 }
 
-// story is the history in few words.
+// summarizeHistory returns the history in a few words.
 func story(events []client.Event) string {
 	var words []string
 	for _, e := range events {

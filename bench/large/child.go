@@ -16,14 +16,14 @@ import (
 	"syscall"
 )
 
-// said is one line of what a part tells: a name and a figure, or several.
+// metric is one line of a part's output: a name with one value or several.
 type said struct {
 	Name    string             `json:"name"`
 	Figure  float64            `json:"figure,omitempty"`
 	Figures map[string]float64 `json:"figures,omitempty"`
 }
 
-// teller is how a part tells its figures.
+// metricWriter writes the metrics of a part. err is the first error.
 type teller struct {
 	out io.Writer
 	err error
@@ -41,14 +41,14 @@ func (t *teller) write(one said) {
 	}
 }
 
-// child is a part in a process of its own. It ends when its standard input does.
+// child is a part in its own process. The process ends when its standard input is closed.
 type child struct {
 	cmd   *exec.Cmd
 	in    io.Closer
 	lines *bufio.Scanner
 }
 
-// start starts a part with the same options, and more.
+// startPart starts a part with the same options and additional arguments.
 func start(ctx context.Context, o options, part string, more ...string) (*child, error) {
 	args := append([]string{"-part", part, "-dir", o.dir, "-receipts", strconv.Itoa(o.receipts), "-ending", strconv.Itoa(o.ending),
 		"-rounds", strconv.Itoa(o.rounds), "-span", o.span.String(), "-callers", strconv.Itoa(o.callers), "-from", strconv.Itoa(o.from)}, more...)
@@ -70,42 +70,42 @@ func start(ctx context.Context, o options, part string, more ...string) (*child,
 	return c, c.cmd.Start()
 }
 
-// listen waits for the next thing that the part tells.
+// next waits for the next metric of the part.
 func (c *child) listen() (said, error) {
 	var one said
 	if !c.lines.Scan() {
-		return one, fmt.Errorf("a part ended early: %w", c.cmd.Wait())
+		return one, fmt.Errorf("the part ended early: %w", c.cmd.Wait())
 	}
 	return one, json.Unmarshal(c.lines.Bytes(), &one)
 }
 
-// hear waits for the figure with this name, which must come next.
+// expect waits for the next metric, which must have this name, and returns its value.
 func (c *child) hear(name string) (float64, error) {
 	one, err := c.listen()
 	if err == nil && one.Name != name {
-		err = fmt.Errorf("a part tells %s, and not %s", one.Name, name)
+		err = fmt.Errorf("unexpected output of the part: %s, not %s", one.Name, name)
 	}
 	return one.Figure, err
 }
 
-// end lets the part put away what it has, and waits for it.
+// stop closes the part's standard input and waits for its end.
 func (c *child) end() error {
-	_ = c.in.Close() // it may have ended by itself
+	_ = c.in.Close() // fails if the process has ended already
 	for c.lines.Scan() {
 	}
 	return c.cmd.Wait()
 }
 
-// kill ends the process at once, as a crash would.
+// kill ends the process with SIGKILL.
 func (c *child) kill() error {
 	if err := c.cmd.Process.Kill(); err != nil {
 		return err
 	}
-	_ = c.cmd.Wait() // it says that it was killed
+	_ = c.cmd.Wait() // always returns the error "signal: killed"
 	return nil
 }
 
-// resident is the memory that a living process has now, in bytes, and the most that it ever had.
+// resident returns the resident memory of the running process and its peak, in bytes.
 func (c *child) resident() (now, peak float64) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
 	if err != nil {
@@ -127,25 +127,25 @@ func (c *child) resident() (now, peak float64) {
 	return now, peak
 }
 
-// peak is the most memory that a process had that has ended, in bytes.
+// peak returns the peak of the resident memory of a process that has ended, in bytes.
 func (c *child) peak() float64 {
 	usage, ok := c.cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	if !ok {
 		return 0
 	}
-	const unit = 1024 // of Linux
+	const unit = 1024 // Maxrss is in KiB on Linux
 	return float64(usage.Maxrss) * unit
 }
 
-// heap is what this process's heap holds.
+// heap returns the bytes in use in this process's heap.
 func heap() float64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapInuse)
 }
 
-// disk is what files take, by the folder at the top that they stand in. A file with several names counts once, where
-// the state has it.
+// disk is the disk space by top-level folder, in bytes. A file with several hard links counts once, for the state
+// folder if one of its links is there.
 type disk map[string]float64
 
 func (d disk) total() (sum float64) {
@@ -166,7 +166,7 @@ func diskOf(dir string) (disk, error) {
 			if err != nil {
 				return err
 			}
-			inside, _ := filepath.Rel(dir, path) // it is below dir
+			inside, _ := filepath.Rel(dir, path) // cannot fail: path is below dir
 			top, _, _ := strings.Cut(inside, string(filepath.Separator))
 			stat, ok := info.Sys().(*syscall.Stat_t)
 			if !ok || !strings.HasPrefix(top, only) || seen[stat.Ino] {

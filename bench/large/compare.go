@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// side is one of those that are compared.
+// variant is one of the operations that are compared.
 type side struct {
 	name    string
 	callers int
 	once    func(ctx context.Context, n int) error
 }
 
-// take runs all sides in turn, round by round, and tells for each the seconds per unit and the latencies of a round.
+// compare runs all variants in turn, round by round, and writes the time per unit and the latencies of each.
 func take(ctx context.Context, o *options, tell *teller, sides []side) error {
 	var number atomic.Int64
 	number.Store(int64(fresh()))
-	for round := range o.rounds + 1 { // the first one warms up and does not count
+	for round := range o.rounds + 1 { // round 0 warms up and is discarded
 		for i := range sides {
-			one := &sides[(i+round)%len(sides)] // nobody is always first
+			one := &sides[(i+round)%len(sides)] // the order rotates
 			f, err := one.run(ctx, o.span, &number)
 			if err != nil {
 				return fmt.Errorf("%s: %w", one.name, err)
@@ -34,13 +34,13 @@ func take(ctx context.Context, o *options, tell *teller, sides []side) error {
 				tell.write(said{Name: one.name, Figures: f})
 			}
 			fmt.Fprintf(os.Stderr, "round %d  %-40s %8.0f/s  median %.3f ms  p99 %.3f ms\n", round, one.name, f["rate"], f["median"]*1e3, f["p99"]*1e3)
-			runtime.GC() // nobody pays for what others left
+			runtime.GC() // collects the garbage of this variant before the next one
 		}
 	}
 	return tell.err
 }
 
-// run lets the callers of a side work for the span.
+// run runs the callers of a variant for the span, and waits for them.
 func (s *side) run(ctx context.Context, span time.Duration, number *atomic.Int64) (map[string]float64, error) {
 	took := make([][]time.Duration, s.callers)
 	errs := make([]error, s.callers)
@@ -72,12 +72,12 @@ func figures(took []time.Duration, elapsed time.Duration) map[string]float64 {
 	}
 }
 
-// collect hears all that a part of comparisons tells.
+// collectMetrics runs a part of comparisons and collects its metrics by name.
 func collect(ctx context.Context, o options, part string, into map[string][]map[string]float64) error {
 	return hearAll(ctx, o, func(one said) { into[one.Name] = append(into[one.Name], one.Figures) }, part)
 }
 
-// pass has a part of comparisons run, and tells what it tells.
+// forwardMetrics runs a part of comparisons and writes its metrics as its own.
 func pass(ctx context.Context, o options, tell *teller, part string, more ...string) error {
 	return errors.Join(hearAll(ctx, o, tell.write, part, more...), tell.err)
 }

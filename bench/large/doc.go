@@ -1,12 +1,12 @@
-// Large measures a ledger of many receipts, by default ten million of them with bodies that cannot be compressed: what
-// it takes of memory and disk, how long a start takes, what a new key and a replay cost beside an empty ledger, and
-// whether anybody notices when a million retentions end.
+// Large measures a ledger with many receipts, by default ten million with incompressible bodies: its memory and disk
+// space, its start time, the cost of a new key compared with an empty ledger, the cost of replays, and the latency of
+// new keys while a million receipts expire.
 //
 //	go run ./bench/large                          ten million receipts; about a quarter of an hour and 30 GB of disk
-//	go run ./bench/large -receipts 200000         a rehearsal
+//	go run ./bench/large -receipts 200000         a quick trial
 //
-// The receipts come through the ledger's own door, as an Open and a Report each, in batches and without leases. Every
-// part is measured in a process of its own, so that none pays for what another left behind; what is compared takes
-// turns in one process, round by round, and ratios are taken within a round. Callers over HTTP have a process of their own
-// beside the node's. The page cache is as warm as the run left it. It prints a table and removes its data.
+// The receipts are loaded through the ledger's API, as an Open and a Report each, in batches and without leases. Every
+// part runs in its own process, so that no part is slowed down by the leftovers of another. Compared variants take
+// turns in one process, round by round, and ratios are computed per round. Callers over HTTP run in a process beside
+// the node's. The page cache is not dropped between parts. Large prints a table and removes its data.
 package main

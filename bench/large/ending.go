@@ -9,17 +9,17 @@ import (
 	"github.com/flightd/flightd/clusterstore"
 )
 
-// The sides of the last comparison: new keys while nothing ends, and while retentions do.
+// The variants of the last comparison: new keys while no receipt expires, and while receipts expire.
 const calm, whileEnding = "new keys, nothing ends", "new keys, retentions end"
 
-// The load is the same on both sides: so many callers, each with a pause after every flight, so that the machine is
-// not full and a stall can be seen.
+// Both variants have the same load: pacedCallers callers, each with a pause after every flight, so that the machine has
+// spare capacity and a stall is visible.
 const (
 	paced     = 8
 	pacePause = 2 * time.Millisecond
 )
 
-// endingPart ends the retentions that are over, while new keys are flown.
+// expiryPart measures the latency of new keys before and while the ended retentions expire.
 func endingPart(ctx context.Context, o options, tell *teller) error {
 	s, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(o.full())})
 	if err != nil {
@@ -42,7 +42,7 @@ func endingPart(ctx context.Context, o options, tell *teller) error {
 	return errors.Join(err, failed, s.Close(ctx), tell.err)
 }
 
-// pacedLoad flies new keys until ctx ends, and tells their latencies.
+// pacedLoad opens and reports new keys until ctx ends, and writes their latencies. It waits for its callers.
 func pacedLoad(ctx context.Context, s *clusterstore.Store, o *options, tell *teller, name string) error {
 	took := make([][]time.Duration, paced)
 	errs := make([]error, paced)

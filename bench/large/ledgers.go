@@ -12,13 +12,13 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// The sides that are compared, ledger against ledger.
+// The variants of the comparison of two ledgers.
 const (
 	ledgerFull, ledgerEmpty = "ledger, new key, full", "ledger, new key, empty"
 	ledgerRandom, ledgerHot = "ledger, random receipt", "ledger, hot receipt"
 )
 
-// hotKeys is over how many keys a hot replay is drawn.
+// hotKeys is the number of keys from which a hot replay is drawn.
 const hotKeys = 100
 
 // ledgersPart compares the full ledger with an empty one.
@@ -46,28 +46,28 @@ func ledgersPart(ctx context.Context, o options, tell *teller) error {
 	return errors.Join(err, full.Close(ctx), empty.Close(ctx), tell.err)
 }
 
-// settle waits until the ledger has put away what was loaded: what is measured is a large ledger, not one that is just
-// growing. What has not changed for a while is not being put away.
+// waitCompacted waits until the compaction backlog has not changed for five seconds. The bench measures a large ledger
+// at rest, not one whose compactions still run.
 func settle(ctx context.Context, s *clusterstore.Store) {
-	const still, look = 5, time.Second
-	for last, same := uint64(0), 0; same < still && ctx.Err() == nil; same++ {
+	const unchanged, interval = 5, time.Second
+	for last, same := uint64(0), 0; same < unchanged && ctx.Err() == nil; same++ {
 		if now := s.Stats().Backlog; now != last {
 			last, same = now, 0
 		}
-		time.Sleep(look)
+		time.Sleep(interval)
 	}
-	fmt.Fprintf(os.Stderr, "%d MiB are left to be put away\n", s.Stats().Backlog>>20)
+	fmt.Fprintf(os.Stderr, "compaction backlog: %d MiB\n", s.Stats().Backlog>>20)
 }
 
 // readReceipt reads a flight and the bytes of its receipt.
 func readReceipt(s *clusterstore.Store, n int) error {
 	f, err := s.Flight(keyOf(n).FlightID())
 	if err != nil || f == nil {
-		return fmt.Errorf("%s is not there: %v", keyOf(n), err)
+		return fmt.Errorf("%s: not found: %v", keyOf(n), err)
 	}
 	body, err := s.Body(f.ID, f.Generation, clusterstore.Receipt)
 	if err == nil && flight.Digest(flight.FingerprintBytes(body)) != f.Receipt.Body.Digest {
-		err = fmt.Errorf("%s has another receipt than it was given", f.Key)
+		err = fmt.Errorf("%s: the stored receipt differs from the reported one", f.Key)
 	}
 	return err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// Receipts are loaded in batches, several at a time.
+// Receipts are loaded in batches, by parallel loaders.
 const (
 	loaders   = 4
 	batchSize = 1000
@@ -62,8 +62,7 @@ func loadAll(ctx context.Context, s *clusterstore.Store, o *options, start time.
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// loadBatch opens some flights and reports each right behind, as a flight of a few milliseconds does. The token of a first
-// attempt is known beforehand.
+// loadBatch proposes an Open and a Report for each key in one batch. The token of a first attempt is known in advance.
 func loadBatch(ctx context.Context, s *clusterstore.Store, o *options, from, to int) error {
 	commands := make([]flight.Command, 0, 2*(to-from))
 	for n := from; n < to; n++ {
@@ -77,15 +76,15 @@ func loadBatch(ctx context.Context, s *clusterstore.Store, o *options, from, to 
 	}
 	for i := 0; i < len(commands); i += 2 {
 		if replies[i].Decision == flight.Replay {
-			continue // a run that was killed had come so far
+			continue // stored by a run that was killed
 		}
 		if replies[i].Decision != flight.Proceed {
-			return fmt.Errorf("%s was answered %v, not proceed", commands[i].Target(), replies[i].Decision)
+			return fmt.Errorf("%s: the decision is %v, not proceed", commands[i].Target(), replies[i].Decision)
 		}
 		if replies[i+1].Decision == flight.Accepted {
 			continue
 		}
-		if _, err := s.Propose(ctx, commands[i+1]); err != nil { // it overtook its open
+		if _, err := s.Propose(ctx, commands[i+1]); err != nil { // the Report was applied before its Open
 			return err
 		}
 	}

@@ -23,10 +23,10 @@ func main() {
 	}
 }
 
-// options are what the command line says.
+// options are the command-line options.
 type options struct {
 	receipts int
-	ending   int // receipts beside those whose retention ends
+	ending   int // additional receipts whose retention ends in the run
 	rounds   int
 	span     time.Duration
 	callers  int
@@ -43,20 +43,20 @@ type options struct {
 
 func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("large", flag.ContinueOnError)
-	flags.IntVar(&o.receipts, "receipts", 10_000_000, "receipts that are kept")
-	flags.IntVar(&o.ending, "ending", -1, "more receipts, whose retention ends; default: a tenth of those that are kept")
-	flags.IntVar(&o.rounds, "rounds", 7, "rounds of what is compared; medians are printed")
-	flags.DurationVar(&o.span, "span", 2*time.Second, "how long each side runs in a round")
-	flags.IntVar(&o.callers, "callers", 64, "callers of what is compared")
-	flags.StringVar(&o.dir, "dir", "", "where data is kept and removed again; default: the system's place for temporary files")
-	flags.StringVar(&o.part, "part", "", "run one part in this process, on the data in -dir; the bench itself uses it")
-	flags.BoolVar(&o.empty, "empty", false, "with -part: on the empty ledger")
-	flags.BoolVar(&o.busy, "busy", false, "with -part: under load")
-	flags.StringVar(&o.url, "url", "", "with -part callers: the node's")
-	flags.StringVar(&o.how, "how", "", "with -part callers: behind the names of what is compared")
-	flags.StringVar(&o.resume, "resume", "", "go on with the data that a killed run left in this directory; it is removed in the end")
-	flags.IntVar(&o.from, "from", 0, "with -resume: receipts before this one are loaded already")
-	flags.StringVar(&o.profile, "cpuprofile", "", "with -part: file for a CPU profile of it")
+	flags.IntVar(&o.receipts, "receipts", 10_000_000, "number of receipts that stay")
+	flags.IntVar(&o.ending, "ending", -1, "number of additional receipts that expire in the run (default: a tenth of -receipts)")
+	flags.IntVar(&o.rounds, "rounds", 7, "rounds of each comparison; medians are printed")
+	flags.DurationVar(&o.span, "span", 2*time.Second, "duration of each variant in a round")
+	flags.IntVar(&o.callers, "callers", 64, "number of callers in comparisons")
+	flags.StringVar(&o.dir, "dir", "", "directory for data, which is removed at the end (default: the system's temporary directory)")
+	flags.StringVar(&o.part, "part", "", "run one part in this process, on the data in -dir (internal)")
+	flags.BoolVar(&o.empty, "empty", false, "with -part: use the empty ledger")
+	flags.BoolVar(&o.busy, "busy", false, "with -part: generate load")
+	flags.StringVar(&o.url, "url", "", "with -part callers: URL of the node")
+	flags.StringVar(&o.how, "how", "", "with -part callers: suffix of the metric names")
+	flags.StringVar(&o.resume, "resume", "", "continue with the data of a killed run in this directory, which is removed at the end")
+	flags.IntVar(&o.from, "from", 0, "with -resume: number of receipts that are already loaded")
+	flags.StringVar(&o.profile, "cpuprofile", "", "with -part: file for a CPU profile")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -64,15 +64,15 @@ func parse(args []string) (o options, err error) {
 		o.ending = o.receipts / 10
 	}
 	if o.resume == "" && o.part == "" && o.from != 0 {
-		return o, fmt.Errorf("-from goes with -resume")
+		return o, fmt.Errorf("-from needs -resume")
 	}
 	if o.receipts < 10_000 || o.rounds < 1 || o.span <= 0 || o.callers < 1 {
-		return o, fmt.Errorf("at least 10000 receipts, one round and one caller; a positive span")
+		return o, fmt.Errorf("-receipts must be at least 10000, -rounds and -callers at least 1, and -span positive")
 	}
 	return o, nil
 }
 
-// place is a new directory for the data, or the one that a killed run left.
+// makeDir creates the data directory, or returns the one to resume.
 func (o *options) place() (string, error) {
 	if o.resume != "" {
 		_, err := os.Stat(ledgerOf(filepath.Join(o.resume, "full")))
@@ -81,7 +81,7 @@ func (o *options) place() (string, error) {
 	return os.MkdirTemp(o.dir, "flightd-large-")
 }
 
-// parts run in processes of their own.
+// parts are the functions that run in their own process, by name.
 func parts() map[string]func(context.Context, options, *teller) error {
 	return map[string]func(context.Context, options, *teller) error{
 		"load": loadPart, "open": openPart, "ledgers": ledgersPart, "ending": endingPart, "node": nodePart, "nodes": nodesPart,
@@ -97,7 +97,7 @@ func run(ctx context.Context, args []string) error {
 	if o.part != "" {
 		part := parts()[o.part]
 		if part == nil {
-			return fmt.Errorf("-part %s: there is none", o.part)
+			return fmt.Errorf("-part %s: unknown part", o.part)
 		}
 		if o.part != "callers" {
 			node.Tune() // as flightd itself does
@@ -127,7 +127,7 @@ func run(ctx context.Context, args []string) error {
 	return r.print(os.Stdout, o)
 }
 
-// The data directories of the two nodes that are compared, as flightd lays them out.
+// The data directories of the two nodes that are compared.
 func (o *options) full() string   { return filepath.Join(o.dir, "full") }
 func (o *options) hollow() string { return filepath.Join(o.dir, "empty") }
 

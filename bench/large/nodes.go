@@ -15,7 +15,7 @@ import (
 	"github.com/flightd/flightd/node"
 )
 
-// The sides that are compared, node against node.
+// The variants of the comparison of two nodes.
 const (
 	nodeFull, nodeEmpty     = "node, new key, full", "node, new key, empty"
 	replayRandom, replayHot = "executor, random replay", "executor, hot replay"
@@ -23,7 +23,7 @@ const (
 	crowdRandom, crowdHot   = "HTTP, random replay, many callers", "HTTP, hot replay, many callers"
 )
 
-// running is a node in this process.
+// runningNode is a node in this process.
 type running struct {
 	local effect.Doer
 	url   string
@@ -35,7 +35,7 @@ func openNode(ctx context.Context, data string) (*running, error) {
 	ctx, stop := context.WithCancel(ctx)
 	n := &running{stop: stop, over: make(chan error, 1)}
 	ready := make(chan node.Ready, 1)
-	go func() {
+	go func() { // close waits for it
 		n.over <- node.Run(ctx, node.Config{Data: data, Listen: "127.0.0.1:0", Ready: func(r node.Ready) { ready <- r }})
 	}()
 	select {
@@ -53,7 +53,7 @@ func (n *running) close() error {
 	return <-n.over
 }
 
-// newKey flies a key that nobody used.
+// newKey returns a function that executes a flight with a new key.
 func (n *running) newKey(o *options) func(context.Context, int) error {
 	return func(ctx context.Context, number int) error {
 		g := goodOf(o, number)
@@ -62,7 +62,7 @@ func (n *running) newKey(o *options) func(context.Context, int) error {
 	}
 }
 
-// replay asks for one of the first keys. The inputs are made beforehand: nobody measures how they are made.
+// replay returns a function that replays one of the first keys and checks its receipt.
 func replay(o *options, doer effect.Doer, keys int) func(context.Context, int) error {
 	return func(ctx context.Context, _ int) error {
 		g := goodOf(o, rand.IntN(keys))
@@ -71,16 +71,16 @@ func replay(o *options, doer effect.Doer, keys int) func(context.Context, int) e
 		case err != nil:
 			return err
 		case result.Source != effect.Replayed:
-			return fmt.Errorf("a replay of %s was %s", g.key, result.Source)
+			return fmt.Errorf("replay of %s: the source is %s", g.key, result.Source)
 		case result.Answer.ExternalID != g.externalID || len(result.Answer.Body) != len(g.body):
-			return fmt.Errorf("%s has another receipt than it was given", g.key)
+			return fmt.Errorf("%s: the stored receipt differs from the reported one", g.key)
 		}
 		return nil
 	}
 }
 
-// nodesPart compares two nodes. Replays come first: new keys leave behind what must be put away. They are of the full one
-// alone, as a node is.
+// nodesPart measures replays of the full node, and then compares new keys of the full and the empty node. Replays come
+// first because new keys cause compactions. No second node runs during the replays.
 func nodesPart(ctx context.Context, o options, tell *teller) error {
 	if err := rested(ctx, o.full()); err != nil {
 		return err
@@ -108,8 +108,8 @@ func compareNewKeys(ctx context.Context, o *options, tell *teller, full *running
 	return errors.Join(err, empty.close())
 }
 
-// compareReplays compares replays of any key with those of a few, which are at hand: in this process, and over HTTP by
-// callers in a process of their own, as callers over HTTP are.
+// compareReplays compares replays of random keys with replays of a few hot keys, in this process, and over HTTP by
+// callers in another process.
 func compareReplays(ctx context.Context, o *options, tell *teller, n *running, how string) error {
 	err := take(ctx, o, tell, []side{
 		{replayRandom + how, 1, replay(o, n.local, o.receipts)}, {replayHot + how, 1, replay(o, n.local, hotKeys)},
@@ -120,7 +120,7 @@ func compareReplays(ctx context.Context, o *options, tell *teller, n *running, h
 	return pass(ctx, *o, tell, "callers", "-url", n.url, "-how", how)
 }
 
-// callersPart compares replays over HTTP, of the node that another process runs.
+// callersPart compares replays over HTTP from a node in another process.
 func callersPart(ctx context.Context, o options, tell *teller) error {
 	remote, err := client.Connect(ctx, o.url, client.WithNamespace("shop"))
 	if err != nil {
@@ -135,19 +135,19 @@ func callersPart(ctx context.Context, o options, tell *teller) error {
 	return errors.Join(err, remote.Close(context.WithoutCancel(ctx)), tell.err)
 }
 
-// pinned are sides for which the tables of the state are held in the page cache.
+// pinned is the suffix of variants that run with the tables of the state locked in memory.
 const pinned = ", tables in memory"
 
 func comparePinned(ctx context.Context, o *options, tell *teller, n *running) error {
 	unpin, err := pin(o.full())
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "replays with the tables in memory are left out:", err)
+		fmt.Fprintln(os.Stderr, "skip replays with the tables in memory:", err)
 		return nil
 	}
 	return errors.Join(compareReplays(ctx, o, tell, n, pinned), unpin())
 }
 
-// rested lets a ledger put away what it was given.
+// waitLedgerCompacted opens a ledger and waits until its compactions are done.
 func rested(ctx context.Context, data string) error {
 	s, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(data)})
 	if err != nil {
@@ -161,7 +161,7 @@ func measureNodes(ctx context.Context, o options, r *results) error {
 	return collect(ctx, o, "nodes", r.compared)
 }
 
-// nodePart is a whole node with the full ledger, for a while under load: new keys, and replays of random ones.
+// nodePart runs a whole node with the full ledger under load: new keys, and replays of random keys.
 func nodePart(ctx context.Context, o options, tell *teller) error {
 	n, err := openNode(ctx, o.full())
 	if err != nil {

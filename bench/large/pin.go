@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// pin holds the tables of a ledger's state in the system's page cache until unpin: replays are compared both as the
-// system keeps the files, which may mean a disk, and as they are on a machine with memory to spare. It needs the right to
-// lock that much.
+// pin locks the tables of a ledger's state in memory until unpin is called. Replays are then measured as on a machine
+// with enough memory, without disk reads. pin returns an error if the process may not lock that much memory.
 func pin(data string) (unpin func() error, err error) {
 	tables, err := filepath.Glob(filepath.Join(ledgerOf(data), "state-*", "*.sst"))
 	if err != nil {
@@ -25,7 +24,7 @@ func pin(data string) (unpin func() error, err error) {
 	}
 	for _, table := range tables {
 		b, err := pinFile(table)
-		if errors.Is(err, os.ErrNotExist) { // put together with another one meanwhile
+		if errors.Is(err, os.ErrNotExist) { // compacted into another table meanwhile
 			continue
 		}
 		if err != nil {

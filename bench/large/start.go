@@ -13,7 +13,8 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// openPart opens a ledger, says so, and closes it when it is told to. With -busy it flies new keys meanwhile.
+// openPart opens a ledger, writes "ready", and closes it at the end of standard input. With -busy it adds new keys
+// meanwhile.
 func openPart(ctx context.Context, o options, tell *teller) error {
 	s, err := clusterstore.Open(ctx, clusterstore.Config{Dir: ledgerOf(o.data())})
 	if err != nil {
@@ -22,7 +23,7 @@ func openPart(ctx context.Context, o options, tell *teller) error {
 	n := rand.IntN(o.receipts)
 	f, err := s.Flight(keyOf(n).FlightID())
 	if err != nil || f == nil || f.State != flight.StateSucceeded {
-		return fmt.Errorf("%s is not there: %v", keyOf(n), err)
+		return fmt.Errorf("%s: not found: %v", keyOf(n), err)
 	}
 	tell.say("ready", 0)
 	ctx, cancel := context.WithCancel(ctx)
@@ -48,12 +49,12 @@ func openPart(ctx context.Context, o options, tell *teller) error {
 	return s.Close(context.WithoutCancel(ctx))
 }
 
-// fresh is a number from which on no key was used by anybody. It is below those that end.
+// unusedKeys returns a negative number: the following numbers belong to keys that were never used.
 func fresh() int { return -int(time.Now().UnixMicro()) }
 
 const starts = 3
 
-// measureStarts opens the ledger several times, after it was closed and after its process was killed under load.
+// measureStarts measures the start after a stop, and the start after the process was killed under load, several times.
 func measureStarts(ctx context.Context, o options, r *results) error {
 	for range starts {
 		took, c, err := startOnce(ctx, o)
@@ -67,7 +68,7 @@ func measureStarts(ctx context.Context, o options, r *results) error {
 		if _, c, err = startOnce(ctx, o, "-busy"); err != nil {
 			return err
 		}
-		time.Sleep(3 * time.Second) // a process is killed at some moment of its real time
+		time.Sleep(3 * time.Second) // the load must run for a while before the kill
 		if err := c.kill(); err != nil {
 			return err
 		}
@@ -82,7 +83,7 @@ func measureStarts(ctx context.Context, o options, r *results) error {
 	return nil
 }
 
-// startOnce starts a process on the ledger and takes the time until it answers.
+// startOnce starts a process on the ledger and measures the time until it is ready.
 func startOnce(ctx context.Context, o options, more ...string) (seconds float64, c *child, err error) {
 	began := time.Now()
 	if c, err = start(ctx, o, "open", more...); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// good is one of the flights that are stored: everything about it follows from its number.
+// storedFlight is one flight of the ledger. All its fields are derived from its number.
 type good struct {
 	key        flight.Key
 	externalID string
@@ -24,19 +24,19 @@ type good struct {
 	retention  time.Duration
 }
 
-// The lengths of what is stored, in bytes: chosen evenly from these ranges, and random, so that no compression helps.
+// Lengths of inputs and bodies in bytes, uniformly distributed. The contents are random and thus incompressible.
 const (
-	inputFrom, inputTo = 40, 120 // before they are written as base64 into JSON, which is how inputs travel
+	inputFrom, inputTo = 40, 120 // before base64 in JSON
 	bodyFrom, bodyTo   = 200, 500
 	octets             = "application/octet-stream"
 )
 
-// endsAtOnce is the retention of receipts that are to end in the run.
+// shortRetention is the retention of receipts that expire in the run.
 const endsAtOnce = time.Second
 
 func keyOf(n int) flight.Key { return flight.MustKey(fmt.Sprintf("shop/charge-card/order-%010d", n)) }
 
-// goodOf makes number n. Numbers below o.receipts are kept, those behind end.
+// flightAt returns flight number n. Flights from o.receipts on expire in the run.
 func goodOf(o *options, n int) good {
 	rng := rand.New(rand.NewPCG(1, uint64(n)))
 	bytes := func(from, to int) []byte {
@@ -60,14 +60,14 @@ func goodOf(o *options, n int) good {
 func (g *good) submission() flight.Submission {
 	fingerprint, err := flight.FingerprintJSON(g.input, nil)
 	if err != nil {
-		panic(err) // it is JSON
+		panic(err) // cannot happen: the input is valid JSON
 	}
 	return flight.Submission{Fingerprint: fingerprint, Input: flight.NewBlob("application/json", g.input, flight.MaxInput),
 		Policy: flight.Policy{AttemptTimeout: 30 * time.Second, Retention: g.retention}}
 }
 
-// open asks for the flight of a key that nobody used. The session has no revision: the etcd that a node
-// starts beside this ledger later has seen nothing yet.
+// open returns the Open of the flight. Its session has revision 0, which is valid for the new etcd of a node that is
+// started on this ledger later.
 func (g *good) open(s *clusterstore.Store) *flight.Open {
 	h := s.Header()
 	return &flight.Open{Key: g.key, Submission: g.submission(), Session: flight.Session{Epoch: h.LeaseEpoch, ID: "7587884e2c3f1a01"},
@@ -79,7 +79,7 @@ func (g *good) report(token flight.Token) *flight.Report {
 		Body: flight.NewBlob(octets, g.body, flight.MaxReceiptBody)}
 }
 
-// fly brings number n through a ledger.
+// openAndReport opens flight number n in a ledger and reports its success.
 func fly(ctx context.Context, s *clusterstore.Store, o *options, n int) error {
 	g := goodOf(o, n)
 	opened, err := s.Propose(ctx, g.open(s))
@@ -87,13 +87,13 @@ func fly(ctx context.Context, s *clusterstore.Store, o *options, n int) error {
 		return err
 	}
 	if opened.Decision != flight.Proceed {
-		return fmt.Errorf("%s was answered %v, not proceed", g.key, opened.Decision)
+		return fmt.Errorf("%s: the decision is %v, not proceed", g.key, opened.Decision)
 	}
 	_, err = s.Report(ctx, g.report(opened.Token))
 	return err
 }
 
-// call asks an executor for the flight.
+// call returns the executor's call for the flight.
 func (g *good) call() effect.Call { return effect.Call{Key: g.key, Submission: g.submission()} }
 
 func (g *good) effect(context.Context, *effect.Attempt) (effect.Answer, error) {

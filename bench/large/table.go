@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// results are all that was measured.
+// results are all measurements.
 type results struct {
 	loadSeconds, loadHeap, loadMemory float64
 	disk                              disk
@@ -23,15 +23,15 @@ type results struct {
 
 const mega = 1 << 20
 
-// print writes the table, with the bars that the figures are held to.
+// writeTable writes the table of the measurements and their limits.
 func (r *results) print(w io.Writer, o options) error {
 	out := bufio.NewWriter(w)
 	total := float64(o.receipts + o.ending)
 	fmt.Fprintf(out, "%s; %d receipts of %d to %d random bytes, with inputs of %d to %d in base64, and %d more whose retention ends in the run; medians of %d rounds of %v.\n\n",
 		machine(), o.receipts, bodyFrom, bodyTo, inputFrom, inputTo, o.ending, o.rounds, o.span)
-	fmt.Fprint(out, "| what | measured | bar |\n| --- | ---: | ---: |\n")
-	row := func(what, bar, format string, args ...any) {
-		fmt.Fprintf(out, "| %s | %s | %s |\n", what, fmt.Sprintf(format, args...), bar)
+	fmt.Fprint(out, "| metric | measured | limit |\n| --- | ---: | ---: |\n")
+	row := func(name, limit, format string, args ...any) {
+		fmt.Fprintf(out, "| %s | %s | %s |\n", name, fmt.Sprintf(format, args...), limit)
 	}
 	row("loaded through the ledger, an open and a report each", "", "%.0f/s", (total-float64(o.from))/r.loadSeconds)
 	row("memory of the ledger while it is loaded: resident at most, heap", "1024 MiB", "%.0f MiB, %.0f MiB", r.loadMemory/mega, r.loadHeap/mega)
@@ -59,8 +59,8 @@ func (r *results) print(w io.Writer, o options) error {
 	return out.Flush()
 }
 
-// against compares two sides round by round.
-func (r *results) against(row func(what, bar, format string, args ...any), what, bar, mine, theirs, of string) {
+// compareRow writes the ratio of two variants, computed per round.
+func (r *results) against(row func(name, limit, format string, args ...any), what, bar, mine, theirs, of string) {
 	a, b := r.compared[mine], r.compared[theirs]
 	var ratios, as, bs []float64
 	for i := range min(len(a), len(b)) {
@@ -78,7 +78,7 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// machine names where this was measured.
+// describeHost returns the processor, the number of cores, the platform and the Go version.
 func machine() string {
 	model := "unknown processor"
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {

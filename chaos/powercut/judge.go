@@ -15,27 +15,27 @@ import (
 
 const (
 	callers = 24
-	// patience of a caller that comes back: longer than the time to live of what an earlier one held.
+	// callTimeout is the wait of a retry. It is longer than the time to live of an earlier caller's session.
 	patience = 50 * time.Second
-	// every so many of the acknowledged keys of a round are asked for once more after the next one.
+	// recheckEvery selects the acknowledged keys of a round that are checked again after the next round: every 20th.
 	lasting = 20
 )
 
-// judge has keys flown and knows what really happened.
+// checker runs callers with new keys, counts the effects that really happened, and checks the keys after a power cut.
 type judge struct {
 	client *client.Client
-	name   uint64 // of this run, in its keys
+	name   uint64 // makes the keys of this run new
 
-	mu      sync.Mutex
-	tried   []*tried // since the last verdict
+	mu      sync.Mutex // guards the fields below
+	tried   []*tried   // since the last check
 	flown   int
-	lasting []*tried // of the round before
+	lasting []*tried // keys of the previous round
 }
 
-// tried is one key, with what its callers know.
+// keyState is one key, its effects, and the result of its first caller.
 type tried struct {
 	key          flight.Key
-	effects      atomic.Int32 // how often it really happened
+	effects      atomic.Int32 // number of effects that really happened
 	acknowledged bool
 	receipt      string
 	err          error
@@ -43,7 +43,7 @@ type tried struct {
 
 func newJudge(c *client.Client, name uint64) *judge { return &judge{client: c, name: name} }
 
-// next is a key that was never used.
+// newKey returns a key that was never used.
 func (j *judge) next() *tried {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -53,7 +53,7 @@ func (j *judge) next() *tried {
 	return k
 }
 
-// ask wants the key's effect to happen, and gives its receipt.
+// do calls flightd for the key and returns the receipt's body.
 func (j *judge) ask(ctx context.Context, k *tried) (string, error) {
 	input := []byte(`{"key":"` + k.key.String() + `"}`)
 	result, err := j.client.Do(ctx, effect.Call{Key: k.key, Wait: patience, Submission: flight.Submission{
@@ -65,13 +65,13 @@ func (j *judge) ask(ctx context.Context, k *tried) (string, error) {
 	return string(result.Answer.Body), err
 }
 
-// try is the first caller of a key.
+// callFirst is the first call of a key. It stores the result.
 func (j *judge) try(ctx context.Context, k *tried) {
 	k.receipt, k.err = j.ask(ctx, k)
 	k.acknowledged = k.err == nil
 }
 
-// work sends callers, and gives what calls them back: those that still wait go away.
+// startCallers starts the callers. The returned function cancels them, waits for them, and returns all keys to check.
 func (j *judge) work(ctx context.Context) (back func() []*tried) {
 	ctx, cancel := context.WithCancel(ctx)
 	over := make(chan struct{})
@@ -100,17 +100,17 @@ func (j *judge) work(ctx context.Context) (back func() []*tried) {
 	}
 }
 
-// verdict counts what callers found who came back.
+// result counts the outcomes of the checks after a power cut.
 type verdict struct {
 	kept, settled, doubts, unanswered, broken int
 }
 
 func (v verdict) String() string {
-	return fmt.Sprintf("%d acknowledged and there, %d executed or replayed now, %d in doubt, %d without an answer, %d promises broken",
+	return fmt.Sprintf("%d acknowledged and unchanged, %d executed or replayed now, %d in doubt, %d without an answer, %d promises broken",
 		v.kept, v.settled, v.doubts, v.unanswered, v.broken)
 }
 
-// judge asks for every key once more, and compares.
+// check calls flightd once more for every key, and compares.
 func (j *judge) judge(ctx context.Context, all []*tried) (v verdict) {
 	var mu sync.Mutex
 	var group sync.WaitGroup
@@ -141,15 +141,15 @@ func (v *verdict) add(k *tried, receipt string, err error) {
 	switch effects := k.effects.Load(); {
 	case effects > 1:
 		v.broken++
-		fmt.Printf("BROKEN %s: it happened %d times\n", k.key, effects)
+		fmt.Printf("BROKEN %s: the effect happened %d times\n", k.key, effects)
 	case k.acknowledged && (err != nil || receipt != k.receipt):
 		v.broken++
-		fmt.Printf("BROKEN %s: acknowledged was %q, now it is %q (%v)\n", k.key, k.receipt, receipt, err)
+		fmt.Printf("BROKEN %s: the acknowledged receipt is %q, the receipt now is %q (%v)\n", k.key, k.receipt, receipt, err)
 	case k.acknowledged:
 		v.kept++
 	case err == nil && effects != 1:
 		v.broken++
-		fmt.Printf("BROKEN %s: a receipt %q of an effect that did not happen\n", k.key, receipt)
+		fmt.Printf("BROKEN %s: receipt %q, but the effect happened %d times\n", k.key, receipt, effects)
 	case err == nil:
 		v.settled++
 		k.acknowledged, k.receipt = true, receipt

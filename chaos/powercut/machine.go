@@ -13,17 +13,18 @@ import (
 	"time"
 )
 
-// What a machine boots, and what is in its folder.
+// The files in the lab's directory that a machine boots from.
 const (
-	baseImage = "base.img" // without flightd; made once
+	baseImage = "base.img" // without flightd; built once
 	disk      = "disk.img"
-	cargo     = "cargo.tar" // the binary and its unit, read at every boot
+	cargo     = "payload.tar" // the binary and its unit, read at every boot
 	kernel    = "vmlinuz"
 	initrd    = "initrd.img"
 )
 
-// prepare makes a Debian that at every boot takes binary and unit from its second disk and starts them, and passes
-// port 7421 on to where flightd answers. Told so on its command line, it cuts itself off.
+// prepareScript configures a Debian that at every boot installs binary and unit from its second disk, starts flightd,
+// and forwards port 7421 to it. With cut=SECONDS on the kernel's command line it resets itself that long after flightd
+// has created its first file.
 const prepare = `set -eu
 root="$1"
 printf '[Match]\nName=en*\n[Network]\nDHCP=yes\n' > "$root/etc/systemd/network/en.network"
@@ -52,20 +53,20 @@ ExecStart=/usr/local/sbin/load
 [Install]
 WantedBy=multi-user.target
 END
-cat > "$root/etc/systemd/system/door.socket" <<'END'
+cat > "$root/etc/systemd/system/proxy.socket" <<'END'
 [Socket]
 ListenStream=7421
 [Install]
 WantedBy=sockets.target
 END
-cat > "$root/etc/systemd/system/door.service" <<'END'
+cat > "$root/etc/systemd/system/proxy.service" <<'END'
 [Service]
 ExecStart=/lib/systemd/systemd-socket-proxyd 127.0.0.1:7420
 END
-chroot "$root" systemctl enable load.service door.socket
+chroot "$root" systemctl enable load.service proxy.socket
 `
 
-// build makes the disk that machines boot, the first time, and puts the binary on the other one.
+// build writes the payload disk and, the first time, builds the base image.
 func (s *site) build(ctx context.Context, flightd string) error {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return err
@@ -76,7 +77,7 @@ func (s *site) build(ctx context.Context, flightd string) error {
 	if _, err := os.Stat(s.path(baseImage)); err == nil {
 		return nil
 	}
-	fmt.Println("making a disk of Debian packages, once")
+	fmt.Println("building the disk image from Debian packages, once")
 	hook, root := s.path("prepare.sh"), s.path("root")
 	if err := errors.Join(os.WriteFile(hook, []byte(prepare), 0o600), os.RemoveAll(root)); err != nil {
 		return err
@@ -100,7 +101,7 @@ func (s *site) build(ctx context.Context, flightd string) error {
 
 func (s *site) path(name string) string { return filepath.Join(s.dir, name) }
 
-// load writes the second disk.
+// writePayload writes the second disk.
 func (s *site) load(binary, unit string) (err error) {
 	f, err := os.Create(s.path(cargo))
 	if err != nil {
@@ -123,7 +124,7 @@ func (s *site) load(binary, unit string) (err error) {
 	return w.Close()
 }
 
-// wipe gives the next machine a disk that was never used.
+// resetDisk replaces the machine's disk by a copy of the base image.
 func (s *site) wipe(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, "cp", "--sparse=always", s.path(baseImage), s.path(disk)).CombinedOutput()
 	if err != nil {
@@ -132,16 +133,17 @@ func (s *site) wipe(ctx context.Context) error {
 	return nil
 }
 
-// machine is one that runs.
+// machine is a running virtual machine.
 type machine struct {
 	cmd *exec.Cmd
 	log *os.File
 }
 
-// address is where machines answer, the same for all: their callers live longer than they do.
+// address is the address of flightd on the host. It is the same for all machines, because the callers outlive them.
 const address = "127.0.0.1:17421"
 
-// boot starts a machine. Its disk bypasses this host's cache: what its kernel synced is there, and nothing else need be.
+// boot starts a machine. Its disk bypasses the host's page cache, so data that the guest had not written is lost by a
+// cut.
 func (s *site) boot(options string) (*machine, error) {
 	s.started++
 	log, err := os.Create(s.path(fmt.Sprintf("boot-%d.log", s.started)))
@@ -160,7 +162,7 @@ func (s *site) boot(options string) (*machine, error) {
 	return m, nil
 }
 
-// powerOn starts a machine and waits until flightd is ready in it.
+// powerOn starts a machine and waits until its flightd is ready.
 func (s *site) powerOn(ctx context.Context) (*machine, error) {
 	if l, err := net.Listen("tcp", address); err != nil {
 		return nil, err
@@ -183,24 +185,24 @@ func (s *site) powerOn(ctx context.Context) (*machine, error) {
 		}
 		if !rest(ctx, 200*time.Millisecond) {
 			m.cut()
-			return nil, fmt.Errorf("flightd is not ready %v after power on; see %s", up, m.log.Name())
+			return nil, fmt.Errorf("flightd is not ready %v after power-on; see %s", up, m.log.Name())
 		}
 	}
 }
 
-// cutItself lets a machine start flightd on new data and lose its power so long after the first file is there.
+// bootAndCut boots a machine that resets itself the given time after flightd has created its first file.
 func (s *site) cutItself(ctx context.Context, after time.Duration) error {
 	m, err := s.boot(fmt.Sprintf("cut=%.3f", after.Seconds()))
 	if err != nil {
 		return err
 	}
 	over := make(chan error, 1)
-	go func() { over <- m.cmd.Wait() }()
+	go func() { over <- m.cmd.Wait() }() // each path below receives from over
 	select {
 	case <-over:
 		return m.log.Close()
 	case <-time.After(up):
-		err = fmt.Errorf("the machine did not cut itself off within %v; see %s", up, m.log.Name())
+		err = fmt.Errorf("the machine did not reset itself within %v; see %s", up, m.log.Name())
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -209,8 +211,8 @@ func (s *site) cutItself(ctx context.Context, after time.Duration) error {
 	return errors.Join(err, m.log.Close())
 }
 
-// cut takes the power away; of no machine, or one that has none any more, nothing. What had not been written to the disk
-// is gone.
+// cut kills qemu, as a power cut would. It does nothing for a nil machine or one that has ended. Data that the guest
+// had not written to the disk is lost.
 func (m *machine) cut() {
 	if m != nil && m.cmd.ProcessState == nil {
 		_ = m.cmd.Process.Kill()

@@ -23,16 +23,16 @@ func main() {
 	}
 }
 
-// up bounds how long a machine may take from power on to /readyz.
+// bootTimeout limits the time from power-on to a ready flightd.
 const up = 3 * time.Minute
 
 func run(ctx context.Context) error {
-	rounds := flag.Int("rounds", 8, "how often the power goes")
-	first := flag.Bool("first", false, "cut first starts on new data, not load")
-	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the moments of the cuts")
-	dir := flag.String("dir", "bin/powercut", "where disks and logs go")
-	flightd := flag.String("flightd", "bin/flightd", "the static binary that is tried")
-	accel := flag.String("accel", "tcg,thread=multi", "how qemu runs the machine; kvm where it works")
+	rounds := flag.Int("rounds", 8, "number of power cuts")
+	first := flag.Bool("first", false, "cut the power during first starts, not under load")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the moments of the cuts")
+	dir := flag.String("dir", "bin/powercut", "directory for disk images and logs")
+	flightd := flag.String("flightd", "bin/flightd", "the static binary under test")
+	accel := flag.String("accel", "tcg,thread=multi", "qemu accelerator; use kvm if the host has it")
 	flag.Parse()
 	random := rand.New(rand.NewPCG(*seed, 0))
 	fmt.Printf("seed %d\n", *seed)
@@ -46,14 +46,14 @@ func run(ctx context.Context) error {
 	return s.cutUnderLoad(ctx, *rounds)
 }
 
-// site is where machines stand.
+// lab holds the disk images and logs of the machines, of which one runs at a time.
 type site struct {
 	dir, accel string
 	random     *rand.Rand
-	started    int // machines so far; each has a log of its own
+	started    int // number of machines so far, for the names of their logs
 }
 
-// cutUnderLoad lets callers work, takes the power away, and lets them come back.
+// cutUnderLoad cuts the power while callers are running, starts the machine again, and checks all keys.
 func (s *site) cutUnderLoad(ctx context.Context, rounds int) error {
 	if err := s.wipe(ctx); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (s *site) cutUnderLoad(ctx context.Context, rounds int) error {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
 		verdict := j.judge(ctx, tried)
-		fmt.Printf("round %d: cut after %v, back after %v: %v\n", round, span, time.Since(began).Round(time.Second), verdict)
+		fmt.Printf("round %d: cut after %v, ready again after %v: %v\n", round, span, time.Since(began).Round(time.Second), verdict)
 		if verdict.broken > 0 {
 			return fmt.Errorf("%d promises broken", verdict.broken)
 		}
@@ -90,7 +90,7 @@ func (s *site) cutUnderLoad(ctx context.Context, rounds int) error {
 	return nil
 }
 
-// cutFirstStarts takes the power away while flightd makes its data directory, and expects the next start to be well.
+// cutFirstStarts cuts the power while flightd creates its data directory, and checks that the next start works.
 func (s *site) cutFirstStarts(ctx context.Context, rounds int) error {
 	for round := 1; round <= rounds; round++ {
 		if err := s.wipe(ctx); err != nil {
@@ -115,14 +115,14 @@ func (s *site) cutFirstStarts(ctx context.Context, rounds int) error {
 		_ = c.Close(ctx)
 		m.cut()
 		if !k.acknowledged {
-			return fmt.Errorf("round %d, cut %v after the first file: no flight is possible: %w", round, after, k.err)
+			return fmt.Errorf("round %d, cut %v after the first file: no flight succeeds: %w", round, after, k.err)
 		}
-		fmt.Printf("round %d: cut %v after the first file: ready again, and flies\n", round, after)
+		fmt.Printf("round %d: cut %v after the first file: ready again, and a flight succeeded\n", round, after)
 	}
 	return nil
 }
 
-// connect makes a client without a past.
+// connect returns a client with an empty spool.
 func (s *site) connect(ctx context.Context) (*client.Client, error) {
 	spool := s.path("spool")
 	if err := os.RemoveAll(spool); err != nil {
@@ -131,7 +131,7 @@ func (s *site) connect(ctx context.Context) (*client.Client, error) {
 	return client.Connect(ctx, address, client.WithSpool(spool), client.WithLogger(slog.New(slog.DiscardHandler)))
 }
 
-// rest waits for d, and reports whether ctx still lives then.
+// sleep waits for d. It returns false if ctx ends first.
 func rest(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

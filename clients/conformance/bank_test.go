@@ -14,24 +14,24 @@ import (
 	"time"
 )
 
-// bank is a provider with an account for each id, that does by chance what providers do. Where an id begins with "hold" it
-// charges as often as it is asked; for all others once for an idempotency key.
+// soakProvider is a provider with an account per id and random failures. For an id that begins with "hold" it charges
+// at every request, for all others once per idempotency key.
 type bank struct {
 	url string
 	rnd *chance
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards good, accounts and the accounts themselves
 	good     bool
 	accounts map[string]*account
 }
 
-// account is what happened under one id.
+// account records the charges and requests of one id.
 type account struct {
 	charges []charge
 	asked   []visit
 }
 
-// visit is one request for an effect. clear says that the caller was told that nothing happened.
+// effectRequest is one request for an effect. knownNotDone is set if the answer said that nothing happened.
 type visit struct {
 	key, token string
 	at         time.Time
@@ -47,7 +47,7 @@ func (a account) String() string {
 	return fmt.Sprintf("%d charges %s", len(a.charges), b.String())
 }
 
-// after reports whether somebody asked again after a visit of which it was not clear that nothing happened.
+// repeatedAfterUnknown reports whether another request followed a request that may have had an effect.
 func (a account) after() bool {
 	for i, v := range a.asked {
 		if !v.clear && i < len(a.asked)-1 {
@@ -79,7 +79,7 @@ func (b *bank) beGood() {
 	b.good = true
 }
 
-// of is a copy of an account.
+// account returns a copy of an account.
 func (b *bank) of(id string) (a account) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,7 +104,7 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (b *bank) effect(w http.ResponseWriter, id string, r *http.Request, input []byte) {
 	n, first, second := b.rnd.n(100), b.rnd.upTo(300*time.Millisecond), time.Duration(0)
 	if b.rnd.n(4) == 0 {
-		second = b.rnd.upTo(2 * shortTTL) // longer than a lease lasts that nobody renews
+		second = b.rnd.upTo(2 * shortTTL) // may be longer than an unrenewed lease lives
 	}
 	b.mu.Lock()
 	if b.good {
@@ -124,8 +124,8 @@ func (b *bank) effect(w http.ResponseWriter, id string, r *http.Request, input [
 		<-time.After(second)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
-		_ = json.NewEncoder(w).Encode(made) // a caller that is dead does not read it
-	case n < 70 && strings.HasPrefix(id, "hold"): // with a key that it has seen it would have to decline it always
+		_ = json.NewEncoder(w).Encode(made) // fails if the caller was killed
+	case n < 70 && strings.HasPrefix(id, "hold"): // else every repeat would have to be declined, too
 		b.note(id, me, "declined", false)
 		http.Error(w, `"no"`, http.StatusPaymentRequired)
 	case n < 82:
@@ -138,10 +138,10 @@ func (b *bank) effect(w http.ResponseWriter, id string, r *http.Request, input [
 		b.note(id, me, "500", false)
 		http.Error(w, `"oh"`, http.StatusInternalServerError)
 	case n < 95:
-		b.charge(id, me, input, "charged and hung up")
+		b.charge(id, me, input, "charged, no answer")
 		panic(http.ErrAbortHandler)
 	default:
-		b.note(id, me, "hung up", false)
+		b.note(id, me, "no answer", false)
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// 50 callers of one key in five processes: one effect, one receipt.
+// manyCallers: 50 callers of one key in five processes get one effect and one receipt.
 func crowd(t *trial) {
 	t.provider.shut("/effect")
 	var calls []*pending
@@ -21,7 +21,7 @@ func crowd(t *trial) {
 		calls = append(calls, t.driver().begin(t.call(func(c *call) { c.Callers = 10 })))
 	}
 	t.provider.arrived(t, "/effect")
-	eventually(t, "every process asks", patience, func() bool { return len(t.proxy.requests(":open")) >= 5 })
+	eventually(t, "every process sends an open", patience, func() bool { return len(t.proxy.requests(":open")) >= 5 })
 	t.provider.open("/effect")
 	sources := map[string]int{}
 	var body string
@@ -41,7 +41,7 @@ func crowd(t *trial) {
 	t.landed(1)
 }
 
-// The receipt is replayed byte for byte, to every language, and every language takes the same input for the same.
+// replay: the receipt is replayed byte for byte in every language, and all languages compute the same fingerprint.
 func replay(t *trial) {
 	first := t.driver().do(t.call())
 	t.got(first, "executed")
@@ -56,11 +56,11 @@ func replay(t *trial) {
 		require.JSONEq(t, string(first.Value), string(again.Value))
 		require.Equal(t, first.ExternalID, again.ExternalID)
 	}
-	require.JSONEq(t, string(first.Value), string(first.Body), "the value is what the body says")
+	require.JSONEq(t, string(first.Value), string(first.Body), "the value is the decoded body")
 	t.landed(1)
 }
 
-// No input is the same input in every language.
+// withoutInput: a missing input has the same fingerprint in every language.
 func withoutInput(t *trial) {
 	nothing := func(c *call) { c.Input = nil }
 	t.got(t.driver().do(t.call(nothing)), "executed")
@@ -69,12 +69,12 @@ func withoutInput(t *trial) {
 	t.landed(1)
 }
 
-// The answer of :open gets lost after the commit: no doubt, no second attempt.
+// openLost: the answer of :open is lost after the commit. The client repeats the open and gets the same attempt.
 func openLost(t *trial) {
 	t.proxy.once(":open", fault{drop: true})
 	t.got(t.driver().do(t.call()), "executed")
 	require.Len(t, t.proxy.requests(":open"), 2)
-	require.Equal(t, nonceOf(t, 0), nonceOf(t, 1), "it is the same open")
+	require.Equal(t, nonceOf(t, 0), nonceOf(t, 1), "the repeat has the same nonce")
 	require.False(t, t.landed(1).Tainted)
 }
 
@@ -86,7 +86,7 @@ func nonceOf(t *trial, open int) string {
 	return body.Nonce
 }
 
-// The answer of the report gets lost after the commit: the receipt stands, and nothing stays on disk.
+// reportLost: the answer of the report is lost after the commit. The receipt is valid, and no report stays on disk.
 func reportLost(t *trial) {
 	t.proxy.once("/report", fault{drop: true})
 	t.got(t.driver().do(t.call()), "executed")
@@ -95,8 +95,8 @@ func reportLost(t *trial) {
 	require.Empty(t, t.spooled())
 }
 
-// The answer of the report comes byte by byte, and does not come to its end: the report goes to disk as if there were none,
-// and is brought again.
+// answerDrips: the answer of the report arrives byte by byte and never ends. The report is spooled and sent again, as
+// after a missing answer.
 func answerDrips(t *trial) {
 	t.proxy.once("/report", fault{drip: true})
 	t.got(t.driver().do(t.call()), "executed")
@@ -105,7 +105,7 @@ func answerDrips(t *trial) {
 	require.Empty(t, t.spooled())
 }
 
-// Another input under the same key is a mistake, and never a replay.
+// conflict: another input under the same key is an error, never a replay.
 func conflict(t *trial) {
 	d := t.driver()
 	t.got(d.do(t.call()), "executed")
@@ -115,7 +115,7 @@ func conflict(t *trial) {
 	t.landed(1)
 }
 
-// The provider's no is a receipt like any other: an error for everybody, and nobody asks the provider again.
+// declined: a declined effect has a receipt. All callers get the error, and no second request reaches the provider.
 func declined(t *trial) {
 	t.provider.set(func(p *provider) { p.status = []int{402} })
 	d := t.driver()
@@ -129,7 +129,7 @@ func declined(t *trial) {
 	require.Equal(t, "failed", t.flight().State)
 }
 
-// An answer of which nobody knows what it means is held: nobody acts again.
+// unknownIsHeld: after an answer with an unknown outcome the flight is held, and no second request is sent.
 func unknownIsHeld(t *trial) {
 	t.provider.set(func(p *provider) { p.status = []int{500} })
 	d := t.driver()
@@ -140,7 +140,7 @@ func unknownIsHeld(t *trial) {
 	require.Equal(t, "in_doubt", t.flight().State)
 }
 
-// An error before the effect leaves no doubt, and the key free.
+// errorBeforeEffect: an error before the effect leaves no doubt, and the next call acts.
 func errorBeforeEffect(t *trial) {
 	d := t.driver()
 	t.got(d.do(t.call(func(c *call) { c.ThrowBefore = true })), "not_done")
@@ -149,7 +149,8 @@ func errorBeforeEffect(t *trial) {
 	t.landed(2)
 }
 
-// What a callback left running when it ended starts no effect any more: its attempt was reported as one that sent nothing.
+// workAfterReturn: a goroutine that a callback left running starts no effect after the callback has returned, because
+// the attempt was already reported as not done.
 func leftBehind(t *trial) {
 	t.provider.shut("/before")
 	d := t.driver()
@@ -162,7 +163,8 @@ func leftBehind(t *trial) {
 	t.landed(2)
 }
 
-// Who comes to the effect when the attempt's time is over starts nothing, and leaves no doubt.
+// timeoutBeforeEffect: a callback that reaches its effect after the attempt's time-out starts nothing and leaves no
+// doubt.
 func timeIsOver(t *trial) {
 	t.provider.shut("/before")
 	d := t.driver()
@@ -177,7 +179,7 @@ func timeIsOver(t *trial) {
 	require.False(t, f.Tainted)
 }
 
-// What the provider surely did not do leaves the key free, too.
+// notDone: after an answer which says that nothing happened, the next call acts.
 func notDone(t *trial) {
 	t.provider.set(func(p *provider) { p.status = []int{429} })
 	d := t.driver()
@@ -189,7 +191,8 @@ func notDone(t *trial) {
 	t.landed(2)
 }
 
-// What one of two requests was answered says nothing of the other one, which stands: nobody acts again.
+// notDoneAfterSuccess: "not done" for one of two requests does not cover the other one, which succeeded: no caller acts
+// again.
 func notDoneBesideWhatStands(t *trial) {
 	t.provider.set(func(p *provider) { p.status = []int{201, 429} })
 	d := t.driver()
@@ -199,7 +202,7 @@ func notDoneBesideWhatStands(t *trial) {
 	require.Len(t, t.charges(), 1)
 }
 
-// After a request of which nobody knows the outcome, the same attempt sends no other one.
+// unknownStopsAttempt: after a request with an unknown outcome the same attempt sends no other request.
 func unknownIsNotDoneAgain(t *trial) {
 	t.provider.set(func(p *provider) { p.status = []int{500, 201} })
 	d := t.driver()
@@ -208,7 +211,7 @@ func unknownIsNotDoneAgain(t *trial) {
 	require.Len(t, t.asked(), 1)
 }
 
-// Under resend it does: the provider knows the key.
+// resendInOneAttempt: under resend the attempt may send a second request, because the provider deduplicates.
 func resentInOneAttempt(t *trial) {
 	t.provider.set(func(p *provider) { p.status, p.honour = []int{500, 201}, true })
 	t.got(t.driver().do(t.call(recovery("resend"), window, func(c *call) { c.Again = true })), "executed")
@@ -216,7 +219,7 @@ func resentInOneAttempt(t *trial) {
 	t.landed(1)
 }
 
-// A provider that has acted may send its caller to another page. What that page answers says nothing of the effect.
+// redirected: a provider that has acted may redirect. The answer at the new location says nothing about the effect.
 func redirected(t *trial) {
 	t.provider.set(func(p *provider) { p.status = []int{303} })
 	d := t.driver()
@@ -225,7 +228,7 @@ func redirected(t *trial) {
 	require.Len(t, t.asked(), 1)
 }
 
-// Who has waited long enough is told so, and waiting changes nothing.
+// busy: a caller whose wait ends gets idempotency_in_flight. A longer wait returns the receipt.
 func busy(t *trial) {
 	t.provider.shut("/effect")
 	first := t.driver().begin(t.call())
@@ -241,7 +244,7 @@ func busy(t *trial) {
 	t.landed(1)
 }
 
-// Where the server says that it cannot be yet, and that sooner than the wait is over, nobody hammers it.
+// noHammering: a client that must wait for a verification repeats its open only a few times.
 func noHammering(t *trial) {
 	t.provider.set(func(p *provider) { p.hangUp = true })
 	a := t.driver().do(t.call(t.verifying, waitMS(2500), func(c *call) { c.SettleMS = 60_000 }))
@@ -250,15 +253,15 @@ func noHammering(t *trial) {
 	require.Len(t, t.charges(), 1)
 }
 
-// Servers are tried in turn; one that is not there costs nothing.
+// serversInTurn: the client tries the servers in turn and skips one that is not reachable.
 func serversInTurn(t *trial) {
 	d := t.driver(func(s *setup) { s.Address = "http://127.0.0.1:1, " + strings.TrimPrefix(t.proxy.url, "http://") })
 	t.got(d.do(t.call()), "executed")
 	t.landed(1)
 }
 
-// A client that has acted by one deployment does not act by another one, which knows nothing of that: not while its own is away,
-// and not where it is gone.
+// twoDeployments: a client that has acted with one deployment never acts with another one, which does not know its
+// effects: neither while its own is down, nor after its own has lost its data.
 func twoDeployments(t *trial) {
 	t.moveOut()
 	other := newHouse(t.T)
@@ -281,10 +284,11 @@ func nobodyThere(t *trial) {
 	require.Empty(t, t.asked())
 }
 
-// An open whose caller gave up is abandoned, and leaves no doubt: nothing was sent.
+// abandonAfterLostAnswer: an open whose caller's time-out ended is abandoned and leaves no doubt, because nothing was
+// sent.
 func goneWithItsAnswer(t *trial) { goneFor(t, 0) }
 
-// The abandon is sent again where no server takes it for a while.
+// abandonAfterOutage: the abandon is repeated while no server is reachable.
 func goneForLonger(t *trial) { goneFor(t, 7*time.Second) }
 
 func goneFor(t *trial, outage time.Duration) {
@@ -306,20 +310,22 @@ func goneFor(t *trial, outage time.Duration) {
 	t.landed(2)
 }
 
-// Trust counts from when the request was sent: an answer that comes after it is worth nothing, and nothing starts.
+// answerAfterTrust: trust counts from the sending of the request. An answer that arrives after its end starts no
+// effect.
 func answerTooLate(t *trial) {
 	t.proxy.once(":open", fault{late: 2 * time.Second})
 	t.got(t.driver(ttl(2)).do(t.call()), "executed")
 	f := t.flight()
 	require.Equal(t, "succeeded", f.State)
-	require.GreaterOrEqual(t, f.Attempts, uint32(2), "the late one was abandoned")
+	require.GreaterOrEqual(t, f.Attempts, uint32(2), "the late attempt was abandoned")
 	require.Len(t, t.charges(), 1)
 	require.Len(t, t.asked(), 1)
 	require.False(t, f.Tainted)
 }
 
-// An answer comes when the session that it names has ended, so that its attempt is in doubt. The caller knows that nothing was sent,
-// says so, and opens again only when that was answered: else it would be told of its own doubt.
+// answerAfterItsSession: an answer arrives after the end of its session, so the attempt is in doubt. The client knows
+// that nothing was sent and abandons the attempt. It opens again only after the abandon was answered: otherwise its own
+// doubt would be the answer.
 func answerAfterItsSession(t *trial) {
 	opens, abandons := 0, 0
 	t.proxy.always(func(path string) fault {
@@ -343,8 +349,8 @@ func answerAfterItsSession(t *trial) {
 	require.False(t, f.Tainted)
 }
 
-// While an effect is in the air its session is renewed, and each renewal says by a digest what is open under it. Copies of a
-// renewal that come late end nothing: the effect goes on, and nobody acts beside it.
+// lateRenewals: while an effect runs, its session is renewed, and each renewal carries a digest of the open attempts. A
+// delayed copy of a renewal ends no attempt: the effect continues, and no other caller acts.
 func lateRenewals(t *trial) {
 	t.provider.shut("/effect")
 	p := t.driver(ttl(6)).begin(t.call())
@@ -365,8 +371,8 @@ func lateRenewals(t *trial) {
 	t.landed(1)
 }
 
-// The first server takes every request and no answer of it arrives. The next one gives the same answers: one attempt, one
-// receipt, no doubt.
+// firstServerNeverAnswers: the first server executes every request, but its answers are lost. The next server returns
+// the same answers: one attempt, one receipt, no doubt.
 func firstTakesAndIsSilent(t *trial) {
 	silent := newProxy(t.T, t.house)
 	silent.always(func(path string) fault { return fault{drop: path != "/version"} })
@@ -377,7 +383,7 @@ func firstTakesAndIsSilent(t *trial) {
 	require.Empty(t, t.spooled())
 }
 
-// What a flight inside the effect of another one says of itself is no word about that: what was sent stays sent.
+// nested: "not done" of a flight inside another flight's effect does not apply to the outer effect, which was sent.
 func nested(t *trial) {
 	d := t.driver()
 	t.got(d.do(t.call(func(c *call) { c.Inner = t.id + "-inner" })), "in_doubt")

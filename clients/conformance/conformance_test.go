@@ -13,27 +13,27 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// scenarios is the list. Each has a key, a proxy, a provider and a spool of its own, and all but those that kill it share
-// one flightd, so that they run side by side.
+// scenarios are all scenarios. Each has its own key, proxy, provider and spool. Scenarios that do not kill flightd
+// share one server, so that they run in parallel.
 func scenarios() []scenario {
 	return append(between(), []scenario{
-		{"crowd", crowd}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"report-lost", reportLost},
-		{"answer-drips", answerDrips}, {"not-done-beside-what-stands", notDoneBesideWhatStands}, {"unknown-is-not-done-again", unknownIsNotDoneAgain},
-		{"resent-in-one-attempt", resentInOneAttempt}, {"redirected", redirected}, {"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
-		{"error-before-effect", errorBeforeEffect}, {"left-behind", leftBehind}, {"time-is-over", timeIsOver}, {"not-done", notDone}, {"busy", busy},
-		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"two-deployments", twoDeployments}, {"nobody-there", nobodyThere}, {"answer-too-late", answerTooLate}, {"answer-after-its-session", answerAfterItsSession},
-		{"late-renewals", lateRenewals}, {"gone-with-its-answer", goneWithItsAnswer}, {"gone-for-longer", goneForLonger},
-		{"killed-in-mid-effect", killedInMidEffect}, {"away-at-the-end", awayAtTheEnd},
-		{"away-for-three-ttls", awayForThreeTTLs}, {"dead-caller-is-held", deadCallerIsHeld},
-		{"spool-delivered-by-itself", spoolDeliveredByItself}, {"spool-delivered-later", spoolDeliveredLater}, {"spool-is-shared", spoolIsShared},
-		{"spool-goes-on", spoolGoesOn}, {"spool-is-sent-as-it-is", spoolIsSentAsItIs}, {"spool-of-a-later-version", spoolOfALaterVersion}, {"disk-takes-nothing", diskTakesNothing},
-		{"wiped", wiped}, {"wiped-in-mid-effect", wipedInMidEffect}, {"unrecorded-is-not-let-go", unrecordedIsNotLetGo}, {"unrecorded-and-gone", unrecordedAndGone},
-		{"first-server-takes-and-is-silent", firstTakesAndIsSilent}, {"nested", nested},
+		{"many-callers", crowd}, {"replay", replay}, {"without-input", withoutInput}, {"open-lost", openLost}, {"report-lost", reportLost},
+		{"answer-drips", answerDrips}, {"not-done-after-success", notDoneBesideWhatStands}, {"unknown-stops-attempt", unknownIsNotDoneAgain},
+		{"resend-in-one-attempt", resentInOneAttempt}, {"redirected", redirected}, {"conflict", conflict}, {"declined", declined}, {"unknown-is-held", unknownIsHeld},
+		{"error-before-effect", errorBeforeEffect}, {"work-after-return", leftBehind}, {"timeout-before-effect", timeIsOver}, {"not-done", notDone}, {"busy", busy},
+		{"no-hammering", noHammering}, {"servers-in-turn", serversInTurn}, {"two-deployments", twoDeployments}, {"no-server", nobodyThere}, {"answer-after-trust", answerTooLate}, {"answer-after-its-session", answerAfterItsSession},
+		{"late-renewals", lateRenewals}, {"abandon-after-lost-answer", goneWithItsAnswer}, {"abandon-after-outage", goneForLonger},
+		{"server-killed-during-effect", killedInMidEffect}, {"server-down-at-report", awayAtTheEnd},
+		{"server-down-for-three-ttls", awayForThreeTTLs}, {"dead-caller-is-held", deadCallerIsHeld},
+		{"spool-delivered-by-same-client", spoolDeliveredByItself}, {"spool-delivered-by-next-client", spoolDeliveredLater}, {"spool-is-shared", spoolIsShared},
+		{"spool-skips-rejected-report", spoolGoesOn}, {"spool-sent-byte-for-byte", spoolIsSentAsItIs}, {"spool-of-a-later-version", spoolOfALaterVersion}, {"disk-full", diskTakesNothing},
+		{"server-data-lost", wiped}, {"server-data-lost-during-effect", wipedInMidEffect}, {"unrecorded-is-not-abandoned", unrecordedIsNotLetGo}, {"unrecorded-after-client-exit", unrecordedAndGone},
+		{"first-server-never-answers", firstTakesAndIsSilent}, {"nested", nested},
 		{"frozen-before-effect-hold", frozenBeforeEffectHold}, {"frozen-in-effect-hold", frozenInEffectHold},
-		{"window-is-over", windowIsOver}, {"frozen-before-effect-resend", frozenBeforeEffectResend}, {"frozen-in-effect-resend", frozenInEffectResend},
-		{"verify-own-doubt", verifyOwnDoubt}, {"verify-dead-holder-happened", verifyDeadHolderHappened},
-		{"verify-dead-holder-did-not", verifyDeadHolderDidNot}, {"look-takes-its-time", lookTakesItsTime},
-		{"who-cannot-look-lets-go", whoCannotLookLetsGo},
+		{"resend-window-over", windowIsOver}, {"frozen-before-effect-resend", frozenBeforeEffectResend}, {"frozen-in-effect-resend", frozenInEffectResend},
+		{"verify-own-unknown-outcome", verifyOwnDoubt}, {"verify-dead-holder-happened", verifyDeadHolderHappened},
+		{"verify-dead-holder-did-not", verifyDeadHolderDidNot}, {"slow-lookup", lookTakesItsTime},
+		{"caller-without-lookup-abandons", whoCannotLookLetsGo},
 	}...)
 }
 
@@ -42,21 +42,21 @@ type scenario struct {
 	run  func(*trial)
 }
 
-// A slip of the pen in the list of languages does not leave one out.
+// TestWantedLanguagesAreKnown fails for a misspelled language, which would otherwise be left out silently.
 func TestWantedLanguagesAreKnown(t *testing.T) {
 	known := map[string]bool{}
 	for _, l := range languages() {
 		known[l.name] = true
 	}
 	for name := range wanted() {
-		require.True(t, known[name], "FLIGHTD_CLIENTS names %q, which is none of %v", name, known)
+		require.True(t, known[name], "FLIGHTD_CLIENTS: unknown language %q; allowed: %v", name, known)
 	}
 }
 
 func TestConformance(t *testing.T) {
 	for _, l := range languages() {
 		if !wanted()[l.name] {
-			t.Logf("%s is left out on demand: FLIGHTD_CLIENTS=%q", l.name, os.Getenv("FLIGHTD_CLIENTS"))
+			t.Logf("%s is not selected: FLIGHTD_CLIENTS=%q", l.name, os.Getenv("FLIGHTD_CLIENTS"))
 			continue
 		}
 		t.Run(l.name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// trial is one scenario with one language.
+// trial is one scenario in one language.
 type trial struct {
 	*testing.T
 	language language
@@ -88,18 +88,18 @@ func newTrial(t *testing.T, l language, id string, h *house) *trial {
 		id: id, key: "default/charge/" + id}
 }
 
-// moveOut gives the trial a flightd of its own, which it may kill.
+// useOwnServer starts a flightd for this trial alone, which may kill it.
 func (t *trial) moveOut() {
 	t.house = newHouse(t.T)
 	t.proxy = newProxy(t.T, t.house)
 }
 
-// setup is that of a client behind the proxy.
+// setup returns the set-up of a client behind the proxy.
 func (t *trial) setup() setup {
 	return setup{Address: t.proxy.url, Spool: t.spool, PatienceMS: 20_000, ReportWaitMS: 20_000}
 }
 
-// driver starts a client of the language on trial.
+// driver starts a client of the trial's language.
 func (t *trial) driver(changes ...func(*setup)) *driver {
 	t.Helper()
 	s := t.setup()
@@ -109,12 +109,12 @@ func (t *trial) driver(changes ...func(*setup)) *driver {
 	return newDriver(t.T, t.language, s)
 }
 
-// input has what fingerprints of different languages must agree on.
+// input returns an input with values that languages encode differently; all fingerprints of it must be equal.
 func input() any {
 	return map[string]any{"cents": 4200, "ratio": 1.5, "note": "é </b> \u2028", "z": []any{true, nil, map[string]any{"b": 1, "a": -0.5}}}
 }
 
-// call is a call for the trial's key.
+// call returns a call for the trial's key.
 func (t *trial) call(changes ...func(*call)) call {
 	c := call{Name: "charge", ID: t.id, Input: input(), Effect: t.provider.url + "/effect"}
 	for _, change := range changes {
@@ -137,7 +137,7 @@ func (a *answer) fits(error, src string) bool {
 	return a.Error == error && (src == "" || a.Source == src)
 }
 
-// got holds an answer against what it should be: an error's word, or a source.
+// requireAnswer checks that an answer has the wanted source, or the wanted error code.
 func (t *trial) got(a answer, want string) {
 	t.Helper()
 	switch want {
@@ -148,24 +148,24 @@ func (t *trial) got(a answer, want string) {
 	}
 }
 
-// landed says that the flight has succeeded, once, by so many attempts, without a doubt or an overlap left.
+// requireOneEffect checks that the flight succeeded after that many attempts, with one charge and without an overlap.
 func (t *trial) landed(attempts uint32) wire.Flight {
 	t.Helper()
 	f := t.flight()
 	require.Equal(t, "succeeded", f.State)
 	require.Equal(t, attempts, f.Attempts)
 	require.False(t, f.Overlap)
-	require.Len(t, t.charges(), 1, "what really happened")
+	require.Len(t, t.charges(), 1, "charges at the provider")
 	return f
 }
 
-// until waits until the trial's flight is as wanted.
+// waitFlight waits until the condition holds for the trial's flight.
 func (t *trial) until(what string, holds func(wireFlight) bool) {
 	t.Helper()
 	eventually(t, t.key+" "+what, patience, func() bool { return holds(t.flight()) })
 }
 
-// spooled are the names of the reports that wait on disk.
+// spooled returns the file names of the spooled reports.
 func (t *trial) spooled() (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(t.spool)
@@ -178,7 +178,7 @@ func (t *trial) spooled() (names []string) {
 	return names
 }
 
-// value reads what a caller got.
+// value decodes the value of an answer.
 func (t *trial) value(a answer) (c charge) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal(a.Value, &c), "%s", a.Value)

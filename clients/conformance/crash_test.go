@@ -23,7 +23,8 @@ import (
 
 type wireFlight = wire.Flight
 
-// flightd is killed in the middle of the effect and comes back: the effect is not bothered, and its receipt is stored.
+// serverKilledDuringEffect: flightd is killed and restarted during the effect. The effect continues, and its receipt is
+// stored.
 func killedInMidEffect(t *trial) {
 	t.moveOut()
 	t.provider.shut("/effect")
@@ -37,8 +38,8 @@ func killedInMidEffect(t *trial) {
 	t.got(t.driver().do(t.call()), "replayed")
 }
 
-// flightd is killed in the middle of the effect and stays away for three times the caller's time to live. The lease is
-// gone, and what was concluded from that gives way to the outcome.
+// serverDownForThreeTTLs: flightd is killed during the effect and stays down for three times the session's TTL. The
+// lease is lost and the flight in doubt, until the report ends the doubt.
 func awayForThreeTTLs(t *trial) {
 	t.moveOut()
 	t.provider.shut("/effect")
@@ -52,7 +53,8 @@ func awayForThreeTTLs(t *trial) {
 	t.landed(1)
 }
 
-// A caller is killed in mid-effect: the flight becomes a doubt without anybody asking, and nobody acts again.
+// deadCallerIsHeld: a caller is killed during the effect. The flight becomes in doubt without another call, and no
+// caller acts.
 func deadCallerIsHeld(t *trial) {
 	t.provider.shut("/effect")
 	d := t.driver(ttl(int(shortTTL / time.Second)))
@@ -65,7 +67,7 @@ func deadCallerIsHeld(t *trial) {
 	require.Len(t, t.asked(), 1)
 }
 
-// flightd is away when the effect ends: its report waits for it.
+// serverDownAtReport: flightd is down when the effect ends. The report waits on disk until flightd is up.
 func awayAtTheEnd(t *trial) {
 	t.moveOut()
 	t.provider.shut("/effect")
@@ -80,7 +82,7 @@ func awayAtTheEnd(t *trial) {
 	require.Empty(t, t.spooled())
 }
 
-// unrecorded has an effect happen whose report nobody takes. The report stays on disk.
+// leaveUnrecorded executes an effect whose report no server stores. The report stays on disk.
 func (t *trial) unrecorded(l language) *driver {
 	t.Helper()
 	t.moveOut()
@@ -97,14 +99,14 @@ func (t *trial) unrecorded(l language) *driver {
 	return d
 }
 
-// leaveReport kills the caller while its report waits on disk, and then brings flightd back.
+// leaveSpooledReport kills the caller while its report is spooled, and then restarts flightd.
 func (t *trial) leaveReport(l language) {
 	t.Helper()
 	t.unrecorded(l).signal(syscall.SIGKILL)
 	t.house.start()
 }
 
-// A caller that was told that its outcome is not recorded yet goes on to report it.
+// spoolDeliveredByItself: a client that has returned Unrecorded continues to send the report.
 func spoolDeliveredByItself(t *trial) {
 	d := t.unrecorded(t.language)
 	t.house.start()
@@ -114,7 +116,7 @@ func spoolDeliveredByItself(t *trial) {
 	t.landed(1)
 }
 
-// delivered says that the report has come home, by somebody who had something else to do.
+// requireDelivered checks that a client which calls another key delivers the spooled report.
 func (t *trial) delivered(l language) {
 	t.Helper()
 	require.NotEqual(t, "succeeded", t.flight().State)
@@ -127,13 +129,13 @@ func (t *trial) delivered(l language) {
 	eventually(t, "the spool is empty", patience, func() bool { return len(t.spooled()) == 0 })
 }
 
-// A report that was left on disk by a process that is dead is delivered by the next one.
+// spoolDeliveredLater: the next process delivers the report of a dead process.
 func spoolDeliveredLater(t *trial) {
 	t.leaveReport(t.language)
 	t.delivered(t.language)
 }
 
-// All languages share the spool: what one left another delivers.
+// spoolIsShared: a client of one language delivers the report of another language.
 func spoolIsShared(t *trial) {
 	goLanguage := languages()[0]
 	t.leaveReport(goLanguage)
@@ -143,7 +145,8 @@ func spoolIsShared(t *trial) {
 	t.delivered(goLanguage)
 }
 
-// One report that no server takes now keeps no other one waiting, and what cannot be read now is left where it is.
+// spoolSkipsRejectedReport: a report that no server stores does not delay other reports, and an unreadable file is
+// kept.
 func spoolGoesOn(t *trial) {
 	takes := func(string) bool { return false }
 	t.proxy.always(func(path string) fault {
@@ -152,7 +155,7 @@ func spoolGoesOn(t *trial) {
 		}
 		return fault{}
 	})
-	require.NoError(t, os.Mkdir(filepath.Join(t.spool, "0.report"), 0o700)) // as good as a file that cannot be opened
+	require.NoError(t, os.Mkdir(filepath.Join(t.spool, "0.report"), 0o700)) // cannot be read, like a damaged file
 	d := t.driver(reportWait(300))
 	flights := map[string]string{} // by path of the report
 	for _, n := range []string{"-a", "-b", "-c"} {
@@ -172,12 +175,12 @@ func spoolGoesOn(t *trial) {
 	t.proxy.mu.Lock()
 	takes = func(string) bool { return true }
 	t.proxy.mu.Unlock()
-	eventually(t, "the first one, too", patience, func() bool { return succeeded(t.house.flight(flights[first])) })
+	eventually(t, "the first report is delivered, too", patience, func() bool { return succeeded(t.house.flight(flights[first])) })
 	eventually(t, "the spool is empty", patience, func() bool { return len(t.spooled()) == 1 })
 }
 
-// A report goes out byte for byte as it was left, whoever left it: read and written again, a number may become another one,
-// and the receipt with it.
+// spoolSentByteForByte: a spooled report of any language is sent byte for byte. Decoding and encoding it could change a
+// number, and so the receipt.
 func spoolIsSentAsItIs(t *trial) {
 	const body = `{"id":"ch_1", "number": 12345678901234567890, "ratio":1.0,"half":5e-1}`
 	t.leaveReport(t.language)
@@ -202,21 +205,21 @@ func spoolIsSentAsItIs(t *trial) {
 	require.Equal(t, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(body))), f.Receipt.Digest)
 }
 
-// A report that a later version has written is left as it is, and is told of.
+// spoolOfALaterVersion: a report file of a later version is kept unchanged and logged.
 func spoolOfALaterVersion(t *trial) {
 	const later = "FDC2 and whatever that is"
 	path := filepath.Join(t.spool, "0.report")
 	require.NoError(t, os.WriteFile(path, []byte(later), 0o600))
 	d := t.driver()
 	t.got(d.do(t.call()), "executed")
-	eventually(t, "it is told of", patience, func() bool { return strings.Contains(d.log.String(), "a later version") })
+	eventually(t, "it is logged", patience, func() bool { return strings.Contains(d.log.String(), "a later version") })
 	left, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, later, string(left))
 	require.Equal(t, []string{"0.report"}, t.spooled())
 }
 
-// reportIn is the flight's id of a report on disk.
+// reportIn returns the flight id of a spooled report.
 func (t *trial) reportIn(name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(t.spool, name))
@@ -226,7 +229,7 @@ func (t *trial) reportIn(name string) string {
 	return flight.MustKey(entry.Key).FlightID().String()
 }
 
-// Where the disk takes no report, the process that has it goes on to bring it.
+// diskFull: if the report cannot be written to disk, the process that holds it continues to send it.
 func diskTakesNothing(t *trial) {
 	t.moveOut()
 	t.provider.shut("/effect")
@@ -246,7 +249,8 @@ func diskTakesNothing(t *trial) {
 	t.landed(1)
 }
 
-// withheld has an effect happen whose report nobody takes, although the server is well and the session lives.
+// withholdReport executes an effect whose report is cut off by the proxy, while the server is up and the session is
+// renewed.
 func (t *trial) withheld() (d *driver, over func()) {
 	t.Helper()
 	over = t.proxy.until("/report", fault{cut: true})
@@ -255,7 +259,7 @@ func (t *trial) withheld() (d *driver, over func()) {
 	return d, over
 }
 
-// notActedOn says that somebody else, who has no part in the spool, is not let through.
+// requireBlocked checks that a client with another spool may not act.
 func (t *trial) notActedOn() {
 	t.Helper()
 	other := t.driver(func(s *setup) { s.Spool, s.Address = t.TempDir(), t.house.address() })
@@ -263,23 +267,23 @@ func (t *trial) notActedOn() {
 	require.Contains(t, []string{"in_doubt", "idempotency_in_flight"}, a.Error, "%+v", a)
 }
 
-// An attempt whose outcome no server has taken is never given back as if nothing had been sent, however long that lasts: not
-// beside another attempt of the same client, which is in the air and renewed, and not by one that begins later.
+// unrecordedIsNotAbandoned: an attempt whose report no server has stored is never abandoned, neither while another
+// attempt of the same client keeps the session renewed, nor by a later attempt.
 func unrecordedIsNotLetGo(t *trial) {
 	d, over := t.withheld()
 	t.provider.shut("/effect")
-	neighbour := d.begin(t.call(func(c *call) { c.ID += "-neighbour" }))
+	second := d.begin(t.call(func(c *call) { c.ID += "-second" }))
 	t.provider.arrived(t, "/effect")
 	t.notActedOn()
 	over()
 	t.provider.open("/effect")
-	t.got(neighbour.one(), "executed")
+	t.got(second.one(), "executed")
 	t.until("has its receipt", succeeded)
 	t.got(d.do(t.call()), "replayed")
 	require.Len(t, t.asked(), 2, "one for each key")
 }
 
-// Nor by the end of the client or of its process. Its report is delivered by whoever comes next.
+// unrecordedAfterClientExit: nor does the end of the process abandon it. The next client delivers the report.
 func unrecordedAndGone(t *trial) {
 	d, over := t.withheld()
 	require.NoError(t, d.in.Close())
@@ -290,7 +294,8 @@ func unrecordedAndGone(t *trial) {
 	require.Len(t, t.asked(), 2, "one for each key")
 }
 
-// The data is lost under a running client, and another deployment answers. The client does nothing there; the next one does.
+// serverDataLost: flightd loses its data and starts as another deployment. A running client does not act there; a new
+// one does.
 func wiped(t *trial) {
 	t.moveOut()
 	d := t.driver()
@@ -302,7 +307,7 @@ func wiped(t *trial) {
 	require.Len(t, t.asked(), 2, "one for each key")
 }
 
-// A report that meets another deployment waits for its own.
+// serverDataLostDuringEffect: a report stays in the spool if another deployment answers.
 func wipedInMidEffect(t *trial) {
 	t.moveOut()
 	t.provider.shut("/effect")
@@ -316,7 +321,7 @@ func wipedInMidEffect(t *trial) {
 
 const shortTTL = 3 * time.Second
 
-// freeze stops a driver for three times its time to live. meanwhile is what others do.
+// freeze stops a driver for three times its session's TTL and calls meanwhile.
 func (t *trial) freeze(d *driver, meanwhile func()) {
 	t.Helper()
 	over := time.NewTimer(3 * shortTTL)
@@ -329,7 +334,8 @@ func (t *trial) freeze(d *driver, meanwhile func()) {
 
 func (t *trial) isInDoubt() { t.Helper(); t.house.until(t.key, "is in doubt", patience, inDoubt) }
 
-// A holder that was frozen before its effect starts nothing, and takes back the doubt that it left: nothing was sent.
+// frozenBeforeEffectHold: a caller that was frozen before its effect starts nothing and removes its doubt by an
+// abandon.
 func frozenBeforeEffectHold(t *trial) {
 	t.provider.shut("/before")
 	d := t.driver(ttl(int(shortTTL / time.Second)))
@@ -346,7 +352,7 @@ func frozenBeforeEffectHold(t *trial) {
 	t.landed(2)
 }
 
-// A holder that was frozen in mid-effect settles its own doubt.
+// frozenInEffectHold: the report of a caller that was frozen during its effect ends the doubt.
 func frozenInEffectHold(t *trial) {
 	t.provider.shut("/effect")
 	d := t.driver(ttl(int(shortTTL / time.Second)))
@@ -358,10 +364,10 @@ func frozenInEffectHold(t *trial) {
 	require.Empty(t, t.landed(1).Evidence)
 }
 
-// window is far longer than the test: the provider remembers our key.
+// longWindow sets a provider window that is far longer than the test.
 func window(c *call) { c.ProviderWindowMS = 3_600_000 }
 
-// A resend that was allowed while the provider surely knew the key does not start when that is over.
+// resendWindowOver: a resend that was allowed within the provider's window does not start after it.
 func windowIsOver(t *trial) {
 	const span = 5 * time.Second
 	short := func(c *call) { c.Recovery, c.ProviderWindowMS = "resend", int(span/time.Millisecond) }
@@ -377,7 +383,8 @@ func windowIsOver(t *trial) {
 	require.Len(t, t.asked(), 1)
 }
 
-// Under resend somebody else acts while the holder is frozen before its effect; the holder starts nothing.
+// frozenBeforeEffectResend: under resend another caller acts while the holder is frozen before its effect. The holder
+// starts nothing.
 func frozenBeforeEffectResend(t *trial) {
 	t.provider.shut("/before")
 	d := t.driver(ttl(int(shortTTL / time.Second)))
@@ -390,8 +397,8 @@ func frozenBeforeEffectResend(t *trial) {
 	t.landed(2)
 }
 
-// Under resend somebody else acts while the holder is frozen in mid-effect. The provider honours the key: one effect.
-// The holder's report is fenced, and it gets the receipt.
+// frozenInEffectResend: under resend another caller acts while the holder is frozen during its effect. The provider
+// deduplicates by the key: one effect. The holder's report is fenced, and the holder gets the receipt.
 func frozenInEffectResend(t *trial) {
 	t.provider.set(func(p *provider) { p.honour = true })
 	t.provider.shut("/effect")
@@ -412,12 +419,13 @@ func frozenInEffectResend(t *trial) {
 	require.Len(t, t.landed(2).Evidence, 1, "the fenced report is kept")
 }
 
-// verifying is a call whose provider can be asked.
+// withLookup configures a call with a look-up.
 func (t *trial) verifying(c *call) {
 	c.Recovery, c.Look, c.SettleMS, c.AttemptTimeoutMS = "verify", t.provider.url+"/look", 200, 30_000
 }
 
-// The provider acts and hangs up; the same call asks it and gets the receipt.
+// verifyOwnUnknownOutcome: the provider acts and drops the connection. The same call looks the effect up and gets the
+// receipt.
 func verifyOwnDoubt(t *trial) {
 	t.provider.set(func(p *provider) { p.hangUp = true })
 	a := t.driver().do(t.call(t.verifying))
@@ -428,7 +436,7 @@ func verifyOwnDoubt(t *trial) {
 	t.got(t.driver().do(t.call(t.verifying)), "replayed")
 }
 
-// A caller dies in mid-effect; the next one is sent to look, and finds it.
+// verifyDeadHolderHappened: a caller dies during its effect. The next caller is asked to verify, and finds the effect.
 func verifyDeadHolderHappened(t *trial) {
 	t.provider.shut("/effect")
 	d := t.driver(ttl(int(shortTTL / time.Second)))
@@ -443,7 +451,7 @@ func verifyDeadHolderHappened(t *trial) {
 	t.landed(1)
 }
 
-// A caller dies before its effect; the next one is sent to look, finds nothing, and acts.
+// verifyDeadHolderDidNot: a caller dies before its effect. The next caller is asked to verify, finds nothing, and acts.
 func verifyDeadHolderDidNot(t *trial) {
 	t.provider.shut("/before")
 	d := t.driver(ttl(int(shortTTL / time.Second)))
@@ -456,7 +464,7 @@ func verifyDeadHolderDidNot(t *trial) {
 	t.landed(2)
 }
 
-// A look-up may take longer than the session's time to live: it is renewed meanwhile, and nobody else is sent to look.
+// slowLookup: a look-up may take longer than the session's TTL. The session is renewed, and no other caller verifies.
 func lookTakesItsTime(t *trial) {
 	t.provider.set(func(p *provider) { p.hangUp = true })
 	t.provider.shut("/look")
@@ -474,7 +482,8 @@ func lookTakesItsTime(t *trial) {
 	t.landed(1)
 }
 
-// Who is sent to look and cannot says so, and keeps nobody from looking who can.
+// callerWithoutLookupAbandons: a caller that is asked to verify and has no look-up abandons, so that another caller can
+// verify.
 func whoCannotLookLetsGo(t *trial) {
 	t.provider.shut("/effect")
 	d := t.driver(ttl(int(shortTTL / time.Second)))

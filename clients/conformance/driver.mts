@@ -1,4 +1,4 @@
-/** The conformance driver of the TypeScript client: see doc.go. */
+/** The conformance driver of the TypeScript client: it reads calls from stdin and prints the answers. See doc.go. */
 
 import { createInterface } from "node:readline";
 import {
@@ -14,7 +14,8 @@ interface Call {
 
 interface Charge { id: string }
 
-class Boom extends Error {}
+/** An error of the caller's own code. */
+class CallerError extends Error {}
 
 async function http(url: string, body?: unknown, headers: Record<string, string> = {}): Promise<any> {
   const answer = await fetch(url, body === undefined ? {} : { method: "POST", body: JSON.stringify(body), headers });
@@ -42,13 +43,13 @@ async function perform(client: Client, f: Flight, call: Call): Promise<Charge> {
   return f.effect(async () => {
     const charge: Charge = await http(call.effect, f.input ?? null, f.headers);
     f.externalId = charge.id;
-    if (call.inner) await client.once(call.name, call.inner, undefined, (g) => g.effect(() => { throw new NotDone("the inner one"); }));
+    if (call.inner) await client.once(call.name, call.inner, undefined, (g) => g.effect(() => { throw new NotDone("the inner flight"); }));
     return charge;
   });
 }
 
-/** What a callback that has ended left running: it comes to the effect when nobody waits for it any more. */
-async function behind(client: Client, f: Flight, call: Call, after: string): Promise<void> {
+/** Tries the effect after the callback has ended. */
+async function actAfterCallback(client: Client, f: Flight, call: Call, after: string): Promise<void> {
   await http(call.before ?? "");
   await perform(client, f, call).catch(() => undefined);
   await http(after);
@@ -57,11 +58,11 @@ async function behind(client: Client, f: Flight, call: Call, after: string): Pro
 async function once(client: Client, call: Call): Promise<object> {
   const result = await client.once<Charge>(call.name, call.id, call.input, async (f: Flight) => {
     if (call.leave_behind) {
-      void behind(client, f, call, call.leave_behind);
-      throw new Boom("before the effect");
+      void actAfterCallback(client, f, call, call.leave_behind);
+      throw new CallerError("before the effect");
     }
     if (call.before) await http(call.before);
-    if (call.throw_before) throw new Boom("before the effect");
+    if (call.throw_before) throw new CallerError("before the effect");
     const charge = await perform(client, f, call).catch((e) => {
       if (!call.again) throw e;
       return perform(client, f, call);
@@ -74,12 +75,12 @@ async function once(client: Client, call: Call): Promise<object> {
   };
 }
 
-function word(e: unknown): string {
+function codeOf(e: unknown): string {
   if (e instanceof Declined) return "declined";
   if (e instanceof Unsettled) return e.outcome;
   if (e instanceof Unavailable) return "unavailable";
   if (e instanceof FlightdError) return e.code;
-  return e instanceof Boom ? "not_done" : String((e as Error).name);
+  return e instanceof CallerError ? "not_done" : String((e as Error).name);
 }
 
 async function run(client: Client, call: Call, caller: number): Promise<void> {
@@ -87,7 +88,7 @@ async function run(client: Client, call: Call, caller: number): Promise<void> {
   try {
     line = { ...line, ...(await once(client, call)) };
   } catch (e) {
-    line = { ...line, error: word(e), detail: String((e as Error).message) };
+    line = { ...line, error: codeOf(e), detail: String((e as Error).message) };
     if (e instanceof Declined) line["value"] = e.receipt.value;
     if (e instanceof Conflict) line["value"] = e.fields;
   }
@@ -99,7 +100,7 @@ for await (const text of createInterface({ input: process.stdin })) {
   const line = JSON.parse(text);
   if (!client) {
     client = new Client(line.address, {
-      spool: line.spool, patienceMs: line.patience_ms, reportWaitMs: line.report_wait_ms,
+      spool: line.spool, retryTimeoutMs: line.retry_timeout_ms, reportWaitMs: line.report_wait_ms,
       ...(line.ttl_s ? { ttlSeconds: line.ttl_s } : {}),
     });
     continue;

@@ -1,4 +1,4 @@
-"""The conformance driver of the Python client: see doc.go."""
+"""The conformance driver of the Python client: it reads calls from stdin and prints the answers. See doc.go."""
 
 import base64
 import json
@@ -11,15 +11,15 @@ import urllib.request
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
 import flightd  # noqa: E402
 
-say_lock = threading.Lock()
+print_lock = threading.Lock()
 
 
-class Boom(Exception):
+class CallerError(Exception):
     """An error of the caller's own code."""
 
 
-def say(line):
-    with say_lock:
+def print_line(line):
+    with print_lock:
         print(json.dumps(line), flush=True)
 
 
@@ -55,11 +55,11 @@ def perform(client, f, call):
     if call.get("inner"):
         with client.once(call["name"], call["inner"]) as g:
             with g.effect():
-                raise flightd.NotDone("the inner one")
+                raise flightd.NotDone("the inner flight")
 
 
-def behind(client, f, call):
-    """What a block that was left has started: it comes to the effect when nobody waits for it any more."""
+def act_after_block(client, f, call):
+    """Tries the effect after the block has ended, in a thread that the block started."""
     http(call["before"])
     try:
         with f.effect():
@@ -75,12 +75,12 @@ def once(client, call):
         attempt_timeout=seconds(call, "attempt_timeout_ms"), provider_window=seconds(call, "provider_window_ms"))
     with flight as f:
         if call.get("leave_behind"):
-            threading.Thread(target=behind, args=(client, f, call), daemon=True).start()
-            raise Boom("before the effect")
+            threading.Thread(target=act_after_block, args=(client, f, call), daemon=True).start()
+            raise CallerError("before the effect")
         if not f.replayed and call.get("before"):
             http(call["before"])
         if not f.replayed and call.get("throw_before"):
-            raise Boom("before the effect")
+            raise CallerError("before the effect")
         try:
             with f.effect():
                 perform(client, f, call)
@@ -96,14 +96,14 @@ def once(client, call):
             "body": base64.b64encode(f.body()).decode()}
 
 
-def word(e):
+def code_of(e):
     if isinstance(e, flightd.Declined):
         return "declined"
     if isinstance(e, flightd.Unsettled):
         return e.outcome
     if isinstance(e, flightd.Unavailable):
         return "unavailable"
-    return e.code if isinstance(e, flightd.Error) else "not_done" if isinstance(e, Boom) else type(e).__name__
+    return e.code if isinstance(e, flightd.Error) else "not_done" if isinstance(e, CallerError) else type(e).__name__
 
 
 def run(client, call, caller):
@@ -111,18 +111,19 @@ def run(client, call, caller):
     try:
         line.update(once(client, call))
     except Exception as e:
-        line.update(error=word(e), detail=str(e))
+        line.update(error=code_of(e), detail=str(e))
         if isinstance(e, flightd.Declined):
             line["value"] = e.receipt.value
         if isinstance(e, flightd.Conflict):
             line["value"] = e.fields
-    say(line)
+    print_line(line)
 
 
 def main():
     setup = json.loads(sys.stdin.readline())
     client = flightd.Client(setup["address"], ttl=setup.get("ttl_s"), spool=setup["spool"],
-                            patience=setup["patience_ms"] / 1000, report_wait=setup["report_wait_ms"] / 1000)
+                            retry_timeout=setup["retry_timeout_ms"] / 1000,
+                            report_wait=setup["report_wait_ms"] / 1000)
     for text in sys.stdin:
         call = json.loads(text)
         for caller in range(call["callers"]):

@@ -19,11 +19,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// language is one whose client is on trial.
+// language is a client language.
 type language struct {
 	name   string
-	needs  string // the tool
-	file   string // what must have been built
+	needs  string // the required tool
+	file   string // the file that must have been built
 	advice string
 	driver func() []string
 }
@@ -40,7 +40,7 @@ func languages() []language {
 	}
 }
 
-// wanted are the languages on trial: all, or those that the variable names.
+// wanted returns the selected languages: all, or those in FLIGHTD_CLIENTS.
 func wanted() map[string]bool {
 	names := strings.Fields(os.Getenv("FLIGHTD_CLIENTS"))
 	if len(names) == 0 {
@@ -53,7 +53,7 @@ func wanted() map[string]bool {
 	return set
 }
 
-// ready fails the test where the language cannot be tried. Nothing is skipped in silence.
+// requireReady fails the test if the language's tools are missing. A selected language is never skipped.
 func (l language) ready(t *testing.T) {
 	t.Helper()
 	_, err := exec.LookPath(l.needs)
@@ -61,7 +61,7 @@ func (l language) ready(t *testing.T) {
 		_, err = os.Stat(l.file)
 	}
 	if err != nil {
-		t.Fatalf("the %s client cannot be tried: %v: %s (`make clients` builds what is built; CLIENTS=\"go python\" leaves one out)", l.name, err, l.advice)
+		t.Fatalf("the %s client cannot be tested: %v: %s (`make clients` builds the drivers; CLIENTS=\"go python\" selects languages)", l.name, err, l.advice)
 	}
 }
 
@@ -70,11 +70,11 @@ type setup struct {
 	Address      string `json:"address"`
 	TTL          int    `json:"ttl_s,omitempty"`
 	Spool        string `json:"spool"`
-	PatienceMS   int    `json:"patience_ms"`
+	PatienceMS   int    `json:"retry_timeout_ms"`
 	ReportWaitMS int    `json:"report_wait_ms"`
 }
 
-// call is every further line.
+// call is each further line.
 type call struct {
 	Call             int    `json:"call"`
 	Callers          int    `json:"callers"`
@@ -90,13 +90,13 @@ type call struct {
 	Effect           string `json:"effect"`
 	Look             string `json:"look,omitempty"`
 	ThrowBefore      bool   `json:"throw_before,omitempty"`
-	Twice            bool   `json:"twice,omitempty"`        // a second effect follows in the same attempt
-	Again            bool   `json:"again,omitempty"`        // a second effect follows in the same attempt, where the first one failed
-	Inner            string `json:"inner,omitempty"`        // id of a flight inside this one's effect, which is not done
-	LeaveBehind      string `json:"leave_behind,omitempty"` // asked when what the callback left behind has tried the effect
+	Twice            bool   `json:"twice,omitempty"`        // call the effect a second time in the same attempt
+	Again            bool   `json:"again,omitempty"`        // call the effect a second time, after an error
+	Inner            string `json:"inner,omitempty"`        // id of a flight inside this effect; its own effect is not done
+	LeaveBehind      string `json:"leave_behind,omitempty"` // requested by the leftover goroutine after its effect
 }
 
-// answer is what one caller got.
+// answer is the result of one caller.
 type answer struct {
 	Call       int             `json:"call"`
 	Caller     int             `json:"caller"`
@@ -109,19 +109,19 @@ type answer struct {
 	Attempt    int             `json:"attempt"`
 }
 
-// driver is a process with one client.
+// driver is a child process with one client.
 type driver struct {
 	t   testing.TB
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	log *lockedBuffer
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards calls and answers
 	calls   int
 	answers map[int]chan answer
 }
 
-// newDriver starts one. It is killed at the end of the test.
+// newDriver starts a driver, which is killed at the end of the test.
 func newDriver(t testing.TB, l language, s setup) *driver {
 	t.Helper()
 	args := l.driver()
@@ -133,13 +133,13 @@ func newDriver(t testing.TB, l language, s setup) *driver {
 	require.NoError(t, err)
 	require.NoError(t, d.cmd.Start())
 	heard := make(chan struct{})
-	go func() { defer close(heard); d.hear(out) }()
+	go func() { defer close(heard); d.hear(out) }() // the cleanup waits for it
 	t.Cleanup(func() {
 		_ = d.cmd.Process.Kill()
 		<-heard
 		_ = d.cmd.Wait()
 		if t.Failed() && d.log.String() != "" {
-			t.Logf("the driver said:\n%s", d.log)
+			t.Logf("output of the driver:\n%s", d.log)
 		}
 	})
 	d.say(s)
@@ -152,7 +152,7 @@ func (d *driver) hear(out io.Reader) {
 	for lines.Scan() {
 		var a answer
 		if err := json.Unmarshal(lines.Bytes(), &a); err != nil {
-			d.t.Errorf("the driver said %q: %v", lines.Text(), err)
+			d.t.Errorf("invalid output of the driver %q: %v", lines.Text(), err)
 			continue
 		}
 		d.mu.Lock()
@@ -170,14 +170,14 @@ func (d *driver) say(line any) {
 	require.NoError(d.t, err)
 }
 
-// pending is a call whose answers are awaited.
+// pending is a call that was sent.
 type pending struct {
 	d       *driver
 	callers int
 	answers chan answer
 }
 
-// begin starts a call.
+// begin sends a call.
 func (d *driver) begin(c call) *pending {
 	d.t.Helper()
 	c.Callers = max(c.Callers, 1)
@@ -191,7 +191,7 @@ func (d *driver) begin(c call) *pending {
 	return p
 }
 
-// all waits for the answers of all callers.
+// wait waits for the answers of all callers.
 func (p *pending) all() (all []answer) {
 	p.d.t.Helper()
 	over := time.After(patience)
@@ -208,7 +208,7 @@ func (p *pending) all() (all []answer) {
 
 func (p *pending) one() answer { p.d.t.Helper(); return p.all()[0] }
 
-// do is a call and its answer.
+// do sends a call and returns its answer.
 func (d *driver) do(c call) answer { d.t.Helper(); return d.begin(c).one() }
 
 func (d *driver) signal(s syscall.Signal) {
@@ -216,7 +216,7 @@ func (d *driver) signal(s syscall.Signal) {
 	require.NoError(d.t, d.cmd.Process.Signal(s))
 }
 
-// lockedBuffer takes what a process says while others read it.
+// lockedBuffer is a buffer for concurrent writes and reads.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -23,7 +23,8 @@ import (
 	"github.com/flightd/flightd/internal/wire"
 )
 
-// binaries are the programs under test, built once. FLIGHTD_TEST_BINARY names a flightd that is taken as it is.
+// binaries are the programs under test, built once. If FLIGHTD_TEST_BINARY is set, that flightd is used instead of a
+// build.
 var binaries struct{ flightd, driver string }
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
@@ -43,7 +44,7 @@ func buildAndRun(m *testing.M) int {
 	}
 	for path, pkg := range packages {
 		build := exec.Command("go", "build", "-o", path, pkg)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as it is shipped
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // like the release
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build %s: %v\n%s", pkg, err, out)
 			return 1
@@ -52,7 +53,7 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// environment is this process's without the settings of flightd, and with some of the test's.
+// environment returns this process's environment without flightd's settings, and with the given ones.
 func environment(more ...string) []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -63,17 +64,17 @@ func environment(more ...string) []string {
 	return append(env, more...)
 }
 
-// house is one flightd over all its lives, with the data it keeps.
+// server is one flightd with its data directory, over all restarts.
 type house struct {
 	t    testing.TB
 	data string
 
-	mu  sync.Mutex
+	mu  sync.Mutex // guards cmd and url
 	cmd *exec.Cmd
-	url string // of the present life; "" between two
+	url string // "" while flightd is not running
 }
 
-// newHouse starts a flightd that is killed at the end of the test.
+// newServer starts a flightd that is killed at the end of the test.
 func newHouse(t testing.TB) *house {
 	t.Helper()
 	h := &house{t: t, data: filepath.Join(t.TempDir(), "data")}
@@ -81,13 +82,13 @@ func newHouse(t testing.TB) *house {
 	t.Cleanup(func() {
 		h.kill()
 		if text, err := os.ReadFile(h.data + ".log"); t.Failed() && err == nil {
-			t.Logf("flightd said at last:\n%s", text[max(0, len(text)-lastWords):])
+			t.Logf("end of flightd's log:\n%s", text[max(0, len(text)-lastWords):])
 		}
 	})
 	return h
 }
 
-// lastWords is how much of a server's log is shown when a test has failed.
+// logTail is the number of bytes of flightd's log that a failed test prints.
 const lastWords = 4 << 10
 
 func (h *house) start() {
@@ -113,7 +114,7 @@ func (h *house) start() {
 	h.cmd, h.url = cmd, strings.TrimSpace(line)
 }
 
-// kill is kill -9.
+// kill kills flightd with SIGKILL and waits for its end.
 func (h *house) kill() {
 	h.mu.Lock()
 	cmd := h.cmd
@@ -125,7 +126,7 @@ func (h *house) kill() {
 	}
 }
 
-// freeze stops flightd for a while.
+// freeze stops flightd by SIGSTOP for d.
 func (h *house) freeze(d time.Duration) {
 	h.mu.Lock()
 	cmd := h.cmd
@@ -135,7 +136,7 @@ func (h *house) freeze(d time.Duration) {
 	require.NoError(h.t, cmd.Process.Signal(syscall.SIGCONT))
 }
 
-// wipe loses all data: another deployment answers in the place of this one.
+// resetData kills flightd, deletes its data and starts it again, as another deployment.
 func (h *house) wipe() {
 	h.t.Helper()
 	h.kill()
@@ -149,7 +150,7 @@ func (h *house) address() string {
 	return h.url
 }
 
-// flight reads a flight from the server itself, past every proxy; of one that is not there the state is empty.
+// flight reads a flight from the server without the proxy. The state of an unknown flight is "".
 func (h *house) flight(key string) (f wire.Flight) {
 	h.t.Helper()
 	id := flight.MustKey(key).FlightID().String()
@@ -162,7 +163,7 @@ func (h *house) flight(key string) (f wire.Flight) {
 	return f
 }
 
-// until waits until a flight is as wanted.
+// waitFlight waits until the condition holds for a flight.
 func (h *house) until(key, what string, within time.Duration, holds func(wire.Flight) bool) wire.Flight {
 	h.t.Helper()
 	var f wire.Flight
@@ -170,10 +171,10 @@ func (h *house) until(key, what string, within time.Duration, holds func(wire.Fl
 	return f
 }
 
-// patience is far beyond what anything here takes, on a busy machine, too.
+// waitTimeout is far longer than any wait in these tests takes, even on a busy machine.
 const patience = 40 * time.Second
 
-// eventually waits for a condition.
+// eventually waits until the condition holds.
 func eventually(t testing.TB, what string, within time.Duration, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -184,7 +185,7 @@ func eventually(t testing.TB, what string, within time.Duration, holds func() bo
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("after %v still not: %s", within, what)
+			t.Fatalf("not within %v: %s", within, what)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is each language's own about its client is tested in that language, against a flightd of its own.
+// TestPerLanguage runs each language's own tests against a flightd of their own.
 func TestOwn(t *testing.T) {
 	own := map[string][]string{
 		"python":     {"python3", "-B", "-W", "error", "test_flightd.py"},
@@ -33,7 +33,7 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// Python's client says that 3.9 is enough: its syntax is held against that version's.
+// TestPythonSyntax checks that the Python client has only the syntax of Python 3.9, the oldest supported version.
 func TestPythonSyntax(t *testing.T) {
 	if !wanted()["python"] {
 		return
@@ -44,7 +44,7 @@ func TestPythonSyntax(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// The lock file pins what is fetched by version and digest, and leaves it to the reader from where.
+// TestLockFileNamesNoHost: the lock file pins packages by version and digest, and names no registry.
 func TestLockFileNamesNoHost(t *testing.T) {
 	lock := read(t, "../typescript/package-lock.json")
 	require.Contains(t, lock, `"integrity": "sha512-`)

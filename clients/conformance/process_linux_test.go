@@ -4,5 +4,5 @@ package conformance
 
 import "syscall"
 
-// dieWithUs ends a process with the test, also where that is killed.
+// killWithParent makes the kernel kill the child process when the test process dies.
 func dieWithUs() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

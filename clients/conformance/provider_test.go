@@ -13,27 +13,27 @@ import (
 	"testing"
 )
 
-// provider performs the effects, counts what really happened, and can be asked to wait.
+// provider executes the effects, records them, and can block its answers. Each path has its own gate.
 //
-//	POST /effect    the effect; its answer comes when the gate is open
-//	GET  /page      404: where it redirects to
-//	GET  /before    nothing; its answer comes when the other gate is open
-//	GET  /after     nothing
-//	GET  /look      what happened; its answer comes when its gate is open
+//	POST /effect    executes the effect; the answer waits for the gate
+//	GET  /page      answers 404: the target of redirects
+//	GET  /before    does nothing; the answer waits for the gate
+//	GET  /after     does nothing
+//	GET  /look      returns the effect, if it happened; the answer waits for the gate
 type provider struct {
 	url string
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	charges []charge
 	seen    []call2provider
 	honour  bool  // one Idempotency-Key, one charge
-	status  []int // of the next answers; a charge is made by 2xx, and by 303 and 500: that is what makes it hard
-	hangUp  bool  // the next charge is made and not answered
+	status  []int // statuses of the next answers; 2xx, 303 and 500 charge, all others do not
+	hangUp  bool  // charge at the next request, and close the connection without an answer
 	waiting map[string]int
-	gates   map[string]chan struct{} // shut ones, by path
+	gates   map[string]chan struct{} // of blocked paths; closed by unblock
 }
 
-// charge is an effect. Its answer has what JSON makes different on its way, if one lets it.
+// charge is an effect. Its answer has values that a JSON decoder and encoder could change.
 type charge struct {
 	ID    string          `json:"id"`
 	Note  string          `json:"note"`
@@ -84,11 +84,11 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Location", "/page")
 		}
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(made) // a caller that is dead does not read it
+		_ = json.NewEncoder(w).Encode(made) // fails if the caller was killed
 	}
 }
 
-// perform is the effect: what it writes down has happened, whatever is answered.
+// execute performs the effect. A charge that it records has happened, whatever is answered.
 func (p *provider) perform(c call2provider) (status int, made any, hangUp bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +124,7 @@ func (p *provider) look(w http.ResponseWriter) {
 	_ = json.NewEncoder(w).Encode(found)
 }
 
-// shut makes requests to a path wait; open lets them, and all later ones, go on.
+// block blocks the answers of a path. unblock releases them and all later ones.
 func (p *provider) shut(path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,31 +154,31 @@ func (p *provider) pass(r *http.Request) {
 	}
 }
 
-// arrived waits until somebody has come to a path.
+// waitArrived waits until a request has reached the path.
 func (p *provider) arrived(t testing.TB, path string) {
 	t.Helper()
-	eventually(t, "somebody comes to "+path, patience, func() bool {
+	eventually(t, "a request to "+path, patience, func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.waiting[path] > 0
 	})
 }
 
-// came is how many requests came to a path.
+// requestCount returns the number of requests to a path.
 func (p *provider) came(path string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.waiting[path]
 }
 
-// happened is what was done, and what was asked for.
+// recorded returns all charges and all requests.
 func (p *provider) happened() (charges []charge, asked []call2provider) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append(charges, p.charges...), append(asked, p.seen...)
 }
 
-// set changes how the provider behaves.
+// configure changes the provider's behaviour under its lock.
 func (p *provider) set(change func(*provider)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,19 +15,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fault is what happens to one request on its way.
+// fault is the disturbance of one request.
 type fault struct {
-	drop  bool          // it is carried out, and the connection is cut instead of the answer
-	cut   bool          // the connection is cut before the server sees it
-	late  time.Duration // the answer comes so much later
-	page  *page         // something between answers this; with cut, before the server sees the request
-	again time.Duration // it is carried out again, so much later, and nobody reads that answer
-	often int           // with again: so many times more than once
-	drip  bool          // the answer comes byte by byte, and does not come to its end
-	swap  bool          // the answer is exchanged with that to another request, where one comes soon
+	drop  bool          // the server executes the request, and the connection is closed without an answer
+	cut   bool          // the connection is closed, and the server never receives the request
+	late  time.Duration // the answer is delayed
+	page  *page         // the answer is replaced; with cut, the server never receives the request
+	again time.Duration // the request is repeated after this time, and that answer is discarded
+	often int           // with repeatAfter: the number of further repeats
+	drip  bool          // the answer is written byte by byte, without its last byte
+	swap  bool          // the answer is exchanged with the answer to another request, if one arrives soon
 }
 
-// page is what something answers that is not flightd.
+// cannedAnswer is an answer that does not come from flightd.
 type page struct {
 	status int
 	kind   string
@@ -40,20 +40,20 @@ func (p *page) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, p.body)
 }
 
-// proxy stands between clients and a house.
+// proxy is a fault-injecting HTTP proxy between clients and a server.
 type proxy struct {
 	house *house
 	url   string
 
-	repeats sync.WaitGroup
-	swaps   chan offer // answers that are to be exchanged; several proxies may share it
+	repeats sync.WaitGroup // repeated requests; the test's cleanup waits for them
+	swaps   chan offer     // answers to exchange; several proxies may share the channel
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards seen and fault
 	seen  []request
 	fault func(path string) fault
 }
 
-// request is one that was seen.
+// request is a request that the proxy has received.
 type request struct {
 	path string
 	body string
@@ -66,7 +66,7 @@ func newProxy(t testing.TB, h *house) *proxy {
 	require.NoError(t, err)
 	server := &http.Server{Handler: p, ReadHeaderTimeout: patience}
 	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(l) }() // it ends by Close
+	go func() { defer close(served); _ = server.Serve(l) }() // the cleanup closes the server and waits
 	t.Cleanup(func() { _ = server.Close(); <-served; p.repeats.Wait() })
 	p.url = "http://" + l.Addr().String()
 	return p
@@ -126,26 +126,26 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		drip(w, r, data)
 		return
 	}
-	_, _ = w.Write(data) // a client that has gone is what some of this is about
+	_, _ = w.Write(data) // fails if the client has closed the connection
 }
 
-// response is an answer that was read whole.
+// response is an answer with its body.
 type response struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// offer is an answer, and where the one that is given in exchange for it goes.
+// offer is an answer, and the channel for the answer that is exchanged for it.
 type offer struct {
 	answer *response
 	back   chan<- *response
 }
 
-// swapTime is how long an answer waits for another one to be exchanged with.
+// swapTime limits the wait for another answer to exchange with.
 const swapTime = 200 * time.Millisecond
 
-// swap gives the answer to another request in exchange for this one; where none comes, this one.
+// swapAnswer exchanges own for the answer to another request. Without another request within swapTime it returns own.
 func (p *proxy) swap(own *response) *response {
 	over := time.NewTimer(swapTime)
 	defer over.Stop()
@@ -161,7 +161,7 @@ func (p *proxy) swap(own *response) *response {
 	}
 }
 
-// repeat carries a request out again, later.
+// repeat sends a request again, later, in the background.
 func (p *proxy) repeat(r *http.Request, body []byte, f fault) {
 	method, uri, header := r.Method, r.URL.RequestURI(), r.Header.Clone()
 	p.repeats.Go(func() {
@@ -169,7 +169,7 @@ func (p *proxy) repeat(r *http.Request, body []byte, f fault) {
 		for range f.often + 1 {
 			out, err := http.NewRequest(method, p.house.address()+uri, bytes.NewReader(body))
 			if err != nil {
-				return // there is no server just now
+				return // the server is not running
 			}
 			out.Header = header
 			if answer, err := http.DefaultTransport.RoundTrip(out); err == nil {
@@ -179,7 +179,7 @@ func (p *proxy) repeat(r *http.Request, body []byte, f fault) {
 	})
 }
 
-// drip writes all but the last byte, a few in a second.
+// dripBody writes all but the last byte, five per second.
 func drip(w http.ResponseWriter, r *http.Request, data []byte) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -206,7 +206,7 @@ func (p *proxy) note(r request) fault {
 	return p.fault(r.path)
 }
 
-// once lets the first request to a path that ends so meet a fault.
+// failOnce injects f into the first request to a path with the suffix.
 func (p *proxy) once(suffix string, f fault) {
 	met := false
 	p.always(func(path string) fault {
@@ -218,13 +218,14 @@ func (p *proxy) once(suffix string, f fault) {
 	})
 }
 
+// setFaults sets the function that returns the fault of each request.
 func (p *proxy) always(f func(path string) fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault = f
 }
 
-// requests are those seen to paths that end so.
+// requests returns the requests to paths with the suffix.
 func (p *proxy) requests(suffix string) (all []request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,14 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// snippet is a piece of a Markdown file that a reader is meant to run.
+// snippet is a code block of a Markdown file that a reader can run.
 type snippet struct {
 	file, name string
-	kind       string // of the fence
-	text       string // word for word
+	kind       string // language of the fence
+	text       string // the code
 }
 
-// marked finds the snippets of a file: fences behind a comment <!-- run: name -->.
+// findSnippets returns the snippets of a file: fences after a comment <!-- run: name -->.
 func marked(t *testing.T, file string) (all []snippet) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -33,10 +33,10 @@ func marked(t *testing.T, file string) (all []snippet) {
 	return all
 }
 
-// readmes are the files whose snippets run, and how many each has, so that none is lost.
+// readmes are the files whose snippets run, with the least number of snippets of each.
 var readmes = map[string]int{"../README.md": 4, "../../README.md": 3}
 
-// prints is what each snippet says when it is run for the first time and for the second.
+// expectedOutput is the output of the first and the second run of each snippet.
 var prints = map[string][2]string{
 	"python":        {"executed ch_17\n", "replayed ch_17\n"},
 	"python-verify": {"ch_18 ch_18\n", "ch_18 ch_18\n"},
@@ -44,20 +44,20 @@ var prints = map[string][2]string{
 	"sh":            {"executed ch_17\n", "replayed ch_17\n"},
 }
 
-// Every snippet of the READMEs runs as it stands, twice, against a server of its own.
+// TestReadmes runs every snippet of the READMEs unchanged, twice, against its own server.
 func TestReadmes(t *testing.T) {
 	for file, count := range readmes {
 		snippets := marked(t, file)
 		require.GreaterOrEqual(t, len(snippets), count, file)
 		for _, s := range snippets {
 			if l := s.language(); l != "" && !wanted()[l] {
-				t.Logf("%s is left out on demand: FLIGHTD_CLIENTS=%q", s.name, os.Getenv("FLIGHTD_CLIENTS"))
+				t.Logf("%s is not selected: FLIGHTD_CLIENTS=%q", s.name, os.Getenv("FLIGHTD_CLIENTS"))
 				continue
 			}
 			t.Run(filepath.ToSlash(filepath.Join("clients/conformance", file))+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
 				want, known := prints[s.name]
-				require.True(t, known, "what does %q print? say so in the table", s.name)
+				require.True(t, known, "no expected output for snippet %q: add it to expectedOutput", s.name)
 				h := newHouse(t)
 				run := s.prepare(t, h)
 				for _, text := range want {
@@ -78,7 +78,7 @@ func (s snippet) language() string {
 	return s.kind
 }
 
-// prepare writes the snippet as a reader would, and gives what runs it.
+// prepare writes the snippet to a directory, and returns a function that runs it.
 func (s snippet) prepare(t *testing.T, h *house) (run func() string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -112,11 +112,11 @@ func (s snippet) prepare(t *testing.T, h *house) (run func() string) {
 		write(".curlrc", fmt.Sprintf("connect-to = \"localhost:7420:127.0.0.1:%s\"\n", port))
 		return command("bash", "-euo", "pipefail", "-c", s.text)
 	}
-	t.Fatalf("nobody knows how to run %q", s.kind)
+	t.Fatalf("unknown snippet language %q", s.kind)
 	return nil
 }
 
-// compiled type-checks the snippet beside the client, as strictly as the client itself, and runs what comes out.
+// compileTypeScript compiles the snippet with the client's compiler options, and returns a function that runs it.
 func (s snippet) compiled(t *testing.T, dir string, write func(name, text string), command func(string, ...string) func() string) func() string {
 	t.Helper()
 	modules, err := filepath.Abs("../typescript/node_modules")
@@ -136,7 +136,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// needs fails the test where a tool is missing.
+// requireTools fails the test if a tool is missing.
 func needs(t *testing.T, tools ...string) {
 	t.Helper()
 	for _, tool := range tools {

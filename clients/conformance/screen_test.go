@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shown is one command of the README's first screen, with what it says there.
+// consoleCommand is one command of the README's first console block, with its output there.
 type shown struct {
 	command string
 	says    []string
 }
 
-// firstScreen reads the first console block of the README: its commands, and the scripts that it shows with cat.
+// readConsoleBlock returns the commands of the README's first console block, and the scripts that it prints with cat.
 func firstScreen(t *testing.T) (commands []shown, scripts map[string]string) {
 	t.Helper()
 	_, block, found := strings.Cut(read(t, "../../README.md"), "```console\n")
@@ -45,7 +45,8 @@ func firstScreen(t *testing.T) (commands []shown, scripts map[string]string) {
 	return commands, scripts
 }
 
-// pattern is what a line of the README stands for: another process, another time, and anything for an ellipsis.
+// pattern turns a line of the README into a regular expression: any date, time and process id, and any text for an
+// ellipsis.
 func pattern(line string) *regexp.Regexp {
 	quoted := regexp.QuoteMeta(line)
 	quoted = regexp.MustCompile(`[0-9]+(:[0-9]+)+`).ReplaceAllString(quoted, `[0-9:]+`)
@@ -54,13 +55,13 @@ func pattern(line string) *regexp.Regexp {
 	return regexp.MustCompile("^" + strings.ReplaceAll(quoted, "…", ".*") + "$")
 }
 
-// The first screen of the README says what a shell says: every command of it runs, in order, in one shell with job control,
-// and its output is the one that stands there. What slow.sh does is not shown there: it takes its time.
+// TestFirstScreen runs the commands of the README's first console block, in order, in one shell with job control, and
+// compares their output. The README does not show slow.sh, so the test writes one that sleeps.
 func TestFirstScreen(t *testing.T) {
 	t.Parallel()
 	needs(t, "bash")
 	commands, scripts := firstScreen(t)
-	require.GreaterOrEqual(t, len(commands), 9, "the README shows less than it did")
+	require.GreaterOrEqual(t, len(commands), 9, "the README has fewer commands than before")
 	h, dir := newHouse(t), t.TempDir()
 	scripts["slow.sh"] = "#!/bin/sh\necho \"$$\" >> ran\nexec sleep 600\n"
 	for name, text := range scripts {
@@ -72,7 +73,7 @@ func TestFirstScreen(t *testing.T) {
 		script.WriteString("(exit $last)\n") // for $?
 		fmt.Fprintf(&script, "%s\nlast=$?\n", c.command)
 		if strings.Contains(c.command, "& ") || strings.HasSuffix(c.command, "&") {
-			script.WriteString("until [ -s ran ]; do sleep 0.05; done\n") // it is in the middle
+			script.WriteString("until [ -s ran ]; do sleep 0.05; done\n") // the script is running
 		}
 	}
 	cmd := exec.Command("bash", "-m", "-c", "last=0\n"+script.String())
@@ -89,12 +90,12 @@ func TestFirstScreen(t *testing.T) {
 			for at < len(lines) && !pattern(want).MatchString(lines[at]) {
 				at++
 			}
-			require.Less(t, at, len(lines), "$ %s\nshould say\n%s\nand said\n%s", c.command, want, output)
+			require.Less(t, at, len(lines), "$ %s\nwant the line\n%s\nin the output\n%s", c.command, want, output)
 			lines = lines[at+1:]
 		}
 	}
 	charges := regexp.MustCompile(`(?m)^charged by ([0-9]+)`).FindAllStringSubmatch(string(said), -1)
 	require.Len(t, charges, 2)
-	require.Equal(t, charges[0][1], charges[1][1], "it ran once")
-	require.Equal(t, 1, strings.Count(read(t, filepath.Join(dir, "ran")), "\n"), "nothing ran where it was in doubt")
+	require.Equal(t, charges[0][1], charges[1][1], "the script ran once")
+	require.Equal(t, 1, strings.Count(read(t, filepath.Join(dir, "ran")), "\n"), "nothing ran while the flight was in doubt")
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// soakSpan is how long trouble lasts in a soak.
+// soakSpan is the time during which a soak injects faults.
 const soakSpan = 12 * time.Second
 
-// TestSoak lets clients of all languages use the same keys in a world where everything goes wrong by chance: requests and
-// answers are lost, late, doubled, exchanged and answered by strangers, flightd is killed and comes back, or is frozen, and so
-// are callers, for longer than their leases last. FLIGHTD_SOAKS says how many worlds there are, FLIGHTD_SOAK_SEED makes one again,
-// as far as processes let themselves be told when to do what.
+// TestSoak runs clients of all languages with the same keys under random faults. Requests and answers are lost,
+// delayed, duplicated, exchanged and replaced. flightd and callers are killed and restarted, or frozen for longer than
+// a lease lives. FLIGHTD_SOAKS is the number of seeds. FLIGHTD_SOAK_SEED repeats one seed, except for the timing of the
+// processes.
 func TestSoak(t *testing.T) {
 	seeds := []uint64{rand.Uint64() &^ 1}
 	if given := os.Getenv("FLIGHTD_SOAK_SEED"); given != "" {
@@ -50,13 +50,14 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// stallTime is less than flightd takes for a stalled disk, at which it ends itself, and more than a short lease lasts.
+// stallTime is shorter than the disk stall at which flightd exits, and longer than a short lease lives.
 const stallTime = 4 * time.Second
 
-// sweepTime is how long it takes to notice that a session has ended, and to look up what happened.
+// sweepTime limits the time to notice the end of a session and to verify the outcome.
 const sweepTime = 5 * time.Second
 
-// soak is one world. In an even one the callers themselves are well: no doubt may stay behind about what was never sent.
+// soak is one run of TestSoak. With an even seed no caller is killed or frozen: then a flight without a request is
+// never in doubt.
 type soak struct {
 	*testing.T
 	rnd     *chance
@@ -65,15 +66,15 @@ type soak struct {
 	bank    *bank
 	spool   string
 	seats   []*seat
-	swaps   chan offer // of all proxies
-	callers sync.WaitGroup
+	swaps   chan offer     // shared by all proxies
+	callers sync.WaitGroup // run waits for them
 
 	mu   sync.Mutex
-	used map[int]bool        // which keys were asked for
-	told map[string][]answer // by id: what callers were told
+	used map[int]bool        // numbers of the keys in use
+	told map[string][]answer // answers to the callers, by id
 }
 
-// seat is a caller's place: a process with a client, and the next one where that was killed.
+// callerSlot holds a driver process, and its successor after the process was killed.
 type seat struct {
 	language language
 	proxy    *proxy
@@ -83,7 +84,7 @@ type seat struct {
 	gone chan struct{} // closed when d is killed
 }
 
-// chance is one source for all.
+// lockedRand is a random source for concurrent use.
 type chance struct {
 	mu  sync.Mutex
 	rnd *rand.Rand
@@ -116,7 +117,7 @@ func newSoak(t *testing.T, seed uint64) *soak {
 	return s
 }
 
-// sit puts a new process in a seat, and kills the one that is there. Nobody asks a dead one.
+// restart starts a new process in a slot and kills the old one. Calls of the old process end by the closed channel.
 func (s *soak) sit(one *seat) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
@@ -128,7 +129,7 @@ func (s *soak) sit(one *seat) {
 		PatienceMS: 3000, ReportWaitMS: 1000}), make(chan struct{})
 }
 
-// ttl is short where leases are to be lost, and long enough to give back what nobody was told of where they are not.
+// ttl is the session's TTL: short if leases are to be lost, else long enough for clients to abandon unanswered opens.
 func (s *soak) ttl() time.Duration {
 	if s.gentle {
 		return 3 * shortTTL
@@ -136,14 +137,14 @@ func (s *soak) ttl() time.Duration {
 	return shortTTL
 }
 
-// ask begins a call in a seat.
+// begin sends a call to the slot's process. The channel is closed when that process is killed.
 func (one *seat) ask(c call) (*pending, chan struct{}) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	return one.d.begin(c), one.gone
 }
 
-// run is the trouble, and its end.
+// run starts the callers, injects faults for soakSpan, removes the faults, and waits for the callers.
 func (s *soak) run() {
 	over := make(chan struct{})
 	start := time.Now()
@@ -165,7 +166,7 @@ func (s *soak) run() {
 	s.callers.Wait()
 }
 
-// trouble is one thing that happens to processes.
+// injectProcessFault kills or freezes flightd or a caller, at random.
 func (s *soak) trouble() {
 	one := s.seats[s.rnd.n(len(s.seats))]
 	switch n := s.rnd.n(10); {
@@ -185,7 +186,7 @@ func (s *soak) trouble() {
 	}
 }
 
-// faults is what happens to a caller's requests.
+// faults returns a function that chooses a random fault for each request.
 func (s *soak) faults() func(string) fault {
 	strangers := slices.SortedFunc(maps.Values(pages()), func(a, b page) int { return strings.Compare(a.body+a.kind, b.body+b.kind) })
 	return func(path string) (f fault) {
@@ -206,14 +207,14 @@ func (s *soak) faults() func(string) fault {
 			f.again, f.often = s.rnd.upTo(2*shortTTL), s.rnd.n(3)
 		case n < 76:
 			f.swap = true
-		case strings.HasSuffix(path, "/renew"): // late copies of a renewal are what an effect in the air must outlive
+		case strings.HasSuffix(path, "/renew"): // a running effect must survive late copies of a renewal
 			f.again, f.often = s.rnd.upTo(shortTTL), 1
 		}
 		return f
 	}
 }
 
-// soakKey is what a key's calls are like: half are held when in doubt, the rest have a provider that acts once for a key.
+// soakKey is a key and its recovery policy: hold for half of the keys, verify or resend for the others.
 type soakKey struct {
 	id       string
 	recovery string
@@ -243,7 +244,7 @@ func (s *soak) callOf(k soakKey) call {
 	return c
 }
 
-// call is one caller, who asks for the same few keys as all the others, and for the next ones a moment later.
+// call is one caller. All callers use the same few keys at a time, and new keys every half second.
 func (s *soak) call(one *seat, start time.Time, over <-chan struct{}) {
 	for {
 		select {
@@ -258,7 +259,7 @@ func (s *soak) call(one *seat, start time.Time, over <-chan struct{}) {
 			s.tell(k.id, a)
 		case <-gone:
 		case <-time.After(patience):
-			s.Errorf("a caller of %s in %s got no answer within %v", k.id, one.language.name, patience)
+			s.Errorf("no answer for %s from the %s client within %v", k.id, one.language.name, patience)
 			return
 		}
 		<-time.After(s.rnd.upTo(100 * time.Millisecond))
@@ -271,7 +272,7 @@ func (s *soak) tell(id string, a answer) {
 	s.told[id] = append(s.told[id], a)
 }
 
-// judge holds what happened against what is promised, when there is no trouble any more.
+// check checks all keys after the faults have ended.
 func (s *soak) judge() {
 	eventually(s.T, "all reports are delivered", patience, func() bool {
 		left, err := os.ReadDir(s.spool)
@@ -287,8 +288,9 @@ func (s *soak) judge() {
 	s.Logf("%d keys: %v", len(s.used), words)
 }
 
-// leave ends the callers, and with them their sessions: after a restart of flightd nobody knows what a session that lives on was told
-// to look up. Before that they have abandoned what they opened and were not told of: nothing that was never sent is open or in doubt.
+// stopCallers kills the callers, which ends their sessions. Otherwise a session could block a verification that was
+// assigned to it before a restart of flightd. With healthy callers it first waits until the clients have abandoned all
+// unanswered opens: no flight without a request may be running or in doubt.
 func (s *soak) leave() {
 	for n := range s.used {
 		k := s.keyOf(n)
@@ -298,7 +300,7 @@ func (s *soak) leave() {
 		key := "default/charge/" + k.id
 		for f, start := s.house.flight(key), time.Now(); f.Tainted || f.State == "in_doubt" || f.State == "running"; f = s.house.flight(key) {
 			if time.Since(start) > patience {
-				s.Errorf("nothing was sent for %s, and it stays %s: %s", key, f.State, s.house.history(key))
+				s.Errorf("no request was sent for %s, but its state is %s: %s", key, f.State, s.house.history(key))
 				break
 			}
 			<-time.After(100 * time.Millisecond)
@@ -316,7 +318,7 @@ func (a answer) brief() string {
 	return fmt.Sprintf("%s %.20s", a.Source, a.Body)
 }
 
-// history is what happened to a flight, in the words of its events.
+// history returns the events of a flight as text.
 func (h *house) history(key string) string {
 	id := flight.MustKey(key).FlightID().String()
 	answer, err := http.Get(h.address() + "/v1/flights/" + id + "/events")
@@ -328,7 +330,7 @@ func (h *house) history(key string) string {
 	return string(text)
 }
 
-// judgeKey asks for a key once more, and holds its flight, what callers were told, and what happened at the bank against each other.
+// checkKey calls once more for a key, and compares the flight, all answers to callers, and the provider's account.
 func (s *soak) judgeKey(d *driver, k soakKey, words map[string]int) {
 	key := "default/charge/" + k.id
 	last := s.callOf(k)
@@ -344,7 +346,7 @@ func (s *soak) judgeKey(d *driver, k soakKey, words map[string]int) {
 		for _, a := range s.told[k.id] {
 			told = append(told, a.brief())
 		}
-		return fmt.Sprintf("%s\n%s before the last call, now %s, tainted %v, attempts %d\ntold: %s\nthe bank: %s\nhistory:%s", key, before.State, f.State, f.Tainted, f.Attempts,
+		return fmt.Sprintf("%s\n%s before the last call, now %s, tainted %v, attempts %d\nanswers: %s\nprovider: %s\nhistory:%s", key, before.State, f.State, f.Tainted, f.Attempts,
 			strings.Join(told, "; "), account, s.house.history(key))
 	}
 	if final.Error != "" && final.Error != "declined" && !(final.Error == "in_doubt" && f.State == "in_doubt") {
@@ -354,19 +356,19 @@ func (s *soak) judgeKey(d *driver, k soakKey, words map[string]int) {
 		s.Errorf("a key was blocked for %v, longer than a session lives: %s", took, tell())
 	}
 	if final.Error == "in_doubt" && k.recovery != "hold" {
-		s.Errorf("in doubt, though one can look or send again: %s", tell())
+		s.Errorf("in doubt, though the recovery is not hold: %s", tell())
 	}
 	if len(account.charges) > 1 {
-		s.Errorf("happened %d times: %s", len(account.charges), tell())
+		s.Errorf("the effect happened %d times: %s", len(account.charges), tell())
 	}
 	if k.recovery == "hold" && account.after() {
-		s.Errorf("somebody acted after an effect of which nobody knew for sure that it did not happen: %s", tell())
+		s.Errorf("a request followed a request with an unknown outcome: %s", tell())
 	}
 	if s.gentle && (f.Tainted || f.State == "in_doubt") && len(account.asked) == 0 {
-		s.Errorf("in doubt, though nothing was sent: %s", tell())
+		s.Errorf("in doubt, though no request was sent: %s", tell())
 	}
 	if f.State == "succeeded" && len(account.charges) != 1 || f.State == "failed" && len(account.charges) != 0 {
-		s.Errorf("%s, and happened %d times: %s", f.State, len(account.charges), tell())
+		s.Errorf("%s, but the effect happened %d times: %s", f.State, len(account.charges), tell())
 	}
 	for _, key := range account.keys() {
 		if key != account.asked[0].key {
@@ -379,7 +381,7 @@ func (s *soak) judgeKey(d *driver, k soakKey, words map[string]int) {
 		case a.Error == "" && (f.State != "succeeded" || string(a.Body) != string(final.Body) || len(a.Body) == 0):
 			s.Errorf("a caller has another receipt: %s: %s", a.brief(), tell())
 		case a.Error == "declined" && f.State != "failed":
-			s.Errorf("a caller was told that it was declined: %s", tell())
+			s.Errorf("a caller got declined: %s", tell())
 		case a.Error == "unrecorded" && (strings.Contains(a.Detail, "ended as succeeded") || strings.Contains(a.Detail, "ended as refused")) && f.State != "succeeded" && f.State != "failed":
 			s.Errorf("an outcome was lost: %s", tell())
 		}

@@ -7,35 +7,34 @@ One file on the standard library alone (Python 3.9 or later); copy it into your 
     with flightd.once("charge", order.id, {"cents": 4200}) as f:
         with f.effect():
             f.result = provider.charge(order, idempotency_key=f.idempotency_key)
-    print(f.result)      # the same for the caller who ran it and for every duplicate
+    print(f.result)      # the same for the caller that ran it and for every duplicate
 
-Where the effect has happened already, ``effect()`` leaves the ``once`` block, and ``f.result`` is the stored receipt:
-code that prepares the effect stands above ``effect()``, code that uses its result stands below the ``once`` block.
+If the effect has happened already, ``effect()`` leaves the ``once`` block, and ``f.result`` is the stored result. Put
+code that prepares the effect above ``effect()``, and code that uses its result below the ``once`` block.
 
-What an error means is told by where it was raised:
+The place where an error is raised decides the outcome of the attempt:
 
-    above effect()                    nothing was sent: ``not_done``, the key is free again
-    Refused, anywhere                 the provider's no: it is the receipt, and every repeat gets ``Declined``
-    NotDone, anywhere                 it surely did not happen this time: the key is free again
-    any other one, once in effect()   it may have happened: ``unknown``, and the recovery policy decides
+    above effect()                       nothing was sent: ``not_done``, and the key is free again
+    Refused, anywhere                    the provider declined: the refusal is the receipt, and every repeat gets ``Declined``
+    NotDone, anywhere                    the effect surely did not happen this time: the key is free again
+    any other error, once in effect()    the effect may have happened: ``unknown``, and the recovery policy decides
 
-NotDone raised in one ``effect()`` says nothing of another one of the block, and what a flight inside the block was left
-with says nothing of the one around it: then it is any other one, too. After an ``effect()`` of unknown outcome the block
-starts no further one, except under ``resend``.
+NotDone from one ``effect()`` covers that effect alone. If another effect of the block may have happened, or if the
+NotDone belongs to another flight inside the block, it counts as any other error. After an ``effect()`` of unknown outcome
+the block starts no further effect, except under ``resend``.
 
-The policy is ``hold`` unless you name another: then nobody acts again before a person has said what happened
-(``InDoubt``). ``resend`` suits providers that honour ``f.idempotency_key``; ``verify`` those that can be asked, by
-``look_up``.
+The default policy is ``hold``: after an unknown outcome nobody acts until a person has decided (``InDoubt``). Use
+``resend`` for providers that honour ``f.idempotency_key``, and ``verify`` for providers that can be asked (``look_up``).
 
-Each flight has a session of its own, which a thread renews while the block runs and which ends with the report. The
-right to start is counted from the moment a request was *sent*: when it is over, ``effect()`` raises ``LeaseLost`` and
-nothing starts. An open whose caller gives up is abandoned, so that the ledger knows that nothing was sent. A report that
-no server takes is fsynced to ``$XDG_STATE_HOME/flightd/reports``, in the format of all flightd's clients, and delivered by
-whichever of them comes next.
+Each flight has its own session. A thread renews it while the block runs, and the report ends it. The right to start the
+effect counts from the moment a request was *sent*; after it has expired, ``effect()`` raises ``LeaseLost`` and nothing
+starts. An open whose caller gives up is abandoned, so that the ledger records that nothing was sent. A report that no
+server accepts is fsynced to ``$XDG_STATE_HOME/flightd/reports``, in the format shared by all flightd clients, and the
+next client delivers it.
 
-Servers come from ``FLIGHTD_ADDR`` (several of one deployment, separated by commas, are tried in turn), the namespace from
-``FLIGHTD_NAMESPACE``. All calls block and may come from many threads; from asyncio, use ``asyncio.to_thread``. A fork
-of a process in a block neither acts for it nor ends it.
+``FLIGHTD_ADDR`` names the servers (several servers of one deployment, separated by commas, are tried in turn), and
+``FLIGHTD_NAMESPACE`` the namespace. All calls block, and may come from many threads; in asyncio, use
+``asyncio.to_thread``. A process that is forked inside a block can neither act for the flight nor end it.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ from types import TracebackType
 from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type, Union, cast
 
 _fcntl: Any = None
-with contextlib.suppress(ImportError):  # not every system has it
+with contextlib.suppress(ImportError):  # not available on every system
     import fcntl as _fcntl
 
 __all__ = [
@@ -78,21 +77,21 @@ __all__ = [
 _log = logging.getLogger("flightd")
 
 DEFAULT_SERVER = "http://127.0.0.1:7420"
-_MAX_RECEIPT = 64 << 10  # bytes of a receipt's body that the ledger keeps
-_MAX_TEXT = 1024  # bytes of an error or an external id
-_MIN_WAIT = 0.1  # seconds that a request waits at the server at least, where its caller waits
-_TRY = 10.0  # seconds that one try may take beside waiting
-_FIRST_REPORT = 2.0  # seconds after which a report that is not answered goes to disk
-_INSIST = 5  # times that a report is written again where somebody interrupts the program meanwhile
-_REPORT_TRY = 15.0  # seconds that one of its later tries may take: the next server may be well
-_OPEN_LIFE_MS = 30_000  # of ledger time, after which an open opens nothing any more
-_ABANDON_FIRST = 2.0  # for which an abandon is waited for before the key is opened anew
-_PURSUIT = 600.0  # seconds for which an abandon is sent again where no server answers
-_PURSUED = 1000  # of them at most; where there are more, the oldest attempts are left to the end of their sessions
-_LOOK = 30.0  # seconds that a look-up may take where the flight has no time-out
-_HUNG = 15.0  # seconds beyond that, after which its session is not renewed any more
-_IDLE = 20.0  # seconds after which an idle connection is not used again
-_LEFTOVER = 3600.0  # seconds after which a half-written file in the spool is removed
+_MAX_RECEIPT = 64 << 10  # bytes of a receipt's body that the ledger stores
+_MAX_TEXT = 1024  # bytes of an error text or an external id that the ledger stores
+_MIN_WAIT = 0.1  # seconds that an open may wait at the server, at least, if its caller waits
+_TRY_TIMEOUT = 10.0  # seconds for one try of a request, besides the time that it waits at the server
+_FIRST_REPORT_TIMEOUT = 2.0  # seconds until a report that is not answered is spooled
+_SPOOL_TRIES = 5  # times that a report is written again after an interrupt (Ctrl-C) of the write
+_REPORT_TRY_TIMEOUT = 15.0  # seconds for one later try of a report, so that the next server is tried soon
+_OPEN_VALIDITY_MS = 30_000  # milliseconds of ledger time until an open can no longer open anything
+_ABANDON_WAIT = 2.0  # seconds to wait for the first try of an abandon before the key is opened again
+_ABANDON_TIMEOUT = 600.0  # seconds for which an abandon is retried while no server answers
+_MAX_ABANDONS = 1000  # pending abandons; the oldest is dropped, and its attempt ends with its session
+_LOOK_UP_TIMEOUT = 30.0  # seconds for a look-up if the flight has no time-out
+_LOOK_UP_GRACE = 15.0  # seconds after the end of that time until the session of a hanging look-up is no longer renewed
+_IDLE_TIMEOUT = 20.0  # seconds until an idle connection is no longer reused
+_MAX_TEMP_AGE = 3600.0  # seconds until a half-written file in the spool is removed
 _NAMESPACE = re.compile("[A-Za-z0-9._-]{1,255}")
 
 
@@ -100,10 +99,10 @@ _NAMESPACE = re.compile("[A-Za-z0-9._-]{1,255}")
 
 
 class Error(Exception):
-    """Whatever flightd says no with. ``code`` is stable and made for programs; ``problem`` is the whole document."""
+    """The base of all errors of flightd. Programs test ``code``, which is stable; ``problem`` is the whole document."""
 
     code = ""
-    _unsure = False  # a request may still be carried out
+    _may_have_arrived = False  # the server may still execute the request
 
     def __init__(self, message: str = "", *, code: str = "", problem: Optional[Dict[str, Any]] = None) -> None:
         super().__init__(message)
@@ -114,14 +113,14 @@ class Error(Exception):
 
 
 class Refused(Error):
-    """Raise it when the provider said no: the effect did not happen and never will. It ends the flight."""
+    """Raise it when the provider declined: the effect did not happen and never will. It ends the flight."""
 
     code = "refused"
-    _left_at = 0.0  # when it left the block of a flight: to one around that it is an error like any other
-    _about = ""  # "one" request that may have changed something, or a "safe" one, which was answered so; "": all that was sent
+    _left_at = 0.0  # when it left the block of a flight; an outer flight treats it as any other error
+    _scope = ""  # proof by one answer: to a "request" that can change something, or a "safe" one; "": all that was sent
 
-    def _answers(self, about: str) -> "Refused":
-        self._about = about
+    def _with_scope(self, scope: str) -> "Refused":
+        self._scope = scope
         return self
 
 
@@ -130,15 +129,15 @@ class NotDone(Error):
 
     code = "not_done"
     _left_at = 0.0
-    _about = ""
+    _scope = ""
 
-    def _answers(self, about: str) -> "NotDone":
-        self._about = about
+    def _with_scope(self, scope: str) -> "NotDone":
+        self._scope = scope
         return self
 
 
 class InDoubt(Error):
-    """The effect may have happened; nobody may act before a person has said so. ``version`` is what was seen."""
+    """The effect may have happened; nobody may act until a person has decided. ``version`` is the flight's version."""
 
     code = "in_doubt"
 
@@ -148,7 +147,7 @@ class InDoubt(Error):
 
 
 class Conflict(Error):
-    """The key belongs to another input. Nothing was run; a repeat fails alike. ``fields`` are JSON pointers."""
+    """The key belongs to another input. Nothing ran, and a repeat fails again. ``fields`` are JSON pointers."""
 
     code = "idempotency_conflict"
 
@@ -159,13 +158,13 @@ class Conflict(Error):
 
 
 class Busy(Error):
-    """Somebody else is at it and the wait is over. Asking again is safe."""
+    """Another caller holds the key, and the wait is over. You can safely ask again."""
 
     code = "idempotency_in_flight"
 
     @property
     def retry_after(self) -> float:
-        """Seconds after which it is worth asking again."""
+        """Seconds to wait before the next request."""
         return float(self.problem.get("retry_after_ms", 0)) / 1000
 
 
@@ -176,53 +175,53 @@ class Unapproved(Error):
 
 
 class Expired(Error):
-    """It was carried out before, and its receipt is no longer kept. It is not run again."""
+    """The effect was decided before, and its receipt is no longer stored. It is not run again."""
 
     code = "expired"
 
 
 class Fenced(Error):
-    """This attempt's right is over: a newer one or a decision took its place. Its report is kept as evidence."""
+    """This attempt has lost its right: a newer attempt or a decision replaced it. Its report is kept as evidence."""
 
     code = "fenced"
 
 
 class LeaseLost(Error):
-    """The right to start the effect is over: it must not start."""
+    """The right to start the effect has expired: the effect must not start."""
 
     code = "lease_lost"
 
 
 class Failed(Error):
-    """The flight ended without a receipt: cancelled, or its retries are spent. A person may let it run again."""
+    """The flight ended without a receipt: it was cancelled, or its retries are exhausted. A person may reopen it."""
 
     code = "flight_failed"
 
 
 class Declined(Error):
-    """The flight is over and the provider's answer was no. Every repeat gets the same ``receipt``."""
+    """The flight has ended, and the provider declined. Every repeat gets the same ``receipt``."""
 
     code = "flight_failed"
     receipt: "Receipt"
 
 
 class ReceiptTruncated(Error):
-    """It happened, and its result is not stored as a whole: ``receipt.value`` is its beginning, as bytes or text, or None after a
-    redaction. ``receipt`` has the size and the digest of the whole, and the external id."""
+    """The effect happened, but its result is not stored completely: ``receipt.value`` is the beginning, as bytes or
+    text, or None after a redaction. ``receipt`` has the size and the digest of the full result, and the external id."""
 
     code = "receipt_truncated"
     receipt: "Receipt"
 
 
 class Unavailable(Error):
-    """flightd cannot decide now. No effect was started; asking again is safe."""
+    """flightd cannot decide now. No effect was started; you can safely ask again."""
 
     code = "unreachable"
 
 
 class Unrecorded(Error):
-    """The block has ended as ``outcome`` says, and no server has taken that yet: the report waits on disk, or its text says
-    where. ``result`` is what you set."""
+    """The block ended with ``outcome``, and no server has recorded it yet. The text says where the report waits.
+    ``result`` is the result that the block set."""
 
     code = "unrecorded"
     outcome: str = ""
@@ -230,7 +229,7 @@ class Unrecorded(Error):
 
 
 class Unsettled(Error):
-    """The attempt ended without ending the flight; calling again opens the next one. ``outcome`` is how it ended."""
+    """The attempt ended, but not the flight: call again to open the next attempt. ``outcome`` is the attempt's."""
 
     code = "unsettled"
     outcome: str = ""
@@ -244,35 +243,38 @@ _BY_CODE.update({c: Unavailable for c in (
     "open_expired")})
 
 
-class _Skip(BaseException):
-    """Leaves the block of a flight that is over. Not an Exception, so that no handler of the caller takes it."""
+class _LeaveBlock(BaseException):
+    """Leaves the block of a decided flight. It is not an Exception, so ``except Exception`` in the block cannot catch it."""
 
     def __init__(self, flight: "Flight") -> None:
         self.flight = flight
 
 
-# Refusals that are not about what was asked, but about the server that was: another one may answer.
-_ANOTHER_SERVER = ("internal", "unauthenticated", "forbidden", "wrong_deployment")
-# With these, and with fenced, the route of reports answers a report for good.
-_REPORT_REFUSED = ("idempotency_key_invalid", "input_invalid", "not_found", "payload_too_large")
-_NOBODY = "is flightd running there? `flightd dev` starts one; FLIGHTD_ADDR says where another one is"
+# These codes reject the caller or the server, not the request: another server may answer the same request.
+_NEXT_SERVER_CODES = ("internal", "unauthenticated", "forbidden", "wrong_deployment")
+# The report route rejects a report for good only with these codes; ``fenced`` accepts it as evidence.
+_REPORT_REJECTED_CODES = ("idempotency_key_invalid", "input_invalid", "not_found", "payload_too_large")
+_NO_SERVER_HINT = "start a server with `flightd dev`, or set FLIGHTD_ADDR to the address of a running one"
 
 
-def _refusal(status: int, retry_after: str, data: bytes, address: str, asked: str = "") -> Error:
-    """The error that a problem document stands for. What is none comes from something in between, a proxy perhaps, which
-    cannot say what became of the request: where it says that there is no server, there is none. Nor can one about another
-    flight than the one that was asked for: something in between has mixed it up."""
+def _error_from(status: int, retry_after: str, data: bytes, address: str, flight_id: str = "") -> Error:
+    """Returns the error for an answer.
+
+    An answer that is not a problem document of flightd comes from other software, a proxy perhaps, which cannot know
+    whether the request was executed; only its 3xx or 4xx (but 408) says that no server received the request. A problem
+    document about another flight than the requested one proves nothing, either.
+    """
     problem: Any = None
     with contextlib.suppress(ValueError):
         problem = json.loads(data)
-    # Others have codes, too, but none of them says retryable.
+    # Other problem documents may have a code, too, but no field "retryable".
     ours = isinstance(problem, dict) and isinstance(problem.get("code"), str) and isinstance(problem.get("retryable"), bool)
-    mixed_up = ours and asked != "" and _about(problem) not in ("", asked)
-    if not ours or mixed_up:
-        detail = f"answer {status} {'about another flight' if mixed_up else 'of something that is not flightd'}: {data[:200]!r}"
-        passed_on = mixed_up or not 300 <= status < 500 or status == 408
-        problem = {"code": "unreachable" if passed_on else "internal", "retryable": True, "detail": detail,
-                   "hint": f"it was asked at {address}; FLIGHTD_ADDR says where flightd is"}
+    other_flight = ours and flight_id != "" and _flight_id_of(problem) not in ("", flight_id)
+    if not ours or other_flight:
+        detail = f"answer {status} {'is about another flight' if other_flight else 'is not from flightd'}: {data[:200]!r}"
+        outcome_unknown = other_flight or not 300 <= status < 500 or status == 408
+        problem = {"code": "unreachable" if outcome_unknown else "internal", "retryable": True, "detail": detail,
+                   "hint": f"check that FLIGHTD_ADDR names a flightd server; the request was sent to {address}"}
     code = problem["code"]
     problem["status"] = status
     if not problem.get("retry_after_ms") and retry_after.isdecimal():
@@ -286,50 +288,55 @@ def _refusal(status: int, retry_after: str, data: bytes, address: str, asked: st
     return _BY_CODE.get(code, Error)(text, code=code, problem=problem)
 
 
-_NEEDS = {  # what an answer to an open has, by its decision
+_REQUIRED_FIELDS = {  # required fields of the answer to an open, by decision
     "replay": {"flight"}, "proceed": {"flight_id", "fencing_token", "session", "trust_ms"},
-    "verify": {"flight_id", "probe", "session"},
+    "verify": {"flight_id", "verification", "session"},
 }
 
 
-def _has(data: bytes, name: str, path: str, about: str = "", nonce: str = "") -> bool:
-    """Whether this is an answer of flightd: what is asked of one flight or session is answered by that one. Whoever believed
-    one about another flight, which something between has mixed up, would act without an attempt; and of two callers of one
-    flight both would, by one answer. Older servers do not say whose it is."""
-    if name.startswith("sha256:"):  # the digest of a receipt's bytes: nothing but these has it
-        return _digest(data) == name
+def _is_answer(data: bytes, must_contain: str, path: str, flight_id: str = "", nonce: str = "") -> bool:
+    """Reports whether the data is flightd's answer to this request.
+
+    The answer must name the flight or session of the request. A proxy that mixes up answers could otherwise let a caller
+    act without an attempt, or two callers of one flight by one answer. Older servers do not name the nonce.
+    """
+    if must_contain.startswith("sha256:"):  # the digest of a receipt: no other bytes match
+        return _digest(data) == must_contain
     with contextlib.suppress(ValueError):
         answer = json.loads(data)
-        if name == "{}":  # to an abandon; no other request is answered so
+        if must_contain == "{}":  # the answer to an abandon, and to no other request
             return bool(answer == {})
-        if not isinstance(answer, dict) or name not in answer:
+        if not isinstance(answer, dict) or must_contain not in answer:
             return False
-        if name == "state":
+        if must_contain == "state":
             return bool(answer.get("id") == path.split("/")[3])
-        if name == "trust_ms":  # an open is answered with them, too
+        if must_contain == "trust_ms":  # the answer to an open has this field, too
             return bool(answer.get("session") == urllib.parse.unquote(path.split("/")[3])) and "decision" not in answer
-        return name != "decision" or (_NEEDS.get(str(answer[name]), set()) <= answer.keys()
-                                      and about in ("", _about(answer)) and (answer.get("nonce") or nonce) == nonce)
+        return must_contain != "decision" or (
+            _REQUIRED_FIELDS.get(str(answer[must_contain]), set()) <= answer.keys()
+            and flight_id in ("", _flight_id_of(answer)) and (answer.get("nonce") or nonce) == nonce)
     return False
 
 
-def _is_final(e: Error, alone: bool) -> bool:
-    """Whether an answer to an open, which is an error, leaves nothing to do: nothing was opened under its nonce and nothing will
-    be. alone: it answers the only request that carried the nonce. See docs/protocol.md, rule 6."""
-    names = _about(e.problem) != ""  # the flight that was asked for: see _refusal
+def _is_final(e: Error, sent_once: bool) -> bool:
+    """Reports whether an error leaves nothing open under the nonce, now or later.
+
+    sent_once says that only one request carried the nonce. See docs/protocol.md, rule 6.
+    """
+    names = _flight_id_of(e.problem) != ""  # an answer that names no flight may belong to another request
     if e.code in ("idempotency_conflict", "expired", "open_expired"):
         return names
     if e.code in ("in_doubt", "idempotency_in_flight"):
         proposed = e.problem.get("proposed")
-        return names and (proposed is False and alone or proposed is True and e.code == "in_doubt")
+        return names and (proposed is False and sent_once or proposed is True and e.code == "in_doubt")
     status = e.problem.get("status", 0)
-    turned_away = 300 <= status < 500 and status not in (408, 409, 410, 429)  # as it was: it has changed nothing
-    return alone and (turned_away or e.code == "unreachable")  # nobody was there
+    unprocessed = 300 <= status < 500 and status not in (408, 409, 410, 429)  # rejected before it was executed
+    return sent_once and (unprocessed or e.code == "unreachable")  # no server was reached
 
 
-def _due(state: str) -> str:
-    """What a caller does about an attempt that a renewal lists as open, by what it knows of the nonce. It never abandons what
-    may have started. See docs/protocol.md, rule 8."""
+def _listed_action_for(state: str) -> str:
+    """Returns the action for an attempt that a renewal lists as open, given the state of its nonce. An attempt that may
+    have started is never abandoned. See docs/protocol.md, rule 8."""
     if state in ("awaited", "held", "spooled"):
         return "nothing"
     return "abandon" if state == "given up" else "report"
@@ -339,33 +346,33 @@ def _digest(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
-def _about(answer: Dict[str, Any]) -> str:
-    """The id of the flight that an answer to an open, or a refusal, is about."""
+def _flight_id_of(answer: Dict[str, Any]) -> str:
+    """Returns the id of the flight that an answer to an open, or a problem document, is about."""
     flight = answer.get("flight")
     return str((flight.get("id") if isinstance(flight, dict) else answer.get("flight_id")) or "")
 
 
-def _asked(path: str, about: str) -> str:
-    """The id of the flight that a request is about; "" where it is about none."""
-    return about or (path.split("/")[3] if path.startswith("/v1/flights/") else "")
+def _expected_flight_id(path: str, flight_id: str) -> str:
+    """Returns the id of the flight that a request is about, or "" if it is about none."""
+    return flight_id or (path.split("/")[3] if path.startswith("/v1/flights/") else "")
 
 
-# Everything that ends an attempt as not_done, which says that surely nothing happened:
-#   one of these statuses, or 3xx to a safe method, where no redirect of an unsafe method was followed   raise_for_status
-#   NotDone, raised by the caller about all that was sent                                               Flight._classify
-#   an error before the first effect() has begun; LeaseLost of an effect() that did not begin is one    Flight._classify
-# An error of a connection is none of them, also before a byte was sent: the caller raises NotDone where it knows that.
+# An attempt ends as not_done, which claims that nothing happened, only by:
+#   one of these statuses, or 3xx to a safe method, if no redirect of an unsafe method was followed    raise_for_status
+#   NotDone, raised by the caller about all that was sent                                              Flight._classify
+#   an error before the first effect() has begun, such as LeaseLost of an effect() that did not begin  Flight._classify
+# A connection error is never proof, even before a byte was sent: the caller raises NotDone if it knows better.
 NOT_DONE_STATUSES = frozenset((401, 403, 404, 407, 421, 425, 426, 429, 431))
 _REFUSED_STATUSES = frozenset((400, 402, 405, 406, 410, 413, 415, 422))
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
 
 
 def raise_for_status(status: int, text: str = "", *, method: str = "POST", redirects: Union[bool, Sequence[int]] = ()) -> None:
-    """Raises what an HTTP answer of a provider means: Refused, NotDone, or a plain Error for an unknown outcome.
+    """Raises the error for the HTTP status of a provider: Refused, NotDone, or a plain Error for an unknown outcome.
 
-    method     of the request. A provider may answer any but GET, HEAD, OPTIONS and TRACE with a redirect after it has acted
-    redirects  the statuses of the redirects that were followed: ``[r.status_code for r in response.history]``; True where
-               only that is known. 307 and 308 repeat the method, and the others turn it into GET
+    method     of the request. A provider that has acted may redirect any method but GET, HEAD, OPTIONS and TRACE
+    redirects  the statuses of the followed redirects, ``[r.status_code for r in response.history]``; True if you only
+               know that there were some. 307 and 308 repeat the method; the other redirects turn it into GET
     """
     safe = method.upper() in _SAFE_METHODS
     repeated = not redirects or not isinstance(redirects, bool) and set(redirects) <= {307, 308}
@@ -373,15 +380,15 @@ def raise_for_status(status: int, text: str = "", *, method: str = "POST", redir
         return
     message = f"the provider answered {status}: {text}"
     if safe or not redirects:
-        about = "safe" if safe else "one"
+        scope = "safe" if safe else "request"
         if status in _REFUSED_STATUSES:
-            raise Refused(message)._answers(about)
+            raise Refused(message)._with_scope(scope)
         if status in NOT_DONE_STATUSES or safe and 300 <= status < 400:
-            raise NotDone(message)._answers(about)
+            raise NotDone(message)._with_scope(scope)
     raise Error(message, code="unknown")
 
 
-# --- what callers and providers say ----------------------------------------------------------------------------------
+# --- receipts, clocks and bodies -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -391,17 +398,17 @@ class Receipt:
     outcome: str  #: succeeded or refused
     external_id: str
     content_type: str
-    digest: str  #: sha256 over the whole body
-    size: int  #: full length of the body in bytes
-    truncated: bool  #: only its beginning is kept
+    digest: str  #: sha256 of the whole body
+    size: int  #: length of the whole body in bytes
+    truncated: bool  #: only the beginning of the body is stored
     attempt: int
     at: str  #: when it was stored, RFC 3339
-    value: Any = field(repr=False)  #: the body: JSON as Python has it, text as str, anything else as bytes
+    value: Any = field(repr=False)  #: the body: decoded JSON, text as str, anything else as bytes
 
 
 @dataclass(frozen=True)
 class Happened:
-    """What ``look_up`` returns when the provider shows the effect."""
+    """The result of ``look_up`` if the provider shows the effect."""
 
     result: Any = None
     external_id: str = ""
@@ -409,69 +416,69 @@ class Happened:
 
 @dataclass(frozen=True)
 class NotHappened:
-    """What ``look_up`` returns when the provider is sure that there is no such effect."""
+    """The result of ``look_up`` if the provider is sure that the effect did not happen."""
 
 
-class _Sent(NamedTuple):
-    """When a request was sent, by the clock that never goes back, by the one on the wall, and by one that goes on while the
-    machine sleeps; the last is 0 where there is none."""
+class _Instant(NamedTuple):
+    """A moment by three clocks, in seconds: monotonic, wall, and a clock that counts while the machine sleeps (0 if the
+    system has none)."""
 
     mono: float
     wall: float
     boot: float = 0.0
 
 
-def _now() -> _Sent:
-    asleep = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))  # macOS counts sleep in the second one
-    return _Sent(time.monotonic(), time.time(), 0.0 if asleep is None else time.clock_gettime(asleep))
+def _now() -> _Instant:
+    asleep = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))  # macOS counts sleep in CLOCK_MONOTONIC
+    return _Instant(time.monotonic(), time.time(), 0.0 if asleep is None else time.clock_gettime(asleep))
 
 
-class _Trust:
-    """Time that counts from the sending of a request: how long a session is trusted, an attempt may take, or the provider
-    surely remembers a key.
+class _TimeWindow:
+    """A span of time that starts when a request is sent: the trust of a session, the time-out of an attempt, or the time
+    for which the provider surely remembers a key.
 
-    The monotonic clock stands still while a machine sleeps and the wall clock may jump; whichever clock says that it is
-    over is believed.
+    The monotonic clock may stop while the machine sleeps, and the wall clock may jump. The window is over as soon as one
+    clock says so.
     """
 
-    def __init__(self, sent: _Sent = _Sent(0.0, 0.0), ms: int = 0) -> None:
-        self._until = _Sent(*(at + ms / 1000 for at in sent))
+    def __init__(self, sent_at: _Instant = _Instant(0.0, 0.0), ms: int = 0) -> None:
+        self._until = _Instant(*(at + ms / 1000 for at in sent_at))
         self._lost = False
 
-    def extend(self, sent: _Sent, ms: int) -> None:
-        if sent.mono + ms / 1000 > self._until.mono:
-            self._until = _Sent(*(at + ms / 1000 for at in sent))
+    def extend(self, sent_at: _Instant, ms: int) -> None:
+        if sent_at.mono + ms / 1000 > self._until.mono:
+            self._until = _Instant(*(at + ms / 1000 for at in sent_at))
 
-    def lose(self) -> None:
+    def mark_lost(self) -> None:
         self._lost = True
 
-    def left(self) -> float:
+    def remaining(self) -> float:
         if self._lost:
             return 0.0
         return min(until - now for until, now in zip(self._until, _now()))
 
 
 class _Nonce:
-    """Identifies one open. Its caller remembers it from before the first request on: it is "awaited", "held" by a block,
-    "given up" before its effect started, or "final" where nothing was opened under it and nothing will be."""
+    """Identifies one open. The caller records it before the first request. Its state is "awaited", "held" by a block,
+    "given up" before the effect started, or "final" if nothing is open under it and nothing will be."""
 
     def __init__(self, ledger_ms: int) -> None:
-        self.text, self.not_after = secrets.token_urlsafe(16), ledger_ms + _OPEN_LIFE_MS
-        self.id = hashlib.sha256(self.text.encode()).hexdigest()[:32]  # as a renewal lists it
-        self.made, self.state = _now(), "awaited"
-        self.alone = True  # at most one request has carried it
+        self.text, self.not_after = secrets.token_urlsafe(16), ledger_ms + _OPEN_VALIDITY_MS
+        self.id = hashlib.sha256(self.text.encode()).hexdigest()[:32]  # the form in which a renewal lists it
+        self.made_at, self.state = _now(), "awaited"
+        self.sent_once = True  # at most one request has carried it
 
 
 def _encode(value: Any, content_type: str) -> Tuple[str, bytes]:
-    """The body of a receipt. A value that JSON cannot hold is no reason to call the effect failed: it happened."""
+    """Returns content type and body of a receipt. A value that JSON cannot hold does not fail the effect: it happened."""
     if value is None:
         return content_type, b""
     if isinstance(value, (bytes, bytearray)):
-        return _text(content_type or "application/octet-stream"), bytes(value)
+        return _to_text(content_type or "application/octet-stream"), bytes(value)
     try:
         return "application/json", json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except Exception as e:
-        return "text/plain; charset=utf-8", f"the result cannot be written as JSON: {_text(e)}".encode("utf-8", "replace")
+        return "text/plain; charset=utf-8", f"the result cannot be written as JSON: {_to_text(e)}".encode("utf-8", "replace")
 
 
 def _decode(content_type: str, body: bytes, truncated: bool = False) -> Any:
@@ -485,10 +492,10 @@ def _decode(content_type: str, body: bytes, truncated: bool = False) -> Any:
 
 
 def _body_fields(external_id: Any, content_type: str, body: bytes) -> Dict[str, Any]:
-    """A body as reports carry it: as base64, so that what is stored is these bytes; a long one shortened."""
+    """Returns the fields of a report for a body. Base64 keeps the bytes exact; a long body is truncated."""
     fields: Dict[str, Any] = {}
     if external_id not in (None, ""):
-        fields["external_id"] = _cut(_text(external_id))
+        fields["external_id"] = _truncate(_to_text(external_id))
     if content_type:
         sendable = len(content_type) < 256 and all(" " <= c <= "~" for c in content_type)
         fields["content_type"] = content_type if sendable else "application/octet-stream"
@@ -499,16 +506,16 @@ def _body_fields(external_id: Any, content_type: str, body: bytes) -> Dict[str, 
     return fields
 
 
-def _text(value: Any) -> str:
-    """A text of whatever a caller has: one that cannot be written must not keep a report away."""
+def _to_text(value: Any) -> str:
+    """Returns the value as text. It never raises: a report must not be lost because its text cannot be written."""
     try:
         return value.decode("utf-8", "replace") if isinstance(value, (bytes, bytearray)) else str(value)
     except Exception:
-        return f"a {type(value).__name__} that has no text"
+        return f"a {type(value).__name__} without a text"
 
 
-def _cut(text: str) -> str:
-    """Bounds a text to what the ledger keeps of it."""
+def _truncate(text: str) -> str:
+    """Truncates a text to the length that the ledger stores."""
     return text.encode("utf-8", "replace")[:_MAX_TEXT].decode("utf-8", "ignore")
 
 
@@ -516,122 +523,126 @@ def _cut(text: str) -> str:
 
 
 class Flight:
-    """One call of ``once``: what may be done, and what came of it.
+    """One call of ``once``. Use it in a ``with`` statement.
 
-    Attributes: ``key``, ``flight_id``, ``attempt``, ``idempotency_key`` (the same for every attempt; pass it to the
-    provider), ``fencing_token`` (sorts by age), ``input`` (as *first* submitted: send this, not your own),
-    ``previous`` (the attempt before, if there was one), ``replayed`` (True when nothing is to be done any more),
-    ``source`` (executed, joined or replayed), ``receipt``. Set ``result``, and ``external_id`` where the provider has
-    one; ``content_type`` says what a ``bytes`` result is.
+    Read ``key``, ``flight_id``, ``attempt``, ``idempotency_key`` (the same for every attempt; pass it to the provider),
+    ``fencing_token`` (sorts by age), ``input`` (as *first* submitted: send this one, not your own), ``previous`` (the
+    attempt before, if there was one), ``replayed`` (True if there is nothing left to do), ``source`` (executed, joined or
+    replayed) and ``receipt``. Set ``result``, and ``external_id`` if the provider has one; set ``content_type`` for a
+    ``bytes`` result.
     """
 
     def __init__(self, client: "Client", request: Dict[str, Any], wait: Optional[float],
                  look_up: Optional[Callable[["Flight"], Any]], key: str) -> None:
         self._client, self._request, self._look_up = client, request, look_up
         self._until = None if wait is None else time.monotonic() + wait
-        self._trust, self._stop = _Trust(), threading.Event()
-        self._entered = self._over = self._sent = self._left = False
-        self._gate = threading.Lock()  # between an effect that starts and the end of the block
-        self._running = self._standing = 0  # effects: that run; of which nothing says that they did not happen
-        self._words: List[BaseException] = []  # about this flight, that effects were left with
-        self._process, self._since = os.getpid(), time.monotonic()
-        self._deadline: Optional[_Trust] = None  # of the attempt
-        self._resend: Optional[_Trust] = None  # for which the provider surely knows the key of what was sent before
-        self._unknown = False  # an effect has ended, and nobody knows how
-        self._again: Optional[LeaseLost] = None  # that another one was refused with
-        self._looks_until: Optional[float] = None
+        self._trust, self._stop_renewing = _TimeWindow(), threading.Event()
+        self._entered = self._decided = self._effect_started = self._block_ended = False
+        # Guards the start of an effect against the end of the block, and the counters below.
+        self._effect_lock = threading.Lock()
+        self._running_effects = 0
+        self._possible_effects = 0  # ended effects without proof that they did not happen
+        self._effect_errors: List[BaseException] = []  # NotDone and Refused of this flight, raised in an effect
+        self._pid, self._entered_at = os.getpid(), time.monotonic()
+        self._deadline: Optional[_TimeWindow] = None  # end of the attempt's time-out
+        self._resend_window: Optional[_TimeWindow] = None  # the provider surely remembers the key until then
+        self._has_unknown_effect = False  # an effect has ended with an unknown outcome
+        self._rejected_effect: Optional[LeaseLost] = None  # the error of an effect that was not allowed after it
+        self._look_up_until: Optional[float] = None
         self._nonces: Dict[str, _Nonce] = {}  # by id
         self._nonce = _Nonce(0)  # the newest one
         self._policy = request
         self.key, self.flight_id, self.source, self.replayed = key, "", "", False
-        self._id = _flight_id(key)
+        self._id = _flight_id_for_key(key)
         self.attempt, self.idempotency_key, self.fencing_token = 0, "", ""
         self.input: Any = None
         self.previous: Optional[Dict[str, Any]] = None
         self.result: Any = None
         self.external_id, self.content_type = "", ""
         self.receipt: Optional[Receipt] = None
-        self.cancel_requested = False  #: somebody wants the flight cancelled; what has started is yours to stop
+        self.cancel_requested = False  #: a cancellation was requested; stop the effect yourself if it has started
 
-    # What the block may use.
+    # Used inside the block.
 
     @contextlib.contextmanager
     def effect(self) -> Iterator["Flight"]:
-        """Stands around the call that must happen once. From its beginning on, a plain error is of unknown outcome.
+        """Encloses the call that must happen once. Once it has begun, a plain error is an unknown outcome.
 
-        It leaves the ``once`` block when the flight is over already, and raises LeaseLost when the right to start is: the
-        lease is lost, ``attempt_timeout`` is over, a cancellation is wanted, the block was left (by a thread that it
-        started, say), or this is a fork of the process that may act. Under ``resend`` the right ends, too, when the provider
-        may have forgotten the key (``provider_window``), and otherwise with an ``effect()`` of unknown outcome.
+        It leaves the ``once`` block if the flight is decided already. It raises LeaseLost if the right to start is over:
+        the lease is lost, ``attempt_timeout`` has passed, a cancellation was requested, the block has ended (the call
+        comes from a thread that it started), or this process is a fork. Under ``resend`` the right also ends when the
+        provider may have forgotten the key (``provider_window``); under the other policies it ends with an ``effect()``
+        of unknown outcome.
         """
-        if self._over and not self._left:
-            raise _Skip(self)
-        self._refuse_fork()
-        with self._gate:
+        if self._decided and not self._block_ended:
+            raise _LeaveBlock(self)
+        self._reject_fork()
+        with self._effect_lock:
             resends = self._policy.get("recovery") == "resend"
-            again = self._unknown and not resends
-            over = ("the block was left" if self._left else "a cancellation is wanted" if self.cancel_requested
-                    else "an effect before it has an unknown outcome" if again else self._late())
-            if over:
-                lost = LeaseLost(f"{self.key}: {over}: the effect must not be started")
-                if again:
-                    self._again = lost
-                raise lost
-            self._sent = True
-            self._running += 1
+            after_unknown = self._has_unknown_effect and not resends
+            reason = ("the block has ended" if self._block_ended
+                      else "a cancellation was requested" if self.cancel_requested
+                      else "an earlier effect has an unknown outcome" if after_unknown else self._expiry_reason())
+            if reason:
+                error = LeaseLost(f"{self.key}: {reason}: the effect must not start")
+                if after_unknown:
+                    self._rejected_effect = error
+                raise error
+            self._effect_started = True
+            self._running_effects += 1
         happened, unknown, started = True, True, _now()
         try:
             yield self
             unknown = False
         except BaseException as e:
-            unknown = happened = not self._is_own(e)
+            unknown = happened = not self._is_own_error(e)
             if not happened:
-                self._words.append(e)
+                self._effect_errors.append(e)
             raise
         finally:
-            with self._gate:
-                self._running, self._standing = self._running - 1, self._standing + happened
-                self._unknown = self._unknown or unknown
+            with self._effect_lock:
+                self._running_effects, self._possible_effects = self._running_effects - 1, self._possible_effects + happened
+                self._has_unknown_effect = self._has_unknown_effect or unknown
                 window = self._policy.get("provider_window_ms")
-                if unknown and resends and window and self._resend is None:
-                    # a twentieth for clocks that run slow, and the time that the repeat may take
-                    self._resend = _Trust(started, window * 0.95 - (self._policy.get("attempt_timeout_ms") or 0))
+                if unknown and resends and window and self._resend_window is None:
+                    # 5 % in case the local clock is slow, and the time that the resend may take
+                    self._resend_window = _TimeWindow(started, window * 0.95 - (self._policy.get("attempt_timeout_ms") or 0))
 
-    def _late(self) -> str:
-        """Why no effect may start any more, by the clocks; "" where one may."""
-        bounds = ((self._trust, "the lease is lost"), (self._deadline, "its time-out is over"),
-                  (self._resend, "the provider may have forgotten its key"))
-        return next((why for bound, why in bounds if bound is not None and bound.left() <= 0), "")
+    def _expiry_reason(self) -> str:
+        """Returns the reason why no effect may start, by the clocks; "" if an effect may start."""
+        bounds = ((self._trust, "the lease is lost"), (self._deadline, "the attempt's time-out is over"),
+                  (self._resend_window, "the provider may have forgotten the idempotency key"))
+        return next((why for bound, why in bounds if bound is not None and bound.remaining() <= 0), "")
 
-    def _is_own(self, e: Optional[BaseException]) -> bool:
-        """A word about this flight, and not one that another flight, within the block of this one, was left with."""
-        return isinstance(e, (NotDone, Refused)) and e._left_at <= self._since
+    def _is_own_error(self, e: Optional[BaseException]) -> bool:
+        """Reports whether the error is about this flight, and not about another flight inside its block."""
+        return isinstance(e, (NotDone, Refused)) and e._left_at <= self._entered_at
 
     @property
     def lease_lost(self) -> bool:
-        """Nothing may start any more. An effect that has started is left to finish, except under ``verify``."""
-        return self._trust.left() <= 0
+        """True if nothing may start any more. A started effect may finish, except under ``verify``."""
+        return self._trust.remaining() <= 0
 
     @property
     def headers(self) -> Dict[str, str]:
-        """What travels with the effect over HTTP. Give it to a client that does not repeat requests by itself."""
+        """Headers for the provider's HTTP request. Use an HTTP client that does not retry by itself."""
         return {"Idempotency-Key": self.idempotency_key, "Flightd-Fencing-Token": self.fencing_token}
 
     def time_left(self) -> Optional[float]:
-        """Seconds that the effect may still take, for a time-out; None when nothing bounds it.
+        """Returns the seconds that the effect may still take, for a time-out; None if nothing bounds it.
 
-        It is bounded by ``attempt_timeout``, and under ``verify`` by the lease: a look-up needs to know when the
-        effect can no longer happen. In a ``look_up`` it is what that may take: ``attempt_timeout``, or 30 s without one.
+        ``attempt_timeout`` bounds it, and under ``verify`` the lease: a look-up must know when the effect can no longer
+        happen. In a ``look_up`` it returns the time left for the look-up: ``attempt_timeout``, or 30 s by default.
         """
-        if self._looks_until is not None:
-            return max(0.0, self._looks_until - time.monotonic())
-        ends = [] if self._deadline is None else [self._deadline.left()]
+        if self._look_up_until is not None:
+            return max(0.0, self._look_up_until - time.monotonic())
+        ends = [] if self._deadline is None else [self._deadline.remaining()]
         if self._policy.get("recovery") == "verify":
-            ends.append(self._trust.left())
+            ends.append(self._trust.remaining())
         return max(0.0, min(ends)) if ends else None
 
     def body(self) -> bytes:
-        """The receipt's body, byte for byte as it was reported, or as much of it as is kept."""
+        """Returns the receipt's body as it was reported, byte for byte, as far as it is stored."""
         digest = "" if self.receipt is None or self.receipt.truncated else self.receipt.digest
         return self._client._receipt_body(self.flight_id, digest)
 
@@ -639,156 +650,157 @@ class Flight:
 
     def __enter__(self) -> "Flight":
         if self._entered:
-            raise RuntimeError(f"{self.key}: a flight is entered once; call once() again")
-        self._entered, self._process, self._since = True, os.getpid(), time.monotonic()
+            raise RuntimeError(f"{self.key}: a flight can be entered only once; call once() again")
+        self._entered, self._pid, self._entered_at = True, os.getpid(), time.monotonic()
         try:
             answer = self._open()
             if answer["decision"] == "replay":
-                self._settle(answer["flight"])
+                self._set_result(answer["flight"])
                 self.replayed = True
             else:
-                self._keep(answer, self._trust, self._stop)
+                self._start_renewing(answer, self._trust, self._stop_renewing)
                 self._nonce.state = "held"
         except BaseException:  # the block will not run
-            self._stop.set()
-            self._give_up()
+            self._stop_renewing.set()
+            self._abandon_unused()
             raise
         return self
 
-    def _refuse_fork(self) -> None:
-        """A fork neither renews nor reports what its parent has opened, and opens nothing beside it: the parent may act."""
-        if self._process != os.getpid():
-            raise LeaseLost(f"{self.key}: this process is a fork of the one that may act: the effect must not be started")
+    def _reject_fork(self) -> None:
+        """Raises LeaseLost in a fork: only the parent renews, acts and reports."""
+        if self._pid != os.getpid():
+            raise LeaseLost(f"{self.key}: this process is a fork of the one that holds the attempt: the effect must not start")
 
-    def _waited(self) -> bool:
+    def _wait_is_over(self) -> bool:
         return self._until is not None and self._until - time.monotonic() < 0.001
 
-    def _window(self) -> float:
-        """Seconds for which others are waited for under one nonce. Half of the time in which its effect may start, and of that
-        in which its open may be proposed, is left for what comes then."""
-        return min(self._request.get("attempt_timeout_ms") or _OPEN_LIFE_MS, _OPEN_LIFE_MS) / 2000
+    def _nonce_window(self) -> float:
+        """Returns the seconds to wait for others under one nonce. Half of the attempt's time-out, and half of the open's
+        validity, is left for the effect."""
+        return min(self._request.get("attempt_timeout_ms") or _OPEN_VALIDITY_MS, _OPEN_VALIDITY_MS) / 2000
 
     def _wait_ms(self) -> int:
         left = float("inf") if self._until is None else self._until - time.monotonic()
-        return int(1000 * max(0.0, min(left, max(self._window(), _MIN_WAIT))))
+        return int(1000 * max(0.0, min(left, max(self._nonce_window(), _MIN_WAIT))))
 
     def _new_nonce(self) -> None:
-        self._refuse_fork()
+        self._reject_fork()
         self._nonce = _Nonce(self._client._ledger_ms())
         self._nonces[self._nonce.id] = self._nonce
 
     def _open(self) -> Dict[str, Any]:
-        """Asks until the block may run, the flight is over, or the wait is."""
+        """Opens until the block may run, the flight is decided, or the wait is over. Returns the last answer."""
         self._client._connect("")
         self._new_nonce()
-        lost = 0  # so many opens in a row came to nothing
+        failures = 0  # opens in a row without a result
         while True:
-            self._refuse_fork()
+            self._reject_fork()
             wait, asked = self._wait_ms() / 1000, time.monotonic()
             try:
-                answer, sent = self._ask_open("/v1/flights:open", self._request)
+                answer, sent_at = self._send_open("/v1/flights:open", self._request)
                 if answer["decision"] == "verify":
-                    answer, sent = self._look(answer)
+                    answer, sent_at = self._verify(answer)
                 if answer["decision"] == "replay":
                     return answer
                 if answer["decision"] != "proceed":
                     raise Error(f"the server decided {answer['decision']!r}, which this client does not know: "
-                                "nothing was run; take a newer client", code="internal")
-                self._adopt(answer, sent)
-                late = self._late()
-                if not late:
+                                "nothing ran; upgrade the client", code="internal")
+                self._accept_attempt(answer, sent_at)
+                reason = self._expiry_reason()
+                if not reason:
                     return answer
-                raise LeaseLost(f"{self.key}: {late}: the effect was not started")
+                raise LeaseLost(f"{self.key}: {reason}: the effect did not start")
             except (Busy, LeaseLost, Fenced, Unavailable) as e:
-                lost = 0 if isinstance(e, Busy) else lost + 1
-                expired = e.code == "open_expired" and lost <= 3  # ledger time was estimated wrongly; now it is known
-                if not expired and (isinstance(e, Unavailable) or self._waited()):
+                failures = 0 if isinstance(e, Busy) else failures + 1
+                # The estimate of ledger time was wrong; the answer has corrected it.
+                expired = e.code == "open_expired" and failures <= 3
+                if not expired and (isinstance(e, Unavailable) or self._wait_is_over()):
                     raise
-                if not isinstance(e, Busy) or _now().mono - self._nonce.made.mono >= self._window():
-                    self._give_up(_ABANDON_FIRST)
-                pause = 0.02 * lost
-                if isinstance(e, Busy):  # a server that did not wait knows that it cannot be yet: it is not asked at once
+                if not isinstance(e, Busy) or _now().mono - self._nonce.made_at.mono >= self._nonce_window():
+                    self._abandon_unused(_ABANDON_WAIT)
+                pause = 0.02 * failures
+                if isinstance(e, Busy):  # a server that answers early knows that the key stays busy
                     pause = min(max(e.retry_after, 0.02), wait - (time.monotonic() - asked))
                 time.sleep(max(0.0, min(pause, 1.0)))
                 if self._nonce.state != "awaited":
                     self._new_nonce()
 
-    def _ask_open(self, path: str, request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
-        """Sends an open, or a verdict, which is answered like one, and notes where the answer is final."""
+    def _send_open(self, path: str, request: Dict[str, Any]) -> Tuple[Dict[str, Any], _Instant]:
+        """Sends an open, or a verification, which gets the same kind of answer, and marks the nonce if it is final."""
         nonce, wait = self._nonce, self._wait_ms()
         request = dict(request, nonce=nonce.text, not_after=nonce.not_after, owner=self._client._owner(), wait_ms=wait)
         try:
-            answer, sent = self._client._ask("POST", path, request, has="decision", about=self._id, nonce=nonce.text,
-                                             timeout=wait / 1000 + _TRY)
+            answer, sent_at = self._client._ask("POST", path, request, must_contain="decision", flight_id=self._id,
+                                                nonce=nonce.text, timeout=wait / 1000 + _TRY_TIMEOUT)
         except Error as e:
-            alone, nonce.alone = nonce.alone and not e._unsure, False
-            if _is_final(e, alone):
+            sent_once, nonce.sent_once = nonce.sent_once and not e._may_have_arrived, False
+            if _is_final(e, sent_once):
                 nonce.state = "final"
-            if not isinstance(e, Failed) or not e.problem.get("flight") or _about(e.problem) != self._id:
+            if not isinstance(e, Failed) or not e.problem.get("flight") or _flight_id_of(e.problem) != self._id:
                 raise
-            answer, sent = {"decision": "replay", "flight": e.problem["flight"]}, nonce.made  # it ended badly
+            answer, sent_at = {"decision": "replay", "flight": e.problem["flight"]}, nonce.made_at  # it failed
         if answer["decision"] == "replay":
             nonce.state = "final"
-        return answer, sent
+        return answer, sent_at
 
-    def _give_up(self, wait: float = 0.0) -> None:
-        """Abandons what was asked for and will not be used: nobody else would ever say that nothing was sent. It waits so
-        long for the first try: who opens the key anew would meet a doubt of its own."""
+    def _abandon_unused(self, wait: float = 0.0) -> None:
+        """Abandons the opens that will not be used: no other caller can state that nothing was sent. It waits for the first
+        try, up to wait seconds; a new open of the key would otherwise meet this caller's own doubt."""
         until = time.monotonic() + wait
         for nonce in list(self._nonces.values()):
-            if nonce.state == "awaited" and self._process == os.getpid():  # what a fork leaves is its parent's
+            if nonce.state == "awaited" and self._pid == os.getpid():  # a fork leaves its parent's opens alone
                 nonce.state = "given up"
-                self._client._pursue(functools.partial(self._abandon, nonce), until)
+                self._client._abandon_in_background(functools.partial(self._abandon, nonce), until)
 
     def _abandon(self, nonce: _Nonce) -> bool:
-        """Says that nothing was sent under a nonce, and that nothing will be. False: no server has taken it yet."""
+        """States that nothing was and will be sent under a nonce. Returns False while no server has accepted that."""
         abandon = {"action": self._request["action"], "id": self._request["id"], "nonce": nonce.text,
                    "not_after": nonce.not_after, "reason": "its caller gave up before the effect"}
         try:
-            self._client._ask("POST", "/v1/flights:abandon", abandon, has="{}", timeout=5.0, patience=5.0)
-        except Exception as e:  # also an answer that nobody can read
-            return _taking(e, self._id) == "refused"
+            self._client._ask("POST", "/v1/flights:abandon", abandon, must_contain="{}", timeout=5.0, retry_timeout=5.0)
+        except Exception as e:  # also an answer that cannot be decoded
+            return _report_result_of(e, self._id) == "rejected"
         return True
 
-    def _look(self, answer: Dict[str, Any]) -> Tuple[Dict[str, Any], _Sent]:
-        """Asks the provider what happened and brings the verdict, which is answered like an open, under a new nonce."""
-        self._describe(answer)
+    def _verify(self, answer: Dict[str, Any]) -> Tuple[Dict[str, Any], _Instant]:
+        """Calls look_up and reports its finding under a new nonce. Returns the answer, which is that of an open."""
+        self._set_details(answer)
         if self._look_up is None:
-            raise InDoubt(f"{self.key}: an effect of unknown outcome must be looked up at the provider; pass look_up",
+            raise InDoubt(f"{self.key}: an earlier effect has an unknown outcome and must be looked up; pass look_up",
                           problem=answer)
-        looked, stop = self._nonce, threading.Event()
-        bound = (self._policy.get("attempt_timeout_ms") or 1000 * _LOOK) / 1000
-        self._looks_until = time.monotonic() + bound
-        self._keep(answer, _Trust(), stop, self._looks_until + _HUNG)
+        open_nonce, stop = self._nonce, threading.Event()
+        bound = (self._policy.get("attempt_timeout_ms") or 1000 * _LOOK_UP_TIMEOUT) / 1000
+        self._look_up_until = time.monotonic() + bound
+        self._start_renewing(answer, _TimeWindow(), stop, self._look_up_until + _LOOK_UP_GRACE)
         try:
-            verdict = self._verdict(answer, self._find_out())
+            verification = self._verification_of(answer, self._call_look_up())
             self._new_nonce()
-            answer, sent = self._ask_open(f"/v1/flights/{self.flight_id}/verdict", verdict)
-            looked.state = "final"
-            return answer, sent
+            answer, sent_at = self._send_open(f"/v1/flights/{self.flight_id}/verification", verification)
+            open_nonce.state = "final"
+            return answer, sent_at
         finally:
             stop.set()
 
-    def _find_out(self) -> Union[Happened, NotHappened, None]:
+    def _call_look_up(self) -> Union[Happened, NotHappened, None]:
         try:
             return cast(Callable[[Flight], Any], self._look_up)(self)
         except Exception:
             _log.exception("flightd: the look-up of %s failed", self.key)
             return None
         finally:
-            self._looks_until = None
+            self._look_up_until = None
 
-    def _verdict(self, answer: Dict[str, Any], found: Union[Happened, NotHappened, None]) -> Dict[str, Any]:
-        verdict = {"probe": answer["probe"], "result": "unknown"}
+    def _verification_of(self, answer: Dict[str, Any], found: Union[Happened, NotHappened, None]) -> Dict[str, Any]:
+        verification = {"verification": answer["verification"], "result": "unknown"}
         if "ttl_ms" in self._request:
-            verdict["ttl_ms"] = self._request["ttl_ms"]
+            verification["ttl_ms"] = self._request["ttl_ms"]
         if isinstance(found, Happened):
-            verdict.update(_body_fields(found.external_id, *_encode(found.result, "")), result="happened")
+            verification.update(_body_fields(found.external_id, *_encode(found.result, "")), result="happened")
         elif isinstance(found, NotHappened):
-            verdict["result"] = "not_happened"
-        return verdict
+            verification["result"] = "not_happened"
+        return verification
 
-    def _describe(self, answer: Dict[str, Any]) -> None:
+    def _set_details(self, answer: Dict[str, Any]) -> None:
         self.flight_id, self.key = answer["flight_id"], answer.get("key") or self.key
         self.idempotency_key, self.previous = answer.get("idempotency_key", ""), answer.get("previous")
         self.attempt = answer.get("attempt") or 0
@@ -796,74 +808,79 @@ class Flight:
         if "input_base64" in answer:
             self.input = _decode(answer.get("input_content_type", ""), base64.b64decode(answer["input_base64"]))
         if answer.get("policy_differs"):
-            self._policy = answer.get("policy") or {}  # the first caller's stands
+            self._policy = answer.get("policy") or {}  # the first caller's policy is in force
 
-    def _adopt(self, answer: Dict[str, Any], sent: _Sent) -> None:
+    def _accept_attempt(self, answer: Dict[str, Any], sent_at: _Instant) -> None:
         self.flight_id, self.fencing_token = answer["flight_id"], answer["fencing_token"]
-        self._describe(answer)
-        self._trust = _Trust(sent, answer["trust_ms"])
+        self._set_details(answer)
+        self._trust = _TimeWindow(sent_at, answer["trust_ms"])
         timeout, resend = self._policy.get("attempt_timeout_ms"), answer.get("resend_ms")
-        self._deadline = _Trust(self._nonce.made, timeout) if timeout else None
-        self._resend = None if resend is None else _Trust(sent, resend)
+        self._deadline = _TimeWindow(self._nonce.made_at, timeout) if timeout else None
+        self._resend_window = None if resend is None else _TimeWindow(sent_at, resend)
 
-    def _keep(self, answer: Dict[str, Any], trust: _Trust, stop: threading.Event, until: float = float("inf")) -> None:
-        """Begins to renew the session of an answer: while the block runs and its report is on the way, or for as long as a
-        look-up may take, and no longer: who hangs must not keep others from looking."""
-        every = max((answer.get("renew_every_ms") or 1000) / 1000, 0.05)
+    def _start_renewing(self, answer: Dict[str, Any], trust: _TimeWindow, stop: threading.Event,
+                        until: float = float("inf")) -> None:
+        """Starts the thread that renews the session of an answer: while the block runs and its report is sent, or for the
+        time of a look-up. A look-up that hangs must not keep others from looking."""
+        interval = max((answer.get("renew_every_ms") or 1000) / 1000, 0.05)
         attempts = f"{self._nonce.id} {answer.get('attempt')}\n" if answer["decision"] == "proceed" else ""
-        digest = hashlib.sha256(attempts.encode()).hexdigest()[:32]  # of what is open under the session, as far as is known
-        args = (answer["session"], digest, every, trust, stop, until)
-        threading.Thread(target=self._renew, args=args, name="flightd-renew", daemon=True).start()
+        # The digest of the attempts that this client knows to be open under the session.
+        digest = hashlib.sha256(attempts.encode()).hexdigest()[:32]
+        args = (answer["session"], digest, interval, trust, stop, until)
+        threading.Thread(target=self._renew_loop, args=args, name="flightd-renew", daemon=True).start()
 
-    def _renew(self, session: str, digest: str, every: float, trust: _Trust, stop: threading.Event, until: float) -> None:
-        pause, path = every, f"/v1/sessions/{urllib.parse.quote(session, safe='')}/renew"
+    def _renew_loop(self, session: str, digest: str, interval: float, trust: _TimeWindow, stop: threading.Event,
+                    until: float) -> None:
+        """Runs in a daemon thread until stop is set, until is over, or the lease is lost. Nobody waits for it."""
+        pause, path = interval, f"/v1/sessions/{urllib.parse.quote(session, safe='')}/renew"
         while not stop.wait(pause) and time.monotonic() < until:
-            pause = every
+            pause = interval
             try:
-                answer, sent = self._client._ask("POST", path, {"open_digest": digest}, has="trust_ms",
-                                                 timeout=max(every / 2, 1.0), tries=1)
-                trust.extend(sent, answer["trust_ms"])
+                answer, sent_at = self._client._ask("POST", path, {"open_digest": digest}, must_contain="trust_ms",
+                                                    timeout=max(interval / 2, 1.0), tries=1)
+                trust.extend(sent_at, answer["trust_ms"])
                 if self.flight_id in (answer.get("cancel_requested") or []):
                     self.cancel_requested = True
                 for attempt in answer.get("open") or []:
-                    self._answer_for(attempt)
+                    self._handle_listed(attempt)
             except LeaseLost:
-                trust.lose()
+                trust.mark_lost()
                 return
-            except Exception:  # an answer that nobody can read must not end what is renewed
-                pause = min(every, 1.0)
+            except Exception:  # an answer that cannot be decoded must not end the renewals
+                pause = min(interval, 1.0)
 
-    def _answer_for(self, attempt: Dict[str, Any]) -> None:
-        """Does what is due for an attempt that a renewal lists as open."""
+    def _handle_listed(self, attempt: Dict[str, Any]) -> None:
+        """Handles an attempt that a renewal lists as open."""
         nonce = self._nonces.get(attempt["nonce"])
-        due = _due(nonce.state if nonce else "unknown")
-        if due == "abandon" and nonce:
-            self._client._pursue(functools.partial(self._abandon, nonce))
-        if due == "report":
+        action = _listed_action_for(nonce.state if nonce else "unknown")
+        if action == "abandon" and nonce:
+            self._client._abandon_in_background(functools.partial(self._abandon, nonce))
+        if action == "report":
             report = {"fencing_token": attempt["fencing_token"], "key": attempt["key"], "outcome": "unknown",
-                      "error": "its caller knows nothing of it any more"}
-            self._client._ask("POST", f"/v1/flights/{attempt['flight_id']}/report", report, has="state", timeout=1.0, tries=1)
+                      "error": "its caller has no record of the attempt"}
+            self._client._ask("POST", f"/v1/flights/{attempt['flight_id']}/report", report, must_contain="state",
+                              timeout=1.0, tries=1)
 
-    # Landing.
+    # Reporting.
 
     def __exit__(self, kind: Optional[Type[BaseException]], exc: Optional[BaseException],
                  trace: Optional[TracebackType]) -> bool:
-        own = self._is_own(exc)
+        own = self._is_own_error(exc)
         if isinstance(exc, (NotDone, Refused)):
             exc._left_at = time.monotonic()
-        if self._over:
-            self._left = True
-            return isinstance(exc, _Skip) and exc.flight is self
-        if self._process != os.getpid():
-            return False  # a fork does not end the flight of its parent
+        if self._decided:
+            self._block_ended = True
+            return isinstance(exc, _LeaveBlock) and exc.flight is self
+        if self._pid != os.getpid():
+            return False  # a fork must not end the flight of its parent
         interrupted = exc is not None and not isinstance(exc, Exception)
         if exc is None:
-            exc = self._again  # also where the block took it, the outcome of the effect before stays unknown
+            exc = self._rejected_effect  # also if the block caught it: the earlier effect still has an unknown outcome
         try:
-            with self._gate:
-                self._left = True
+            with self._effect_lock:
+                self._block_ended = True
             outcome, text = self._classify(exc, own)
-            flight = self._record(outcome, text)
+            flight = self._report(outcome, text)
         except (Fenced, Unrecorded) as e:
             if interrupted:
                 return False
@@ -871,121 +888,121 @@ class Flight:
                 return self._after_fence(e, exc)
             raise e from (exc or e.__cause__)
         finally:
-            self._stop.set()
+            self._stop_renewing.set()
         if interrupted:
-            return False  # whoever interrupts the program gets what it asked for
-        return self._land(flight, outcome, exc)
+            return False  # the interrupt of the program goes on
+        return self._finish(flight, outcome, exc)
 
     def _classify(self, exc: Optional[BaseException], own: bool) -> Tuple[str, str]:
-        text = "" if exc is None else f"{type(exc).__name__}: {_text(exc)}"
+        text = "" if exc is None else f"{type(exc).__name__}: {_to_text(exc)}"
         if exc is None:
-            if not self._sent:
-                return "unknown", "the block ended without effect(): nobody can tell whether anything was sent"
-            if self._running:
-                return "unknown", "the block ended while effect() was running: nobody can tell how that ends"
+            if not self._effect_started:
+                return "unknown", "the block ended without effect(): it is not known whether anything was sent"
+            if self._running_effects:
+                return "unknown", "the block ended while effect() was running: its outcome is not known"
             return "succeeded", ""
-        # What was raised in one effect, or made of one answer, says nothing of another effect; else it is about what was sent.
-        about = getattr(exc, "_about", "")
-        of_one = any(exc is word for word in self._words) or about == "safe" or about == "one" and (
-            self._standing > 1 or self._unknown)
-        others = self._running or self._standing and of_one
-        if isinstance(exc, Refused) and own and not (self._standing and of_one):
+        # An error raised in one effect, or by one answer, proves nothing for another effect.
+        scope = getattr(exc, "_scope", "")
+        of_one_request = any(exc is e for e in self._effect_errors) or scope == "safe" or scope == "request" and (
+            self._possible_effects > 1 or self._has_unknown_effect)
+        others = self._running_effects or self._possible_effects and of_one_request
+        if isinstance(exc, Refused) and own and not (self._possible_effects and of_one_request):
             return "refused", text
-        if not self._sent or isinstance(exc, NotDone) and own and not others:
+        if not self._effect_started or isinstance(exc, NotDone) and own and not others:
             return "not_done", text
         return "unknown", text
 
-    def _record(self, outcome: str, text: str) -> Dict[str, Any]:
+    def _report(self, outcome: str, text: str) -> Dict[str, Any]:
         report: Dict[str, Any] = {"fencing_token": self.fencing_token, "key": self.key, "outcome": outcome}
         if text:
-            report["error"] = _cut(text)
+            report["error"] = _truncate(text)
         if outcome in ("succeeded", "refused"):
             content_type, body = _encode(self.result, self.content_type)
             if outcome == "refused" and not body:
                 content_type, body = "text/plain; charset=utf-8", text.partition(": ")[2].encode("utf-8", "replace")
             report.update(_body_fields(self.external_id, content_type, body))
             if content_type and body:
-                self.result = _decode(content_type, body)  # as every duplicate will see it
-        return self._client._record(self.key, self.flight_id, report, self.result)
+                self.result = _decode(content_type, body)  # as every duplicate will get it
+        return self._client._record_report(self.key, self.flight_id, report, self.result)
 
-    def _land(self, flight: Dict[str, Any], outcome: str, exc: Optional[BaseException]) -> bool:
-        if flight["state"] in _SETTLED:
+    def _finish(self, flight: Dict[str, Any], outcome: str, exc: Optional[BaseException]) -> bool:
+        if flight["state"] in _DECIDED_STATES:
             try:
                 flight["source"] = "executed"
-                self._settle(flight)
+                self._set_result(flight)
             except Error as e:
                 if outcome == "unknown" and exc is None:
-                    advice = ("wait for the threads that are in f.effect() before the block ends" if self._sent else
+                    advice = ("wait for the threads that are in f.effect() before the block ends" if self._effect_started else
                               "put f.effect() around the call that must happen once, or raise NotDone to leave without it")
-                    raise RuntimeError(f"{self.key}: {advice}; the flight is in doubt") from e
+                    raise RuntimeError(f"{self.key}: the flight is in doubt; {advice}") from e
                 raise e from exc
             return True
-        if outcome == "unknown" and flight.get("looking") and self._look_up is not None:
+        if outcome == "unknown" and flight.get("verifying") and self._look_up is not None:
             return self._after_look(exc)
         if outcome == "not_done":
             return False
-        unsettled = Unsettled(f"{self.key}: {outcome}: {_text(exc)}; call again to open the next attempt")
+        unsettled = Unsettled(f"{self.key}: {outcome}: {_to_text(exc)}; call again to open the next attempt")
         unsettled.outcome = outcome
         raise unsettled from exc
 
     def _after_look(self, exc: Optional[BaseException]) -> bool:
-        """Learns what happened. The block cannot run twice: where nothing happened, the caller must call again."""
+        """Waits for the look-up. The block cannot run twice, so the caller must call again if nothing happened."""
         try:
             answer = self._open()
             if answer["decision"] == "replay":
-                self._settle(answer["flight"])
+                self._set_result(answer["flight"])
                 return True
         finally:
-            self._give_up()
-        unsettled = Unsettled(f"{self.key}: not_done: {_text(exc)}; the provider shows no effect, call again")
+            self._abandon_unused()
+        unsettled = Unsettled(f"{self.key}: not_done: {_to_text(exc)}; the look-up found no effect; call again")
         unsettled.outcome = "not_done"
         raise unsettled from exc
 
     def _after_fence(self, fenced: Fenced, exc: Optional[BaseException]) -> bool:
-        """Gives what was decided without this attempt, where that is final, else that it was fenced."""
+        """Returns the decision of another attempt or a person, if it is final; else raises Fenced."""
         try:
-            flight, _ = self._client._ask("GET", f"/v1/flights/{self.flight_id}", has="state")
+            flight, _ = self._client._ask("GET", f"/v1/flights/{self.flight_id}", must_contain="state")
         except Error:
             raise fenced from exc
-        if flight["state"] not in _SETTLED:
+        if flight["state"] not in _DECIDED_STATES:
             raise fenced from exc
         flight["source"] = "replayed"
-        self._settle(flight)
+        self._set_result(flight)
         return True
 
-    def _settle(self, flight: Dict[str, Any]) -> None:
-        """Takes what a flight that nobody is about to fly gives its callers: a receipt, or an error."""
-        self._over = True
+    def _set_result(self, flight: Dict[str, Any]) -> None:
+        """Sets the fields from a decided flight, and raises unless it succeeded with a complete result."""
+        self._decided = True
         self.flight_id, self.key = flight["id"], flight.get("key") or self.key
         self.source = flight.get("source") or "replayed"
-        state, cause, about = flight["state"], flight.get("cause", ""), {
+        state, cause, problem = flight["state"], flight.get("cause", ""), {
             "key": self.key, "flight_id": self.flight_id, "version": flight.get("version", ""), "flight": flight}
         if state == "in_doubt":
-            raise InDoubt(f"{self.key} is in doubt: {cause}; settle it with `flightd doubt resolve {self.key} --reason WHY "
-                          "--happened --receipt @FILE | --did-not-happen | --fail`", problem=about)
+            raise InDoubt(f"{self.key} is in doubt: {cause}; resolve it with `flightd doubt resolve {self.key} --reason WHY "
+                          "--happened --receipt @FILE | --did-not-happen | --fail`", problem=problem)
         if state == "awaiting_approval":
-            raise Unapproved(f"{self.key} waits for an approval", problem=about)
+            raise Unapproved(f"{self.key} waits for an approval", problem=problem)
         if state == "expired":
-            raise Expired(f"{self.key}: its receipt is no longer kept", problem=about)
+            raise Expired(f"{self.key}: its receipt is no longer stored", problem=problem)
         if not flight.get("receipt"):
-            raise Failed(f"{self.key} is {state}: {cause}", problem=about)
+            raise Failed(f"{self.key} is {state}: {cause}", problem=problem)
         self.receipt = _receipt(flight["receipt"])
         self.external_id = self.receipt.external_id
         self.attempt = self.receipt.attempt
         if self.receipt.outcome == "refused":
-            declined = Declined(f"{self.key} was refused by the provider: {self.receipt.value}", problem=about)
+            declined = Declined(f"{self.key} was refused by the provider: {self.receipt.value}", problem=problem)
             declined.receipt = self.receipt
             raise declined
         if not self.receipt.truncated:
             self.result = self.receipt.value
-        elif self.source != "executed":  # whoever executed it has the whole result
-            truncated = ReceiptTruncated(f"{self.key} has succeeded, and its result of {self.receipt.size} bytes is not stored "
-                                         "as a whole", problem=about)
+        elif self.source != "executed":  # the executing caller has the complete result
+            truncated = ReceiptTruncated(f"{self.key} succeeded, but its result of {self.receipt.size} bytes is not stored "
+                                         "completely", problem=problem)
             truncated.receipt = self.receipt
             raise truncated
 
 
-_SETTLED = ("succeeded", "failed", "cancelled", "expired", "in_doubt", "awaiting_approval")
+_DECIDED_STATES = ("succeeded", "failed", "cancelled", "expired", "in_doubt", "awaiting_approval")
 
 
 def _receipt(r: Dict[str, Any]) -> Receipt:
@@ -1000,81 +1017,82 @@ def _receipt(r: Dict[str, Any]) -> Receipt:
 
 
 class Client:
-    """Speaks to flightd servers. Its methods may be called from many threads.
+    """A client of flightd servers. Its methods may be called from many threads.
 
-    address     one server or several of one deployment, separated by commas, tried in turn; ``FLIGHTD_ADDR``, else
-                http://127.0.0.1:7420. The client stays with the deployment that answers it first
-    namespace   of keys; ``FLIGHTD_NAMESPACE``, else default
-    ttl         whole seconds from 2 to 600 that an attempt outlives this process; the server's default is 15
-    spool       folder of reports that no server took yet; "" keeps none: an outcome may then die with the process
-    patience    seconds for which a request is tried again while no server answers
-    report_wait seconds to wait for an outcome to be recorded before ``Unrecorded``; the report is tried on afterwards
-    owner       who holds attempts, for people; host:pid
+    address        one server, or several of one deployment, separated by commas and tried in turn; default
+                   ``FLIGHTD_ADDR``, else http://127.0.0.1:7420. The client stays with the first deployment that answers
+    namespace      of keys; default ``FLIGHTD_NAMESPACE``, else "default"
+    ttl            whole seconds from 2 to 600 for which an attempt outlives this process; the server's default is 15
+    spool          folder for reports that no server has accepted yet; with "" an outcome is lost if the process dies
+    retry_timeout  seconds for which a request is retried while no server answers
+    report_wait    seconds to wait until an outcome is recorded; then ``Unrecorded``, and the report is retried
+    owner          name of the holder of attempts, for people; default host:pid
     """
 
     def __init__(self, address: Optional[str] = None, *, namespace: Optional[str] = None, ttl: Optional[int] = None,
-                 spool: Optional[str] = None, patience: float = 10.0, report_wait: float = 10.0,
+                 spool: Optional[str] = None, retry_timeout: float = 10.0, report_wait: float = 10.0,
                  owner: str = "") -> None:
         self.namespace = namespace or os.environ.get("FLIGHTD_NAMESPACE") or "default"
         if not _NAMESPACE.fullmatch(self.namespace):
-            raise ValueError(f"{self.namespace!r} is no namespace: letters, digits, '.', '_' and '-' make one")
-        self._wires = [_Wire(a) for a in _addresses(address or os.environ.get("FLIGHTD_ADDR") or DEFAULT_SERVER)]
-        if patience <= 0 or report_wait <= 0:
-            raise ValueError("patience and report_wait must be more than nothing")
-        self._ttl, self._patience, self._report_wait, self._name = ttl, patience, report_wait, owner
+            raise ValueError(f"invalid namespace {self.namespace!r}: use letters, digits, '.', '_' and '-'")
+        self._servers = [_Server(a) for a in _addresses(address or os.environ.get("FLIGHTD_ADDR") or DEFAULT_SERVER)]
+        if retry_timeout <= 0 or report_wait <= 0:
+            raise ValueError("retry_timeout and report_wait must be positive")
+        self._ttl, self._retry_timeout, self._report_wait, self._owner_name = ttl, retry_timeout, report_wait, owner
         self._spool = _Spool(_default_spool() if spool is None else spool)
-        self._best, self._deployment = 0, ""
-        self._ledger = 0, _now()  # its time in ms, and when that was said
+        self._preferred, self._deployment = 0, ""
+        self._ledger_clock = 0, _now()  # the ledger's time in ms, and when an answer named it
+        # Guards the fields below, _deployment, and the start of the threads.
         self._lock = threading.Lock()
-        self._abandons: Deque[Tuple[float, Callable[[], bool]]] = collections.deque(maxlen=_PURSUED)
-        self._pursuing = False  # in a thread
-        self._drainer: Optional[threading.Thread] = None
+        self._abandons: Deque[Tuple[float, Callable[[], bool]]] = collections.deque(maxlen=_MAX_ABANDONS)
+        self._abandon_loop_runs = False
+        self._spool_thread: Optional[threading.Thread] = None
         self._closed = threading.Event()
         _clients.add(self)
 
-    def _forked(self) -> None:
-        """This process is a fork: threads that held locks are its parent's, and so are the connections."""
+    def _reset_after_fork(self) -> None:
+        """Replaces locks and connections in a fork: the threads that held them exist only in the parent."""
         self._lock, closed = threading.Lock(), self._closed.is_set()
         self._closed = threading.Event()
         self._abandons.clear()
-        self._pursuing = False
+        self._abandon_loop_runs = False
         if closed:
             self._closed.set()
-        self._spool.forked()
-        for wire in self._wires:
-            wire.forked()
+        self._spool.reset_after_fork()
+        for server in self._servers:
+            server.reset_after_fork()
 
     def once(self, name: str, id: str, input: Any = None, *, recovery: str = "hold",
              look_up: Optional[Callable[[Flight], Union[Happened, NotHappened, None]]] = None,
              attempt_timeout: Optional[float] = None, settle: Optional[float] = None,
              provider_window: Optional[float] = None, retention: str = "", wait: Optional[float] = 20.0,
              key_decides: bool = False) -> Flight:
-        """Makes the flight of a key; use it in a ``with`` statement, which asks the server.
+        """Returns the flight of a key. Use it in a ``with`` statement, which sends the first request.
 
-        name, id        the business intent: the kind of effect and the business identifier, such as an order's
-        input           any JSON: the same key with another input is a Conflict; unless key_decides is set: then the
-                        first input stands
-        recovery        what happens about an unknown outcome: hold, resend or verify. The first caller's policy stands
-        look_up         asks the provider what happened, for verify: gives Happened, NotHappened, or None if unsure; see
-                        ``Flight.time_left`` for how long it may take
-        attempt_timeout seconds that an attempt may take, from the first request for it; see ``Flight.time_left``
-        settle          seconds after which the provider surely shows an effect, for verify
-        provider_window seconds for which the provider remembers our idempotency key, for resend
-        retention       how long the receipt is kept: "30d", "12h"
-        wait            seconds to wait for somebody else's attempt before ``Busy``; None waits as long as it takes
+        name, id        the business intent: the kind of effect and a business identifier, such as an order id
+        input           any JSON. The same key with another input is a Conflict, unless key_decides is set: then the first
+                        input is used
+        recovery        the policy after an unknown outcome: hold, resend or verify. The first caller's policy is used
+        look_up         for verify: asks the provider, and returns Happened, NotHappened, or None if it cannot tell. It
+                        may take ``Flight.time_left`` seconds
+        attempt_timeout seconds that an attempt may take, counted from its first request; see ``Flight.time_left``
+        settle          for verify: seconds after which the provider surely shows an effect
+        provider_window for resend: seconds for which the provider remembers the idempotency key
+        retention       how long the receipt is stored: "30d", "12h"
+        wait            seconds to wait for another caller's attempt before ``Busy``; None waits without limit
 
-        The with statement raises InDoubt, Conflict, Busy, Declined, Failed, Unapproved, Expired or Unavailable where
-        nothing may be done, and Unrecorded, Unsettled or Fenced at its end.
+        At its start, the with statement raises InDoubt, Conflict, Busy, Declined, Failed, Unapproved, Expired or
+        Unavailable if the effect must not run; at its end it may raise Unrecorded, Unsettled or Fenced.
         """
         request: Dict[str, Any] = {"action": name, "id": id, "recovery": recovery}
         if input is not None:
-            request["input"] = json.loads(json.dumps(input, allow_nan=False))  # refuses now what cannot travel
+            request["input"] = json.loads(json.dumps(input, allow_nan=False))  # rejects now a value that JSON cannot hold
         if key_decides:
             request["fingerprint"] = "none"
         if recovery == "verify" and look_up is None:
-            raise ValueError("recovery verify needs a look_up")
+            raise ValueError('recovery "verify" needs look_up')
         if wait != wait:
-            raise ValueError("wait is no number of seconds")
+            raise ValueError("wait is not a number")
         for field_name, seconds in (("attempt_timeout_ms", attempt_timeout), ("settle_ms", settle),
                                     ("provider_window_ms", provider_window), ("ttl_ms", self._ttl)):
             if seconds is not None:
@@ -1086,38 +1104,41 @@ class Client:
         return Flight(self, request, wait, look_up, f"{self.namespace}/{name}/{id}")
 
     def spooled(self) -> int:
-        """How many reports wait on disk."""
+        """Returns the number of reports that wait on disk."""
         return len(self._spool.on_disk())
 
     def close(self) -> None:
-        """Ends work in the background. Reports that wait stay on disk for the next client; those that no disk took are
-        brought once more."""
+        """Stops the work in the background. Reports on disk wait for the next client; reports that could not be spooled
+        are sent once more."""
         self._closed.set()
-        drainer = self._drainer
-        if drainer is not None:
-            drainer.join(5.0)
-        self._drain(self._spool.in_memory())
-        for wire in self._wires:
-            wire.close()
+        thread = self._spool_thread
+        if thread is not None:
+            thread.join(5.0)
+        self._send_spooled(self._spool.unspooled_names())
+        for server in self._servers:
+            server.close()
 
     def _owner(self) -> str:
-        name = self._name or f"{socket.gethostname()}:{os.getpid()}"
+        name = self._owner_name or f"{socket.gethostname()}:{os.getpid()}"
         return "".join(c if " " <= c <= "~" else "?" for c in name)
 
     # Requests.
 
-    def _ask(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None] = None, *, has: str, about: str = "",
-             nonce: str = "", timeout: float = _TRY, patience: Optional[float] = None, tries: int = 0,
-             once: bool = False) -> Tuple[Dict[str, Any], _Sent]:
-        """Sends a request until a server answers it. Each route is guarded against repeats: by a nonce, a token, or by
-        changing nothing. Raises the error of a problem document; Unavailable when nobody answers within patience, or
-        something that is not flightd, whose answers do not have what ours has."""
-        data, sent = self._ask_raw(method, path, body, timeout, patience, tries, once, has, about, nonce)
-        return json.loads(data), sent
+    def _ask(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None] = None, *,
+             must_contain: str, flight_id: str = "", nonce: str = "", timeout: float = _TRY_TIMEOUT,
+             retry_timeout: Optional[float] = None, tries: int = 0, once: bool = False) -> Tuple[Dict[str, Any], _Instant]:
+        """Sends a request until a server answers it. A repeat is harmless on each route: by the nonce, by the token, or
+        because the request changes nothing.
+
+        It raises the error of a problem document, or Unavailable if no server answers within retry_timeout. An answer
+        without must_contain is not from flightd and counts as no answer.
+        """
+        data, sent_at = self._ask_raw(method, path, body, timeout, retry_timeout, tries, once, must_contain, flight_id, nonce)
+        return json.loads(data), sent_at
 
     def _ask_raw(self, method: str, path: str, body: Union[Dict[str, Any], bytes, None], timeout: float,
-                 patience: Optional[float], tries: int, once: bool, has: str = "", about: str = "",
-                 nonce: str = "") -> Tuple[bytes, _Sent]:
+                 retry_timeout: Optional[float], tries: int, once: bool, must_contain: str = "", flight_id: str = "",
+                 nonce: str = "") -> Tuple[bytes, _Instant]:
         self._connect(path)
         payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"User-Agent": "flightd-python"}
@@ -1127,230 +1148,233 @@ class Client:
             headers["Flightd-Namespace"] = self.namespace
         if self._deployment not in ("", "-"):
             headers["Flightd-Deployment"] = self._deployment
-        elsewhere: Optional[Error] = None  # the answer of a server of another deployment
-        deadline: Optional[float] = None  # patience begins with the first failure: a good answer may take its time
-        pause, unsure, count, turns = 0.02, False, 0, 0  # turns: times in a row that it was turned away
+        wrong_deployment: Optional[Error] = None  # the error of a server of another deployment
+        deadline: Optional[float] = None  # starts at the first failure: a server may hold a request for long
+        pause, may_have_arrived, count = 0.02, False, 0
+        rejections = 0  # in a row, with a code of _NEXT_SERVER_CODES
         while True:
             count += 1
-            server = self._best % len(self._wires)
+            server = self._preferred % len(self._servers)
             hint = 0.0
             failure: Error
             try:
-                status, fields, data, sent, stale = self._wires[server].exchange(method, path, payload, headers, timeout, once)
-                unsure = unsure or stale
-                if status != 421:  # of another deployment, whose ledger has another time
+                status, fields, data, sent_at, resent = self._servers[server].exchange(
+                    method, path, payload, headers, timeout, once)
+                may_have_arrived = may_have_arrived or resent
+                if status != 421:  # 421 comes from another deployment, whose ledger has another time
                     self._note_ledger_ms(fields.get("Flightd-Ledger-Time"))
-                if status < 300 and (not has or _has(data, has, path, about, nonce)):
-                    return data, sent
-                failure = _refusal(status, fields.get("Retry-After") or "", data, self._wires[server].address,
-                                   _asked(path, about))
+                if status < 300 and (not must_contain or _is_answer(data, must_contain, path, flight_id, nonce)):
+                    return data, sent_at
+                failure = _error_from(status, fields.get("Retry-After") or "", data, self._servers[server].address,
+                                      _expected_flight_id(path, flight_id))
                 if 300 <= status < 500 and status != 429 and failure.code != "unreachable":
-                    # What is there is not our flightd, or does not know who asks: the next server may do it.
-                    turns = turns + 1 if failure.code in _ANOTHER_SERVER else 0
-                    elsewhere = failure if failure.code == "wrong_deployment" else elsewhere
-                    if turns in (0, len(self._wires)):
-                        failure._unsure = unsure
+                    # Other software, or a server that rejects the caller: the next server may accept the request.
+                    rejections = rejections + 1 if failure.code in _NEXT_SERVER_CODES else 0
+                    wrong_deployment = failure if failure.code == "wrong_deployment" else wrong_deployment
+                    if rejections in (0, len(self._servers)):
+                        failure._may_have_arrived = may_have_arrived
                         raise failure
                 else:
-                    turns, unsure = 0, True
+                    rejections, may_have_arrived = 0, True
                 hint = min(failure.problem.get("retry_after_ms", 0) / 1000, 5.0)
             except (OSError, http.client.HTTPException) as e:
-                turns = 0
-                nobody = isinstance(e, (ConnectionRefusedError, socket.gaierror))
-                unsure = unsure or not nobody
-                failure = Unavailable(f"no server answers at {self._wires[server].address}: {type(e).__name__}: {e}"
-                                      + (f" ({_NOBODY})" if nobody else ""))
+                rejections = 0
+                no_server = isinstance(e, (ConnectionRefusedError, socket.gaierror))
+                may_have_arrived = may_have_arrived or not no_server
+                failure = Unavailable(f"no server answers at {self._servers[server].address}: {type(e).__name__}: {e}"
+                                      + (f" ({_NO_SERVER_HINT})" if no_server else ""))
                 failure.__cause__ = e
-            self._best = (server + 1) % len(self._wires)
+            self._preferred = (server + 1) % len(self._servers)
             if deadline is None:
-                deadline = time.monotonic() + (self._patience if patience is None else patience)
+                deadline = time.monotonic() + (self._retry_timeout if retry_timeout is None else retry_timeout)
             wait = hint or pause * random.uniform(0.5, 1.5)
             pause = min(2 * pause, 1.0)
-            if count < len(self._wires):
-                wait = 0.0  # the next server may know better
+            if count < len(self._servers):
+                wait = 0.0  # try the next server at once
             if count == tries or time.monotonic() + wait > deadline:
-                failure = elsewhere or failure  # the one that a person must mend
-                failure._unsure = unsure
+                failure = wrong_deployment or failure  # the error that a person must fix
+                failure._may_have_arrived = may_have_arrived
                 raise failure
             time.sleep(wait)
 
     def _connect(self, path: str) -> None:
-        """Learns at first which deployment answers, and delivers its reports that wait on disk. It is the client's for good:
-        another one knows nothing of what this one has let it do."""
+        """Reads the deployment of the first server that answers, and sends the reports that wait on disk for it. The
+        client stays with this deployment: another deployment has no record of its flights."""
         if self._deployment or path == "/version":
             return
-        version, _ = self._ask("GET", "/version", has="version")
+        version, _ = self._ask("GET", "/version", must_contain="version")
         with self._lock:
             if self._deployment:
                 return
-            self._deployment = str(version.get("deployment") or "-")  # older servers do not say it
+            self._deployment = str(version.get("deployment") or "-")  # older servers do not name it
         self._note_ledger_ms(version.get("ledger_time"))
         if self._spool.names():
-            self._drain_soon(now=True)
+            self._start_spool_loop(now=True)
 
     def _note_ledger_ms(self, ms: Any) -> None:
-        """Takes note of the ledger's time, which every answer of flightd has. The newest answer counts, also where time goes
-        back with it."""
+        """Stores the ledger's time, which every answer of flightd carries. The newest answer counts, even if the time
+        goes back."""
         if str(ms).isdecimal():
-            self._ledger = int(ms), _now()
+            self._ledger_clock = int(ms), _now()
 
     def _ledger_ms(self) -> int:
-        """Estimates the ledger's time. A wrong estimate costs one more request, since an open that comes too late opens
-        nothing."""
-        (ms, then), now = self._ledger, _now()
+        """Estimates the ledger's time. A wrong estimate costs one more request: an expired open opens nothing."""
+        (ms, then), now = self._ledger_clock, _now()
         return ms + int(1000 * max(now.mono - then.mono, now.boot - then.boot))
 
-    def _pursue(self, abandon: Callable[[], bool], wait_until: float = 0.0) -> None:
-        """Sends an abandon until it is answered, for as long as this process and client live: with its session the attempt
-        would end in doubt. It waits for the first try until then; the end of the program waits for the first try alone."""
-        def begin() -> None:
+    def _abandon_in_background(self, abandon: Callable[[], bool], wait_until: float = 0.0) -> None:
+        """Sends an abandon until it is answered, while this process and client live; the attempt would otherwise end in
+        doubt with its session. It waits for the first try until wait_until. The end of the program waits for the first
+        try alone (a non-daemon thread); the daemon thread of _abandon_loop sends the later ones."""
+        def first_try() -> None:
             if abandon():
                 return
             with self._lock:
-                self._abandons.append((time.monotonic() + _PURSUIT, abandon))
-                if self._pursuing:
+                self._abandons.append((time.monotonic() + _ABANDON_TIMEOUT, abandon))
+                if self._abandon_loop_runs:
                     return
-                self._pursuing = True
+                self._abandon_loop_runs = True
             with contextlib.suppress(RuntimeError):
-                threading.Thread(target=self._pursue_all, name="flightd-pursuit", daemon=True).start()
-        with contextlib.suppress(RuntimeError):  # the interpreter ends: the attempt ends with its session
-            first = threading.Thread(target=begin, name="flightd-abandon")
+                threading.Thread(target=self._abandon_loop, name="flightd-abandon-loop", daemon=True).start()
+        with contextlib.suppress(RuntimeError):  # the interpreter shuts down: the attempt ends with its session
+            first = threading.Thread(target=first_try, name="flightd-abandon")
             first.start()
             first.join(max(0.0, wait_until - time.monotonic()))
 
-    def _pursue_all(self) -> None:
+    def _abandon_loop(self) -> None:
         pause = 0.1
         while True:
             if self._closed.wait(pause):
                 return
             with self._lock:
                 if not self._abandons:
-                    self._pursuing = False
+                    self._abandon_loop_runs = False
                     return
                 until, abandon = self._abandons.popleft()
-            taken = abandon()
-            pause = 0.0 if taken else min(2 * pause + 0.1, 2.0)
-            if not taken and time.monotonic() < until:
+            accepted = abandon()
+            pause = 0.0 if accepted else min(2 * pause + 0.1, 2.0)
+            if not accepted and time.monotonic() < until:
                 with self._lock:
                     self._abandons.append((until, abandon))
 
     def _receipt_body(self, flight_id: str, digest: str) -> bytes:
-        """Without a digest of what is kept, nothing tells whether these are the bytes."""
-        return self._ask_raw("GET", f"/v1/flights/{flight_id}/receipt", None, _TRY, None, 0, False, has=digest)[0]
+        """Returns the receipt's body. Without a digest the bytes cannot be checked."""
+        return self._ask_raw("GET", f"/v1/flights/{flight_id}/receipt", None, _TRY_TIMEOUT, None, 0, False,
+                             must_contain=digest)[0]
 
     # Reports.
 
-    def _record(self, key: str, flight_id: str, report: Dict[str, Any], result: Any) -> Dict[str, Any]:
-        """Brings the outcome of an attempt. From the first try that fails the report is on disk, until it is taken."""
+    def _record_report(self, key: str, flight_id: str, report: Dict[str, Any], result: Any) -> Dict[str, Any]:
+        """Reports the outcome of an attempt. After the first failed try the report is on disk until it is accepted."""
         path, started = f"/v1/flights/{flight_id}/report", time.monotonic()
         try:
-            return self._ask("POST", path, report, has="state", timeout=min(_FIRST_REPORT, self._report_wait), tries=1,
-                             once=True)[0]
+            return self._ask("POST", path, report, must_contain="state", tries=1, once=True,
+                             timeout=min(_FIRST_REPORT_TIMEOUT, self._report_wait))[0]
         except BaseException as e:
-            if _taking(e, flight_id) == "taken":
+            if _report_result_of(e, flight_id) == "accepted":
                 raise
             failure = e
-        # If the process dies from here on, the next client reports it.
+        # Once the report is on disk, the next client sends it if this process dies.
         try:
-            name = self._spool.keep(self._deployment, key, json.dumps(report).encode())
-        except BaseException:  # it interrupts the program, and the report is kept all the same
-            self._drain_soon(now=False)
+            name = self._spool.store(self._deployment, key, json.dumps(report).encode())
+        except BaseException:  # an interrupt of the program; the report is stored all the same
+            self._start_spool_loop(now=False)
             raise
         try:
             if not isinstance(failure, Error):
                 raise failure
-            if _taking(failure, flight_id) == "later":
+            if _report_result_of(failure, flight_id) == "later":
                 left = max(0.01, self._report_wait - (time.monotonic() - started))
-                flight = self._ask("POST", path, report, has="state", timeout=min(max(1.0, left), _REPORT_TRY),
-                                   patience=left)[0]
-                self._spool.drop(name)
+                flight = self._ask("POST", path, report, must_contain="state", retry_timeout=left,
+                                   timeout=min(max(1.0, left), _REPORT_TRY_TIMEOUT))[0]
+                self._spool.remove(name)
                 return flight
         except Error as e:
-            if _taking(e, flight_id) == "taken":
-                self._spool.drop(name)
+            if _report_result_of(e, flight_id) == "accepted":
+                self._spool.remove(name)
                 raise
             failure = e
-        except BaseException:  # whoever interrupts the program gets what it asked for, and the outcome stays
+        except BaseException:  # an interrupt of the program; the report stays in the spool
             self._spool.release(name)
-            self._drain_soon(now=False)
+            self._start_spool_loop(now=False)
             raise
-        if _taking(failure, flight_id) == "refused":
-            where = "a person must look at it: " + self._spool.put_aside(name, failure)
+        if _report_result_of(failure, flight_id) == "rejected":
+            where = "a person must inspect its report: " + self._spool.quarantine(name, failure)
         else:
-            where = self._spool.place(name)
+            where = self._spool.describe_place(name)
             self._spool.release(name)
-            self._drain_soon(now=False)
+            self._start_spool_loop(now=False)
             _log.warning("flightd: the outcome of %s is not recorded yet; %s: %s", key, where, failure)
         unrecorded = Unrecorded(f"{key} ended as {report['outcome']}, which is not recorded yet; {where}: {failure}")
         unrecorded.outcome, unrecorded.result, unrecorded.key = report["outcome"], result, key
         raise unrecorded from failure
 
-    def _drain_soon(self, now: bool) -> None:
-        """Reports what is in the spool until nothing is left. The first round may delay the end of the program, so that
-        one that is short still does its share."""
+    def _start_spool_loop(self, now: bool) -> None:
+        """Starts the thread that sends spooled reports until none is left. With now, a non-daemon thread sends them once
+        immediately, which may delay the end of a short program."""
         def rounds() -> None:
             pause = 2.0
             while not self._closed.wait(pause):
                 with self._lock:
                     names = self._spool.names()
                     if not names:
-                        self._drainer = None
+                        self._spool_thread = None
                         return
-                pause = 2.0 if self._drain(names) else 8.0
-        with self._lock, contextlib.suppress(RuntimeError):  # no thread any more: the next client does it
+                pause = 2.0 if self._send_spooled(names) else 8.0
+        with self._lock, contextlib.suppress(RuntimeError):  # no new threads at shutdown: the next client sends the reports
             if now:
-                threading.Thread(target=self._drain, args=(self._spool.names(),), name="flightd-spool").start()
-            if self._drainer is None or not self._drainer.is_alive():
-                self._drainer = threading.Thread(target=rounds, name="flightd-spool", daemon=True)
-                self._drainer.start()
+                threading.Thread(target=self._send_spooled, args=(self._spool.names(),), name="flightd-spool").start()
+            if self._spool_thread is None or not self._spool_thread.is_alive():
+                self._spool_thread = threading.Thread(target=rounds, name="flightd-spool", daemon=True)
+                self._spool_thread.start()
 
-    def _drain(self, names: List[str]) -> bool:
-        """Reports what the files hold, and answers False when no server takes reports now. One that a server cannot take
-        now keeps no other one waiting."""
-        went = True
+    def _send_spooled(self, names: List[str]) -> bool:
+        """Sends spooled reports. Returns False if no server accepts reports now. A report that a server cannot accept now
+        does not delay the others."""
+        reachable = True
         for name in names:
             entry = self._spool.claim(name)
             if entry is None:
                 continue
             if entry["deployment"] != self._deployment:
-                self._spool.release(name)  # of another server: a client that is connected to that one reports it
+                self._spool.release(name)  # a client of that deployment sends it
                 continue
             try:
                 report = base64.b64decode(entry["report"])
                 json.loads(report)
-            except (ValueError, RecursionError) as e:  # it has its checksum and is none of ours all the same
-                self._spool.put_aside(name, e)
+            except (ValueError, RecursionError) as e:  # valid checksum, but not a report
+                self._spool.quarantine(name, e)
                 continue
-            flight_id = _flight_id(entry["key"])
+            flight_id = _flight_id_for_key(entry["key"])
             try:
-                # It goes out as it is: another language has written it, and read and written here it may be another receipt.
-                self._ask("POST", f"/v1/flights/{flight_id}/report", report, has="state", timeout=5.0, tries=1)
+                # The bytes are sent unchanged: decoding and encoding them again could change the receipt.
+                self._ask("POST", f"/v1/flights/{flight_id}/report", report, must_contain="state", timeout=5.0, tries=1)
             except Exception as e:
-                taking = _taking(e, flight_id)
-                if taking == "refused":
-                    self._spool.put_aside(name, e)
+                result = _report_result_of(e, flight_id)
+                if result == "rejected":
+                    self._spool.quarantine(name, e)
                     continue
-                if taking != "taken":
+                if result != "accepted":
                     self._spool.release(name)
                     if getattr(e, "code", "") == "unreachable":
                         return False
-                    went = False
+                    reachable = False
                     continue
-            _log.info("flightd: an outcome that waited on disk is recorded: %s", entry["key"])
-            self._spool.drop(name)
-        return went
+            _log.info("flightd: a spooled outcome is recorded: %s", entry["key"])
+            self._spool.remove(name)
+        return reachable
 
 
-def _taking(e: BaseException, flight_id: str) -> str:
-    """What a server made of a report of a flight: taken, as the outcome or as evidence; later; or refused for good. An answer
-    that is not about this flight, or that no report gets, belongs to another request."""
+def _report_result_of(e: BaseException, flight_id: str) -> str:
+    """Returns the fate of a report: "accepted", as the outcome or as evidence; "later"; or "rejected" for good. An answer
+    about another flight, or with a code that the report route never sends, belongs to another request."""
     if not isinstance(e, Error) or e.flight_id != flight_id:
         return "later"
-    return "taken" if isinstance(e, Fenced) else "refused" if e.code in _REPORT_REFUSED else "later"
+    return "accepted" if isinstance(e, Fenced) else "rejected" if e.code in _REPORT_REJECTED_CODES else "later"
 
 
-def _flight_id(key: str) -> str:
-    """The id that a key has everywhere and for ever."""
+def _flight_id_for_key(key: str) -> str:
+    """Returns the flight id of a key. It is a hash of the key, so it is the same everywhere."""
     digest = hashlib.sha256(key.encode("utf-8", "replace")).digest()[:16]
     return "fl_" + base64.b32encode(digest).decode().rstrip("=").lower()
 
@@ -1361,19 +1385,19 @@ def _addresses(listed: str) -> List[urllib.parse.SplitResult]:
         try:
             url = urllib.parse.urlsplit(part if "://" in part else "http://" + part)
             good = url.scheme in ("http", "https") and url.hostname and url.port != 0 and not (url.query or url.fragment)
-        except ValueError:  # of the port, or of an IPv6 address
+        except ValueError:  # invalid port or IPv6 address
             good = False
         if not good:
-            raise ValueError(f"{part!r} is no address of a server like {DEFAULT_SERVER}")
+            raise ValueError(f"invalid server address {part!r}: use the form {DEFAULT_SERVER}")
         servers.append(url)
     if not servers:
-        raise ValueError("no server is named")
+        raise ValueError("no server address given")
     return servers
 
 
-def _quiet(connection: http.client.HTTPConnection) -> bool:
-    """Whether an idle connection has nothing to say. One that has was closed, or has an answer that nobody waits for, and that
-    would be taken for that of the next request."""
+def _is_reusable(connection: http.client.HTTPConnection) -> bool:
+    """Reports whether an idle connection can carry another request. Readable data means that the server closed it, or
+    that it holds a late answer, which would be read as the answer to the next request."""
     try:
         if not hasattr(select, "poll"):
             return not select.select([connection.sock], [], [], 0)[0]
@@ -1384,9 +1408,9 @@ def _quiet(connection: http.client.HTTPConnection) -> bool:
         return False
 
 
-class _Bounded(io.RawIOBase):
-    """What a socket says until a moment is over. Its own time-out bounds each piece of an answer, and not all of them: a server
-    that says one byte now and then would hold a caller for as long as it likes."""
+class _DeadlineReader(io.RawIOBase):
+    """Reads from a socket until a deadline. The socket's own time-out bounds each read, so a server that sends a byte now
+    and then could hold the caller without limit."""
 
     def __init__(self, sock: socket.socket, until: float) -> None:
         self._sock, self._pieces, self._until = sock, sock.makefile("rb", buffering=0), until
@@ -1398,7 +1422,7 @@ class _Bounded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> Optional[int]:
-        self._sock.settimeout(_left(self._until))
+        self._sock.settimeout(_remaining(self._until))
         return self._pieces.readinto(buffer)
 
     def close(self) -> None:
@@ -1406,15 +1430,15 @@ class _Bounded(io.RawIOBase):
         super().close()
 
 
-def _left(until: float) -> float:
+def _remaining(until: float) -> float:
     left = until - time.monotonic()
     if left <= 0:
-        raise socket.timeout("it took too long")
+        raise socket.timeout("the request timed out")
     return left
 
 
-class _Wire:
-    """Connections to one server. A proxy of the environment is not used."""
+class _Server:
+    """Connections to one server. Proxy settings of the environment are ignored."""
 
     def __init__(self, url: urllib.parse.SplitResult) -> None:
         self._url, self._lock, self._closed = url, threading.Lock(), False
@@ -1422,42 +1446,42 @@ class _Wire:
         self._idle: List[Tuple[http.client.HTTPConnection, float]] = []
 
     def exchange(self, method: str, path: str, body: Optional[bytes], headers: Dict[str, str], timeout: float,
-                 once: bool) -> Tuple[int, http.client.HTTPMessage, bytes, _Sent, bool]:
-        """Sends one request and reads its answer whole. A connection that was good before may have been closed by the
-        server in the meantime: then it is tried on a new one, unless the request must go out once. The last that it gives is
-        whether it was: the first sending may be carried out, too."""
-        connection, stale = self._get(), False
+                 once: bool) -> Tuple[int, http.client.HTTPMessage, bytes, _Instant, bool]:
+        """Sends one request and reads the whole answer. The server may have closed an idle connection; the request is
+        then sent again on a new connection, unless it must be sent once. The last result says whether that happened: the
+        first send may have been executed, too."""
+        connection, resent = self._take_idle(), False
         if connection is not None:
             try:
                 return (*self._send(connection, method, path, body, headers, timeout), False)
             except (OSError, http.client.HTTPException) as e:
-                self.drop()  # the others are as dead as this one was
+                self.close_idle()  # the server has probably closed the other idle connections, too
                 if once or isinstance(e, socket.timeout):
                     raise
-                stale = True
+                resent = True
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
         try:
             connection = kind(self._url.hostname or "", self._url.port, timeout=min(timeout, 3.0))
-            return (*self._send(connection, method, path, body, headers, timeout), stale)
+            return (*self._send(connection, method, path, body, headers, timeout), resent)
         except (ConnectionRefusedError, socket.gaierror) as e:
-            if stale:  # that nobody is there now does not say that nobody was
+            if resent:  # no server now does not prove that the first send did not arrive
                 raise ConnectionError(f"the connection was lost, and then: {e}") from e
             raise
 
     def _send(self, connection: http.client.HTTPConnection, method: str, path: str, body: Optional[bytes],
-              headers: Dict[str, str], timeout: float) -> Tuple[int, http.client.HTTPMessage, bytes, _Sent]:
+              headers: Dict[str, str], timeout: float) -> Tuple[int, http.client.HTTPMessage, bytes, _Instant]:
         until = time.monotonic() + timeout
         try:
             if connection.sock is None:
                 connection.connect()
-            cast(socket.socket, connection.sock).settimeout(_left(until))
+            cast(socket.socket, connection.sock).settimeout(_remaining(until))
             connection.response_class = lambda sock, *args, **more: http.client.HTTPResponse(  # type: ignore
-                cast(Any, _Bounded(sock, until)), *args, **more)
-            sent = _now()
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may have said why before it had read all
+                cast(Any, _DeadlineReader(sock, until)), *args, **more)
+            sent_at = _now()
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the server may reject before it has read all
                 connection.request(method, self._url.path.rstrip("/") + path, body, headers)
             answer = connection.getresponse()
-            if answer.status < 200:  # the answer proper would follow, and be taken for that of the next request
+            if answer.status < 200:  # the final answer follows, and would be read as the answer to the next request
                 raise http.client.HTTPException(f"answer {answer.status}")
             data = answer.read()
         except BaseException:
@@ -1468,26 +1492,26 @@ class _Wire:
                 connection.close()
             else:
                 self._idle.append((connection, time.monotonic()))
-        return answer.status, answer.headers, data, sent
+        return answer.status, answer.headers, data, sent_at
 
-    def _get(self) -> Optional[http.client.HTTPConnection]:
+    def _take_idle(self) -> Optional[http.client.HTTPConnection]:
         with self._lock:
             while self._idle:
                 connection, since = self._idle.pop()
-                if time.monotonic() - since < _IDLE and _quiet(connection):
+                if time.monotonic() - since < _IDLE_TIMEOUT and _is_reusable(connection):
                     return connection
                 connection.close()
         return None
 
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         self._lock = threading.Lock()
-        self.drop()
+        self.close_idle()
 
     def close(self) -> None:
         self._closed = True
-        self.drop()
+        self.close_idle()
 
-    def drop(self) -> None:
+    def close_idle(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, []
         for connection, _ in idle:
@@ -1505,40 +1529,40 @@ def _default_spool() -> str:
 
 
 class _Spool:
-    """Keeps reports that no server has taken: one file each, readable by its owner alone, fsynced. A report is all that
-    is known of an effect that happened, so it must not depend on a process.
+    """Stores reports that no server has accepted: one file each, readable by its owner alone, fsynced. A report is the
+    only record of an effect that happened, so it must survive the process.
 
-    A file is the magic, the CRC-32C of the rest in four bytes, and JSON: deployment, key, at, and the body of the
-    request in base64. All clients of flightd share folder and format; a report that two of them send is taken once.
+    A file has the magic, the CRC-32C of the rest in four bytes, and JSON: deployment, key, at, and the body of the
+    request in base64. All flightd clients share folder and format. If two clients send a report, it is recorded once.
     """
 
     MAGIC, SUFFIX = b"FDC1", ".report"
 
     def __init__(self, folder: str) -> None:
-        self.folder = os.path.abspath(folder) if folder else ""  # also where the process moves to another directory
-        self._lock = threading.Lock()
-        self._busy: Set[str] = set()
-        self._told: Set[str] = set()  # files of which a person was told that they cannot be read
-        self._memory: Dict[str, Dict[str, str]] = {}  # what the disk did not take
-        self._remove_leftovers()
+        self.folder = os.path.abspath(folder) if folder else ""  # stays the same if the process changes its directory
+        self._lock = threading.Lock()  # guards _claimed
+        self._claimed: Set[str] = set()
+        self._reported_unreadable: Set[str] = set()  # files whose read error was logged
+        self._unspooled: Dict[str, Dict[str, str]] = {}  # reports that could not be written to disk
+        self._remove_old_temps()
 
-    def _remove_leftovers(self) -> None:
-        """Removes what processes have left that were killed while they wrote a report."""
+    def _remove_old_temps(self) -> None:
+        """Removes half-written files of processes that were killed."""
         with contextlib.suppress(OSError):
             for name in os.listdir(self.folder) if self.folder else []:
                 path = os.path.join(self.folder, name)
                 with contextlib.suppress(OSError):
-                    if name.startswith("new-") and time.time() - os.lstat(path).st_mtime > _LEFTOVER:
+                    if name.startswith("new-") and time.time() - os.lstat(path).st_mtime > _MAX_TEMP_AGE:
                         os.remove(path)
 
-    def forked(self) -> None:
-        self._lock, self._busy = threading.Lock(), set()
+    def reset_after_fork(self) -> None:
+        self._lock, self._claimed = threading.Lock(), set()
 
     def names(self) -> List[str]:
-        return self.in_memory() + self.on_disk()
+        return self.unspooled_names() + self.on_disk()
 
-    def in_memory(self) -> List[str]:
-        return list(self._memory)
+    def unspooled_names(self) -> List[str]:
+        return list(self._unspooled)
 
     def on_disk(self) -> List[str]:
         try:
@@ -1546,33 +1570,33 @@ class _Spool:
         except OSError:
             return []
 
-    def keep(self, deployment: str, key: str, report: bytes) -> str:
-        """Writes a report, which outlives the process then. Where the disk does not take it, it lives with the process.
-        Whoever interrupts the program meanwhile is heard when that is done."""
+    def store(self, deployment: str, key: str, report: bytes) -> str:
+        """Writes a report to disk; after that it survives the process. If the disk fails, the report lives as long as the
+        process. An interrupt of the program is raised after the write."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         entry = {"deployment": deployment, "key": key, "at": at, "report": base64.b64encode(report).decode()}
         data = json.dumps(entry).encode()
         name = hashlib.sha256(f"{deployment} {key} ".encode() + report).hexdigest()[:32] + self.SUFFIX
         with self._lock:
-            self._busy.add(name)
-        self._memory[name] = entry  # until the disk has it
+            self._claimed.add(name)
+        self._unspooled[name] = entry  # until it is on disk
         try:
             if self.folder:
-                self._insist(name, key, data)
+                self._write_despite_interrupts(name, key, data)
         except BaseException:
             self.release(name)
             raise
         return name
 
-    def _insist(self, name: str, key: str, data: bytes) -> None:
+    def _write_despite_interrupts(self, name: str, key: str, data: bytes) -> None:
         interrupt: Optional[BaseException] = None
-        for _ in range(_INSIST):
+        for _ in range(_SPOOL_TRIES):
             try:
                 self._write(name, data)
-                self._memory.pop(name, None)
+                self._unspooled.pop(name, None)
                 break
             except Exception as e:
-                _log.error("flightd: the report of %s could not be kept on disk: %s", key, e)
+                _log.error("flightd: store the report of %s on disk: %s", key, e)
                 break
             except BaseException as e:
                 interrupt = e
@@ -1580,7 +1604,7 @@ class _Spool:
             raise interrupt
 
     def _write(self, name: str, data: bytes) -> None:
-        """Makes the file appear whole or not at all."""
+        """Writes a file atomically. After a crash the file exists completely or not at all."""
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         handle, temp = tempfile.mkstemp(prefix="new-", dir=self.folder)  # with mode 0600
         try:
@@ -1595,87 +1619,87 @@ class _Spool:
             raise
         folder = os.open(self.folder, os.O_RDONLY)
         try:
-            _sync(folder)  # makes the name durable
+            _sync(folder)  # makes the file's name durable
         finally:
             os.close(folder)
 
     def claim(self, name: str) -> Optional[Dict[str, str]]:
-        """Reads a report, unless another thread deals with it. What is damaged is put aside; what cannot be read now, or not
-        by this version, stays as it is."""
+        """Reads a report, unless another thread has claimed it. A damaged file is quarantined; a file that cannot be
+        read now, or not by this version, stays where it is."""
         with self._lock:
-            if name in self._busy:
+            if name in self._claimed:
                 return None
-            self._busy.add(name)
-        if name in self._memory:
-            return self._memory[name]
+            self._claimed.add(name)
+        if name in self._unspooled:
+            return self._unspooled[name]
         try:
             with open(os.path.join(self.folder, name), "rb") as f:
                 data = f.read()
             if data[:3] == self.MAGIC[:3] and self.MAGIC[3:] < data[3:4] <= b"9":
-                raise OSError("a later version of flightd has written it; who has that one delivers it")
+                raise OSError("a later version of flightd has written it, and delivers it")
             if data[:4] != self.MAGIC or data[4:8] != struct.pack(">I", _crc32c(data[8:])):
-                raise ValueError("a report in the spool does not have its checksum")
+                raise ValueError("checksum mismatch")
             entry = json.loads(data[8:])
             return {k: str(entry[k]) for k in ("deployment", "key", "report")}
-        except FileNotFoundError:  # another process was faster
+        except FileNotFoundError:  # another process has sent it
             self.release(name)
         except OSError as e:
-            if name not in self._told:
-                self._told.add(name)
-                _log.error("flightd: a report cannot be read now, and stays where it is: %s: %s",
+            if name not in self._reported_unreadable:
+                self._reported_unreadable.add(name)
+                _log.error("flightd: a spooled report cannot be read now, and stays in its place: %s: %s",
                            os.path.join(self.folder, name), e)
             self.release(name)
         except (ValueError, KeyError, TypeError) as e:
-            self._rename(name, ".damaged", e)
+            self._quarantine_file(name, ".damaged", e)
         return None
 
     def release(self, name: str) -> None:
         with self._lock:
-            self._busy.discard(name)
+            self._claimed.discard(name)
 
-    def drop(self, name: str) -> None:
-        """Removes a report that was taken. If the process dies before it, it is sent once more, which is harmless."""
-        if self._memory.pop(name, None) is None:
+    def remove(self, name: str) -> None:
+        """Removes an accepted report. If the process dies first, the report is sent again, which is harmless."""
+        if self._unspooled.pop(name, None) is None:
             with contextlib.suppress(OSError):
                 os.remove(os.path.join(self.folder, name))
         self.release(name)
 
-    def place(self, name: str) -> str:
+    def describe_place(self, name: str) -> str:
         """Says where a report waits."""
-        if name in self._memory:
+        if name in self._unspooled:
             return "its report is not on disk, and is lost with this process"
-        return f"its report waits in {self.folder} and is sent on"
+        return f"its report waits in {self.folder} and is sent later"
 
-    def put_aside(self, name: str, why: Exception) -> str:
-        """Keeps a report that no server will ever take, for a person to look at, and says where."""
-        lost = self._memory.pop(name, None)
+    def quarantine(self, name: str, why: Exception) -> str:
+        """Stores a report that no server will ever accept, for a person to inspect. Returns its place."""
+        lost = self._unspooled.pop(name, None)
         if lost is None:
-            return self._rename(name, ".refused", why)
-        _log.error("flightd: a report was refused, and the disk did not take it: %s: %s", lost["key"], why)
+            return self._quarantine_file(name, ".refused", why)
+        _log.error("flightd: a report was rejected, and is not on disk: %s: %s", lost["key"], why)
         self.release(name)
-        return "its report was refused, and is not on disk"
+        return "it was rejected, and is not on disk"
 
-    def _rename(self, name: str, suffix: str, why: Exception) -> str:
+    def _quarantine_file(self, name: str, suffix: str, why: Exception) -> str:
         path = os.path.join(self.folder, name)
         with contextlib.suppress(OSError):
             os.replace(path, path + suffix)
-        _log.error("flightd: a report is put aside; a person must look at it: %s: %s", path + suffix, why)
+        _log.error("flightd: a report is quarantined; inspect it: %s: %s", path + suffix, why)
         self.release(name)
         return path + suffix
 
 
 def _sync(fd: int) -> None:
-    """Waits until the disk has what was written. fsync alone stops at the disk's own cache on macOS."""
+    """Waits until the data is on the disk itself. On macOS, fsync alone leaves it in the disk's cache."""
     full = getattr(_fcntl, "F_FULLFSYNC", None)
     if full is not None:
-        with contextlib.suppress(OSError):  # not every file system can
+        with contextlib.suppress(OSError):  # not supported by every file system
             _fcntl.fcntl(fd, full)
             return
     os.fsync(fd)
 
 
 def _crc32c(data: bytes) -> int:
-    """CRC-32 with Castagnoli's polynomial, which zlib does not have."""
+    """Returns the CRC-32C (Castagnoli) of the data; zlib has only CRC-32."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _CRC[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -1691,22 +1715,22 @@ def _crc_row(n: int) -> int:
 _CRC = [_crc_row(n) for n in range(256)]
 
 
-# --- the short way ---------------------------------------------------------------------------------------------------
+# --- the default client ----------------------------------------------------------------------------------------------
 
 _default: Optional[Client] = None
 _default_lock = threading.Lock()
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
 
-def _forked() -> None:
+def _reset_after_fork() -> None:
     global _default_lock
     _default_lock = threading.Lock()
     for client in list(_clients):
-        client._forked()
+        client._reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def _default_client() -> Client:
@@ -1722,7 +1746,7 @@ def once(name: str, id: str, input: Any = None, *, recovery: str = "hold",
          attempt_timeout: Optional[float] = None, settle: Optional[float] = None,
          provider_window: Optional[float] = None, retention: str = "", wait: Optional[float] = 20.0,
          key_decides: bool = False) -> Flight:
-    """``Client.once`` with a client that the environment sets up, made at the first call."""
+    """Calls ``Client.once`` of a client that is configured by the environment and created at the first call."""
     return _default_client().once(
         name, id, input, recovery=recovery, look_up=look_up, attempt_timeout=attempt_timeout, settle=settle,
         provider_window=provider_window, retention=retention, wait=wait, key_decides=key_decides)

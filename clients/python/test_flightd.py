@@ -1,4 +1,4 @@
-"""What is Python's own about the client, against the server that FLIGHTD_ADDR names."""
+"""Tests of the Python client. TestOnce needs the server at FLIGHTD_ADDR; TestProtocol needs none."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ class TestOnce(unittest.TestCase):
                 f.result = result
         return f
 
-    def test_results_come_back_as_everybody_gets_them(self):
+    def test_the_executor_gets_the_same_result_as_duplicates(self):
         for value, want in [
             ({"a": (1, 2.5), 3: None}, {"a": [1, 2.5], "3": None}), ("é\u2028", "é\u2028"), (0, 0), (None, None),
             (b"\x00\xff", b"\x00\xff"), ([], []),
@@ -50,7 +50,7 @@ class TestOnce(unittest.TestCase):
                 self.assertEqual(again.result, want)
                 self.assertEqual(first.body(), again.body())
 
-    def test_an_effect_that_happened_is_no_error_because_of_its_result(self):
+    def test_an_unwritable_result_does_not_fail_the_effect(self):
         recursive = []
         recursive.append(recursive)
         for value in [object(), float("nan"), recursive, "\ud800", {1: "a", "1": "b"}]:
@@ -59,7 +59,7 @@ class TestOnce(unittest.TestCase):
                 self.assertEqual(self.run_once(value).source, "executed")
                 self.assertEqual(self.run_once(None).receipt.outcome, "succeeded")
 
-    def test_a_long_result_is_whole_for_whoever_executed_it_and_an_error_for_everybody_else(self):
+    def test_a_long_result_is_complete_for_the_executor_and_truncated_for_duplicates(self):
         for content_type, value, kept in (("", "x" * 100_000, b'"' + b"x" * 65_535),
                                           ("text/plain", b"\xc3\xa9" * 50_000, "\u00e9" * 32_768)):
             self.id = uuid.uuid4().hex
@@ -72,7 +72,7 @@ class TestOnce(unittest.TestCase):
             self.assertEqual((caught.exception.code, receipt.value, receipt.external_id), ("receipt_truncated", kept, "ch_1"))
             self.assertEqual((receipt.size, receipt.digest), (100_002 if content_type == "" else 100_000, first.receipt.digest))
 
-    def test_texts_that_cannot_travel_never_keep_a_report_away(self):
+    def test_invalid_texts_do_not_block_a_report(self):
         with self.client.once("test", self.id) as f:
             with f.effect():
                 f.result, f.external_id, f.content_type = b"x", "id \ud800" + "y" * 3000, "é/\n"
@@ -84,7 +84,7 @@ class TestOnce(unittest.TestCase):
                 with f.effect():
                     raise RuntimeError("\ud800" * 5000)
 
-    def test_what_a_provider_calls_an_id_never_keeps_a_report_away(self):
+    def test_odd_external_ids_do_not_block_a_report(self):
         class Odd(Exception):
             def __str__(self):
                 raise ValueError("no text")
@@ -102,7 +102,7 @@ class TestOnce(unittest.TestCase):
                 with f.effect():
                     raise Odd
 
-    def test_an_interrupt_in_mid_report_keeps_it(self):
+    def test_a_report_survives_an_interrupt_while_it_is_sent(self):
         class Interrupted(flightd.Client):
             def _ask(self, method, path, *args, **more):
                 if path.endswith("/report") and not interrupted:
@@ -122,7 +122,7 @@ class TestOnce(unittest.TestCase):
         self.assertEqual(self.run_once(2).result, 1)
 
     def away(self, **more):
-        """A client whose reports reach nobody as long as its list of those it lets through is empty."""
+        """Returns a client whose reports fail while its list `lets` is empty."""
         class Away(flightd.Client):
             lets = []
 
@@ -134,7 +134,7 @@ class TestOnce(unittest.TestCase):
         self.addCleanup(client.close)
         return client
 
-    def test_an_interrupt_while_a_report_is_written_keeps_it(self):
+    def test_a_report_survives_an_interrupt_while_it_is_spooled(self):
         for interrupts in (1, 100):
             self.id, client = uuid.uuid4().hex, self.away()
             calls = [KeyboardInterrupt] * interrupts + [None] * 2
@@ -142,16 +142,16 @@ class TestOnce(unittest.TestCase):
                 with client.once("test", self.id) as f:
                     with f.effect():
                         f.result = 1
-            self.assertEqual(len(client._spool.names()), 1, "on disk, or in memory at least")
+            self.assertEqual(len(client._spool.names()), 1, "on disk or in memory")
             self.assertEqual(client.spooled(), 1 if interrupts < 5 else 0)
-            self.assertEqual(client._spool._busy & set(client._spool.names()), set(), "and it is brought")
+            self.assertEqual(client._spool._claimed & set(client._spool.names()), set(), "the report can be sent")
             client.lets.append(1)
             end = time.monotonic() + 20
             while client._spool.names() and time.monotonic() < end:
                 time.sleep(0.05)
             self.assertEqual(self.run_once(2).result, 1)
 
-    def test_an_interrupt_is_heard_also_where_the_disk_takes_nothing(self):
+    def test_an_interrupt_is_raised_if_the_disk_fails(self):
         client = self.away()
         with mock.patch("os.fsync", side_effect=[KeyboardInterrupt, OSError(28, "full")]), self.assertLogs("flightd"):
             with self.assertRaises(KeyboardInterrupt), client.once("test", self.id) as f:
@@ -159,7 +159,7 @@ class TestOnce(unittest.TestCase):
                     f.result = 1
         self.assertEqual(len(client._spool.names()), 1)
 
-    def test_what_is_on_no_disk_is_brought_by_close(self):
+    def test_close_sends_unspooled_reports(self):
         client = self.away(spool="")
         with self.assertRaises(flightd.Unrecorded), client.once("test", self.id) as f:
             with f.effect():
@@ -169,19 +169,19 @@ class TestOnce(unittest.TestCase):
         self.assertEqual(client._spool.names(), [])
         self.assertEqual(self.run_once(2).result, 1)
 
-    def test_the_spool_stays_where_it_was_named(self):
+    def test_a_relative_spool_folder_survives_chdir(self):
         self.addCleanup(os.chdir, os.getcwd())
-        with tempfile.TemporaryDirectory() as elsewhere:
+        with tempfile.TemporaryDirectory() as wrong_deployment:
             os.chdir(self.spool.name)
             client = flightd.Client(spool="reports")
             self.addCleanup(client.close)
-            os.chdir(elsewhere)
-            name = client._spool.keep("d", "default/test/1", b"{}")
-            self.assertEqual(os.listdir(elsewhere), [])
+            os.chdir(wrong_deployment)
+            name = client._spool.store("d", "default/test/1", b"{}")
+            self.assertEqual(os.listdir(wrong_deployment), [])
             os.chdir(self.spool.name)
         self.assertEqual(os.listdir(os.path.join(self.spool.name, "reports")), [name])
 
-    def test_what_is_kept_is_on_the_disk_itself(self):
+    def test_a_spooled_report_is_synced_to_the_disk(self):
         asked = []
 
         def fcntl(fd, what):
@@ -190,13 +190,13 @@ class TestOnce(unittest.TestCase):
                 raise OSError(25, "not here")
         system = types.SimpleNamespace(F_FULLFSYNC=51, fcntl=fcntl)
         with mock.patch.object(flightd, "_fcntl", system, create=True), mock.patch("os.fsync") as fsync:
-            self.client._spool.keep("d", "default/test/1", b"{}")
+            self.client._spool.store("d", "default/test/1", b"{}")
             self.assertEqual((asked, fsync.call_count), ([51, 51], 0), "the file and its name")
-            self.client._spool.keep("d", "default/test/2", b"{}")
+            self.client._spool.store("d", "default/test/2", b"{}")
             self.assertEqual(fsync.call_count, 2)
 
-    def test_an_answer_that_cannot_be_read_keeps_no_other_report_waiting(self):
-        names = [self.client._spool.keep("d", f"default/test/{n}", b"{}") for n in "12"]
+    def test_an_unreadable_answer_does_not_delay_other_reports(self):
+        names = [self.client._spool.store("d", f"default/test/{n}", b"{}") for n in "12"]
         client, asked = flightd.Client(spool=self.spool.name), []
         self.addCleanup(client.close)
         client._deployment = "d"
@@ -205,11 +205,11 @@ class TestOnce(unittest.TestCase):
             asked.append(path)
             if len(asked) == 1:
                 raise AttributeError("a list has no attribute get")
-            return {"state": "succeeded"}, flightd._Sent(0, 0)
+            return {"state": "succeeded"}, flightd._Instant(0, 0)
         client._ask = ask
-        self.assertFalse(client._drain(sorted(names)))
+        self.assertFalse(client._send_spooled(sorted(names)))
         self.assertEqual(client._spool.names(), sorted(names)[:1])
-        self.assertTrue(client._drain(client._spool.names()), "and it is tried again itself")
+        self.assertTrue(client._send_spooled(client._spool.names()), "the unreadable answer's report is retried")
         self.assertEqual((client._spool.names(), len(asked)), ([], 3))
 
     def test_a_client_stays_with_its_deployment(self):
@@ -220,30 +220,30 @@ class TestOnce(unittest.TestCase):
         wrong = answer(421, code="wrong_deployment", retryable=False, detail="this is second, and not first")
         moved, asked = self.serve([version, wrong])
         own, asked_next = self.serve([answer(200, state="running", id="fl_1")])
-        client = flightd.Client(f"{moved},{own}", spool="", patience=0.05)
+        client = flightd.Client(f"{moved},{own}", spool="", retry_timeout=0.05)
         self.addCleanup(client.close)
-        self.assertEqual(client._ask("GET", "/v1/flights/fl_1", has="state")[0]["id"], "fl_1", "the next address is tried")
-        self.assertEqual(client._ledger_ms() // 100, 2, "the time of another ledger is none of its own")
+        self.assertEqual(client._ask("GET", "/v1/flights/fl_1", must_contain="state")[0]["id"], "fl_1", "the next address is tried")
+        self.assertEqual(client._ledger_ms() // 100, 2, "the time of another ledger is ignored")
         for request in (asked[1], asked_next[0]):
             self.assertIn(b"\r\nFlightd-Deployment: first\r\n", request)
         self.assertEqual(client._deployment, "first")
-        for servers in ([[wrong], [wrong]], [99 * [wrong], []]):  # at the last one nobody is there
-            other = flightd.Client(",".join(self.serve(answers)[0] for answers in servers), spool="", patience=0.05)
+        for servers in ([[wrong], [wrong]], [99 * [wrong], []]):  # no server runs at the last address
+            other = flightd.Client(",".join(self.serve(answers)[0] for answers in servers), spool="", retry_timeout=0.05)
             self.addCleanup(other.close)
             other._deployment = "first"
             with self.assertRaisesRegex(flightd.Error, "second, and not first") as caught:
-                other._ask("GET", "/v1/flights/fl_1", has="state")
+                other._ask("GET", "/v1/flights/fl_1", must_contain="state")
             self.assertEqual((caught.exception.code, other._deployment), ("wrong_deployment", "first"))
 
-    def test_servers_that_do_not_name_their_deployment_are_told_none(self):
+    def test_no_deployment_is_sent_to_older_servers(self):
         address, asked = self.serve([b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}', b""])
-        client = flightd.Client(address, spool="", patience=0.01)
+        client = flightd.Client(address, spool="", retry_timeout=0.01)
         self.addCleanup(client.close)
         with self.assertRaises(flightd.Unavailable):
-            client._ask("GET", "/v1/flights/fl_1", has="state")
+            client._ask("GET", "/v1/flights/fl_1", must_contain="state")
         self.assertNotIn(b"Flightd-Deployment", b"".join(asked))
 
-    def test_a_report_that_another_deployment_or_the_answer_to_another_request_refuses_stays(self):
+    def test_a_report_survives_rejections_that_are_not_about_it(self):
         class Refusing(flightd.Client):
             code, names = "", True
 
@@ -254,32 +254,32 @@ class TestOnce(unittest.TestCase):
                 return super()._ask(method, path, *args, **options)
         client = Refusing(spool=self.spool.name, report_wait=0.05)
         self.addCleanup(client.close)
-        client._drain_soon = lambda now: None
+        client._start_spool_loop = lambda now: None
         for client.code, client.names in (("wrong_deployment", True), ("lease_lost", False), ("input_invalid", False)):
             self.id = uuid.uuid4().hex
             with self.assertRaisesRegex(flightd.Unrecorded, "waits in"), self.assertLogs("flightd"):
                 with self.client.once("test", self.id) as f, f.effect():
                     f._client = client
             (name,) = client._spool.on_disk()
-            self.assertFalse(client._drain([name]))
-            self.assertEqual(client._spool.on_disk(), [name], "nor is it put aside later")
-            client._spool.drop(name)
+            self.assertFalse(client._send_spooled([name]))
+            self.assertEqual(client._spool.on_disk(), [name], "it is not quarantined later")
+            client._spool.remove(name)
 
-    def test_only_the_answer_of_its_own_route_and_flight_refuses_a_report(self):
-        own, other = flightd._flight_id("default/test/1"), flightd._flight_id("default/test/2")
-        final = {"fenced": "taken", "idempotency_key_invalid": "refused", "input_invalid": "refused",
-                 "payload_too_large": "refused", "not_found": "refused"}
+    def test_only_a_code_of_the_report_route_rejects_a_report(self):
+        own, other = flightd._flight_id_for_key("default/test/1"), flightd._flight_id_for_key("default/test/2")
+        final = {"fenced": "accepted", "idempotency_key_invalid": "rejected", "input_invalid": "rejected",
+                 "payload_too_large": "rejected", "not_found": "rejected"}
         others = ["lease_lost", "expired", "in_doubt", "idempotency_in_flight", "idempotency_conflict", "flight_failed",
                   "wrong_deployment", "forbidden", "unauthenticated", "method_not_allowed", "open_expired", "approval_pending",
                   "session_in_use", "precondition_failed", "internal", "no_leader", "unreachable", "of a later version"]
         for code in [*final, *others]:
             for flight_id in (own, other, ""):
                 problem = {"code": code, "retryable": False, "flight_id": flight_id}
-                e = flightd._refusal(410, "", json.dumps(problem).encode(), "")
-                self.assertEqual(flightd._taking(e, own), final.get(code, "later") if flight_id == own else "later", (code, flight_id))
-        self.assertEqual(flightd._taking(TypeError("no JSON"), own), "later")
+                e = flightd._error_from(410, "", json.dumps(problem).encode(), "")
+                self.assertEqual(flightd._report_result_of(e, own), final.get(code, "later") if flight_id == own else "later", (code, flight_id))
+        self.assertEqual(flightd._report_result_of(TypeError("no JSON"), own), "later")
 
-    def test_what_killed_processes_left_in_the_spool_is_removed(self):
+    def test_old_temporary_files_in_the_spool_are_removed(self):
         names = ["new-old", "new-young", "1.report", "other"]
         for name in names:
             path = os.path.join(self.spool.name, name)
@@ -292,7 +292,7 @@ class TestOnce(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.spool.name)), sorted([*names[1:], "new-folder"]))
         self.addCleanup(flightd.Client(spool=os.path.join(self.spool.name, "not there")).close)
 
-    def test_a_flight_is_entered_once(self):
+    def test_a_flight_can_be_entered_only_once(self):
         flight = self.client.once("test", self.id)
         with self.assertRaises(flightd.NotDone):
             with flight as f:
@@ -300,13 +300,13 @@ class TestOnce(unittest.TestCase):
                     raise flightd.NotDone("later")
         with self.assertRaisesRegex(RuntimeError, "once"):
             with flight:
-                self.fail("it runs, and nobody renews it")
+                self.fail("it runs without a session")
         self.assertEqual(self.run_once(2).source, "executed")
 
-    def test_a_report_waits_as_long_as_it_is_told(self):
-        client = flightd.Client(spool=self.spool.name, report_wait=float("inf"), patience=float("inf"))
+    def test_a_report_is_retried_without_a_time_limit(self):
+        client = flightd.Client(spool=self.spool.name, report_wait=float("inf"), retry_timeout=float("inf"))
         self.addCleanup(client.close)
-        client._spool.keep = lambda *args: ""
+        client._spool.store = lambda *args: ""
         ask, tries = client._ask_raw, []
 
         def away_at_first(method, path, body, timeout, *more):
@@ -322,7 +322,7 @@ class TestOnce(unittest.TestCase):
         self.assertEqual(f.source, "executed")
         self.assertLessEqual(max(tries), 15)
 
-    def test_a_fork_does_not_wait_for_its_parents_threads(self):
+    def test_a_fork_replaces_the_locks_of_its_parent(self):
         self.run_once(1)
         client = flightd.Client(spool=self.spool.name)
         with client._lock, client._spool._lock:
@@ -333,14 +333,14 @@ class TestOnce(unittest.TestCase):
                     with client.once("test", self.id) as f:
                         with f.effect():
                             pass
-                    client._spool.release(client._spool.keep("-", "key", b"{}"))
+                    client._spool.release(client._spool.store("-", "key", b"{}"))
                     os._exit(0 if f.replayed else 1)
                 os._exit(2)
         self.assertEqual(os.waitpid(pid, 0)[1], 0)
 
-    def test_a_machine_that_was_asleep_starts_nothing(self):
+    def test_no_effect_starts_after_the_machine_slept(self):
         ask = time.clock_gettime
-        for asleep in (0, 3600):  # the monotonic clock has stood still meanwhile, and the wall clock was set back
+        for asleep in (0, 3600):  # while the monotonic clock stood still and the wall clock was set back
             self.id = uuid.uuid4().hex
             left = self.assertRaises(flightd.LeaseLost) if asleep else contextlib.nullcontext()
             with left, self.client.once("test", self.id) as f:
@@ -348,7 +348,7 @@ class TestOnce(unittest.TestCase):
                     f.result = asleep
         self.assertEqual(self.run_once(1).source, "executed")
 
-    def test_the_block_is_left_at_effect_when_it_is_over(self):
+    def test_effect_leaves_the_block_of_a_decided_flight(self):
         self.run_once(1)
         seen = []
         with self.client.once("test", self.id) as f:
@@ -356,27 +356,27 @@ class TestOnce(unittest.TestCase):
             try:
                 with f.effect():
                     seen.append("inside")
-            except Exception:  # it does not take what leaves the block
+            except Exception:  # does not catch _LeaveBlock
                 seen.append("caught")
             seen.append("after")
         self.assertEqual((seen, f.result, f.replayed), (["before"], 1, True))
 
-    def test_one_block_inside_another(self):
+    def test_nested_blocks(self):
         self.run_once(1)
-        with self.assertRaises(LookupError):  # leaving the outer one is no end of the inner one
+        with self.assertRaises(LookupError):  # leaving the outer block does not end the inner flight
             with self.client.once("test", self.id) as outer:
                 with self.client.once("test", self.id + "-inner") as inner:
                     with outer.effect():
                         self.fail("it runs")
                 self.fail("it goes on")
-            raise LookupError("behind the outer one")
+            raise LookupError("after the inner block")
         with self.client.once("test", self.id + "-inner") as inner:
             self.assertFalse(inner.replayed)
             self.assertEqual(inner.previous["outcome"], "not_done")
             with inner.effect():
                 pass
 
-    def test_an_error_of_the_callers_own_comes_out_as_it_is(self):
+    def test_the_callers_own_errors_are_raised_unchanged(self):
         with self.assertRaises(KeyError):
             with self.client.once("test", self.id):
                 {}["nothing"]
@@ -391,7 +391,7 @@ class TestOnce(unittest.TestCase):
         self.assertIsInstance(caught.exception.__cause__, KeyError)
         self.assertEqual(caught.exception.code, "in_doubt")
 
-    def test_an_interrupt_stays_one_and_is_reported(self):
+    def test_an_interrupt_is_reported_and_raised(self):
         with self.assertRaises(KeyboardInterrupt):
             with self.client.once("test", self.id) as f:
                 with f.effect():
@@ -399,14 +399,14 @@ class TestOnce(unittest.TestCase):
         with self.assertRaises(flightd.InDoubt):
             self.run_once(1)
 
-    def test_a_block_without_effect_is_a_mistake_that_is_told(self):
+    def test_a_block_without_effect_is_an_error(self):
         with self.assertRaisesRegex(RuntimeError, "effect"):
             with self.client.once("test", self.id):
                 pass
         with self.assertRaises(flightd.InDoubt):
             self.run_once(1)
 
-    def test_a_look_up_that_finds_nothing_asks_for_another_call(self):
+    def test_after_a_look_up_without_effect_the_caller_calls_again(self):
         options = dict(recovery="verify", look_up=lambda f: flightd.NotHappened(), settle=0.05, attempt_timeout=5)
         with self.assertRaises(flightd.Unsettled) as caught:
             with self.client.once("test", self.id, 1, **options) as f:
@@ -419,7 +419,7 @@ class TestOnce(unittest.TestCase):
                 f.result = f.attempt
         self.assertGreater(f.result, 1)
 
-    def test_the_first_input_stands_where_the_key_decides(self):
+    def test_with_key_decides_the_first_input_is_used(self):
         with self.assertRaises(flightd.NotDone):
             with self.client.once("test", self.id, {"text": "first"}, key_decides=True) as f:
                 raise flightd.NotDone("later")
@@ -428,7 +428,7 @@ class TestOnce(unittest.TestCase):
                 f.result = f.input
         self.assertEqual(f.result, {"text": "first"})
 
-    def test_a_cancellation_is_seen(self):
+    def test_a_cancellation_is_visible_in_the_block(self):
         client = flightd.Client(spool="", ttl=2)
         self.addCleanup(client.close)
         with self.assertRaises(flightd.Failed):
@@ -437,14 +437,14 @@ class TestOnce(unittest.TestCase):
                 with urllib.request.urlopen(address) as answer:
                     etag = answer.headers["ETag"]
                 headers = {"Content-Type": "application/json", "If-Match": etag}
-                body = json.dumps({"reason": "test", "as": "test"}).encode()
+                body = json.dumps({"reason": "test", "actor": "test"}).encode()
                 urllib.request.urlopen(urllib.request.Request(address + "/cancel", body, headers)).close()
                 while not f.cancel_requested:
                     time.sleep(0.02)
                 raise flightd.NotDone("cancelled")
 
-    def test_what_cannot_be_is_refused_before_anything_is_sent(self):
-        for make in (lambda: flightd.Client("ftp://x"), lambda: flightd.Client(" , "), lambda: flightd.Client(patience=0),
+    def test_invalid_arguments_are_rejected_before_any_request(self):
+        for make in (lambda: flightd.Client("ftp://x"), lambda: flightd.Client(" , "), lambda: flightd.Client(retry_timeout=0),
                      lambda: flightd.Client("localhost:x"), lambda: flightd.Client("http://h:99999"),
                      lambda: flightd.Client(namespace="a b"), lambda: flightd.Client(namespace="é"),
                      lambda: self.client.once("test", "1", wait=float("nan")),
@@ -456,12 +456,12 @@ class TestOnce(unittest.TestCase):
             self.client.once("test", "a b").__enter__()
         self.assertEqual(caught.exception.code, "idempotency_key_invalid")
 
-    def test_what_is_too_large_is_told_by_the_server(self):
-        with self.assertRaises(flightd.Error) as caught:  # it answers before it has read all of it, and closes
+    def test_an_input_that_is_too_large(self):
+        with self.assertRaises(flightd.Error) as caught:  # the server answers before it has read the body, and closes
             self.client.once("test", self.id, "x" * 8_000_000).__enter__()
         self.assertEqual(caught.exception.code, "payload_too_large")
 
-    def test_damaged_reports_are_put_aside(self):
+    def test_damaged_reports_are_quarantined(self):
         self.run_once(1)
         path = os.path.join(self.spool.name, "x.report")
         with open(path, "wb") as file:
@@ -470,7 +470,7 @@ class TestOnce(unittest.TestCase):
             flightd.Client(spool=self.spool.name)._spool.claim("x.report")
         self.assertTrue(os.path.exists(path + ".damaged"))
 
-    def test_what_cannot_be_read_stays_and_is_told_of_once(self):
+    def test_an_unreadable_report_stays_and_is_logged_once(self):
         spool = flightd.Client(spool=self.spool.name)._spool
         for name, make in (("later.report", lambda path: open(path, "wb")), ("away.report", os.mkdir)):
             path = os.path.join(self.spool.name, name)
@@ -484,19 +484,19 @@ class TestOnce(unittest.TestCase):
             self.assertEqual(len(logged.output), 1)
             self.assertTrue(os.path.exists(path))
         os.rmdir(path)
-        name = spool.keep("d", "default/test/1", b"{}")
+        name = spool.store("d", "default/test/1", b"{}")
         spool.release(name)
         os.rename(os.path.join(self.spool.name, name), path)
-        self.assertEqual((spool.claim("away.report") or {}).get("key"), "default/test/1", "it can be read now")
+        self.assertEqual((spool.claim("away.report") or {}).get("key"), "default/test/1", "it can be read again")
 
-    def test_a_look_up_is_told_how_long_it_may_take(self):
+    def test_time_left_in_a_look_up(self):
         for timeout, bound in ((5, 5), (None, 30)):
             self.id, left = uuid.uuid4().hex, []
 
             def look_up(f):
                 left.append(f.time_left())
                 with self.assertRaises(flightd.LeaseLost), f.effect():
-                    self.fail("a look-up starts nothing")
+                    self.fail("a look-up must not start an effect")
                 return flightd.Happened(1)
             with self.client.once("test", self.id, recovery="verify", look_up=look_up, settle=0.05, attempt_timeout=timeout) as f:
                 with f.effect():
@@ -504,7 +504,7 @@ class TestOnce(unittest.TestCase):
             self.assertEqual(f.result, 1)
             self.assertTrue(bound - 2 < left[0] <= bound, left)
 
-    def test_a_look_up_is_renewed_for_its_time_and_a_little_longer(self):
+    def test_a_hanging_look_up_is_renewed_for_a_limited_time(self):
         for timeout, bound in ((5000, 5), (0, 30)):
             now, asked, kept = [100.0], [], []
             client = flightd.Client(spool="")
@@ -512,7 +512,7 @@ class TestOnce(unittest.TestCase):
 
             def ask(method, path, *args, **more):
                 asked.append((path, now[0]))
-                return {"decision": "replay", "session": "s", "trust_ms": 1}, flightd._Sent(0, 0)
+                return {"decision": "replay", "session": "s", "trust_ms": 1}, flightd._Instant(0, 0)
 
             def wait(pause):
                 now[0] += pause
@@ -522,20 +522,20 @@ class TestOnce(unittest.TestCase):
             with mock.patch.object(flightd, "time", clock):
                 flight = client.once("test", self.id, recovery="verify", look_up=lambda f: None)
                 flight._policy = {"attempt_timeout_ms": timeout}
-                with mock.patch.object(flight, "_keep", lambda *args: kept.append(args)):
-                    flight._look({"decision": "verify", "session": "s", "probe": "p", "flight_id": "fl_1"})
+                with mock.patch.object(flight, "_start_renewing", lambda *args: kept.append(args)):
+                    flight._verify({"decision": "verify", "session": "s", "verification": "p", "flight_id": "fl_1"})
                 until = kept[0][3]
-                flight._renew("s", "d", 1.0, flightd._Trust(), types.SimpleNamespace(wait=wait), until)
+                flight._renew_loop("s", "d", 1.0, flightd._TimeWindow(), types.SimpleNamespace(wait=wait), until)
             renewed = [at for path, at in asked if path == "/v1/sessions/s/renew"]
             self.assertEqual((renewed[0], renewed[-1]), (101.0, 100.0 + bound + 14))
             self.assertEqual(len(renewed), bound + 14)
 
     def serve(self, *answers):
-        """A server that takes one connection per list of answers, one answer a request, and then closes and is gone.
-        Gives its address, and the list of what is asked."""
+        """Starts a server that takes one connection per list, sends one answer per request, and then ends. Returns its
+        address and the list of requests."""
         listener, asked = socket.create_server(("127.0.0.1", 0)), []
 
-        def lives():
+        def serve_connections():
             for connection_answers in answers:
                 connection, _ = listener.accept()
                 with connection, contextlib.suppress(BrokenPipeError):
@@ -544,11 +544,11 @@ class TestOnce(unittest.TestCase):
                         connection.sendall(answer)
                     if connection_answers is answers[-1]:
                         listener.close()
-        threading.Thread(target=lives, daemon=True).start()
+        threading.Thread(target=serve_connections, daemon=True).start()
         self.addCleanup(listener.close)
         return "http://127.0.0.1:%d" % listener.getsockname()[1], asked
 
-    def test_an_answer_before_the_answer_is_no_answer_to_the_next_request(self):
+    def test_an_informational_response_is_not_the_next_answer(self):
         early = b"HTTP/1.1 103 Early Hints\r\n\r\n"
         proper = b'HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s'
         first, second = b'{"version":"1"}', b'{"version":"2"}'
@@ -556,16 +556,16 @@ class TestOnce(unittest.TestCase):
         client = flightd.Client(address, spool="")
         self.addCleanup(client.close)
         with contextlib.suppress(flightd.Error):
-            client._ask("GET", "/version", has="version", tries=1)
-        self.assertEqual(client._ask("GET", "/version", has="version", tries=1)[0]["version"], "2")
+            client._ask("GET", "/version", must_contain="version", tries=1)
+        self.assertEqual(client._ask("GET", "/version", must_contain="version", tries=1)[0]["version"], "2")
 
-    def test_an_answer_that_comes_twice_is_no_answer_to_the_next_request(self):
+    def test_a_repeated_response_is_not_the_next_answer(self):
         proper = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"%d"}'
         again, sent = threading.Event(), threading.Event()
         listener = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(listener.close)
 
-        def lives():
+        def serve_connections():
             for version in (1, 2):
                 connection, _ = listener.accept()
                 connection.recv(65536)
@@ -576,77 +576,77 @@ class TestOnce(unittest.TestCase):
                     sent.set()
                     if version == 1:
                         connection.recv(65536)
-        threading.Thread(target=lives, daemon=True).start()
+        threading.Thread(target=serve_connections, daemon=True).start()
         client = flightd.Client("http://127.0.0.1:%d" % listener.getsockname()[1], spool="")
         self.addCleanup(client.close)
         for version in ("1", "2"):
-            self.assertEqual(client._ask("GET", "/version", has="version", tries=1)[0]["version"], version)
+            self.assertEqual(client._ask("GET", "/version", must_contain="version", tries=1)[0]["version"], version)
             again.set()
             sent.wait(20)
 
-    def test_an_answer_that_drips_has_its_time_as_a_whole(self):
+    def test_the_time_out_bounds_a_slow_response_as_a_whole(self):
         listener, now = socket.create_server(("127.0.0.1", 0)), [0.0]
         self.addCleanup(listener.close)
 
-        def lives():
+        def serve_connections():
             connection, _ = listener.accept()
             connection.recv(65536)
             connection.sendall(b"HTTP/1.1 200 OK\r\n")
             now[0] = 100.0
             with contextlib.suppress(OSError), connection:
-                long = b"x" * 20_000  # longer than what is read at once
+                long = b"x" * 20_000  # longer than one read
                 connection.sendall(b'X: %s\r\nContent-Length: 15\r\n\r\n{"version":"1"}' % long)
-        threading.Thread(target=lives, daemon=True).start()
+        threading.Thread(target=serve_connections, daemon=True).start()
         client = flightd.Client("http://127.0.0.1:%d" % listener.getsockname()[1], spool="")
         self.addCleanup(client.close)
         clock = types.SimpleNamespace(monotonic=lambda: now[0], time=time.time, sleep=time.sleep)
-        with mock.patch.object(flightd, "time", clock), self.assertRaisesRegex(flightd.Unavailable, "too long"):
-            client._ask("GET", "/version", has="version", tries=1)
+        with mock.patch.object(flightd, "time", clock), self.assertRaisesRegex(flightd.Unavailable, "timed out"):
+            client._ask("GET", "/version", must_contain="version", tries=1)
 
-    def test_a_refusal_about_another_flight_is_none(self):
+    def test_a_rejection_about_another_flight_is_ignored(self):
         version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
-        other = flightd._flight_id("default/test/other")
+        other = flightd._flight_id_for_key("default/test/other")
         for problem in ({"code": "fenced", "flight_id": other}, {"code": "in_doubt", "flight_id": other},
                         {"code": "flight_failed", "flight": {"id": other, "state": "failed"}}):
             body = json.dumps({**problem, "retryable": False}).encode()
             refusal = b"HTTP/1.1 409 x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-            own = flightd._flight_id("default/test/own")
+            own = flightd._flight_id_for_key("default/test/own")
             for path, about in ((f"/v1/flights/{own}/report", ""), ("/v1/flights:open", own)):
                 address, _ = self.serve([version, refusal])
                 client = flightd.Client(address, spool="")
                 self.addCleanup(client.close)
                 with self.assertRaisesRegex(flightd.Unavailable, "another flight") as caught:
-                    client._ask("POST", path, {}, has="state", about=about, tries=1)
-                self.assertTrue(caught.exception._unsure, "what was asked may be carried out")
+                    client._ask("POST", path, {}, must_contain="state", flight_id=about, tries=1)
+                self.assertTrue(caught.exception._may_have_arrived, "the request may be executed")
 
-    def test_a_lost_connection_is_told_from_one_that_never_was(self):
+    def test_a_lost_connection_may_have_carried_the_request(self):
         version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
         address, asked = self.serve([version, b""])
-        client = flightd.Client(address, spool="", patience=0.05)
+        client = flightd.Client(address, spool="", retry_timeout=0.05)
         self.addCleanup(client.close)
         client._connect("")
         with self.assertRaises(flightd.Unavailable) as caught:
-            client._ask("POST", "/v1/flights:open", {}, has="decision")
+            client._ask("POST", "/v1/flights:open", {}, must_contain="decision")
         self.assertEqual(len(asked), 2)
-        self.assertTrue(caught.exception._unsure, "it may have been carried out")
+        self.assertTrue(caught.exception._may_have_arrived, "it may have been executed")
         with self.assertRaises(flightd.Unavailable) as caught:
-            client._ask("POST", "/v1/flights:open", {}, has="decision")
-        self.assertFalse(caught.exception._unsure, "nobody was there")
+            client._ask("POST", "/v1/flights:open", {}, must_contain="decision")
+        self.assertFalse(caught.exception._may_have_arrived, "no server was reached")
 
-    def test_a_lost_connection_stays_one_where_somebody_else_answers_then(self):
+    def test_a_lost_connection_followed_by_another_answer(self):
         version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
         problem = b'{"code":"no_leader","retryable":true}'
         no_leader = b"HTTP/1.1 503 x\r\nContent-Length: %d\r\n\r\n%s" % (len(problem), problem)
         address, asked = self.serve([version, b""], [no_leader])
-        client = flightd.Client(address, spool="", patience=0.01)
+        client = flightd.Client(address, spool="", retry_timeout=0.01)
         self.addCleanup(client.close)
         client._connect("")
         with self.assertRaises(flightd.Unavailable) as caught:
-            client._ask("POST", "/v1/flights:open", {}, has="decision")
+            client._ask("POST", "/v1/flights:open", {}, must_contain="decision")
         self.assertEqual((caught.exception.code, len(asked)), ("no_leader", 3))
-        self.assertTrue(caught.exception._unsure, "the first sending may have been carried out")
+        self.assertTrue(caught.exception._may_have_arrived, "the first send may have been executed")
 
-    def test_who_asks_again_after_a_5xx_has_sent_several_requests(self):
+    def test_a_retry_after_a_5xx_counts_as_several_requests(self):
         def problem(status, **more):
             body = json.dumps({"retryable": True, **more}).encode()
             return b"HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
@@ -658,21 +658,21 @@ class TestOnce(unittest.TestCase):
             client = flightd.Client(address, spool="")
             self.addCleanup(client.close)
             with self.assertRaises(flightd.Busy) as caught:
-                client._ask("POST", "/v1/flights:open", {}, has="decision")
-            self.assertEqual(caught.exception._unsure, several)
+                client._ask("POST", "/v1/flights:open", {}, must_contain="decision")
+            self.assertEqual(caught.exception._may_have_arrived, several)
 
-    def test_a_lost_connection_stays_one_where_the_name_is_gone_then(self):
+    def test_a_lost_connection_followed_by_a_name_error(self):
         version = b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"version":"1"}'
         address, _ = self.serve([version, b""])
-        client = flightd.Client(address, spool="", patience=0.01)
+        client = flightd.Client(address, spool="", retry_timeout=0.01)
         self.addCleanup(client.close)
         client._connect("")
         with mock.patch("socket.getaddrinfo", side_effect=socket.gaierror(-2, "unknown")):
             with self.assertRaises(flightd.Unavailable) as caught:
-                client._ask("POST", "/v1/flights:open", {}, has="decision")
-        self.assertTrue(caught.exception._unsure, "it may have been carried out")
+                client._ask("POST", "/v1/flights:open", {}, must_contain="decision")
+        self.assertTrue(caught.exception._may_have_arrived, "it may have been executed")
 
-    def test_a_fork_has_connections_of_its_own(self):
+    def test_a_fork_opens_its_own_connections(self):
         self.run_once(1)
         with tempfile.TemporaryFile() as said:
             pid = os.fork()
@@ -685,15 +685,15 @@ class TestOnce(unittest.TestCase):
             self.assertEqual(said.read(), b"replayed")
         self.assertEqual(self.run_once(3).source, "replayed")
 
-    def test_the_word_of_one_flight_is_not_that_of_the_one_around_it(self):
-        with self.assertRaises(flightd.InDoubt):  # what was not done is the inner effect
+    def test_errors_of_an_inner_flight(self):
+        with self.assertRaises(flightd.InDoubt):  # NotDone is about the inner effect
             with self.client.once("test", self.id) as outer:
                 with outer.effect():
                     with self.client.once("test", self.id + "-inner") as inner:
                         with inner.effect():
                             raise flightd.NotDone("later")
         self.id += "-again"
-        own = flightd.NotDone("one object, raised by one flight after the other")
+        own = flightd.NotDone("one object, raised by two flights in turn")
         for _ in range(2):
             with self.assertRaises(flightd.NotDone):
                 with self.client.once("test", self.id) as f:
@@ -701,7 +701,7 @@ class TestOnce(unittest.TestCase):
                         raise own
         self.assertEqual(self.run_once(1).source, "executed")
 
-    def test_one_effect_that_was_not_done_says_nothing_of_another(self):
+    def test_notdone_of_one_effect_is_no_proof_for_another(self):
         with self.assertRaises(flightd.InDoubt):
             with self.client.once("test", self.id) as f:
                 with f.effect():
@@ -716,14 +716,14 @@ class TestOnce(unittest.TestCase):
                         raise flightd.NotDone("refused")
                 with f.effect():
                     raise flightd.NotDone("refused again")
-        with self.assertRaises(flightd.NotDone):  # below effect() it is about all that was sent
+        with self.assertRaises(flightd.NotDone):  # below effect() it covers all that was sent
             with self.client.once("test", self.id) as f:
                 with f.effect():
                     pass
-                raise flightd.NotDone("the answer said so")
+                raise flightd.NotDone("the provider's answer is proof")
         self.assertEqual(self.run_once(1).source, "executed")
 
-    def test_an_effect_that_still_runs_when_the_block_is_left_is_of_unknown_outcome(self):
+    def test_an_effect_still_running_at_the_end_of_the_block_is_unknown(self):
         def acting(f, inside, leave):
             with contextlib.suppress(flightd.LeaseLost), f.effect():
                 inside.set()
@@ -742,17 +742,17 @@ class TestOnce(unittest.TestCase):
             with self.assertRaises(flightd.InDoubt):
                 self.run_once(1)
 
-    def test_an_interrupt_stays_one_also_where_it_was_decided_without_this_attempt(self):
+    def test_an_interrupt_of_a_fenced_attempt(self):
         for interrupt in (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError):
             self.id = uuid.uuid4().hex
             with self.assertRaises(interrupt):
                 with self.client.once("test", self.id) as f:
                     with f.effect():
                         report = {"fencing_token": f.fencing_token, "key": f.key, "outcome": "succeeded"}
-                        self.client._ask("POST", f"/v1/flights/{f.flight_id}/report", report, has="state")
+                        self.client._ask("POST", f"/v1/flights/{f.flight_id}/report", report, must_contain="state")
                         raise interrupt
 
-    def test_a_block_that_is_left_is_not_renewed_any_more_however_it_is_left(self):
+    def test_renewals_end_with_the_block(self):
         class Interrupting(Exception):
             def __str__(self):
                 raise KeyboardInterrupt
@@ -760,9 +760,9 @@ class TestOnce(unittest.TestCase):
             with self.client.once("test", self.id) as f:
                 with f.effect():
                     raise Interrupting
-        self.assertTrue(f._stop.is_set())
+        self.assertTrue(f._stop_renewing.is_set())
 
-    def test_a_fork_neither_acts_nor_ends_its_parents_flight(self):
+    def test_a_fork_neither_acts_nor_ends_the_flight_of_its_parent(self):
         parent, pid = os.getpid(), 0
         try:
             with self.client.once("test", self.id) as f:
@@ -772,7 +772,7 @@ class TestOnce(unittest.TestCase):
                     with f.effect():
                         os._exit(3)
                 self.assertEqual(os.waitpid(pid, 0)[1], 0)
-                other = self.client._ask("GET", f"/v1/flights/{f.flight_id}", has="state")[0]
+                other = self.client._ask("GET", f"/v1/flights/{f.flight_id}", must_contain="state")[0]
                 with f.effect():
                     f.result = other["state"]
         except BaseException as e:
@@ -781,7 +781,7 @@ class TestOnce(unittest.TestCase):
             raise
         self.assertEqual((f.source, f.result), ("executed", "running"))
 
-    def test_a_fork_of_a_look_up_gives_back_nothing_of_its_parents(self):
+    def test_a_fork_of_a_look_up_does_not_abandon_its_parents_open(self):
         parent, children, (listen, tell) = os.getpid(), [], os.pipe()
         self.addCleanup(os.close, listen)
         self.addCleanup(os.close, tell)
@@ -796,13 +796,13 @@ class TestOnce(unittest.TestCase):
             return flightd.NotHappened()
         with self.assertRaises(flightd.Error), self.client.once("test", self.id, wait=0.2, look_up=lambda f: None, **options) as f:
             with f.effect():
-                raise TimeoutError  # it is to be looked up by whoever comes next
+                raise TimeoutError  # the next caller looks it up
         try:
             with self.client.once("test", self.id, look_up=look_up, **options) as f:
                 with f.effect():
                     os.write(tell, b"x")
                     self.assertEqual(os.waitpid(children[0], 0)[1], 0)
-                    f.result = self.client._ask("GET", f"/v1/flights/{f.flight_id}", has="state")[0]["state"]
+                    f.result = self.client._ask("GET", f"/v1/flights/{f.flight_id}", must_contain="state")[0]["state"]
         except BaseException:
             if os.getpid() != parent:
                 for thread in threading.enumerate():
@@ -812,7 +812,7 @@ class TestOnce(unittest.TestCase):
             raise
         self.assertEqual((f.source, f.result, len(children)), ("executed", "running", 1))
 
-    def test_a_disk_that_is_full_is_not_filled_further_and_is_told_of(self):
+    def test_a_full_disk(self):
         class Away(flightd.Client):
             def _ask(self, method, path, *args, **more):
                 if path.endswith("/report"):
@@ -830,7 +830,7 @@ class TestOnce(unittest.TestCase):
             self.assertEqual(caught.exception.result, 1)
             self.assertEqual(os.listdir(self.spool.name), [])
 
-    def test_a_report_that_is_refused_for_ever_does_not_wait(self):
+    def test_a_report_rejected_for_good_is_quarantined(self):
         class Refusing(flightd.Client):
             def _ask(self, method, path, *args, **more):
                 if path.endswith("/report"):
@@ -839,23 +839,23 @@ class TestOnce(unittest.TestCase):
                 return super()._ask(method, path, *args, **more)
         client = Refusing(spool=self.spool.name)
         self.addCleanup(client.close)
-        with self.assertRaisesRegex(flightd.Unrecorded, r"a person must look.*\.refused"), self.assertLogs("flightd"):
+        with self.assertRaisesRegex(flightd.Unrecorded, r"a person must inspect.*\.refused"), self.assertLogs("flightd"):
             with client.once("test", self.id) as f:
                 with f.effect():
                     f.result = 1
         self.assertEqual([n.split(".", 1)[1] for n in os.listdir(self.spool.name)], ["report.refused"])
 
-    def test_nothing_is_abandoned_where_nothing_was_asked(self):
-        pursued = []
-        with mock.patch.object(flightd.Client, "_pursue", lambda self, abandon, *_: pursued.append(abandon)):
+    def test_an_open_that_was_not_sent_is_not_abandoned(self):
+        abandons = []
+        with mock.patch.object(flightd.Client, "_abandon_in_background", lambda self, abandon, *_: abandons.append(abandon)):
             address, _ = self.serve([b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 7\r\n\r\n<html/>"])
-            away = flightd.Client(address, spool="", patience=0.01)
+            away = flightd.Client(address, spool="", retry_timeout=0.01)
             self.addCleanup(away.close)
             with self.assertRaises(flightd.Unavailable):
                 away.once("test", self.id).__enter__()
-        self.assertEqual(pursued, [])
+        self.assertEqual(abandons, [])
 
-    def test_one_that_waits_for_a_server_keeps_no_other_one_waiting(self):
+    def test_a_waiting_connect_does_not_block_another(self):
         client, both = flightd.Client(spool=""), threading.Barrier(2, timeout=10)
         self.addCleanup(client.close)
         ask = client._ask
@@ -872,20 +872,20 @@ class TestOnce(unittest.TestCase):
             thread.join()
         self.assertFalse(both.broken)
 
-    def test_errors_say_what_to_do(self):
-        nobody = flightd.Client("http://127.0.0.1:1, http://127.0.0.1:2", spool="", patience=0.01)
+    def test_errors_have_hints(self):
+        nobody = flightd.Client("http://127.0.0.1:1, http://127.0.0.1:2", spool="", retry_timeout=0.01)
         self.addCleanup(nobody.close)
         with self.assertRaisesRegex(flightd.Unavailable, r"http://127.0.0.1:[12].*flightd dev.*FLIGHTD_ADDR"):
             nobody.once("test", self.id).__enter__()
         page = b"HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\n<html/>"
         address, _ = self.serve([page])
-        other = flightd.Client(address, spool="", patience=0.01)
+        other = flightd.Client(address, spool="", retry_timeout=0.01)
         self.addCleanup(other.close)
-        with self.assertRaisesRegex(flightd.Error, "not flightd.*" + address + ".*FLIGHTD_ADDR") as caught:
+        with self.assertRaisesRegex(flightd.Error, "not from flightd.*FLIGHTD_ADDR.*" + address) as caught:
             other.once("test", self.id).__enter__()
         self.assertEqual(caught.exception.code, "internal")
 
-    def test_what_answers_is_flightd_or_nobody(self):
+    def test_answers_of_other_software_are_ignored(self):
         path, whole = "/v1/flights/fl_1/report", {"decision": "proceed", "flight_id": "fl_1", "fencing_token": "t",
                                                   "session": "s", "trust_ms": 1, "of a later version": None}
         for answer, name, good in [
@@ -897,38 +897,38 @@ class TestOnce(unittest.TestCase):
             ({**whole, "session": "fl_1"}, "trust_ms", False),
             ({}, "{}", True), ([], "{}", False), ({"state": "succeeded", "id": "fl_1"}, "{}", False),
         ]:
-            self.assertEqual(flightd._has(json.dumps(answer).encode(), name, path), good, answer)
+            self.assertEqual(flightd._is_answer(json.dumps(answer).encode(), name, path), good, answer)
         for nonce, good in [("n_1", True), ("n_2", False), (None, True)]:
             answer = json.dumps({**whole, "nonce": nonce} if nonce else whole).encode()
-            self.assertEqual(flightd._has(answer, "decision", "/v1/flights:open", "fl_1", "n_1"), good, nonce)
+            self.assertEqual(flightd._is_answer(answer, "decision", "/v1/flights:open", "fl_1", "n_1"), good, nonce)
         for answer, about in [(whole, "fl_1"), ({"decision": "replay", "flight": {"id": "fl_2"}}, "fl_2")]:
             for id in ("fl_1", "fl_2"):
-                has = flightd._has(json.dumps(answer).encode(), "decision", "/v1/flights:open", id)
+                has = flightd._is_answer(json.dumps(answer).encode(), "decision", "/v1/flights:open", id)
                 self.assertEqual(has, id == about, answer)
 
-    def test_a_decision_that_is_not_known_lets_nobody_act(self):
+    def test_an_unknown_decision_is_an_error(self):
         answers = {"/version": {"version": "9", "deployment": "d"}, "/v1/flights:open": {"decision": "perhaps"}}
         client = flightd.Client(spool="")
         self.addCleanup(client.close)
-        client._ask_raw = lambda method, path, *more: (json.dumps(answers[path]).encode(), flightd._Sent(0, 0))
+        client._ask_raw = lambda method, path, *more: (json.dumps(answers[path]).encode(), flightd._Instant(0, 0))
         with self.assertRaises(flightd.Error) as caught:
             client.once("test", self.id).__enter__()
         self.assertEqual(caught.exception.code, "internal")
 
-    def test_the_environment_says_where(self):
+    def test_configuration_by_the_environment(self):
         program = "import flightd\nwith flightd.once('test', '%s') as f:\n    with f.effect(): f.result = f.key\nprint(f.result)"
         said = subprocess.run([sys.executable, "-c", program % self.id], capture_output=True, text=True, check=True,
                               env={**os.environ, "FLIGHTD_NAMESPACE": "billing", "XDG_STATE_HOME": self.spool.name,
                                    "PYTHONPATH": os.path.dirname(flightd.__file__)})
         self.assertEqual(said.stdout, f"billing/test/{self.id}\n")
 
-    def test_late_copies_of_renewals_end_no_attempt(self):
+    def test_late_copies_of_renewals_do_not_end_an_attempt(self):
         renewals = []
-        with mock.patch.object(flightd.Flight, "_renew", lambda self, *args: renewals.append(args)):
+        with mock.patch.object(flightd.Flight, "_renew_loop", lambda self, *args: renewals.append(args)):
             with self.client.once("test", self.id) as f, f.effect():
                 (session, digest, *_), nothing = renewals[0], hashlib.sha256(b"").hexdigest()[:32]
-                for sent in (digest, nothing, nothing, digest):  # some of them as if from before the attempt was opened
-                    answer, _ = self.client._ask("POST", f"/v1/sessions/{session}/renew", {"open_digest": sent}, has="trust_ms")
+                for sent in (digest, nothing, nothing, digest):  # some are like copies from before the open
+                    answer, _ = self.client._ask("POST", f"/v1/sessions/{session}/renew", {"open_digest": sent}, must_contain="trust_ms")
                     listed = [(a["nonce"], a["attempt"], a["key"]) for a in answer.get("open") or []]
                     self.assertEqual(listed, [] if sent == digest else [(f._nonce.id, f.attempt, f.key)])
                 with self.assertRaises(flightd.Busy):
@@ -938,41 +938,41 @@ class TestOnce(unittest.TestCase):
 
 
 class TestProtocol(unittest.TestCase):
-    """What a client asks, and what it makes of the answers. No server is needed."""
+    """Tests of the requests and of the handling of answers, without a server."""
 
     def setUp(self):
-        self.at, self.ledger = 100.0, 1_000_000  # seconds of all clocks here; milliseconds of the ledger's
-        clock = mock.patch.object(flightd, "_now", lambda: flightd._Sent(self.at, self.at, self.at))
+        self.at, self.ledger = 100.0, 1_000_000  # local clocks in seconds; the ledger's in milliseconds
+        clock = mock.patch.object(flightd, "_now", lambda: flightd._Instant(self.at, self.at, self.at))
         clock.start()
         self.addCleanup(clock.stop)
-        self.client, self.asked, self.pursued = flightd.Client(spool=""), [], []
+        self.client, self.asked, self.abandons = flightd.Client(spool=""), [], []
         self.addCleanup(self.client.close)
-        self.client._ask, self.client._pursue = self.ask, lambda abandon, *_: self.pursued.append(abandon)
+        self.client._ask, self.client._abandon_in_background = self.ask, lambda abandon, *_: self.abandons.append(abandon)
 
     def ask(self, method, path, body=None, **more):
-        """Answers opens and verdicts with what self.answers holds, and takes everything else."""
+        """Answers opens and verifications from self.answers, and accepts every other request."""
         verb = path.rpartition("/")[2].rpartition(":")[2]
         self.asked.append((verb, body))
         if verb == "version":
             return {"version": "1", "deployment": "d", "ledger_time": self.ledger}, flightd._now()
         if verb == "report":
-            state = {"succeeded": "succeeded", "not_done": "queued"}.get(body["outcome"], "in_doubt")
+            state = {"succeeded": "succeeded", "not_done": "ready"}.get(body["outcome"], "in_doubt")
             return {"id": "fl_1", "state": state, "receipt": {"outcome": "succeeded", "body": 1}}, flightd._now()
-        sent = flightd._now()
-        answer = self.answers.pop(0) if verb in ("open", "verdict") else {"trust_ms": 9000, "session": "s"}
+        sent_at = flightd._now()
+        answer = self.answers.pop(0) if verb in ("open", "verification") else {"trust_ms": 9000, "session": "s"}
         if callable(answer):
             answer = answer()
         if isinstance(answer, BaseException):
             raise answer
-        return answer, sent
+        return answer, sent_at
 
     def bodies(self, verb):
         return [body for asked, body in self.asked if asked == verb]
 
     def abandoned(self):
-        """What is sent for what was given up."""
-        while self.pursued:
-            self.assertTrue(self.pursued.pop(0)())
+        """Runs the pending abandons, and returns the bodies of all abandons."""
+        while self.abandons:
+            self.assertTrue(self.abandons.pop(0)())
         return self.bodies("abandon")
 
     def once(self, *answers, **options):
@@ -990,20 +990,20 @@ class TestProtocol(unittest.TestCase):
         return give
 
     @staticmethod
-    def error(code, status=409, unsure=False, **problem):
-        problem = {"code": code, "retryable": False, "flight_id": flightd._flight_id("default/test/1"), **problem}
-        e = flightd._refusal(status, "", json.dumps(problem).encode(), "")
-        e._unsure = unsure
+    def error(code, status=409, may_have_arrived=False, **problem):
+        problem = {"code": code, "retryable": False, "flight_id": flightd._flight_id_for_key("default/test/1"), **problem}
+        e = flightd._error_from(status, "", json.dumps(problem).encode(), "")
+        e._may_have_arrived = may_have_arrived
         return e
 
-    def test_which_answers_to_an_open_are_final(self):
+    def test_final_answers_to_an_open(self):
         final = {"idempotency_conflict": 422, "expired": 410, "open_expired": 409}
-        turned_away = {"input_invalid": 400, "forbidden": 403, "payload_too_large": 413, "internal": 302}
+        unprocessed = {"input_invalid": 400, "forbidden": 403, "payload_too_large": 413, "internal": 302}
         others = {"fenced": 409, "approval_pending": 409, "lease_lost": 410, "too_many_open": 429, "no_leader": 503,
                   "lease_unavailable": 503, "internal": 500}
         for alone in (True, False):
-            for code, status in [*final.items(), *turned_away.items(), *others.items()]:
-                want = final.get(code) == status or turned_away.get(code) == status and alone
+            for code, status in [*final.items(), *unprocessed.items(), *others.items()]:
+                want = final.get(code) == status or unprocessed.get(code) == status and alone
                 self.assertEqual(flightd._is_final(self.error(code, status), alone), want, (code, status, alone))
             for code, proposed, want in [
                 ("in_doubt", True, True), ("in_doubt", False, alone), ("in_doubt", None, False),
@@ -1017,12 +1017,12 @@ class TestProtocol(unittest.TestCase):
                     nameless = self.error(code, proposed=proposed, flight_id="")
                     self.assertFalse(flightd._is_final(nameless, alone), "it may be about any flight")
 
-    def test_what_is_due_for_an_attempt_that_is_listed_as_open(self):
+    def test_action_for_a_listed_attempt(self):
         due = {"awaited": "nothing", "held": "nothing", "spooled": "nothing", "given up": "abandon"}
         for state in (*due, "final", "reported", "unknown", "", "of a later version"):
-            self.assertEqual(flightd._due(state), due.get(state, "report"), state)
+            self.assertEqual(flightd._listed_action_for(state), due.get(state, "report"), state)
 
-    def test_all_copies_of_an_open_are_one_and_die_together(self):
+    def test_repeats_of_an_open_share_nonce_and_not_after(self):
         busy = self.error("idempotency_in_flight", proposed=True)
         with self.once(self.later(2, busy), self.later(3, busy), self.proceed()) as f:
             with f.effect():
@@ -1031,7 +1031,7 @@ class TestProtocol(unittest.TestCase):
         self.assertEqual(len({(o["nonce"], o["not_after"]) for o in opens}), 1)
         self.assertEqual((len(opens), opens[0]["not_after"]), (3, self.ledger + 30_000))
         self.assertEqual(self.bodies("report")[0]["key"], "default/test/1")
-        self.assertEqual((self.bodies("abandon"), self.pursued), ([], []))
+        self.assertEqual((self.bodies("abandon"), self.abandons), ([], []))
 
     def test_a_final_answer_is_followed_by_a_new_nonce(self):
         busy, expired = self.error("idempotency_in_flight", proposed=False), self.error("open_expired")
@@ -1040,28 +1040,28 @@ class TestProtocol(unittest.TestCase):
                 pass
         opens = self.bodies("open")
         self.assertEqual(len({o["nonce"] for o in opens}), 3)
-        self.assertEqual([o["not_after"] - self.ledger for o in opens], [30_000, 32_000, 35_000], "by our own clock")
-        self.assertEqual((self.bodies("abandon"), self.pursued), ([], []))
+        self.assertEqual([o["not_after"] - self.ledger for o in opens], [30_000, 32_000, 35_000], "by the local clock")
+        self.assertEqual((self.bodies("abandon"), self.abandons), ([], []))
 
-    def test_who_is_always_too_late_is_told_so(self):
+    def test_an_open_that_always_expires_is_an_error(self):
         with self.assertRaises(flightd.Unavailable) as caught:
             self.once(*9 * [self.error("open_expired")], wait=0).__enter__()
-        self.assertEqual((caught.exception.code, len(self.answers), self.pursued), ("open_expired", 5, []))
+        self.assertEqual((caught.exception.code, len(self.answers), self.abandons), ("open_expired", 5, []))
 
-    def test_an_open_that_was_given_up_is_abandoned(self):
+    def test_an_unused_open_is_abandoned(self):
         busy = functools.partial(self.error, "idempotency_in_flight")
         for last, abandoned in [
             (KeyboardInterrupt(), True), (flightd.Error("of a later version"), True), ({"decision": "perhaps"}, True),
             (self.error("no_leader", 503), True), (busy(proposed=True), True), (busy(proposed=False), False),
-            (busy(proposed=False, unsure=True), True), (self.error("in_doubt", proposed=True), False),
-            (self.error("in_doubt", proposed=False, unsure=True), True), (self.error("input_invalid", 400), False),
-            (self.error("input_invalid", 400, unsure=True), True), (flightd.Unavailable("nobody is there"), False),
-            ({"decision": "verify", "flight_id": "fl_1", "session": "s", "probe": "p"}, True),  # and cannot look
+            (busy(proposed=False, may_have_arrived=True), True), (self.error("in_doubt", proposed=True), False),
+            (self.error("in_doubt", proposed=False, may_have_arrived=True), True), (self.error("input_invalid", 400), False),
+            (self.error("input_invalid", 400, may_have_arrived=True), True), (flightd.Unavailable("nobody is there"), False),
+            ({"decision": "verify", "flight_id": "fl_1", "session": "s", "verification": "p"}, True),  # and no look_up
         ]:
-            self.asked, self.pursued[:] = [], []
+            self.asked, self.abandons[:] = [], []
             with self.assertRaises((flightd.Error, KeyboardInterrupt)):
                 self.once(last, wait=0).__enter__()
-            self.assertEqual(len(self.pursued), abandoned, last)
+            self.assertEqual(len(self.abandons), abandoned, last)
             if abandoned:
                 (opened,), (abandon,) = self.bodies("open"), self.abandoned()
                 for name in ("action", "id", "nonce", "not_after"):
@@ -1072,16 +1072,16 @@ class TestProtocol(unittest.TestCase):
             self.once(self.error("idempotency_in_flight", proposed=True), self.error("in_doubt", proposed=False)).__enter__()
         self.assertEqual((len({o["nonce"] for o in self.bodies("open")}), len(self.abandoned())), (1, 1))
 
-    def test_what_has_started_is_not_abandoned_with_what_is_opened_after_it(self):
-        looking = {"id": "fl_1", "state": "running", "looking": True}
+    def test_a_started_attempt_is_not_abandoned_with_a_later_open(self):
+        verifying = {"id": "fl_1", "state": "running", "verifying": True}
         for after, error in ((self.error("no_leader", 503), flightd.Unavailable), (self.proceed(), flightd.Unsettled)):
             self.asked = []
-            with mock.patch.object(self.client, "_record", lambda *args: looking), self.assertRaises(error):
+            with mock.patch.object(self.client, "_record_report", lambda *args: verifying), self.assertRaises(error):
                 with self.once(self.proceed(), after, recovery="verify", look_up=lambda f: None) as f, f.effect():
                     raise TimeoutError
             self.assertEqual([a["nonce"] for a in self.abandoned()], [self.bodies("open")[1]["nonce"]])
 
-    def test_an_abandon_is_sent_until_it_is_answered(self):
+    def test_an_abandon_is_retried_until_it_is_answered(self):
         client, over = flightd.Client(spool=""), threading.Event()
         self.addCleanup(client.close)
         flight = client.once("test", "1")
@@ -1090,7 +1090,7 @@ class TestProtocol(unittest.TestCase):
             with mock.patch.object(client, "_ask", side_effect=error):
                 self.assertFalse(flight._abandon(flight._nonce), error)
         with mock.patch.object(client, "_ask", side_effect=self.error("input_invalid", 400)):
-            self.assertTrue(flight._abandon(flight._nonce), "what is refused for ever is not sent for ever")
+            self.assertTrue(flight._abandon(flight._nonce), "a rejected abandon is not retried")
         answers = [flightd.Unavailable("away"), flightd.Unavailable("away"), None]
 
         def ask(*args, **more):
@@ -1099,10 +1099,10 @@ class TestProtocol(unittest.TestCase):
                 raise answer
             over.set()
         client._ask = ask
-        client._pursue(functools.partial(flight._abandon, flight._nonce))
-        self.assertTrue(over.wait(20), "first beside the caller, then for as long as the process lives")
+        client._abandon_in_background(functools.partial(flight._abandon, flight._nonce))
+        self.assertTrue(over.wait(20), "the first try and the retries")
 
-    def test_an_attempt_that_is_of_no_use_is_abandoned_and_opened_anew(self):
+    def test_an_unusable_attempt_is_abandoned_and_opened_again(self):
         for first, timeout in ((self.error("lease_lost", 410), None), (self.error("fenced"), None),
                                (self.later(10, self.proceed()), None), (self.later(6, self.proceed()), 5)):
             self.asked = []
@@ -1113,7 +1113,7 @@ class TestProtocol(unittest.TestCase):
             self.assertEqual((abandon["nonce"], abandon["not_after"]), (one["nonce"], one["not_after"]))
             self.assertNotEqual(other["nonce"], one["nonce"])
 
-    def test_the_time_of_an_attempt_counts_from_the_first_request(self):
+    def test_the_time_out_counts_from_the_first_request(self):
         busy = self.error("idempotency_in_flight", proposed=True)
         with self.once(self.later(1, busy), self.later(1, self.proceed()), attempt_timeout=5) as f:
             self.assertAlmostEqual(f.time_left(), 3)
@@ -1124,7 +1124,7 @@ class TestProtocol(unittest.TestCase):
                 self.fail("it starts")
         self.asked = []
         with self.once(self.later(3, busy), self.proceed(), attempt_timeout=5) as f:
-            self.assertAlmostEqual(f.time_left(), 5, msg="who has waited for others for half of it has all of it again")
+            self.assertAlmostEqual(f.time_left(), 5, msg="after a wait of half its time, the new open has all of it")
             with f.effect():
                 pass
         (waited, opened), (abandon,) = self.bodies("open"), self.abandoned()
@@ -1136,9 +1136,9 @@ class TestProtocol(unittest.TestCase):
         replay = {"decision": "replay", "flight": {"id": "fl_1", "state": "succeeded", "source": "replayed", "receipt": receipt}}
         with self.assertRaises(flightd.ReceiptTruncated) as caught:
             self.once(replay).__enter__()
-        self.assertEqual((caught.exception.receipt.value, caught.exception.receipt.size, self.pursued), (None, 9, []))
+        self.assertEqual((caught.exception.receipt.value, caught.exception.receipt.size, self.abandons), (None, 9, []))
 
-    def test_a_resend_starts_only_while_the_provider_surely_knows_the_key(self):
+    def test_a_resend_starts_only_inside_the_provider_window(self):
         options = dict(recovery="resend", provider_window=60)
         with self.once(self.later(2, self.proceed(resend_ms=3000)), **options) as f:
             self.at += 0.9
@@ -1152,7 +1152,7 @@ class TestProtocol(unittest.TestCase):
         self.assertEqual([r["outcome"] for r in self.bodies("report")], ["not_done"])
         self.asked = []
         for first in (self.later(4, self.proceed(resend_ms=3000)), self.proceed(resend_ms=0)):
-            with self.assertRaises(flightd.InDoubt):  # an answer that comes too late is abandoned
+            with self.assertRaises(flightd.InDoubt):  # the late attempt is abandoned
                 self.once(first, self.error("in_doubt", proposed=True), **options).__enter__()
         self.assertEqual((self.bodies("report"), len(self.abandoned())), ([], 2))
         with self.once(self.proceed(trust_ms=9_000_000), **options) as f:
@@ -1160,7 +1160,7 @@ class TestProtocol(unittest.TestCase):
             with f.effect():
                 pass
 
-    def test_after_an_effect_of_unknown_outcome_no_other_one_starts(self):
+    def test_no_effect_starts_after_one_of_unknown_outcome(self):
         def twice(f, pause=0):
             with contextlib.suppress(TimeoutError), f.effect():
                 raise TimeoutError
@@ -1177,20 +1177,20 @@ class TestProtocol(unittest.TestCase):
                 self.assertIsInstance(caught.exception.__cause__, flightd.LeaseLost)
                 self.assertEqual([r["outcome"] for r in self.bodies("report")], ["unknown"])
         self.asked = []
-        with self.once(self.proceed(policy_differs=True, policy={"recovery": "resend"})) as f:  # the first caller's policy
+        with self.once(self.proceed(policy_differs=True, policy={"recovery": "resend"})) as f:  # the first caller's policy is used
             twice(f, 5)
         self.assertEqual([r["outcome"] for r in self.bodies("report")], ["succeeded"])
         with self.assertRaises(flightd.InDoubt), self.once(self.proceed(), recovery="resend", provider_window=4) as f:
-            twice(f, 5)  # and the provider may have forgotten the key
+            twice(f, 5)  # the provider may have forgotten the key
         self.asked = []
-        with self.once(self.proceed()) as f:  # what surely did not happen is done again
+        with self.once(self.proceed()) as f:  # an effect may follow one that surely did not happen
             with contextlib.suppress(flightd.NotDone), f.effect():
                 raise flightd.NotDone("connection refused")
             with f.effect():
                 pass
         self.assertEqual([r["outcome"] for r in self.bodies("report")], ["succeeded"])
 
-    def test_an_answer_is_about_its_own_request(self):
+    def test_a_status_is_proof_for_its_own_request_only(self):
         def effect(f, error=None):
             with f.effect():
                 if error:
@@ -1205,7 +1205,7 @@ class TestProtocol(unittest.TestCase):
                     errors.append(e)
             raise errors[0]
 
-        def behind(f, errors, *answer, **how):
+        def status_after(f, errors, *answer, **how):
             for error in errors:
                 with contextlib.suppress(Exception):
                     effect(f, error)
@@ -1214,16 +1214,16 @@ class TestProtocol(unittest.TestCase):
         for want, block in (
                 ("not_done", lambda f: first_of_two(f, no(), no())), ("refused", lambda f: first_of_two(f, refused(), no())),
                 ("unknown", lambda f: first_of_two(f, no(), lost())), ("unknown", lambda f: first_of_two(f, refused(), lost())),
-                ("not_done", lambda f: behind(f, [None], 404)), ("refused", lambda f: behind(f, [None], 422)),
-                ("unknown", lambda f: behind(f, [None, None], 404)), ("unknown", lambda f: behind(f, [None, None], 422)),
-                ("unknown", lambda f: behind(f, [lost()], 404, method="GET")), ("unknown", lambda f: behind(f, [lost()], 410, method="GET")),
-                ("not_done", lambda f: behind(f, [no()], 404, method="GET"))):
+                ("not_done", lambda f: status_after(f, [None], 404)), ("refused", lambda f: status_after(f, [None], 422)),
+                ("unknown", lambda f: status_after(f, [None, None], 404)), ("unknown", lambda f: status_after(f, [None, None], 422)),
+                ("unknown", lambda f: status_after(f, [lost()], 404, method="GET")), ("unknown", lambda f: status_after(f, [lost()], 410, method="GET")),
+                ("not_done", lambda f: status_after(f, [no()], 404, method="GET"))):
             self.asked = []
             with contextlib.suppress(flightd.Error, TimeoutError), self.once(self.proceed()) as f:
                 block(f)
             self.assertEqual([r["outcome"] for r in self.bodies("report")], [want])
 
-    def test_a_redirect_of_an_unsafe_method_says_nothing(self):
+    def test_a_redirect_of_an_unsafe_method_proves_nothing(self):
         def outcome(*args, **more):
             try:
                 flightd.raise_for_status(*args, **more)
@@ -1245,22 +1245,22 @@ class TestProtocol(unittest.TestCase):
                 want = "succeeded" if redirects in ([307], [308]) else "unknown"
                 self.assertEqual(outcome(201, method=method, redirects=redirects), want, redirects)
 
-    def test_the_documents_say_what_concludes_not_done(self):
+    def test_the_documents_list_the_not_done_statuses(self):
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "guarantees.md")) as text:
             (row,) = [line for line in text if line.startswith("|") and line.rstrip().endswith("| `not_done` |")]
         self.assertEqual({int(status) for status in re.findall(r"\b[1-5]\d\d\b", row)}, flightd.NOT_DONE_STATUSES)
 
-    def test_a_verdict_opens_under_a_nonce_of_its_own(self):
-        verify = {"decision": "verify", "flight_id": "fl_1", "session": "s", "probe": "p", "renew_every_ms": 600_000}
+    def test_a_verification_has_its_own_nonce(self):
+        verify = {"decision": "verify", "flight_id": "fl_1", "session": "s", "verification": "p", "renew_every_ms": 600_000}
         busy = self.error("idempotency_in_flight", proposed=True)
         with self.once(verify, self.later(4, busy), self.proceed(), recovery="verify",
                        look_up=lambda f: flightd.NotHappened()) as f:
             with f.effect():
                 pass
-        (looked, opened), (verdict,) = self.bodies("open"), self.bodies("verdict")
-        self.assertNotEqual(verdict["nonce"], looked["nonce"])
-        self.assertEqual((opened["nonce"], opened["not_after"]), (verdict["nonce"], verdict["not_after"]))
-        self.assertEqual(self.pursued, [])
+        (looked, opened), (verification,) = self.bodies("open"), self.bodies("verification")
+        self.assertNotEqual(verification["nonce"], looked["nonce"])
+        self.assertEqual((opened["nonce"], opened["not_after"]), (verification["nonce"], verification["not_after"]))
+        self.assertEqual(self.abandons, [])
 
     def renewed(self, flight, *answers):
         """Renews the session of a flight once for each answer."""
@@ -1268,9 +1268,9 @@ class TestProtocol(unittest.TestCase):
         answers = list(answers)
         with mock.patch.object(self.client, "_ask", lambda *args, **more: (
                 (answers.pop(0), flightd._now()) if args[1].endswith("/renew") else self.ask(*args, **more))):
-            flight._renew("s", "d", 1.0, flight._trust, mock.Mock(wait=mock.Mock(side_effect=waits)), float("inf"))
+            flight._renew_loop("s", "d", 1.0, flight._trust, mock.Mock(wait=mock.Mock(side_effect=waits)), float("inf"))
 
-    def test_no_renewal_ends_an_attempt_that_may_have_started(self):
+    def test_a_renewal_does_not_end_a_started_attempt(self):
         def listed(nonce, attempt):
             return {"key": "default/test/1", "flight_id": "fl_1", "nonce": nonce, "attempt": attempt, "fencing_token": "t"}
         with self.once(self.proceed()) as f:
@@ -1278,26 +1278,26 @@ class TestProtocol(unittest.TestCase):
                 renewal = {"session": "s", "trust_ms": 9000, "open_digest": "e"}
                 late = [renewal, {**renewal, "open": []}, {**renewal, "open": [listed(f._nonce.id, 7)]}]
                 self.renewed(f, *late, *late)
-                self.assertEqual((self.bodies("abandon"), self.bodies("report"), self.pursued), ([], [], []))
+                self.assertEqual((self.bodies("abandon"), self.bodies("report"), self.abandons), ([], [], []))
                 self.renewed(f, {**renewal, "open": [listed("other", 8)]}, {**renewal, "open": [{}]})
-                self.assertEqual([r["outcome"] for r in self.bodies("report")], ["unknown"], "nobody knows what became of that")
+                self.assertEqual([r["outcome"] for r in self.bodies("report")], ["unknown"], "its outcome is unknown")
                 f._nonces["given up"] = flightd._Nonce(0)
                 f._nonces["given up"].state = "given up"
                 self.renewed(f, {**renewal, "open": [listed("given up", 6)]})
-                self.assertEqual(len(self.pursued), 1)
+                self.assertEqual(len(self.abandons), 1)
         self.renewed(f, {**renewal, "open": [listed(f._nonce.id, 7)]})
         self.assertEqual([r["outcome"] for r in self.bodies("report")], ["unknown", "succeeded"])
 
-    def test_a_renewal_says_what_is_open(self):
+    def test_a_renewal_carries_the_digest_of_open_attempts(self):
         digests = []
-        with mock.patch.object(flightd.Flight, "_renew", lambda self, session, digest, *more: digests.append((session, digest))):
+        with mock.patch.object(flightd.Flight, "_renew_loop", lambda self, session, digest, *more: digests.append((session, digest))):
             with self.once(self.proceed(session="another")) as f:
                 with f.effect():
                     pass
         nonce = hashlib.sha256(self.bodies("open")[0]["nonce"].encode()).hexdigest()[:32]
         self.assertEqual(digests, [("another", hashlib.sha256(f"{nonce} 7\n".encode()).hexdigest()[:32])])
 
-    def test_the_newest_answer_tells_the_time(self):
+    def test_the_newest_answer_sets_the_ledger_clock(self):
         client = flightd.Client(spool="")
         self.addCleanup(client.close)
         for told, want in [("5000", 5000), (7000, 7000), ("6000", 6000), (None, 6000), ("later", 6000), (True, 6000)]:

@@ -1,4 +1,4 @@
-/** What is TypeScript's own about the client, against the server that FLIGHTD_ADDR names. Run with node --test. */
+/** Tests of the TypeScript client against the server at FLIGHTD_ADDR. Run with node --test. */
 
 import assert from "node:assert/strict";
 import { createHash, randomUUID } from "node:crypto";
@@ -11,7 +11,7 @@ import path from "node:path";
 import { after, before, beforeEach, test, type TestContext } from "node:test";
 import {
   Busy, Client, Conflict, Expired, Failed, Fenced, FlightdError, InDoubt, LeaseLost, NOT_DONE_STATUSES, NotDone, ReceiptTruncated, Refused,
-  Unapproved, Unavailable, Unrecorded, dueFor, isFinal, once, taking, throwForStatus, type ClientOptions, type Exchange, type Flight,
+  Unapproved, Unavailable, Unrecorded, listedActionFor, isFinal, once, reportResultOf, throwForStatus, type ClientOptions, type Exchange, type Flight,
   type OnceOptions, type Result,
 } from "./flightd.js";
 
@@ -32,7 +32,7 @@ after(async () => {
 const run = (value: unknown, options?: OnceOptions): Promise<Result<unknown>> =>
   client.once("test", id, undefined, (f) => f.effect(() => value), options);
 
-test("results come back as everybody gets them", async () => {
+test("the executor gets the same result as duplicates", async () => {
   const rows: [unknown, unknown][] = [
     [{ a: [1, 2.5], u: undefined, d: new Date(0) }, { a: [1, 2.5], d: "1970-01-01T00:00:00.000Z" }],
     ["é\u2028", "é\u2028"], [0, 0], [null, null], [undefined, undefined], [new Uint8Array([0, 255]), new Uint8Array([0, 255])],
@@ -48,7 +48,7 @@ test("results come back as everybody gets them", async () => {
   }
 });
 
-test("an effect that happened is no error because of its result", async () => {
+test("an unwritable result does not fail the effect", async () => {
   const circular: { self?: unknown } = {};
   circular.self = circular;
   for (const value of [circular, 1n, () => 1, Symbol("s"), "\ud800"]) {
@@ -58,7 +58,7 @@ test("an effect that happened is no error because of its result", async () => {
   }
 });
 
-test("a long result is whole for whoever executed it, and an error for everybody else", async () => {
+test("a long result is complete for the executor and truncated for duplicates", async () => {
   for (const [value, size, kept] of [["x".repeat(100_000), 100_002, '"' + "x".repeat(65_535)],
     [Buffer.alloc(100_000, "é"), 100_000, "é".repeat(32_768)]] as const) {
     id = randomUUID();
@@ -73,7 +73,7 @@ test("a long result is whole for whoever executed it, and an error for everybody
   }
 });
 
-test("texts that cannot travel never keep a report away", async () => {
+test("invalid texts do not block a report", async () => {
   const done = await client.once("test", id, 1, (f) => f.effect(() => { f.externalId = "id \ud800" + "y".repeat(3000); }));
   assert.equal(done.source, "executed");
   id += "-error";
@@ -81,7 +81,7 @@ test("texts that cannot travel never keep a report away", async () => {
   assert.equal(await client.spooled(), 0);
 });
 
-test("what a provider calls an id, and what is thrown, never keep a report away", async () => {
+test("odd external ids and thrown values do not block a report", async () => {
   for (const odd of [42, null, { id: 1 }, Symbol("s"), Object.create(null)]) {
     id = randomUUID();
     const done = await client.once("test", id, 1, (f) => f.effect(() => { f.externalId = odd as string; return 1; }));
@@ -100,25 +100,25 @@ test("a number that JSON cannot hold is refused, not made null", async () => {
   }
 });
 
-test("a report waits as long as it is told", async () => {
-  const patient = new Client(undefined, { spool, reportWaitMs: Infinity, patienceMs: Infinity });
-  const ask = patient.ask.bind(patient);
+test("a report is retried without a time limit", async () => {
+  const endless = new Client(undefined, { spool, reportWaitMs: Infinity, retryTimeoutMs: Infinity });
+  const ask = endless.ask.bind(endless);
   const tries: number[] = [];
-  patient.ask = async (method, route, body, options) => {
+  endless.ask = async (method, route, body, options) => {
     if (route.endsWith("/report")) {
       tries.push(options.timeoutMs ?? 0);
       if (tries.length < 2) throw new Unavailable("away", "unreachable");
     }
     return ask(method, route, body, options);
   };
-  const done = await Promise.race([patient.once("test", id, 1, (f) => f.effect(() => 1)),
+  const done = await Promise.race([endless.once("test", id, 1, (f) => f.effect(() => 1)),
     new Promise<undefined>((wake) => setTimeout(() => wake(undefined), 10_000).unref())]);
-  patient.close();
+  endless.close();
   assert.equal(done?.source, "executed");
   assert.ok(Math.max(...tries) <= 15_000);
 });
 
-test("errors mean what their place says", async () => {
+test("the place of an error decides the outcome", async () => {
   const own = new RangeError("own");
   await assert.rejects(client.once("test", id, 1, () => { throw own; }), own);
   const refused = new NotDone("connection refused");
@@ -131,7 +131,7 @@ test("errors mean what their place says", async () => {
   });
 });
 
-test("a callback without effect is a mistake that is told", async () => {
+test("a callback without effect is an error", async () => {
   await assert.rejects(client.once("test", id, 1, () => 1), (e) => e instanceof InDoubt && /effect\(\)/.test(String(e.cause)));
   await assert.rejects(client.once("test", id, 1, () => assert.fail("it runs")), InDoubt);
 });
@@ -148,11 +148,11 @@ test("a look-up that finds nothing lets the callback run again", async () => {
   assert.equal(result.value, 2);
 });
 
-test("the first input stands where the key decides", async () => {
+test("with keyDecides the first input is used", async () => {
   const options = { keyDecides: true };
   await assert.rejects(client.once("test", id, { text: "first" }, () => { throw new NotDone("later"); }, options), NotDone);
-  const result = await client.once("test", id, { text: "second" }, (f) => f.effect(() => f.input), options);
-  assert.deepEqual(result.value, { text: "first" });
+  const result = await client.once("test", id, { text: "second" }, (f) => f.effect(() => f.input.text), options); // typed
+  assert.equal(result.value, "first");
 });
 
 test("the signal ends by the attempt's time-out", async () => {
@@ -168,14 +168,14 @@ test("the signal ends by a cancellation", async () => {
     const url = `${process.env["FLIGHTD_ADDR"]}/v1/flights/${f.flightId}`;
     const etag = (await fetch(url)).headers.get("ETag") ?? "";
     const headers = { "Content-Type": "application/json", "If-Match": etag };
-    await fetch(url + "/cancel", { method: "POST", headers, body: JSON.stringify({ reason: "test", as: "test" }) });
+    await fetch(url + "/cancel", { method: "POST", headers, body: JSON.stringify({ reason: "test", actor: "test" }) });
     await new Promise((wake) => f.signal.addEventListener("abort", wake));
     throw new NotDone("cancelled");
   };
   await assert.rejects(short.once("test", id, 1, act), Failed);
 });
 
-test("the caller's signal ends its wait, and leaves no doubt", async () => {
+test("the caller's signal ends the wait for others without a doubt", async () => {
   const act = (f: Flight) => f.effect(async () => {
     await assert.rejects(run(2, { signal: AbortSignal.timeout(50) }), { name: "TimeoutError" });
     await assert.rejects(run(2, { waitMs: 50 }), Busy);
@@ -184,10 +184,10 @@ test("the caller's signal ends its wait, and leaves no doubt", async () => {
   assert.equal((await client.once("test", id, undefined, act)).value, 1);
 });
 
-test("what cannot be is refused before anything is sent", async () => {
+test("invalid arguments are rejected before any request", async () => {
   assert.throws(() => new Client("ftp://x"), TypeError);
   assert.throws(() => new Client(" , "), TypeError);
-  assert.throws(() => new Client(undefined, { patienceMs: 0 }), RangeError);
+  assert.throws(() => new Client(undefined, { retryTimeoutMs: 0 }), RangeError);
   assert.throws(() => new Client("localhost:x"), TypeError);
   for (const namespace of ["a b", "é"]) assert.throws(() => new Client(undefined, { namespace }), TypeError);
   await assert.rejects(run(1, { waitMs: NaN }), TypeError);
@@ -196,7 +196,7 @@ test("what cannot be is refused before anything is sent", async () => {
   await assert.rejects(client.once("test", "a b", 1, () => 1), (e) => e instanceof FlightdError && e.code === "idempotency_key_invalid");
 });
 
-test("damaged reports are put aside", async () => {
+test("damaged reports are quarantined", async () => {
   const folder = await mkdtemp(path.join(spool, "damaged-"));
   await writeFile(path.join(folder, "x.report"), "FDC1 and more");
   const said: string[] = [];
@@ -206,7 +206,7 @@ test("damaged reports are put aside", async () => {
   assert.deepEqual(await readdir(folder), ["x.report.damaged"]);
 });
 
-test("what cannot be read stays and is told of once", async () => {
+test("an unreadable report stays and is logged once", async () => {
   const folder = await mkdtemp(path.join(spool, "later-"));
   await writeFile(path.join(folder, "x.report"), "FDC2 and more");
   const said: string[] = [];
@@ -218,7 +218,7 @@ test("what cannot be read stays and is told of once", async () => {
   assert.deepEqual(await readdir(folder), ["x.report"]);
 });
 
-test("a look-up is told when its time is over, and starts nothing", async () => {
+test("a look-up has a time limit and starts nothing", async () => {
   let acted: unknown;
   const lookUp = async (f: Flight): Promise<{ happened: true; value: number }> => {
     acted = await f.effect(() => 1).catch((e: unknown) => e);
@@ -231,16 +231,16 @@ test("a look-up is told when its time is over, and starts nothing", async () => 
   assert.ok(acted instanceof LeaseLost);
 });
 
-test("the word of one flight is not that of the one around it", async () => {
+test("errors of an inner flight", async () => {
   const inner = () => client.once("test", id + "-inner", 1, (f) => f.effect(() => { throw new NotDone("later"); }));
-  await assert.rejects(client.once("test", id, 1, (f) => f.effect(inner)), InDoubt); // what was not done is the inner effect
+  await assert.rejects(client.once("test", id, 1, (f) => f.effect(inner)), InDoubt); // NotDone is about the inner effect
   id += "-again";
-  const own = new NotDone("one object, thrown by one flight after the other");
+  const own = new NotDone("one object, thrown by two flights in turn");
   for (let i = 0; i < 2; i++) await assert.rejects(client.once("test", id, undefined, (f) => f.effect(() => { throw own; })), own);
   assert.equal((await run(1)).source, "executed");
 });
 
-test("one effect that was not done says nothing of another", async () => {
+test("NotDone of one effect is no proof for another", async () => {
   const later = () => { throw new NotDone("later"); };
   await assert.rejects(client.once("test", id, undefined, async (f) => { await f.effect(() => 1); await f.effect(later); }), InDoubt);
   id += "-beside";
@@ -251,12 +251,12 @@ test("one effect that was not done says nothing of another", async () => {
   id += "-tried-again";
   const twice = async (f: Flight) => { await f.effect(later).catch(() => undefined); await f.effect(later); };
   await assert.rejects(client.once("test", id, undefined, twice), NotDone);
-  const below = async (f: Flight) => { await f.effect(() => 1); later(); }; // it is about all that was sent
+  const below = async (f: Flight) => { await f.effect(() => 1); later(); }; // it covers all that was sent
   await assert.rejects(client.once("test", id, undefined, below), NotDone);
   assert.equal((await run(1)).source, "executed");
 });
 
-test("an effect that nobody waits for is of unknown outcome, and that is told", async () => {
+test("an effect that is not awaited is unknown", async () => {
   const forgets = (f: Flight) => {
     void f.effect(() => new Promise((_, reject) => f.signal.addEventListener("abort", () => reject(new Error("stopped")))));
   };
@@ -264,21 +264,21 @@ test("an effect that nobody waits for is of unknown outcome, and that is told", 
   await assert.rejects(run(1), InDoubt);
 });
 
-test("what a callback leaves running is told to stop", async () => {
+test("the signal stops an effect that outlives its callback", async () => {
   let signal: AbortSignal | undefined;
-  const impatient = (f: Flight) => {
+  const racing = (f: Flight) => {
     signal = f.signal;
     const slow = f.effect(() => new Promise((_, reject) => f.signal.addEventListener("abort", () => reject(f.signal.reason))));
     return Promise.race([slow, Promise.reject(new Error("too slow"))]);
   };
-  await assert.rejects(client.once("test", id, 1, impatient), (e) => e instanceof InDoubt && /too slow/.test(String(e.cause)));
+  await assert.rejects(client.once("test", id, 1, racing), (e) => e instanceof InDoubt && /too slow/.test(String(e.cause)));
   assert.equal(signal?.aborted, true);
   id += "-well";
   await client.once("test", id, 1, (f) => { signal = f.signal; return f.effect(() => 1); });
   assert.equal(signal?.aborted, false);
 });
 
-test("an attempt whose time is over starts nothing, also where the event loop was blocked", async () => {
+test("no effect starts after the time-out, even if the event loop was blocked", async () => {
   const act = (f: Flight) => {
     for (const until = performance.now() + 60; performance.now() < until;);
     return f.effect(() => assert.fail("it runs"));
@@ -287,32 +287,32 @@ test("an attempt whose time is over starts nothing, also where the event loop wa
   assert.equal((await run(1)).source, "executed");
 });
 
-/** Starts a server of the test's own and gives its address. */
+/** Starts a server and returns its address. */
 async function listen(t: TestContext, server: Server): Promise<string> {
   await new Promise<void>((wake) => server.listen(0, "127.0.0.1", wake));
   t.after(() => new Promise((wake) => { server.close(wake); server.closeAllConnections(); }));
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-test("the reason of a signal is no answer to what was on its way", async () => {
+test("an aborted open is abandoned whatever the reason", async () => {
   for (const reason of [new LeaseLost("the lease of the flight around it is lost", "lease_lost"), new Unavailable("away", "unreachable")]) {
     const controller = new AbortController();
-    const client = new Scripted().gets(() => { controller.abort(reason); return reason; }); // as f.signal has it there
+    const client = new Scripted().gets(() => { controller.abort(reason); return reason; });
     await assert.rejects(client.run({ signal: controller.signal }, () => assert.fail("it runs")), reason);
     assert.equal((await client.abandoned()).length, 1);
   }
 });
 
-test("the caller's signal ends its wait for a server, too", async (t) => {
+test("the caller's signal ends the wait for a server", async (t) => {
   const silent = createServer(() => undefined);
-  const other = new Client(await listen(t, silent), { spool: "", patienceMs: 100 });
+  const other = new Client(await listen(t, silent), { spool: "", retryTimeoutMs: 100 });
   const controller = new AbortController();
   const waits = other.once("test", id, 1, () => assert.fail("it runs"), { signal: controller.signal });
   controller.abort(new Error("enough"));
   await assert.rejects(waits, /enough/);
 });
 
-/** A client whose reports go wrong. */
+/** Returns a client whose reports fail with the error. */
 function withoutReports(options: ClientOptions, error: FlightdError): Client {
   const other = new Client(undefined, { reportWaitMs: 50, log: () => undefined, ...options });
   const ask = other.ask.bind(other);
@@ -326,7 +326,7 @@ function withoutReports(options: ClientOptions, error: FlightdError): Client {
   return other;
 }
 
-test("a report that is not on disk is told of, and leaves nothing half-written", async (t) => {
+test("a full disk", async (t) => {
   const away = new Unavailable("away", "unreachable");
   for (const where of ["", path.join(spool, "full")]) {
     id = randomUUID();
@@ -343,16 +343,16 @@ test("a report that is not on disk is told of, and leaves nothing half-written",
   }
 });
 
-test("a report that is refused for ever does not wait", async () => {
+test("a report rejected for good is quarantined", async () => {
   const folder = await mkdtemp(path.join(spool, "refused-"));
   const other = withoutReports({ spool: folder }, new FlightdError("no", "input_invalid", { retryable: false, flight_id: "its own" }));
-  await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => 1)), /a person must look.*\.refused/);
+  await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => 1)), /a person must inspect.*\.refused/);
   assert.deepEqual((await readdir(folder)).map((n) => n.slice(33)), ["report.refused"]);
 });
 
-test("a machine that was asleep starts nothing", async (t) => {
+test("no effect starts after the machine slept", async (t) => {
   const uptime = os.uptime();
-  let asleep = 0; // the monotonic clock has stood still meanwhile, and the wall clock was set back
+  let asleep = 0; // while the monotonic clock stood still and the wall clock was set back
   const clock = t.mock.method(os, "uptime", () => uptime + asleep);
   syncBuiltinESMExports();
   try {
@@ -367,7 +367,7 @@ test("a machine that was asleep starts nothing", async (t) => {
   }
 });
 
-test("a log that fails keeps no report away", async (t) => {
+test("a failing log does not block a report", async (t) => {
   for (const log of [() => { throw new Error("the log is full"); }, async () => { throw new Error("the log is full"); }]) {
     id = randomUUID();
     const file = await open(path.join(spool, "any"), "w");
@@ -380,7 +380,7 @@ test("a log that fails keeps no report away", async (t) => {
   }
 });
 
-test("what is on no disk is brought by close", async () => {
+test("close sends unspooled reports", async () => {
   let away = true;
   const other = new Client(undefined, { spool: "", reportWaitMs: 50, log: () => undefined });
   const ask = other.ask.bind(other);
@@ -394,23 +394,23 @@ test("what is on no disk is brought by close", async () => {
   assert.equal((await run(2)).value, 1);
 });
 
-test("the spool stays where it was named", async () => {
+test("a relative spool folder survives chdir", async () => {
   const here = process.cwd();
-  const [named, elsewhere] = [await mkdtemp(path.join(spool, "named-")), await mkdtemp(path.join(spool, "elsewhere-"))];
+  const [named, wrongDeployment] = [await mkdtemp(path.join(spool, "named-")), await mkdtemp(path.join(spool, "wrongDeployment-"))];
   process.chdir(named);
   const other = withoutReports({ spool: "reports" }, new Unavailable("away", "unreachable"));
-  process.chdir(elsewhere);
+  process.chdir(wrongDeployment);
   try {
     await assert.rejects(other.once("test", id, 1, (f) => f.effect(() => 1)), Unrecorded);
   } finally {
     process.chdir(here);
     other.close();
   }
-  assert.deepEqual(await readdir(elsewhere), []);
+  assert.deepEqual(await readdir(wrongDeployment), []);
   assert.equal((await readdir(path.join(named, "reports"))).length, 1);
 });
 
-test("a file that is none of ours keeps no report waiting", async () => {
+test("a malformed report file is quarantined", async () => {
   const folder = await mkdtemp(path.join(spool, "odd-"));
   for (const [name, text] of [["0", "null"], ["1", '{"deployment":"d","key":1,"report":"e30="}'], ["2", '{"deployment":"d"}']] as const) {
     const data = Buffer.from(text);
@@ -431,7 +431,7 @@ test("a file that is none of ours keeps no report waiting", async () => {
   assert.deepEqual(await readdir(folder), ["0.report.damaged", "1.report.damaged", "2.report.damaged"]);
 });
 
-test("a report that another deployment, or the answer to another request, refuses stays", async () => {
+test("a report survives rejections that are not about it", async () => {
   for (const [code, named] of [["wrong_deployment", true], ["lease_lost", false], ["input_invalid", false]] as const) {
     id = randomUUID();
     const folder = await mkdtemp(path.join(spool, "stays-"));
@@ -446,22 +446,22 @@ test("a report that another deployment, or the answer to another request, refuse
   }
 });
 
-test("only the answer of its own route and flight refuses a report", () => {
-  const final: Record<string, string> = { fenced: "taken", idempotency_key_invalid: "refused", input_invalid: "refused",
-    payload_too_large: "refused", not_found: "refused" };
+test("only a code of the report route rejects a report", () => {
+  const final: Record<string, string> = { fenced: "accepted", idempotency_key_invalid: "rejected", input_invalid: "rejected",
+    payload_too_large: "rejected", not_found: "rejected" };
   const others = ["lease_lost", "expired", "in_doubt", "idempotency_in_flight", "idempotency_conflict", "flight_failed", "wrong_deployment",
     "forbidden", "unauthenticated", "method_not_allowed", "open_expired", "approval_pending", "session_in_use", "precondition_failed",
     "internal", "no_leader", "unreachable", "of a later version"];
   for (const code of [...Object.keys(final), ...others]) {
     for (const flightId of ["fl_1", "fl_2", ""]) {
       const want = flightId === "fl_1" ? final[code] ?? "later" : "later";
-      assert.equal(taking(refused(code, 410, { flight_id: flightId, retryable: false }), "fl_1"), want, `${code} ${flightId}`);
+      assert.equal(reportResultOf(refused(code, 410, { flight_id: flightId, retryable: false }), "fl_1"), want, `${code} ${flightId}`);
     }
   }
-  assert.equal(taking(new TypeError("no JSON"), "fl_1"), "later");
+  assert.equal(reportResultOf(new TypeError("no JSON"), "fl_1"), "later");
 });
 
-test("what killed processes left in the spool is removed", async () => {
+test("old temporary files in the spool are removed", async () => {
   const folder = await mkdtemp(path.join(spool, "left-"));
   for (const name of ["new-old", "new-young", "1.report", "other"]) {
     await writeFile(path.join(folder, name), "");
@@ -472,7 +472,7 @@ test("what killed processes left in the spool is removed", async () => {
   await utimes(path.join(folder, "new-folder"), 0, 0);
   new Client(undefined, { spool: folder });
   new Client(undefined, { spool: path.join(folder, "not there") });
-  for (let i = 0; (await readdir(folder)).includes("new-old") && i < 1000; i++) await turn();
+  for (let i = 0; (await readdir(folder)).includes("new-old") && i < 1000; i++) await nextTick();
   assert.deepEqual((await readdir(folder)).sort(), ["1.report", "new-folder", "new-young", "other"]);
 });
 
@@ -490,24 +490,24 @@ test("a client stays with its deployment", async (t) => {
   }));
   const [moved, also, own] = [await serve("moved"), await serve("moved"), await serve("own")];
   const asks = (servers: string): Promise<{ json: Body }> => {
-    const made = new Client(servers, { spool: "", patienceMs: 50 });
-    return made.ask("GET", "/v1/flights/fl_1", undefined, { has: "state" }).finally(() => {
+    const made = new Client(servers, { spool: "", retryTimeoutMs: 50 });
+    return made.ask("GET", "/v1/flights/fl_1", undefined, { mustContain: "state" }).finally(() => {
       const known = made.ledgerMs();
       assert.ok(known >= 200 && known < 400, `${known} is the time of another ledger`);
     });
   };
   assert.equal((await asks(`${moved},${own}`)).json["id"], "fl_1"); // the next address is tried
-  assert.deepEqual(asked, ["first", "first", "first"]); // fetch itself repeats what is answered 421
-  for (const servers of [`${moved},${also}`, `${moved},http://127.0.0.1:1`]) { // at the last one nobody is there
+  assert.deepEqual(asked, ["first", "first", "first"]); // fetch repeats a request after 421
+  for (const servers of [`${moved},${also}`, `${moved},http://127.0.0.1:1`]) { // no server runs at the last address
     await assert.rejects(asks(servers), (e) => e instanceof FlightdError && e.code === "wrong_deployment" && /second, and not first/.test(e.message));
   }
   asked.length = 0;
-  answers["/version"] = [200, { version: "1", ledger_time: 200 }]; // older servers do not name theirs, and are told none
+  answers["/version"] = [200, { version: "1", ledger_time: 200 }]; // older servers do not name theirs, and get none
   await asks(own);
   assert.deepEqual(asked, [undefined]);
 });
 
-test("a refusal about another flight is none", async (t) => {
+test("a rejection about another flight is ignored", async (t) => {
   const other = "fl_aaaaaaaaaaaaaaaaaaaaaaaaaa";
   for (const problem of [{ code: "fenced", flight_id: other }, { code: "in_doubt", flight_id: other },
     { code: "flight_failed", flight: { id: other, state: "failed" } }]) {
@@ -516,79 +516,79 @@ test("a refusal about another flight is none", async (t) => {
       else response.writeHead(409).end(JSON.stringify({ ...problem, retryable: false }));
     });
     const asks = new Client(await listen(t, server), { spool: "" });
-    for (const [route, about] of [["/v1/flights/fl_own/report", undefined], ["/v1/flights:open", "fl_own"]] as const) {
-      const o = { has: "state", tries: 1, ...(about ? { about } : {}) };
-      await assert.rejects(asks.ask("POST", route, {}, o), (e) => e instanceof Unavailable && e.unsure && /another flight/.test(e.message));
+    for (const [route, flightId] of [["/v1/flights/fl_own/report", undefined], ["/v1/flights:open", "fl_own"]] as const) {
+      const o = { mustContain: "state", tries: 1, ...(flightId ? { flightId } : {}) };
+      await assert.rejects(asks.ask("POST", route, {}, o), (e) => e instanceof Unavailable && e.mayHaveArrived && /another flight/.test(e.message));
     }
   }
 });
 
-/** A client whose server sends to look, and takes verdicts and renewals. */
-function looking(): { client: Client; asked: [string, unknown][] } {
+/** Returns a client whose server decides verify, and accepts verifications and renewals. */
+function verifyingClient(): { client: Client; asked: [string, unknown][] } {
   const asked: [string, unknown][] = [];
   const looks = new Client(undefined, { spool: "", log: () => undefined });
   looks.ask = async (_, route, body) => {
     asked.push([route, body]);
-    const sent = { mono: performance.now(), wall: Date.now() };
-    if (route.endsWith("/verdict")) throw new InDoubt("held", "in_doubt");
-    return { json: { decision: "verify", flight_id: "fl_1", session: "s", probe: "p", trust_ms: 9000, renew_every_ms: 1000, version: "1" }, sent };
+    const sentAt = { mono: performance.now(), wall: Date.now() };
+    if (route.endsWith("/verification")) throw new InDoubt("held", "in_doubt");
+    return { json: { decision: "verify", flight_id: "fl_1", session: "s", verification: "p", trust_ms: 9000, renew_every_ms: 1000, version: "1" }, sentAt };
   };
   return { client: looks, asked };
 }
 
-const turn = (): Promise<void> => new Promise((wake) => setImmediate(wake));
+const nextTick = (): Promise<void> => new Promise((wake) => setImmediate(wake));
 
-test("a look-up is renewed for its time and a little longer", async (t) => {
+test("a hanging look-up is renewed for a limited time", async (t) => {
   for (const [attemptTimeoutMs, bound] of [[5000, 5], [undefined, 30]] as const) {
     t.mock.timers.enable({ apis: ["setTimeout"] });
-    const { client: looks, asked } = looking();
+    const { client: looks, asked } = verifyingClient();
     const count = (end: string) => asked.filter(([route]) => route.endsWith(end)).length;
     const ended = looks.once("test", id, 1, () => assert.fail("it runs"),
       { recovery: "verify", lookUp: () => new Promise(() => undefined), ...(attemptTimeoutMs ? { attemptTimeoutMs } : {}) })
       .catch((e: unknown) => e);
-    while (count(":open") === 0) await turn();
-    await turn();
+    while (count(":open") === 0) await nextTick();
+    await nextTick();
     for (let second = 0; second < bound + 14; second++) {
       t.mock.timers.tick(1000);
-      await turn();
+      await nextTick();
     }
-    assert.deepEqual([count("/renew"), count("/verdict")], [bound + 14, 0]);
+    assert.deepEqual([count("/renew"), count("/verification")], [bound + 14, 0]);
     t.mock.timers.tick(1000);
     assert.ok(await ended instanceof InDoubt);
     const renewed = count("/renew");
     for (let second = 0; second < 10; second++) {
       t.mock.timers.tick(1000);
-      await turn();
+      await nextTick();
     }
-    assert.deepEqual([count("/renew"), count("/verdict")], [renewed, 1]);
-    assert.equal((asked.find(([route]) => route.endsWith("/verdict"))?.[1] as { result: string }).result, "unknown");
+    assert.deepEqual([count("/renew"), count("/verification")], [renewed, 1]);
+    assert.equal((asked.find(([route]) => route.endsWith("/verification"))?.[1] as { result: string }).result, "unknown");
     t.mock.timers.reset();
   }
 });
 
-test("a look-up with more time than a timer can wait for is not given up at once", async () => {
-  const { client: looks, asked } = looking();
+test("a look-up with a time-out longer than a timer", async () => {
+  const { client: looks, asked } = verifyingClient();
   const lookUp = async (): Promise<{ happened: true }> => {
-    await new Promise((wake) => setTimeout(wake, 20)); // one that is over after a millisecond comes before it
+    await new Promise((wake) => setTimeout(wake, 20)); // a timer that overflows would end after a millisecond
     return { happened: true };
   };
   await assert.rejects(looks.once("test", id, 1, () => assert.fail("it runs"),
     { recovery: "verify", lookUp, attemptTimeoutMs: 30 * 24 * 3_600_000 }), InDoubt);
-  assert.equal((asked.find(([route]) => route.endsWith("/verdict"))?.[1] as { result: string }).result, "happened");
+  assert.equal((asked.find(([route]) => route.endsWith("/verification"))?.[1] as { result: string }).result, "happened");
 });
 
-test("errors say what to do", async (t) => {
+test("errors have hints", async (t) => {
   const act = () => assert.fail("it runs");
   const page = createServer((_, response) => response.writeHead(404).end("<html/>"));
   const address = await listen(t, page);
-  const nobody = new Client("http://127.0.0.1:2, http://127.0.0.1:3", { spool: "", patienceMs: 10 });
+  const nobody = new Client("http://127.0.0.1:2, http://127.0.0.1:3", { spool: "", retryTimeoutMs: 10 });
   await assert.rejects(nobody.once("test", id, 1, act), (e) => e instanceof Unavailable &&
     /http:\/\/127.0.0.1:[23].*flightd dev.*FLIGHTD_ADDR/.test(e.message));
-  await assert.rejects(new Client(address, { spool: "", patienceMs: 10 }).once("test", id, 1, act),
-    (e) => e instanceof FlightdError && e.code === "internal" && new RegExp(`not flightd.*${address}.*FLIGHTD_ADDR`).test(e.message));
+  await assert.rejects(new Client(address, { spool: "", retryTimeoutMs: 10 }).once("test", id, 1, act),
+    (e) => e instanceof FlightdError && e.code === "internal" && new RegExp(`not from flightd.*FLIGHTD_ADDR.*${address}`).test(e.message));
 });
 
-test("late copies of renewals end no attempt", async () => {
+test("late copies of renewals do not end an attempt", async () => {
   const copies = new Client(undefined, { spool: "" });
   const ask = copies.ask.bind(copies);
   let opened: Record<string, any> = {};
@@ -601,8 +601,8 @@ test("late copies of renewals end no attempt", async () => {
   const result = await copies.once("test", id, undefined, (f) => f.effect(async () => {
     const nonce = digest(opened["nonce"]);
     const [own, nothing] = [digest(`${nonce} ${f.attempt}\n`), digest("")];
-    for (const sent of [own, nothing, nothing, own]) { // some of them as if from before the attempt was opened
-      const { json } = await ask("POST", `/v1/sessions/${opened["session"]}/renew`, { open_digest: sent }, { has: "trust_ms" });
+    for (const sent of [own, nothing, nothing, own]) { // some are like copies from before the open
+      const { json } = await ask("POST", `/v1/sessions/${opened["session"]}/renew`, { open_digest: sent }, { mustContain: "trust_ms" });
       const listed = (json["open"] ?? []).map((a: Record<string, unknown>) => [a["nonce"], a["attempt"], a["key"]]);
       assert.deepEqual(listed, sent === own ? [] : [[nonce, f.attempt, f.key]]);
     }
@@ -612,54 +612,54 @@ test("late copies of renewals end no attempt", async () => {
   assert.deepEqual([result.source, (await run(2)).value], ["executed", 1]);
 });
 
-// What a client asks, and what it makes of the answers, without a server.
+// Tests of the requests and of the handling of answers, without a server.
 
 type Body = Record<string, any>;
 type Given = Body | Error | (() => Body | Error);
 
-/** A client whose opens and verdicts get these answers; everything else is taken. Its clocks, and the ledger's, begin at at. */
+/** A client whose opens and verifications get scripted answers; every other request is accepted. */
 class Scripted extends Client {
   answers: Given[] = [];
   asked: [string, Body][] = [];
-  pursued: (() => Promise<boolean>)[] = [];
+  pendingAbandons: (() => Promise<boolean>)[] = [];
   ledger0 = 1_000_000;
   renewed = ""; // the route of the newest renewal
-  looking = false; // is what a report leaves behind
+  verifying = false; // the flight's state after a report
 
   constructor() { super(undefined, { spool: "", log: () => undefined }); }
 
-  override async pursue(abandon: () => Promise<boolean>): Promise<void> { this.pursued.push(abandon); }
+  override async abandonInBackground(abandon: () => Promise<boolean>): Promise<void> { this.pendingAbandons.push(abandon); }
 
   override async ask(_method: string, route: string, body: Body | string | undefined) {
     const verb = route.split(/[/:]/).at(-1) ?? "";
-    const sent = { mono: performance.now(), wall: Date.now() };
+    const sentAt = { mono: performance.now(), wall: Date.now() };
     this.asked.push([verb, body as Body]);
     if (verb === "renew") this.renewed = route;
-    if (verb === "version") return { json: { version: "1", deployment: "d", ledger_time: this.ledger0 }, sent };
+    if (verb === "version") return { json: { version: "1", deployment: "d", ledger_time: this.ledger0 }, sentAt };
     if (verb === "report") {
-      if (this.looking) return { json: { id: "fl_1", state: "running", looking: true }, sent };
-      const state = { succeeded: "succeeded", not_done: "queued" }[String((body as Body)["outcome"])] ?? "in_doubt";
-      return { json: { id: "fl_1", key: "default/test/1", state, receipt: { outcome: "succeeded", body: 1 } }, sent };
+      if (this.verifying) return { json: { id: "fl_1", state: "running", verifying: true }, sentAt };
+      const state = { succeeded: "succeeded", not_done: "ready" }[String((body as Body)["outcome"])] ?? "in_doubt";
+      return { json: { id: "fl_1", key: "default/test/1", state, receipt: { outcome: "succeeded", body: 1 } }, sentAt };
     }
-    let answer: Given = ["open", "verdict", "renew"].includes(verb) ? this.answers.shift() ?? new Error("no answer is left") : {};
+    let answer: Given = ["open", "verification", "renew"].includes(verb) ? this.answers.shift() ?? new Error("no answer is left") : {};
     if (typeof answer === "function") answer = (answer as () => Body | Error)();
     if (answer instanceof Error) throw answer;
-    return { json: answer as Body, sent };
+    return { json: answer as Body, sentAt };
   }
 
   bodies(verb: string): Body[] { return this.asked.filter(([v]) => v === verb).map(([, body]) => body); }
 
-  /** What is sent for what was given up. */
+  /** Runs the pending abandons, and returns the bodies of all abandons. */
   async abandoned(): Promise<Body[]> {
-    for (const abandon of this.pursued) assert.equal(await abandon(), true);
+    for (const abandon of this.pendingAbandons) assert.equal(await abandon(), true);
     return this.bodies("abandon");
   }
 
-  /** The answers of all opens to come. */
+  /** Sets the answers of the next opens. */
   gets(...answers: Given[]): this {
     this.answers = answers;
     this.asked = [];
-    this.pursued = [];
+    this.pendingAbandons = [];
     return this;
   }
 
@@ -670,9 +670,9 @@ class Scripted extends Client {
 
 const proceed = (more?: Body): Body => ({ decision: "proceed", flight_id: "fl_1", key: "default/test/1", attempt: 7, fencing_token: "t",
   session: "s", trust_ms: 9000, renew_every_ms: 600_000, ...more });
-const verify: Body = { decision: "verify", flight_id: "fl_1", session: "s", probe: "p", trust_ms: 9000, renew_every_ms: 600_000 };
+const verify: Body = { decision: "verify", flight_id: "fl_1", session: "s", verification: "p", trust_ms: 9000, renew_every_ms: 600_000 };
 
-/** Moves all clocks, of which os.uptime is one, by what it is called with. */
+/** Returns a function that moves all clocks, os.uptime included. */
 function clocks(t: TestContext): (ms: number) => void {
   let moved = 0;
   const [mono, wall, boot] = [performance.now.bind(performance), Date.now, os.uptime];
@@ -689,20 +689,20 @@ const CLASSES: Record<string, new (message: string, code: string, problem?: Body
   approval_pending: Unapproved, no_leader: Unavailable, lease_unavailable: Unavailable, open_expired: Unavailable, too_many_open: Unavailable,
 };
 
-function refused(code: string, status = 409, more: Body = {}, unsure = false): FlightdError {
-  return Object.assign(new (CLASSES[code] ?? FlightdError)(code, code, { status, flight_id: "fl_1", ...more }), { unsure });
+function refused(code: string, status = 409, more: Body = {}, mayHaveArrived = false): FlightdError {
+  return Object.assign(new (CLASSES[code] ?? FlightdError)(code, code, { status, flight_id: "fl_1", ...more }), { mayHaveArrived });
 }
 
 const nobodyThere = new Unavailable("nobody is there", "unreachable");
 
-test("which answers to an open are final", () => {
+test("final answers to an open", () => {
   const final: Record<string, number> = { idempotency_conflict: 422, expired: 410, open_expired: 409 };
-  const turnedAway: Record<string, number> = { input_invalid: 400, forbidden: 403, payload_too_large: 413, internal: 302 };
+  const unprocessed: Record<string, number> = { input_invalid: 400, forbidden: 403, payload_too_large: 413, internal: 302 };
   const others = [["fenced", 409], ["approval_pending", 409], ["lease_lost", 410], ["too_many_open", 429], ["no_leader", 503],
     ["lease_unavailable", 503], ["internal", 500]] as const;
   for (const alone of [true, false]) {
-    for (const [code, status] of [...Object.entries(final), ...Object.entries(turnedAway), ...others]) {
-      const want = final[code] === status || (turnedAway[code] === status && alone);
+    for (const [code, status] of [...Object.entries(final), ...Object.entries(unprocessed), ...others]) {
+      const want = final[code] === status || (unprocessed[code] === status && alone);
       assert.equal(isFinal(refused(code, status), alone), want, `${code} ${status} ${alone}`);
     }
     for (const [code, proposed, want] of [
@@ -710,20 +710,20 @@ test("which answers to an open are final", () => {
       ["idempotency_in_flight", false, alone], ["idempotency_in_flight", undefined, false],
     ] as const) assert.equal(isFinal(refused(code, 409, { proposed }), alone), want, `${code} ${proposed} ${alone}`);
     assert.equal(isFinal(nobodyThere, alone), alone);
-    for (const code of [...Object.keys(final), "in_doubt", "idempotency_in_flight"]) { // an answer without a flight may be about any
+    for (const code of [...Object.keys(final), "in_doubt", "idempotency_in_flight"]) { // it names no flight
       for (const proposed of [true, false]) assert.equal(isFinal(refused(code, 409, { proposed, flight_id: "" }), alone), false, code);
     }
   }
 });
 
-test("what is due for an attempt that is listed as open", () => {
+test("action for a listed attempt", () => {
   const due: Record<string, string> = { awaited: "nothing", held: "nothing", spooled: "nothing", "given up": "abandon" };
   for (const state of [...Object.keys(due), "final", "reported", "unknown", "", "of a later version"]) {
-    assert.equal(dueFor(state), due[state] ?? "report", state);
+    assert.equal(listedActionFor(state), due[state] ?? "report", state);
   }
 });
 
-test("all copies of an open are one, and die together", async (t) => {
+test("repeats of an open share nonce and not_after", async (t) => {
   const move = clocks(t);
   const busy = () => { move(2000); return refused("idempotency_in_flight", 409, { proposed: true }); };
   const client = new Scripted().gets(busy, busy, proceed());
@@ -733,7 +733,7 @@ test("all copies of an open are one, and die together", async (t) => {
   assert.equal(opens.length, 3);
   assert.ok(Math.abs(opens[0]?.["not_after"] - client.ledger0 - 30_000) < 1000);
   assert.equal(client.bodies("report")[0]?.["key"], "default/test/1");
-  assert.deepEqual([client.bodies("abandon"), client.pursued], [[], []]);
+  assert.deepEqual([client.bodies("abandon"), client.pendingAbandons], [[], []]);
 });
 
 test("a final answer is followed by a new nonce", async (t) => {
@@ -743,28 +743,28 @@ test("a final answer is followed by a new nonce", async (t) => {
   await client.run();
   const opens = client.bodies("open");
   assert.equal(new Set(opens.map((o) => o["nonce"])).size, 3);
-  const want = [30_000, 34_000, 37_000]; // by our own clock
+  const want = [30_000, 34_000, 37_000]; // by the local clock
   opens.forEach((o, i) => assert.ok(Math.abs(o["not_after"] - client.ledger0 - (want[i] ?? 0)) < 1500, `${i}`));
-  assert.deepEqual([client.bodies("abandon"), client.pursued], [[], []]);
+  assert.deepEqual([client.bodies("abandon"), client.pendingAbandons], [[], []]);
 });
 
-test("who is always too late is told so", async () => {
+test("an open that always expires is an error", async () => {
   const client = new Scripted().gets(...Array.from({ length: 9 }, () => refused("open_expired")));
   await assert.rejects(client.run({ waitMs: 0 }), { code: "open_expired" });
-  assert.deepEqual([client.answers.length, client.pursued], [5, []]);
+  assert.deepEqual([client.answers.length, client.pendingAbandons], [5, []]);
 });
 
-test("an open that was given up is abandoned", async () => {
-  const busy = (proposed: boolean, unsure = false) => refused("idempotency_in_flight", 409, { proposed }, unsure);
+test("an unused open is abandoned", async () => {
+  const busy = (proposed: boolean, mayHaveArrived = false) => refused("idempotency_in_flight", 409, { proposed }, mayHaveArrived);
   for (const [last, abandoned] of [
     [new Error("given up"), true], [refused("of_a_later_version"), true], [{ decision: "perhaps" }, true], [refused("no_leader", 503), true],
     [busy(true), true], [busy(false), false], [busy(false, true), true], [refused("in_doubt", 409, { proposed: true }), false],
     [refused("in_doubt", 409, { proposed: false }, true), true], [refused("input_invalid", 400), false],
-    [refused("input_invalid", 400, {}, true), true], [nobodyThere, false], [verify, true], // and it cannot look
+    [refused("input_invalid", 400, {}, true), true], [nobodyThere, false], [verify, true], // and no lookUp
   ] as const) {
     const client = new Scripted().gets(last);
     await assert.rejects(client.run({ waitMs: 0 }, () => assert.fail("it runs")));
-    assert.equal(client.pursued.length, Number(abandoned), String(last));
+    assert.equal(client.pendingAbandons.length, Number(abandoned), String(last));
     if (!abandoned) continue;
     const [opened, abandon] = [client.bodies("open")[0], (await client.abandoned())[0]];
     for (const name of ["action", "id", "nonce", "not_after"]) assert.equal(abandon?.[name], opened?.[name]);
@@ -777,7 +777,7 @@ test("the answer to one of several requests is not final", async () => {
   assert.deepEqual([new Set(client.bodies("open").map((o) => o["nonce"])).size, (await client.abandoned()).length], [1, 1]);
 });
 
-test("who asks again after a 5xx has sent several requests", async (t) => {
+test("a retry after a 5xx counts as several requests", async (t) => {
   for (const [status, several] of [[503, true], [429, true], [undefined, false]] as const) {
     let first = status;
     const server = createServer((request, response) => {
@@ -786,63 +786,63 @@ test("who asks again after a 5xx has sent several requests", async (t) => {
       first = undefined;
     });
     const asks = new Client(await listen(t, server), { spool: "" });
-    await assert.rejects(asks.ask("POST", "/v1/flights:open", {}, { has: "decision" }), (e) => e instanceof Busy && e.unsure === several);
+    await assert.rejects(asks.ask("POST", "/v1/flights:open", {}, { mustContain: "decision" }), (e) => e instanceof Busy && e.mayHaveArrived === several);
   }
 });
 
-test("what has started is not abandoned with what is opened after it", async () => {
+test("a started attempt is not abandoned with a later open", async () => {
   const client = new Scripted().gets(proceed(), refused("no_leader", 503));
-  client.looking = true;
+  client.verifying = true;
   const act = (f: Flight) => f.effect(() => { throw new Error("time-out"); });
   await assert.rejects(client.run({ recovery: "verify", lookUp: () => undefined }, act), Unavailable);
   assert.deepEqual((await client.abandoned()).map((a) => a["nonce"]), [client.bodies("open")[1]?.["nonce"]]);
 });
 
-test("nothing is abandoned where nothing was asked", async () => {
+test("an open that was not sent is not abandoned", async () => {
   const client = new Scripted().gets(refused("idempotency_in_flight", 409, { proposed: false, retry_after_ms: 5000 }));
   await assert.rejects(client.run({ signal: AbortSignal.abort() }), { name: "AbortError" });
   const controller = new AbortController();
   const waits = client.run({ signal: controller.signal });
-  while (client.bodies("open").length === 0) await turn();
-  await turn(); // it has its answer, and rests
+  while (client.bodies("open").length === 0) await nextTick();
+  await nextTick(); // the client has its answer, and pauses
   controller.abort();
   await assert.rejects(waits, { name: "AbortError" });
-  assert.deepEqual(client.pursued, []);
+  assert.deepEqual(client.pendingAbandons, []);
 });
 
-test("an abandon is sent until it is answered", async (t) => {
+test("an abandon is retried until it is answered", async (t) => {
   const scripted = new Scripted().gets(new Error("given up"));
   await assert.rejects(scripted.run(), /given up/);
   for (const error of [new Unavailable("away", "unreachable"), refused("too_many_open", 429), refused("open_expired"), refused("fenced"),
     new TypeError("no JSON"), refused("input_invalid", 400, { flight_id: "fl_s5o2pgooztnzq6vesjqje74fau" })]) {
     scripted.ask = async () => { throw error; };
-    const refusedForEver = error instanceof FlightdError && error.code === "input_invalid"; // which is not sent for ever
-    assert.equal(await scripted.pursued[0]?.(), refusedForEver, String(error));
+    const rejected = error instanceof FlightdError && error.code === "input_invalid"; // not retried
+    assert.equal(await scripted.pendingAbandons[0]?.(), rejected, String(error));
   }
-  const bodies = ["<html/>", '{"state":"succeeded","id":"fl_1"}', "{}"]; // of something else, of another request, and its own
+  const bodies = ["<html/>", '{"state":"succeeded","id":"fl_1"}', "{}"]; // from other software, to another request, and to this one
   const others = createServer((request, response) => response.end(request.url === "/version" ? '{"version":"1"}' : bodies.shift()));
   const asks = new Client(await listen(t, others), { spool: "" });
   for (const own of [false, false, true]) {
-    const made = asks.ask("POST", "/v1/flights:abandon", {}, { has: "{}", tries: 1 }).then(() => true, () => false);
+    const made = asks.ask("POST", "/v1/flights:abandon", {}, { mustContain: "{}", tries: 1 }).then(() => true, () => false);
     assert.equal(await made, own);
   }
-  const alive = setInterval(() => undefined, 1000); // no program waits for it
+  const alive = setInterval(() => undefined, 1000); // the abandons do not keep the process alive
   t.after(() => clearInterval(alive));
   const client = new Client(undefined, { spool: "" });
   let asked = 0;
-  await new Promise<void>((wake) => client.pursue(async () => { if (++asked === 3) wake(); return asked === 3; }));
+  await new Promise<void>((wake) => client.abandonInBackground(async () => { if (++asked === 3) wake(); return asked === 3; }));
 });
 
-test("an attempt that is of no use is abandoned and opened anew", async (t) => {
+test("an unusable attempt is abandoned and opened again", async (t) => {
   const move = clocks(t);
   for (const [first, options] of [[refused("lease_lost", 410), {}], [refused("fenced"), {}],
     [() => { move(11_000); return proceed(); }, {}],
     [() => { move(7_000); return proceed(); }, { attemptTimeoutMs: 5000 }]] as const) {
     const client = new Scripted();
     const ask = client.ask.bind(client);
-    client.ask = async (...args) => { // the answer comes late: its time counts from the request
-      const sent = { mono: performance.now(), wall: Date.now() };
-      return { ...await ask(...args), sent };
+    client.ask = async (...args) => { // its time counts from the request
+      const sentAt = { mono: performance.now(), wall: Date.now() };
+      return { ...await ask(...args), sentAt };
     };
     client.gets(first, proceed());
     await client.run(options);
@@ -852,7 +852,7 @@ test("an attempt that is of no use is abandoned and opened anew", async (t) => {
   }
 });
 
-test("the time of an attempt counts from the first request", async (t) => {
+test("the time-out counts from the first request", async (t) => {
   const move = clocks(t);
   const busy = () => { move(5000); return refused("idempotency_in_flight", 409, { proposed: true }); };
   const client = new Scripted().gets(busy, () => { move(5000); return proceed({ trust_ms: 90_000 }); });
@@ -863,7 +863,7 @@ test("the time of an attempt counts from the first request", async (t) => {
   });
   const late = () => { move(15_000); return refused("idempotency_in_flight", 409, { proposed: true }); };
   await client.gets(late, proceed({ trust_ms: 90_000 })).run({ attemptTimeoutMs: 25_000 }, async (f) => {
-    move(20_000); // who has waited for others for half of it has all of it again
+    move(20_000); // after a wait of half its time, the new open has all of it
     await f.effect(() => 1);
   });
   const [[waited, opened], [abandon]] = [client.bodies("open"), await client.abandoned()];
@@ -877,7 +877,7 @@ test("a redacted result is an error", async () => {
   await assert.rejects(client.run(), (e) => e instanceof ReceiptTruncated && e.receipt.value === undefined && e.receipt.size === 9);
 });
 
-test("a resend starts only while the provider surely knows the key", async (t) => {
+test("a resend starts only inside the provider window", async (t) => {
   const move = clocks(t);
   const options: OnceOptions = { recovery: "resend", providerWindowMs: 60_000 };
   const client = new Scripted().gets(proceed({ resend_ms: 9000 }));
@@ -889,13 +889,13 @@ test("a resend starts only while the provider surely knows the key", async (t) =
   assert.deepEqual(client.bodies("report").map((r) => r["outcome"]), ["not_done"]);
   for (const first of [() => { move(7000); return proceed({ resend_ms: 5000 }); }, proceed({ resend_ms: -1000 })]) {
     client.gets(first, refused("in_doubt", 409, { proposed: true }));
-    await assert.rejects(client.run(options), InDoubt); // an answer that comes too late is abandoned
+    await assert.rejects(client.run(options), InDoubt); // the late attempt is abandoned
     assert.deepEqual([client.bodies("report"), (await client.abandoned()).length], [[], 1]);
   }
   await client.gets(proceed({ trust_ms: 9_000_000 })).run(options, (f) => { move(3_600_000); return f.effect(() => 1); });
 });
 
-test("after an effect of unknown outcome no other one starts", async (t) => {
+test("no effect starts after one of unknown outcome", async (t) => {
   const move = clocks(t);
   const twice = async (f: Flight): Promise<unknown> => {
     await assert.rejects(f.effect(() => { throw new RangeError("no answer"); }), RangeError);
@@ -905,39 +905,39 @@ test("after an effect of unknown outcome no other one starts", async (t) => {
   const client = new Scripted();
   const outcomes = (): unknown[] => client.bodies("report").map((r) => r["outcome"]);
   for (const options of [{ recovery: "hold" }, { recovery: "verify", lookUp: () => undefined }] as const) {
-    for (const act of [twice, (f: Flight) => twice(f).catch(() => 1)]) { // also where the callback takes the error
+    for (const act of [twice, (f: Flight) => twice(f).catch(() => 1)]) { // also if the callback catches the error
       await assert.rejects(client.gets(proceed()).run(options, act), (e) => e instanceof InDoubt && e.cause instanceof LeaseLost);
       assert.deepEqual(outcomes(), ["unknown"]);
     }
   }
-  await client.gets(proceed({ policy_differs: true, policy: { recovery: "resend" } })).run({}, twice); // the first caller's policy
+  await client.gets(proceed({ policy_differs: true, policy: { recovery: "resend" } })).run({}, twice); // the first caller's policy is used
   assert.deepEqual(outcomes(), ["succeeded"]);
-  await assert.rejects(client.gets(proceed()).run({ recovery: "resend", providerWindowMs: 3000 }, twice), InDoubt); // it may have forgotten
-  await client.gets(proceed()).run({}, async (f) => { // what surely did not happen is done again
+  await assert.rejects(client.gets(proceed()).run({ recovery: "resend", providerWindowMs: 3000 }, twice), InDoubt); // the provider may have forgotten the key
+  await client.gets(proceed()).run({}, async (f) => { // an effect may follow one that surely did not happen
     await assert.rejects(f.effect(() => { throw new NotDone("connection refused"); }), NotDone);
     return f.effect(() => 1);
   });
   assert.deepEqual(outcomes(), ["succeeded"]);
 });
 
-test("an answer is about its own request", async () => {
+test("a status is proof for its own request only", async () => {
   const no = () => new NotDone("429"), refused = () => new Refused("422"), lost = () => new RangeError("no answer");
   const effect = (f: Flight, error?: Error) => f.effect(() => { if (error) throw error; });
   const firstOf = (...errors: Error[]) => async (f: Flight): Promise<void> => {
     for (const error of errors) await effect(f, error).catch(() => undefined);
     throw errors[0];
   };
-  const behind = (errors: (Error | undefined)[], status: number, how?: Exchange) => async (f: Flight): Promise<void> => {
+  const statusAfter = (errors: (Error | undefined)[], status: number, how?: Exchange) => async (f: Flight): Promise<void> => {
     for (const error of errors) await effect(f, error).catch(() => undefined);
     throwForStatus(status, "", how);
   };
   for (const [want, callback] of [
     ["not_done", firstOf(no(), no())], ["refused", firstOf(refused(), no())],
     ["unknown", firstOf(no(), lost())], ["unknown", firstOf(refused(), lost())],
-    ["not_done", behind([undefined], 404)], ["refused", behind([undefined], 422)],
-    ["unknown", behind([undefined, undefined], 404)], ["unknown", behind([undefined, undefined], 422)],
-    ["unknown", behind([lost()], 404, { method: "GET" })], ["unknown", behind([lost()], 410, { method: "GET" })],
-    ["not_done", behind([no()], 404, { method: "GET" })],
+    ["not_done", statusAfter([undefined], 404)], ["refused", statusAfter([undefined], 422)],
+    ["unknown", statusAfter([undefined, undefined], 404)], ["unknown", statusAfter([undefined, undefined], 422)],
+    ["unknown", statusAfter([lost()], 404, { method: "GET" })], ["unknown", statusAfter([lost()], 410, { method: "GET" })],
+    ["not_done", statusAfter([no()], 404, { method: "GET" })],
   ] as const) {
     const client = new Scripted();
     await client.gets(proceed()).run({}, callback).catch(() => undefined);
@@ -945,7 +945,7 @@ test("an answer is about its own request", async () => {
   }
 });
 
-test("a redirect of an unsafe method says nothing", () => {
+test("a redirect of an unsafe method proves nothing", () => {
   const outcome = (status: number, how?: Exchange): string => {
     try {
       throwForStatus(status, "", how);
@@ -972,46 +972,46 @@ test("a redirect of an unsafe method says nothing", () => {
   }
 });
 
-test("the documents say what concludes not done", async () => {
+test("the documents list the not done statuses", async () => {
   const text = await readFile(new URL("../../../../docs/guarantees.md", import.meta.url), "utf8");
   const rows = text.split("\n").filter((line) => line.startsWith("|") && line.trimEnd().endsWith("| `not_done` |"));
   assert.equal(rows.length, 1);
   assert.deepEqual(new Set((rows[0]?.match(/\b[1-5]\d\d\b/g) ?? []).map(Number)), NOT_DONE_STATUSES);
 });
 
-test("a verdict opens under a nonce of its own", async () => {
+test("a verification has its own nonce", async () => {
   const client = new Scripted().gets(verify, refused("idempotency_in_flight", 409, { proposed: true }), proceed());
   await client.run({ recovery: "verify", lookUp: () => ({ happened: false }) });
-  const [[looked, opened], [verdict]] = [client.bodies("open"), client.bodies("verdict")];
-  assert.notEqual(verdict?.["nonce"], looked?.["nonce"]);
-  assert.deepEqual([opened?.["nonce"], opened?.["not_after"]], [verdict?.["nonce"], verdict?.["not_after"]]);
-  assert.deepEqual(client.pursued, []);
+  const [[looked, opened], [verification]] = [client.bodies("open"), client.bodies("verification")];
+  assert.notEqual(verification?.["nonce"], looked?.["nonce"]);
+  assert.deepEqual([opened?.["nonce"], opened?.["not_after"]], [verification?.["nonce"], verification?.["not_after"]]);
+  assert.deepEqual(client.pendingAbandons, []);
 });
 
-test("no renewal ends an attempt that may have started", async () => {
+test("a renewal does not end a started attempt", async () => {
   const client = new Scripted().gets(proceed({ session: "another", renew_every_ms: 50 }));
   await client.run({}, (f) => f.effect(async () => {
     const nonce = createHash("sha256").update(client.bodies("open")[0]?.["nonce"]).digest("hex").slice(0, 32);
     const digest = createHash("sha256").update(`${nonce} 7\n`).digest("hex").slice(0, 32);
     const renewed = async (...answers: Body[]): Promise<void> => {
       client.answers = answers;
-      while (client.answers.length > 0) await turn();
-      await turn();
+      while (client.answers.length > 0) await nextTick();
+      await nextTick();
     };
     const listed = (of: string, attempt: number) => ({ key: "default/test/1", flight_id: "fl_1", nonce: of, attempt, fencing_token: "t" });
     const renewal = { session: "another", trust_ms: 9000, open_digest: "e" };
     const late = [renewal, { ...renewal, open: [] }, { ...renewal, open: [listed(nonce, 7)] }];
     await renewed(...late, ...late);
-    assert.deepEqual([client.bodies("abandon"), client.bodies("report"), client.pursued], [[], [], []]);
+    assert.deepEqual([client.bodies("abandon"), client.bodies("report"), client.pendingAbandons], [[], [], []]);
     assert.deepEqual([client.renewed, client.bodies("renew")[0]], ["/v1/sessions/another/renew", { open_digest: digest }]);
     await renewed({ ...renewal, open: [listed("other", 8)] });
-    assert.deepEqual(client.bodies("report").map((r) => r["outcome"]), ["unknown"]); // nobody knows what became of that
+    assert.deepEqual(client.bodies("report").map((r) => r["outcome"]), ["unknown"]); // its outcome is unknown
     return f.externalId;
   }));
   assert.deepEqual(client.bodies("report").map((r) => r["outcome"]), ["unknown", "succeeded"]);
 });
 
-test("the newest answer tells the time", async (t) => {
+test("the newest answer sets the ledger clock", async (t) => {
   const told: (string | undefined)[] = ["5000", "7000", "6000", undefined, "later"];
   const server = createServer((_, response) => {
     const time = told.shift();
@@ -1020,13 +1020,13 @@ test("the newest answer tells the time", async (t) => {
   });
   const asks = new Client(await listen(t, server), { spool: "" });
   for (const want of [5000, 7000, 6000, 6000, 6000]) {
-    await asks.ask("GET", "/version", undefined, { has: "version", tries: 1 }).catch(() => undefined);
+    await asks.ask("GET", "/version", undefined, { mustContain: "version", tries: 1 }).catch(() => undefined);
     const known = asks.ledgerMs();
     assert.ok(known >= want && known < want + 900, `${known} is not ${want}`);
   }
 });
 
-test("the environment says where", async () => {
+test("configuration by the environment", async () => {
   process.env["FLIGHTD_NAMESPACE"] = "billing";
   process.env["XDG_STATE_HOME"] = spool;
   assert.equal((await once("test", id, 1, (f) => f.effect(() => f.key))).value, `billing/test/${id}`);

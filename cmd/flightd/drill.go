@@ -33,7 +33,7 @@ duplicates.`,
 	}
 	flags := c.Flags()
 	flags.StringSliceVar(&cfg.Only, "only", nil, "run only these points, faults, victims or recoveries")
-	flags.IntVar(&cfg.Lanes, "lanes", 3, "how many servers are killed in parallel")
+	flags.IntVar(&cfg.Lanes, "workers", 3, "how many servers are killed in parallel")
 	flags.StringVar(&cfg.Dir, "data", "", "directory for logs and data, which is kept (default a new one, kept only if a promise was broken)")
 	flags.BoolVar(&cfg.WithoutFlightd, "without-flightd", false, "let the callers act without flightd, as a control")
 	c.AddCommand(a.drillCRMCommand(), a.drillCallerCommand())
@@ -42,7 +42,7 @@ duplicates.`,
 
 func (a *app) drill(ctx context.Context, cfg drill.Config) error {
 	if cfg.Lanes < 1 {
-		return usage("--lanes %d: at least 1", cfg.Lanes)
+		return usage("--workers %d: at least 1", cfg.Lanes)
 	}
 	if _, err := drill.Select(drill.PlanOf(cfg), cfg.Only); err != nil {
 		return usage("--only: %v", err)

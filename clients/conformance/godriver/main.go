@@ -19,16 +19,16 @@ import (
 	"github.com/flightd/flightd/flight"
 )
 
-// setup is the first line.
+// setup is the first line of input.
 type setup struct {
 	Address      string `json:"address"`
 	TTL          int    `json:"ttl_s"`
 	Spool        string `json:"spool"`
-	PatienceMS   int64  `json:"patience_ms"`
+	PatienceMS   int64  `json:"retry_timeout_ms"`
 	ReportWaitMS int64  `json:"report_wait_ms"`
 }
 
-// call is every further line.
+// call is each further line of input.
 type call struct {
 	Call             int             `json:"call"`
 	Callers          int             `json:"callers"`
@@ -50,7 +50,7 @@ type call struct {
 	Again            bool            `json:"again"`
 }
 
-// answer is one line per caller.
+// answer is the line of output of one caller.
 type answer struct {
 	Call       int             `json:"call"`
 	Caller     int             `json:"caller"`
@@ -70,12 +70,12 @@ func main() {
 	}
 }
 
-// driver runs calls through one client, which is made by the first of them that finds a server.
+// driver runs calls through one client, which the first successful connect creates.
 type driver struct {
 	setup setup
-	mu    sync.Mutex
+	mu    sync.Mutex // guards out
 	out   *json.Encoder
-	meet  sync.Mutex // held while c is made
+	meet  sync.Mutex // guards c, and is held while c connects
 	c     *client.Client
 }
 
@@ -84,7 +84,7 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines.Buffer(nil, 1<<20)
 	d := &driver{out: json.NewEncoder(out)}
 	if !lines.Scan() {
-		return errors.New("no set-up")
+		return errors.New("standard input is empty: want a set-up line")
 	}
 	if err := json.Unmarshal(lines.Bytes(), &d.setup); err != nil {
 		return err
@@ -95,7 +95,7 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 			return err
 		}
 		for caller := range one.Callers {
-			go d.answer(ctx, one, caller) // it ends with the process, as an interrupted caller would
+			go d.answer(ctx, one, caller) // not waited for: the end of input kills it, like an interrupted caller
 		}
 	}
 	return lines.Err()
@@ -109,7 +109,7 @@ func (d *driver) answer(ctx context.Context, one call, caller int) {
 	a.Call, a.Caller = one.Call, caller
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_ = d.out.Encode(a) // whoever does not read it has gone
+	_ = d.out.Encode(a) // fails only if the test has ended
 }
 
 func (d *driver) connect(ctx context.Context) (_ *client.Client, err error) {
@@ -178,12 +178,12 @@ func submission(one call) (s flight.Submission, err error) {
 	return s, err
 }
 
-// handler performs the effect at the provider.
+// handler returns the handler that performs the effect at the provider.
 func (one call) handler(c *client.Client) effect.Handler {
 	return func(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 		at.Watch()
 		if one.LeaveBehind != "" {
-			go one.behind(at) // it ends with its request, or with the process
+			go one.behind(at) // not waited for: the test needs a goroutine that outlives the handler
 			return effect.Answer{}, errors.New("before the effect")
 		}
 		if one.Before != "" {
@@ -205,7 +205,7 @@ func (one call) handler(c *client.Client) effect.Handler {
 	}
 }
 
-// nested is a flight inside the effect of another one, whose own effect is not done.
+// nested runs a flight inside the effect of another one. Its own effect returns NotDone.
 func (one call) nested(ctx context.Context, c *client.Client) error {
 	key, err := c.Key(one.Name, one.Inner)
 	if err != nil {
@@ -221,7 +221,7 @@ func (one call) nested(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// perform is the effect.
+// callProvider performs the effect.
 func (one call) perform(ctx context.Context, at *effect.Attempt) (effect.Answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, one.Effect, bytes.NewReader(at.Input()))
 	if err != nil {
@@ -237,7 +237,7 @@ func (one call) perform(ctx context.Context, at *effect.Attempt) (effect.Answer,
 	return answer, err
 }
 
-// behind is what a handler that has returned left running: it comes to the effect when nobody waits for it any more.
+// runAfterReturn tries the effect after its handler has returned.
 func (one call) behind(at *effect.Attempt) {
 	ctx := context.Background()
 	_, _ = get(ctx, one.Before)
@@ -280,7 +280,7 @@ func get(ctx context.Context, url string) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// word is the error's name, the same in all languages.
+// errorName returns the name of an error, which is the same in all languages.
 func word(err error) string {
 	var (
 		declined    *client.Declined
